@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,19 +28,56 @@ uint32_t zoff_archive_owner(const zoff_archive *a, uint32_t param)
 
 /* ---- files ---- */
 
-static zoff_status read_table(zoff_archive *a, uint32_t file, const char *path)
+/* Descriptors of the files that were used last. */
+typedef struct zoff_archive_descriptors {
+    int fds[ZOFF_ARCHIVE_OPEN_MOST];
+    uint32_t files[ZOFF_ARCHIVE_OPEN_MOST];
+    unsigned count, oldest;
+} zoff_archive_descriptors;
+
+zoff_status zoff_archive_descriptor(const zoff_archive *a, uint32_t file, int *out)
 {
-    char head[ZOFF_ARCHIVE_PAGE], *table;
+    char path[4096];
+    zoff_archive_descriptors *d = a->descriptors;
+    for (unsigned i = 0; i < d->count; i++) {
+        if (d->files[i] == file) {
+            *out = d->fds[i];
+            return ZOFF_OK;
+        }
+    }
+    zoff_archive_path(a, file, path);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
+    unsigned place = d->count;
+    if (place < ZOFF_ARCHIVE_OPEN_MOST) {
+        d->count++;
+    } else {
+        place = d->oldest;
+        d->oldest = (d->oldest + 1) % ZOFF_ARCHIVE_OPEN_MOST;
+        close(d->fds[place]);
+    }
+    d->fds[place] = fd;
+    d->files[place] = file;
+    *out = fd;
+    return ZOFF_OK;
+}
+
+static zoff_status read_table(zoff_archive *a, uint32_t file)
+{
+    int fd;
+    char path[4096], head[ZOFF_ARCHIVE_PAGE], *table;
     struct stat about;
     const zoff_archive_file *f = &a->manifest.files[file];
-    ZOFF_FAIL_IF(fstat(a->fds[file], &about) != 0 || !S_ISREG(about.st_mode), ZOFF_ERR_IO, "'%s' is no file", path);
+    zoff_archive_path(a, file, path);
+    ZOFF_TRY(zoff_archive_descriptor(a, file, &fd));
+    ZOFF_FAIL_IF(fstat(fd, &about) != 0 || !S_ISREG(about.st_mode), ZOFF_ERR_IO, "'%s' is no file", path);
     ZOFF_FAIL_IF((uint64_t)about.st_size != f->bytes, ZOFF_ERR_CORRUPT,
                  "'%s' has %llu bytes, and the manifest says %llu: it was cut, or belongs elsewhere", path,
                  (unsigned long long)about.st_size, (unsigned long long)f->bytes);
-    ZOFF_TRY(zoff_archive_folder_pread(a->fds[file], path, 0, head, sizeof head));
+    ZOFF_TRY(zoff_archive_folder_pread(fd, path, 0, head, sizeof head));
     ZOFF_TRY(zoff_archive_part_check_head(path, head, a->manifest.id, file, f->table_offset, f->head_checksum));
-    ZOFF_TRY(zoff_base_mem_alloc((size_t)f->table_bytes + 1, 1, "the table of a checkpoint", &table));
-    zoff_status status = zoff_archive_folder_pread(a->fds[file], path, f->table_offset, table, (size_t)f->table_bytes);
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)f->table_bytes, 1, "the table of a checkpoint", &table));
+    zoff_status status = zoff_archive_folder_pread(fd, path, f->table_offset, table, (size_t)f->table_bytes);
     if (status == ZOFF_OK && zoff_digest_blocks_small(table, (size_t)f->table_bytes) != f->table_checksum)
         status = zoff_base_status_fail(ZOFF_ERR_CORRUPT, "the table of '%s' (from byte %llu on) is damaged", path,
                                        (unsigned long long)f->table_offset);
@@ -51,20 +87,13 @@ static zoff_status read_table(zoff_archive *a, uint32_t file, const char *path)
     return status;
 }
 
-static zoff_status open_files(zoff_archive *a)
+static zoff_status read_tables(zoff_archive *a)
 {
-    char path[4096];
     const size_t count = a->manifest.file_count;
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->fds, "files of a checkpoint", &a->fds));
-    for (size_t i = 0; i < count; i++)
-        a->fds[i] = -1;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a->descriptors, "files of a checkpoint", &a->descriptors));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->tables, "tables of a checkpoint", &a->tables));
-    for (uint32_t i = 0; i < count; i++) {
-        zoff_archive_path(a, i, path);
-        a->fds[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        ZOFF_FAIL_IF(a->fds[i] < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
-        ZOFF_TRY(read_table(a, i, path));
-    }
+    for (uint32_t i = 0; i < count; i++)
+        ZOFF_TRY(read_table(a, i));
     return ZOFF_OK;
 }
 
@@ -87,22 +116,26 @@ static int compare_refs(const void *a, const void *b)
     return compare_places(&x->piece, y->piece.param, y->piece.kind, y->piece.slice, y->piece.first);
 }
 
+/* The pieces move from the tables into the index. */
 static zoff_status make_index(zoff_archive *a)
 {
-    size_t count = 0, used = 0;
+    size_t count = 0;
     for (size_t i = 0; i < a->manifest.file_count; i++)
         count += a->tables[i].piece_count;
-    ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *a->refs, "the index of a checkpoint", &a->refs));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->refs, "the index of a checkpoint", &a->refs));
     for (uint32_t file = 0; file < a->manifest.file_count; file++) {
-        for (size_t i = 0; i < a->tables[file].piece_count; i++)
-            a->refs[used++] = (zoff_archive_ref){.piece = a->tables[file].pieces[i], .file = file};
+        zoff_archive_table *t = &a->tables[file];
+        for (size_t i = 0; i < t->piece_count; i++)
+            a->refs[a->ref_count++] = (zoff_archive_ref){.piece = t->pieces[i], .file = file};
+        zoff_base_mem_free(t->pieces);
+        t->pieces = NULL;
+        t->piece_count = 0;
     }
-    a->ref_count = used;
     bool sorted = true;
-    for (size_t i = 1; sorted && i < used; i++)
+    for (size_t i = 1; sorted && i < count; i++)
         sorted = compare_refs(&a->refs[i - 1], &a->refs[i]) < 0;
     if (!sorted)
-        qsort(a->refs, used, sizeof *a->refs, compare_refs);
+        qsort(a->refs, count, sizeof *a->refs, compare_refs);
     return ZOFF_OK;
 }
 
@@ -154,8 +187,8 @@ static zoff_status check_cover(const zoff_archive *a)
 
 static zoff_status open_all(zoff_archive *a, const char *label)
 {
-    ZOFF_TRY(zoff_archive_choose_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes));
-    ZOFF_TRY(open_files(a));
+    ZOFF_TRY(zoff_archive_listing_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes));
+    ZOFF_TRY(read_tables(a));
     ZOFF_TRY(make_index(a));
     return check_cover(a);
 }
@@ -178,14 +211,12 @@ void zoff_archive_close(zoff_archive *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < a->manifest.file_count; i++) {
-        if (a->tables)
-            zoff_archive_table_free(&a->tables[i]);
-        if (a->fds && a->fds[i] >= 0)
-            close(a->fds[i]);
-    }
+    for (size_t i = 0; a->tables && i < a->manifest.file_count; i++)
+        zoff_archive_table_free(&a->tables[i]);
+    for (unsigned i = 0; a->descriptors && i < a->descriptors->count; i++)
+        close(a->descriptors->fds[i]);
     zoff_base_mem_free(a->tables);
-    zoff_base_mem_free(a->fds);
+    zoff_base_mem_free(a->descriptors);
     zoff_base_mem_free(a->refs);
     zoff_base_mem_free(a->text);
     zoff_base_mem_free(a->folder);

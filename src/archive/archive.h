@@ -14,20 +14,21 @@
 
 enum {
     ZOFF_ARCHIVE_VERSION = 1,
-    ZOFF_ARCHIVE_PAGE = 4096,     /* regions and tables begin at multiples of this */
-    ZOFF_ARCHIVE_PAD = 64,        /* bytes: pieces begin at multiples of this in their region */
-    ZOFF_ARCHIVE_BLOCK = 1024,    /* elements: pieces begin at multiples of this in their slice */
-    ZOFF_ARCHIVE_UNIT = 4 << 20,  /* bytes with one checksum, where the writer may choose */
-    ZOFF_ARCHIVE_KINDS = 4,       /* of zoff_state_kind */
-    ZOFF_ARCHIVE_NAME_MOST = 255, /* bytes of a label, of a checkpoint's name, and of the name of program data */
-    ZOFF_ARCHIVE_ID_BYTES = 17    /* 16 hexadecimal digits and the final 0 */
+    ZOFF_ARCHIVE_PAGE = 4096,             /* regions and tables begin at multiples of this */
+    ZOFF_ARCHIVE_PAD = 64,                /* bytes: pieces begin at multiples of this in their region */
+    ZOFF_ARCHIVE_BLOCK = 1024,            /* elements: pieces begin at multiples of this in their slice */
+    ZOFF_ARCHIVE_UNIT = 4 << 20,          /* bytes with one checksum, where the writer may choose */
+    ZOFF_ARCHIVE_KINDS = 4,               /* of zoff_state_kind */
+    ZOFF_ARCHIVE_NAME_MOST = 255,         /* bytes of a checkpoint's name, and of the name of program data */
+    ZOFF_ARCHIVE_LABEL_MOST = 200,        /* bytes of a label: names of files are longer, and have at most 255 */
+    ZOFF_ARCHIVE_PARAM_NAME_MOST = 65535, /* bytes of a name of a parameter or of its slices */
+    ZOFF_ARCHIVE_DIMS_MOST = 64,
+    ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
+    ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */
 };
 
 /* How the elements of a piece are stored. Its number is in the files. */
 typedef enum zoff_archive_format { ZOFF_ARCHIVE_F32 = 1, ZOFF_ARCHIVE_F16 = 2, ZOFF_ARCHIVE_BF16 = 3 } zoff_archive_format;
-_Static_assert((int)ZOFF_ARCHIVE_F32 == (int)ZOFF_F32 && (int)ZOFF_ARCHIVE_F16 == (int)ZOFF_F16 &&
-                   (int)ZOFF_ARCHIVE_BF16 == (int)ZOFF_BF16,
-               "formats of one element are numbered as zoff_dtype");
 
 typedef struct zoff_archive_param {
     char *name, *slice_name; /* slice_name may be NULL */
@@ -40,7 +41,7 @@ typedef struct zoff_archive_param {
     uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
 } zoff_archive_param;
 
-/* One file as the manifest describes it. zoff_archive_part_finish() fills all fields. */
+/* The file of one rank, as the manifest describes it. All fields are filled by zoff_archive_part_finish(). */
 typedef struct zoff_archive_file {
     uint64_t bytes, head_checksum;
     uint64_t table_offset, table_bytes, table_checksum;
@@ -51,6 +52,7 @@ typedef struct zoff_archive_manifest {
     char *label;       /* "" for the only engine */
     unsigned engines;  /* that save into the checkpoint */
     uint64_t sequence; /* greater than that of every earlier checkpoint in the folder */
+    uint64_t replaces; /* manifests of this checkpoint up to this sequence belong to an earlier save; set by publish.c */
     int64_t t;
     bool has_scaler;
     zoff_loss_scaler scaler;
@@ -58,54 +60,53 @@ typedef struct zoff_archive_manifest {
     size_t param_count;
     zoff_archive_file *files; /* by rank */
     size_t file_count;
-    char *about; /* a JSON object with facts for people: version, tier, stage, configuration; NULL: none */
+    char *about; /* written only: a JSON object with facts for people, such as the configuration; NULL: none */
 } zoff_archive_manifest;
 
-/* ---- folder.c: names, and what is complete ---- */
+/* ---- folder.c: names ---- */
 
-/* Whether a text is a legal label or name of a checkpoint: letters, digits, ".", "_", "-", not beginning with ".", at most 255.
+/* Whether a text is a legal name of a checkpoint: letters, digits, ".", "_", "-", not beginning with ".", at most 255 bytes.
  * `what` begins the message.  @return ERR_INVALID */
 zoff_status zoff_archive_folder_check_name(const char *what, const char *name);
+/* The same for a label, which has at most 200 bytes. */
+zoff_status zoff_archive_folder_check_label(const char *what, const char *label);
 /* Names of files in a checkpoint. */
 void zoff_archive_folder_manifest_name(const char *label, char dst[512]);
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512]);
-/* Make `folder` and folders above it. Existing ones are fine. */
+/* Make `folder` and folders above it, durably. Existing ones are fine.  @return ERR_NO_SPACE, ERR_IO */
 zoff_status zoff_archive_folder_make(const char *folder);
-/* Write a file under a temporary name, flush it, rename it, and flush the folder.  @blocks for the disk */
-zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *text, size_t bytes);
 zoff_status zoff_archive_folder_flush(const char *folder);
-/* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free() */
-zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
 
 /* ---- choose.c: which checkpoint of a folder ---- */
 
-/* Find the checkpoint to load: `folder` itself where it has a manifest of `label`, else the newest complete one in it. Others
- * are named in a warning.  @owns out: zoff_base_mem_free()  @return ERR_IO: there is none */
+/* Find the checkpoint to load: `folder` itself where it has a manifest of `label`, else the newest complete one in it. Newer
+ * ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
+ * @return ERR_IO: there is none; with the reason of the newest */
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
-/* The sequence of the next checkpoint in `folder`. */
-uint64_t zoff_archive_choose_sequence(const char *folder, const char *label);
-/* Remove files in a checkpoint that belong to another save of the label. */
-void zoff_archive_choose_sweep(const char *folder, const char *label, const char *id);
-/* Remove the files of a save that did not become complete. */
-void zoff_archive_choose_remove(const char *folder, const char *label, const char *id);
-/* Read the manifest in the folder of a checkpoint. `out_text` may be NULL; otherwise it is the caller's to free. */
-zoff_status zoff_archive_choose_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
-                                     size_t *out_bytes);
-/* After a manifest was written: if the checkpoint is complete, point `latest` at it, and remove old ones beyond `keep` (0: keep
- * all). Files in the checkpoint's folder that belong to an earlier save of the label are removed.  @blocks for the disk */
-zoff_status zoff_archive_choose_publish(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);
+/* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
+uint64_t zoff_archive_choose_sequence(const char *folder);
 
 /* ---- manifest.c, manifest_read.c ---- */
 
-/* The manifest as JSON with its checksum. @owns out: zoff_base_mem_free() */
+/* The manifest as JSON with its checksum. @owns out: zoff_base_mem_free()  @return ERR_INVALID for numbers JSON lacks */
 zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **out, size_t *out_bytes);
 /* Check and parse. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT, ERR_UNSUPPORTED */
 zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 void zoff_archive_manifest_free(zoff_archive_manifest *m); /* a zeroed one is allowed */
 
+/* ---- names.c: parameters by name ---- */
+
+/* The parameters, sorted by name. @owns out: zoff_base_mem_free()  @return ERR_INVALID where two have one name */
+zoff_status zoff_archive_names_sort(const zoff_archive_param *params, size_t count, const zoff_archive_param ***out);
+/* @return NULL: there is none */
+const zoff_archive_param *zoff_archive_names_find(const zoff_archive_param *const *sorted, size_t count, const char *name);
+/* Tie `p` to the parameter `owner`.  @return ERR_INVALID: it is not there, is tied itself, or has another size */
+zoff_status zoff_archive_names_tie(const zoff_archive_manifest *m, const zoff_archive_param *const *sorted, const char *owner,
+                                   zoff_archive_param *p);
+
 /* ---- escape.c: names of any bytes in JSON ---- */
 
-/* "%" and bytes that are not valid UTF-8 or below 32 become %XX. @owns out: zoff_base_mem_free() */
+/* "%" and bytes that are below 32, 127 or not valid UTF-8 become %XX. @owns out: zoff_base_mem_free() */
 zoff_status zoff_archive_escape_write(const char *name, char **out);
 /* @return ERR_CORRUPT for a text that escape_write() does not produce */
 zoff_status zoff_archive_escape_read(const char *text, char **out);
@@ -179,7 +180,7 @@ zoff_status zoff_archive_part_open(const char *folder, const char *label, const 
 zoff_status zoff_archive_part_region(zoff_archive_part *p, uint64_t bytes, uint64_t unit, uint32_t *out);
 /* Reserve the disk space of all regions and of the table.  @return ERR_NO_SPACE with the bytes needed and free */
 zoff_status zoff_archive_part_reserve(zoff_archive_part *p);
-/* Program data: a region with a copy of the bytes, written at once. */
+/* Program data: a region with a copy of the bytes, written at once.  @return ERR_INVALID for a name that is too long or used */
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count);
 /* Write head and table, and flush the file.  @blocks for the disk */
 zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out);
@@ -195,10 +196,18 @@ zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_
 zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
 /* Check label and name of the options, and make a name from step `t` where they have none.  @return ERR_INVALID */
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
-/* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed, and publish it.  @blocks for the disk */
+/* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. If all engines have saved then, point
+ * `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the checkpoint's folder that belong to an
+ * earlier save of the label are removed. After an error everything is as before, and the call may be repeated.
+ * @blocks for the disk  @return ERR_IO also for a file of a rank that is not there: then the ranks do not share the folder */
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);
 
+/* After publishing has failed: remove the files of all ranks of this save. `path`: the checkpoint's own folder. */
+void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *m);
+
 /* ---- archive.c: open a checkpoint for reading ---- */
+
+enum { ZOFF_ARCHIVE_OPEN_MOST = 64 }; /* files that are open at a time: a process may open 1024, and there may be more ranks */
 
 /* One piece in the index, and its file. */
 typedef struct zoff_archive_ref {
@@ -211,10 +220,10 @@ typedef struct zoff_archive {
     char *text;   /* the manifest */
     size_t text_bytes;
     zoff_archive_manifest manifest;
-    zoff_archive_table *tables; /* by file */
-    int *fds;
-    zoff_archive_ref *refs; /* of all files, by parameter, kind, slice, first element */
+    zoff_archive_table *tables; /* by file; their pieces are in refs */
+    zoff_archive_ref *refs;     /* of all files, by parameter, kind, slice, first element */
     size_t ref_count;
+    struct zoff_archive_descriptors *descriptors; /* of the files that were read last */
 } zoff_archive;
 
 /* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once. */
@@ -224,8 +233,10 @@ void zoff_archive_close(zoff_archive *a);
 const zoff_archive_ref *zoff_archive_find(const zoff_archive *a, uint32_t param, unsigned kind, size_t slice, size_t element);
 /* The parameter whose states `param` uses: itself, or its owner. */
 uint32_t zoff_archive_owner(const zoff_archive *a, uint32_t param);
-/* Path of a file, for messages. */
+/* Path of a file. */
 void zoff_archive_path(const zoff_archive *a, uint32_t file, char dst[4096]);
+/* A descriptor of a file, valid until the next call. */
+zoff_status zoff_archive_descriptor(const zoff_archive *a, uint32_t file, int *out);
 /* Find program data of a rank.  @return NULL: there is none */
 const zoff_archive_item *zoff_archive_item_find(const zoff_archive *a, const char *name, unsigned rank, uint32_t *out_file);
 

@@ -7,15 +7,74 @@
 /* The end of a manifest, around the 16 digits of its checksum. */
 #define ZOFF_ARCHIVE_CHECKSUM_BEFORE ",\n  \"checksum\": \""
 #define ZOFF_ARCHIVE_CHECKSUM_AFTER "\"\n}\n"
+/* The line of a manifest with its sequence, up to the number. No text in JSON has a line break, so it is found without parsing.
+ */
+#define ZOFF_ARCHIVE_SEQUENCE_LINE "\n  \"sequence\": "
 
 /* The most bytes of a manifest that are read. */
 #define ZOFF_ARCHIVE_MANIFEST_MOST ((size_t)4 << 30)
+/* Elements of one parameter, and the greatest sequence: products and sums of them fit 64 bits, and JSON's integers. */
+#define ZOFF_ARCHIVE_ELEMENTS_MOST ((size_t)1 << 58)
+#define ZOFF_ARCHIVE_SEQUENCE_MOST ((uint64_t)1 << 62)
+
+/* ---- folder.c: files ---- */
+
+/* Write a file under a temporary name with `tag`, flush it, rename it, and flush the folder. Writers at the same time have
+ * different tags.  @blocks for the disk */
+zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *tag, const char *text,
+                                           size_t bytes);
+/* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free() */
+zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
+/* Read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
+zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
+/* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
+bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
+bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
+/* folder/name.  @return ERR_INVALID: it is too long */
+zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
+
+/* ---- manifest.c, manifest_read.c ---- */
 
 /* Words in a manifest. */
 const char *zoff_archive_manifest_kind(unsigned kind);
 const char *zoff_archive_manifest_dtype(zoff_dtype dtype);
+/* As zoff_archive_manifest_read(), without the parameters. */
+zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 
-/* folder.c: read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
-zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
+/* ---- listing.c: the checkpoints of a folder ---- */
+
+/* Read the manifest of a checkpoint. `out_text` is the caller's to free; NULL: only the facts are read, without parameters. */
+zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
+                                      size_t *out_bytes);
+/* Whether all files of a manifest are there, with their sizes.  @return ERR_IO names one that is not */
+zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m);
+/* Ask whether all engines have saved into a checkpoint. *out_last is the greatest sequence of their manifests. */
+zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_manifest *m, bool *out_complete,
+                                     uint64_t *out_last);
+
+/* A folder that may be a checkpoint. */
+typedef struct zoff_archive_candidate {
+    char *name;
+    uint64_t sequence; /* as its manifest says, which is not checked yet; 0: it has none of the label */
+} zoff_archive_candidate;
+
+typedef struct zoff_archive_listing {
+    zoff_archive_candidate *all;
+    size_t count, room;
+} zoff_archive_listing;
+
+/* List the folders with files of checkpoints, the newest first. */
+zoff_status zoff_archive_listing_make(const char *folder, const char *label, zoff_archive_listing *out);
+void zoff_archive_listing_free(zoff_archive_listing *l);
+/* Whether a folder has files of a checkpoint. */
+bool zoff_archive_listing_has_any(const char *path);
+/* Check manifest and files of one checkpoint.  @return OK: it is complete; an error says why not */
+zoff_status zoff_archive_listing_judge(const char *path, const char *label);
+
+/* ---- latest.c: the file that names the newest checkpoint ---- */
+
+zoff_status zoff_archive_latest_write(const char *folder, const char *label, const char *name);
+/* @return ERR_IO: there is none; ERR_CORRUPT */
+zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
 
 #endif

@@ -1,7 +1,6 @@
 /* folder.c: names in a checkpoint, and files that appear whole: written under another name, flushed, renamed. */
-#include "archive.h"
-
 #include "archive_priv.h"
+
 #include "try.h"
 
 #include <errno.h>
@@ -12,20 +11,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-zoff_status zoff_archive_folder_check_name(const char *what, const char *name)
+static const char LEGAL[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+static zoff_status check(const char *what, const char *name, size_t most)
 {
-    static const char LEGAL[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t bytes = strlen(name);
-    ZOFF_FAIL_IF(bytes == 0 || bytes > ZOFF_ARCHIVE_NAME_MOST || name[0] == '.' || strspn(name, LEGAL) != bytes,
-                 ZOFF_ERR_INVALID,
-                 "%s is '%.300s'; expected 1 to %d letters, digits, \".\", \"_\" and \"-\", not beginning with \".\"", what,
-                 name, ZOFF_ARCHIVE_NAME_MOST);
+    ZOFF_FAIL_IF(bytes == 0 || bytes > most || name[0] == '.' || strspn(name, LEGAL) != bytes, ZOFF_ERR_INVALID,
+                 "%s is '%.300s'; expected 1 to %zu letters, digits, \".\", \"_\" and \"-\", not beginning with \".\"", what,
+                 name, most);
     return ZOFF_OK;
 }
 
+zoff_status zoff_archive_folder_check_name(const char *what, const char *name)
+{
+    return check(what, name, ZOFF_ARCHIVE_NAME_MOST);
+}
+
+zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
+{
+    return check(what, label, ZOFF_ARCHIVE_LABEL_MOST);
+}
+
+/* ---- names ---- */
+
+static const char MANIFEST[] = "manifest.json";
+
 void zoff_archive_folder_manifest_name(const char *label, char dst[512])
 {
-    snprintf(dst, 512, "%.255s%smanifest.json", label, *label ? "." : "");
+    snprintf(dst, 512, "%.255s%s%s", label, *label ? "." : "", MANIFEST);
 }
 
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512])
@@ -33,27 +46,58 @@ void zoff_archive_folder_part_name(const char *label, const char *id, unsigned r
     snprintf(dst, 512, "%.255s%s%.16s.rank-%05u.states", label, *label ? "." : "", id, rank);
 }
 
-static zoff_status make_one(const char *folder)
+/* Copy the label in the first `bytes` bytes of a name: nothing, or a label and a ".". */
+static bool read_label(const char *name, size_t bytes, char label[ZOFF_ARCHIVE_LABEL_MOST + 1])
 {
-    struct stat about;
-    if (mkdir(folder, 0777) == 0)
-        return ZOFF_OK;
-    const int error = errno;
-    ZOFF_FAIL_IF(error != EEXIST, ZOFF_ERR_IO, "cannot make the folder '%s': %s", folder, zoff_base_status_errno(error));
-    ZOFF_FAIL_IF(stat(folder, &about) == 0 && !S_ISDIR(about.st_mode), ZOFF_ERR_IO, "'%s' is no folder", folder);
+    label[0] = 0;
+    if (bytes == 0)
+        return true;
+    if (bytes < 2 || bytes > ZOFF_ARCHIVE_LABEL_MOST + 1 || name[bytes - 1] != '.' || name[0] == '.' ||
+        strspn(name, LEGAL) < bytes)
+        return false;
+    memcpy(label, name, bytes - 1);
+    label[bytes - 1] = 0;
+    return true;
+}
+
+bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1])
+{
+    const size_t bytes = strlen(name), end = sizeof MANIFEST - 1;
+    return bytes >= end && strcmp(name + bytes - end, MANIFEST) == 0 && read_label(name, bytes - end, label);
+}
+
+bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
+{
+    static const char END[] = ".states", MIDDLE[] = ".rank-";
+    enum { ID = ZOFF_ARCHIVE_ID_BYTES - 1 };
+    const size_t bytes = strlen(name), end = sizeof END - 1, middle = sizeof MIDDLE - 1;
+    size_t at = bytes < end ? 0 : bytes - end;
+    if (at == 0 || strcmp(name + at, END) != 0)
+        return false;
+    while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
+        at--;
+    if (bytes - end - at < 5 || at < middle + ID || memcmp(name + at - middle, MIDDLE, middle) != 0)
+        return false;
+    at -= middle + ID;
+    if (strspn(name + at, "0123456789abcdef") != ID)
+        return false;
+    memcpy(id, name + at, ID);
+    id[ID] = 0;
+    return read_label(name, at, label);
+}
+
+zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096])
+{
+    ZOFF_FAIL_IF(snprintf(dst, 4096, "%s/%s", folder, name) >= 4096, ZOFF_ERR_INVALID, "the path '%.100s...' is too long",
+                 folder);
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_folder_make(const char *folder)
+/* ---- folders ---- */
+
+static zoff_status code_of(int error)
 {
-    char path[PATH_MAX];
-    ZOFF_FAIL_IF(!*folder || strlen(folder) >= sizeof path, ZOFF_ERR_INVALID, "the folder of checkpoints is '%.100s'", folder);
-    for (const char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        memcpy(path, folder, (size_t)(slash - folder));
-        path[slash - folder] = 0;
-        ZOFF_TRY(make_one(path));
-    }
-    return make_one(folder);
+    return error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
 }
 
 zoff_status zoff_archive_folder_flush(const char *folder)
@@ -63,10 +107,52 @@ zoff_status zoff_archive_folder_flush(const char *folder)
     const int error = fsync(fd) ? errno : 0;
     close(fd);
     /* Some file systems cannot flush folders. */
-    ZOFF_FAIL_IF(error && error != EINVAL, ZOFF_ERR_IO, "cannot flush the folder '%s': %s", folder,
+    ZOFF_FAIL_IF(error && error != EINVAL, code_of(error), "cannot flush the folder '%s': %s", folder,
                  zoff_base_status_errno(error));
     return ZOFF_OK;
 }
+
+/* Make one folder. Flush the folder around it, so that a power cut does not take the new one with all that is in it. */
+static zoff_status make_one(char *path)
+{
+    struct stat about;
+    if (stat(path, &about) == 0) {
+        ZOFF_FAIL_IF(!S_ISDIR(about.st_mode), ZOFF_ERR_IO, "'%s' is no folder", path);
+        return ZOFF_OK;
+    }
+    if (mkdir(path, 0777) != 0) {
+        const int error = errno; /* another rank may have made it in the meantime */
+        ZOFF_FAIL_IF(error != EEXIST, code_of(error), "cannot make the folder '%s': %s", path, zoff_base_status_errno(error));
+    }
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return zoff_archive_folder_flush(".");
+    if (slash == path)
+        return zoff_archive_folder_flush("/");
+    *slash = 0;
+    const zoff_status status = zoff_archive_folder_flush(path);
+    *slash = '/';
+    return status;
+}
+
+zoff_status zoff_archive_folder_make(const char *folder)
+{
+    char path[PATH_MAX];
+    size_t bytes = strlen(folder);
+    ZOFF_FAIL_IF(bytes == 0 || bytes >= sizeof path, ZOFF_ERR_INVALID, "the folder of checkpoints is '%.100s'", folder);
+    while (bytes > 1 && folder[bytes - 1] == '/')
+        bytes--;
+    for (size_t at = 1; at <= bytes; at++) {
+        if ((at < bytes && folder[at] != '/') || folder[at - 1] == '/')
+            continue;
+        memcpy(path, folder, at);
+        path[at] = 0;
+        ZOFF_TRY(make_one(path));
+    }
+    return ZOFF_OK;
+}
+
+/* ---- files ---- */
 
 static zoff_status write_all(int fd, const char *path, const char *text, size_t bytes)
 {
@@ -74,29 +160,28 @@ static zoff_status write_all(int fd, const char *path, const char *text, size_t 
         const ssize_t got = write(fd, text + done, bytes - done);
         if (got < 0 && errno == EINTR)
             continue;
-        ZOFF_FAIL_IF(got < 0, errno == ENOSPC || errno == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, "cannot write '%s': %s",
-                     path, zoff_base_status_errno(errno));
+        ZOFF_FAIL_IF(got < 0, code_of(errno), "cannot write '%s': %s", path, zoff_base_status_errno(errno));
         done += (size_t)got;
     }
-    ZOFF_FAIL_IF(fsync(fd) != 0, errno == ENOSPC || errno == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, "cannot flush '%s': %s",
-                 path, zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(fsync(fd) != 0, code_of(errno), "cannot flush '%s': %s", path, zoff_base_status_errno(errno));
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *text, size_t bytes)
+zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *tag, const char *text,
+                                           size_t bytes)
 {
-    char path[PATH_MAX], early[PATH_MAX];
-    const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    const int early_length = snprintf(early, sizeof early, "%s/.%s.new", folder, name);
-    ZOFF_FAIL_IF(length >= PATH_MAX || early_length >= PATH_MAX, ZOFF_ERR_INVALID, "the path '%.100s...' is too long", folder);
+    char path[PATH_MAX], early[PATH_MAX], hidden[1024];
+    snprintf(hidden, sizeof hidden, ".%s%s%s.new", name, *tag ? "." : "", tag);
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+    ZOFF_TRY(zoff_archive_folder_join(folder, hidden, early));
     const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    ZOFF_FAIL_IF(fd < 0, errno == ENOSPC || errno == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, "cannot create '%s': %s", early,
-                 zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
     zoff_status status = write_all(fd, early, text, bytes);
-    close(fd);
+    if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
+        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", early, zoff_base_status_errno(errno));
     if (status == ZOFF_OK && rename(early, path) != 0)
         status =
-            zoff_base_status_fail(ZOFF_ERR_IO, "cannot rename '%s' to '%s': %s", early, path, zoff_base_status_errno(errno));
+            zoff_base_status_fail(code_of(errno), "cannot rename '%s' to '%s': %s", early, path, zoff_base_status_errno(errno));
     if (status < 0) {
         (void)unlink(early);
         return status;
@@ -141,9 +226,8 @@ static zoff_status read_open(int fd, const char *path, size_t most, char **out, 
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes)
 {
     char path[PATH_MAX];
-    const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    ZOFF_FAIL_IF(length >= PATH_MAX, ZOFF_ERR_INVALID, "the path '%.100s...' is too long", folder);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not stop the program */
     ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
     const zoff_status status = read_open(fd, path, most, out, out_bytes);
     close(fd);

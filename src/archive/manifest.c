@@ -1,14 +1,14 @@
 /* manifest.c: writes the manifest of a checkpoint: JSON with a line for each parameter and each file. The last member is the
  * checksum of the bytes before it, so that a reader trusts no byte that was not written. */
-#include "archive.h"
-
 #include "archive_priv.h"
+
 #include "array.h"
 #include "digest.h"
 #include "try.h"
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,7 @@ static zoff_status put_format(writing *w, const char *format, ...)
     va_start(args, format);
     const int bytes = vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    ZOFF_FAIL_IF(bytes < 0 || (size_t)bytes >= sizeof line, ZOFF_ERR_INVALID, "a line of a manifest is too long");
     return put(w, line, (size_t)bytes);
 }
 
@@ -126,6 +127,12 @@ static zoff_status put_scaler(writing *w, const zoff_archive_manifest *m)
 {
     if (!m->has_scaler)
         return put_text(w, "  \"loss_scaler\": null,\n");
+    /* JSON has no infinity, and its integers here have 64 bits with a sign. */
+    ZOFF_FAIL_IF(!isfinite(m->scaler.scale) || m->scaler.scale <= 0 || m->scaler.iterations < 0 ||
+                     m->scaler.last_overflow < -1 || m->scaler.hysteresis > INT64_MAX,
+                 ZOFF_ERR_INVALID,
+                 "the loss scaler of a checkpoint has the scale %g, %" PRId64 " iterations and the last overflow %" PRId64,
+                 m->scaler.scale, m->scaler.iterations, m->scaler.last_overflow);
     ZOFF_TRY(put_text(w, "  \"loss_scaler\": {\"scale\": "));
     ZOFF_TRY(put_json(w, json_real(m->scaler.scale)));
     return put_format(w, ", \"iterations\": %" PRId64 ", \"last_overflow\": %" PRId64 ", \"hysteresis\": %" PRIu64 "},\n",
@@ -136,11 +143,12 @@ static zoff_status put_all(writing *w, const zoff_archive_manifest *m)
 {
     ZOFF_TRY(put_format(w,
                         "{\n  \"format\": \"zoff checkpoint\",\n  \"version\": %d,\n  \"needs\": [],\n  \"id\": \"%s\",\n"
-                        "  \"label\": \"%s\",\n  \"engines\": %u,\n  \"sequence\": %" PRIu64 ",\n  \"step\": %" PRId64 ",\n",
-                        ZOFF_ARCHIVE_VERSION, m->id, m->label, m->engines, m->sequence, m->t));
+                        "  \"label\": \"%s\",\n  \"engines\": %u," ZOFF_ARCHIVE_SEQUENCE_LINE "%" PRIu64 ",\n"
+                        "  \"replaces\": %" PRIu64 ",\n  \"step\": %" PRId64 ",\n",
+                        ZOFF_ARCHIVE_VERSION, m->id, m->label, m->engines, m->sequence, m->replaces, m->t));
     ZOFF_TRY(put_scaler(w, m));
     ZOFF_TRY(put_text(w, "  \"about\": "));
-    ZOFF_TRY(put_text(w, m->about ? m->about : "{}"));
+    ZOFF_TRY(put_text(w, m->about ? m->about : "{}")); /* of any length */
     ZOFF_TRY(put_text(w, ",\n  \"params\": [\n"));
     for (size_t i = 0; i < m->param_count; i++) {
         ZOFF_TRY(put_param(w, m, &m->params[i]));

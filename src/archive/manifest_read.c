@@ -1,9 +1,10 @@
 /* manifest_read.c: checks and parses a manifest. Its checksum comes first, so what follows was written by this format. All the
- * same, every number is checked: a manifest may be written by others. */
+ * same, every number is checked: a manifest may be written by others. Parameters and files are parsed one by one. */
 #include "archive_priv.h"
 
 #include "bits.h"
 #include "digest.h"
+#include "members_priv.h"
 #include "try.h"
 
 #include <inttypes.h>
@@ -11,9 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { DIMS_MOST = 64 };
-#define ELEMENTS_MOST ((size_t)1 << 58)
 
 #define CORRUPT(...) zoff_base_status_fail(ZOFF_ERR_CORRUPT, __VA_ARGS__)
 
@@ -36,10 +34,10 @@ static zoff_status integer_of(const json_t *object, const char *key, int64_t lea
     return ZOFF_OK;
 }
 
-static zoff_status unsigned_of(const json_t *object, const char *key, uint64_t *out)
+static zoff_status unsigned_of(const json_t *object, const char *key, int64_t most, uint64_t *out)
 {
     int64_t value = 0;
-    ZOFF_TRY(integer_of(object, key, 0, INT64_MAX, &value));
+    ZOFF_TRY(integer_of(object, key, 0, most, &value));
     *out = (uint64_t)value;
     return ZOFF_OK;
 }
@@ -66,7 +64,10 @@ static zoff_status name_of(const json_t *object, const char *key, char **out)
 {
     const char *text = NULL;
     ZOFF_TRY(text_of(object, key, &text));
-    return zoff_archive_escape_read(text, out);
+    ZOFF_TRY(zoff_archive_escape_read(text, out));
+    ZOFF_FAIL_IF(strlen(*out) > ZOFF_ARCHIVE_PARAM_NAME_MOST, ZOFF_ERR_CORRUPT, "\"%s\" is longer than %d bytes", key,
+                 ZOFF_ARCHIVE_PARAM_NAME_MOST);
+    return ZOFF_OK;
 }
 
 /* ---- parameters ---- */
@@ -74,8 +75,8 @@ static zoff_status name_of(const json_t *object, const char *key, char **out)
 static zoff_status read_dims(const json_t *object, zoff_archive_param *p)
 {
     const json_t *dims = json_object_get(object, "dims");
-    ZOFF_FAIL_IF(!json_is_array(dims) || json_array_size(dims) < 1 || json_array_size(dims) > DIMS_MOST, ZOFF_ERR_CORRUPT,
-                 "\"dims\" is no list of 1 to %d numbers", DIMS_MOST);
+    ZOFF_FAIL_IF(!json_is_array(dims) || json_array_size(dims) < 1 || json_array_size(dims) > ZOFF_ARCHIVE_DIMS_MOST,
+                 ZOFF_ERR_CORRUPT, "\"dims\" is no list of 1 to %d numbers", ZOFF_ARCHIVE_DIMS_MOST);
     ZOFF_TRY(zoff_base_mem_alloc(json_array_size(dims), sizeof *p->dims, "dimensions", &p->dims));
     p->dim_count = json_array_size(dims);
     p->count = 1;
@@ -83,8 +84,8 @@ static zoff_status read_dims(const json_t *object, zoff_archive_param *p)
         const json_t *dim = json_array_get(dims, i);
         ZOFF_FAIL_IF(!json_is_integer(dim) || json_integer_value(dim) < 0, ZOFF_ERR_CORRUPT, "a dimension is no number");
         p->dims[i] = (size_t)json_integer_value(dim);
-        ZOFF_FAIL_IF(!zoff_base_bits_mul(p->count, p->dims[i], &p->count) || p->count > ELEMENTS_MOST, ZOFF_ERR_CORRUPT,
-                     "\"dims\" has too many elements");
+        ZOFF_FAIL_IF(!zoff_base_bits_mul(p->count, p->dims[i], &p->count) || p->count > ZOFF_ARCHIVE_ELEMENTS_MOST,
+                     ZOFF_ERR_CORRUPT, "\"dims\" has too many elements");
     }
     return ZOFF_OK;
 }
@@ -118,7 +119,8 @@ static zoff_status read_dtype(const json_t *object, zoff_dtype *out)
     return CORRUPT("\"dtype\" is '%.40s'", word);
 }
 
-static zoff_status read_param(const json_t *object, zoff_archive_param *p)
+/* *out_owner is the parameter it is tied to, or stays NULL. */
+static zoff_status read_param(const json_t *object, zoff_archive_param *p, char **out_owner)
 {
     int64_t slices = 0, group = 0;
     size_t all;
@@ -130,73 +132,62 @@ static zoff_status read_param(const json_t *object, zoff_archive_param *p)
     ZOFF_TRY(integer_of(object, "group", 0, UINT32_MAX, &group));
     p->slices = (size_t)slices;
     p->group = (unsigned)group;
-    ZOFF_FAIL_IF(!zoff_base_bits_mul(p->count, p->slices, &all) || all > ELEMENTS_MOST, ZOFF_ERR_CORRUPT,
+    ZOFF_FAIL_IF(!zoff_base_bits_mul(p->count, p->slices, &all) || all > ZOFF_ARCHIVE_ELEMENTS_MOST, ZOFF_ERR_CORRUPT,
                  "it has too many elements");
     if (json_object_get(object, "slice_name"))
         ZOFF_TRY(name_of(object, "slice_name", &p->slice_name));
     ZOFF_TRY(read_states(object, p));
-    ZOFF_FAIL_IF(json_object_get(object, "tied_to") && p->states, ZOFF_ERR_CORRUPT, "it is tied, and has states of its own");
-    return ZOFF_OK;
-}
-
-/* ---- ties ---- */
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp((*(const zoff_archive_param *const *)a)->name, (*(const zoff_archive_param *const *)b)->name);
-}
-
-static int compare_name(const void *key, const void *b)
-{
-    return strcmp(key, (*(const zoff_archive_param *const *)b)->name);
-}
-
-static zoff_status read_tie(const zoff_archive_manifest *m, zoff_archive_param *const *sorted, const json_t *object,
-                            zoff_archive_param *p)
-{
-    char *name = NULL;
     if (!json_object_get(object, "tied_to"))
         return ZOFF_OK;
-    ZOFF_TRY(name_of(object, "tied_to", &name));
-    zoff_archive_param *const *owner = bsearch(name, sorted, m->param_count, sizeof(zoff_archive_param *), compare_name);
-    zoff_base_mem_free(name);
-    ZOFF_FAIL_IF(!owner || !(*owner)->states || (*owner)->count != p->count || (*owner)->slices != p->slices, ZOFF_ERR_CORRUPT,
-                 "parameter '%.100s' is tied to one that is not there or has another size", p->name);
-    p->tied_to = 1 + (uint32_t)(*owner - m->params);
-    return ZOFF_OK;
+    ZOFF_FAIL_IF(p->states, ZOFF_ERR_CORRUPT, "it is tied, and has states of its own");
+    return name_of(object, "tied_to", out_owner);
 }
 
-/* Names are unique, and ties name a parameter with states. */
-static zoff_status read_names(const json_t *list, zoff_archive_manifest *m)
+/* Names are unique, and owners are there. */
+static zoff_status read_ties(zoff_archive_manifest *m, char *const *owners)
 {
-    zoff_archive_param **sorted;
-    zoff_status status = ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(m->param_count + 1, sizeof *sorted, "names of a manifest", &sorted));
-    for (size_t i = 0; i < m->param_count; i++)
-        sorted[i] = &m->params[i];
-    qsort(sorted, m->param_count, sizeof *sorted, compare_names);
-    for (size_t i = 1; i < m->param_count && status == ZOFF_OK; i++) {
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            status = CORRUPT("there are two parameters '%.100s'", sorted[i]->name);
-    }
+    const zoff_archive_param **sorted;
+    zoff_status status = zoff_archive_names_sort(m->params, m->param_count, &sorted);
+    if (status < 0)
+        return status == ZOFF_ERR_INVALID ? ZOFF_ERR_CORRUPT : status;
     for (size_t i = 0; i < m->param_count && status == ZOFF_OK; i++)
-        status = read_tie(m, sorted, json_array_get(list, i), &m->params[i]);
+        status = owners[i] ? zoff_archive_names_tie(m, sorted, owners[i], &m->params[i]) : ZOFF_OK;
     zoff_base_mem_free(sorted);
-    return status;
+    return status == ZOFF_ERR_INVALID ? ZOFF_ERR_CORRUPT : status;
 }
 
-static zoff_status read_params(const json_t *root, zoff_archive_manifest *m)
+static zoff_status read_each(zoff_archive_value list, zoff_archive_manifest *m, char **owners)
 {
-    const json_t *list = json_object_get(root, "params");
-    ZOFF_FAIL_IF(!json_is_array(list) || json_array_size(list) >= UINT32_MAX, ZOFF_ERR_CORRUPT, "\"params\" is no list");
-    ZOFF_TRY(zoff_base_mem_alloc(json_array_size(list) + 1, sizeof *m->params, "parameters of a manifest", &m->params));
-    m->param_count = json_array_size(list);
+    size_t at = 0;
     for (size_t i = 0; i < m->param_count; i++) {
-        const zoff_status status = read_param(json_array_get(list, i), &m->params[i]);
+        json_t *object;
+        zoff_status status = zoff_archive_members_next(list, &at, &object);
+        if (status == ZOFF_OK) {
+            status = read_param(object, &m->params[i], &owners[i]);
+            json_decref(object);
+        }
         if (status < 0)
             return zoff_base_status_prefix(status, "parameter %zu: ", i);
     }
-    return read_names(list, m);
+    return read_ties(m, owners);
+}
+
+static zoff_status read_params(zoff_archive_value list, zoff_archive_manifest *m)
+{
+    size_t count = 0;
+    char **owners;
+    const zoff_status counted = zoff_archive_members_count(list, &count);
+    if (counted < 0)
+        return zoff_base_status_prefix(counted, "\"params\": ");
+    ZOFF_FAIL_IF(count >= UINT32_MAX, ZOFF_ERR_CORRUPT, "\"params\" is too long");
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *m->params, "parameters of a manifest", &m->params));
+    m->param_count = count;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *owners, "ties of a manifest", &owners));
+    const zoff_status status = read_each(list, m, owners);
+    for (size_t i = 0; i < count; i++)
+        zoff_base_mem_free(owners[i]);
+    zoff_base_mem_free(owners);
+    return status;
 }
 
 /* ---- files ---- */
@@ -210,10 +201,10 @@ static zoff_status read_file(const json_t *object, const zoff_archive_manifest *
     /* The name follows from label, id and rank: so no manifest can name a file outside of its folder. */
     zoff_archive_folder_part_name(m->label, m->id, rank, wanted);
     ZOFF_FAIL_IF(strcmp(name, wanted) != 0, ZOFF_ERR_CORRUPT, "its name is '%.200s' where %s is expected", name, wanted);
-    ZOFF_TRY(unsigned_of(object, "bytes", &f->bytes));
+    ZOFF_TRY(unsigned_of(object, "bytes", INT64_MAX, &f->bytes));
     ZOFF_TRY(hex_of(object, "head", &f->head_checksum));
-    ZOFF_TRY(unsigned_of(table, "offset", &f->table_offset));
-    ZOFF_TRY(unsigned_of(table, "bytes", &f->table_bytes));
+    ZOFF_TRY(unsigned_of(table, "offset", INT64_MAX, &f->table_offset));
+    ZOFF_TRY(unsigned_of(table, "bytes", INT64_MAX, &f->table_bytes));
     ZOFF_TRY(hex_of(table, "checksum", &f->table_checksum));
     ZOFF_FAIL_IF(f->table_offset < ZOFF_ARCHIVE_PAGE || f->table_offset % ZOFF_ARCHIVE_PAGE || f->table_offset > f->bytes ||
                      f->bytes - f->table_offset != f->table_bytes || f->table_bytes > ZOFF_ARCHIVE_MANIFEST_MOST,
@@ -221,15 +212,22 @@ static zoff_status read_file(const json_t *object, const zoff_archive_manifest *
     return ZOFF_OK;
 }
 
-static zoff_status read_files(const json_t *root, zoff_archive_manifest *m)
+static zoff_status read_files(zoff_archive_value list, zoff_archive_manifest *m)
 {
-    const json_t *list = json_object_get(root, "files");
-    ZOFF_FAIL_IF(!json_is_array(list) || json_array_size(list) < 1 || json_array_size(list) > 1 << 24, ZOFF_ERR_CORRUPT,
-                 "\"files\" is no list");
-    ZOFF_TRY(zoff_base_mem_alloc(json_array_size(list), sizeof *m->files, "files of a manifest", &m->files));
-    m->file_count = json_array_size(list);
-    for (unsigned i = 0; i < m->file_count; i++) {
-        const zoff_status status = read_file(json_array_get(list, i), m, i, &m->files[i]);
+    size_t count = 0, at = 0;
+    const zoff_status counted = zoff_archive_members_count(list, &count);
+    if (counted < 0)
+        return zoff_base_status_prefix(counted, "\"files\": ");
+    ZOFF_FAIL_IF(count < 1 || count > 1 << 24, ZOFF_ERR_CORRUPT, "\"files\" has %zu elements", count);
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *m->files, "files of a manifest", &m->files));
+    m->file_count = count;
+    for (unsigned i = 0; i < count; i++) {
+        json_t *object;
+        zoff_status status = zoff_archive_members_next(list, &at, &object);
+        if (status == ZOFF_OK) {
+            status = read_file(object, m, i, &m->files[i]);
+            json_decref(object);
+        }
         if (status < 0)
             return zoff_base_status_prefix(status, "file %u: ", i);
     }
@@ -238,7 +236,7 @@ static zoff_status read_files(const json_t *root, zoff_archive_manifest *m)
 
 /* ---- the whole ---- */
 
-/* "needs" lists features of newer versions. Members that this version does not know are ignored. */
+/* A newer version lists in "needs" what a reader must know. Members that this version does not know are ignored. */
 static zoff_status check_version(const json_t *root)
 {
     const char *format = "";
@@ -268,7 +266,7 @@ static zoff_status read_scaler(const json_t *root, zoff_archive_manifest *m)
     m->scaler = (zoff_loss_scaler){.struct_size = sizeof m->scaler, .scale = json_number_value(scale)};
     ZOFF_TRY(integer_of(scaler, "iterations", 0, INT64_MAX, &m->scaler.iterations));
     ZOFF_TRY(integer_of(scaler, "last_overflow", -1, INT64_MAX, &m->scaler.last_overflow));
-    return unsigned_of(scaler, "hysteresis", &m->scaler.hysteresis);
+    return unsigned_of(scaler, "hysteresis", INT64_MAX, &m->scaler.hysteresis);
 }
 
 static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
@@ -279,15 +277,14 @@ static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
     ZOFF_TRY(hex_of(root, "id", &id));
     memcpy(m->id, json_string_value(json_object_get(root, "id")), sizeof m->id);
     ZOFF_TRY(copy_text(root, "label", &m->label));
-    if (*m->label)
-        ZOFF_TRY(zoff_archive_folder_check_name("\"label\"", m->label));
-    ZOFF_TRY(integer_of(root, "engines", 1, 1 << 24, &engines));
+    if (*m->label && zoff_archive_folder_check_label("\"label\"", m->label) < 0)
+        return ZOFF_ERR_CORRUPT;
+    ZOFF_TRY(integer_of(root, "engines", 1, ZOFF_ARCHIVE_ENGINES_MOST, &engines));
     m->engines = (unsigned)engines;
-    ZOFF_TRY(unsigned_of(root, "sequence", &m->sequence));
+    ZOFF_TRY(unsigned_of(root, "sequence", (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &m->sequence));
+    ZOFF_TRY(unsigned_of(root, "replaces", (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &m->replaces));
     ZOFF_TRY(integer_of(root, "step", 0, INT64_MAX, &m->t));
-    ZOFF_TRY(read_scaler(root, m));
-    ZOFF_TRY(read_params(root, m));
-    return read_files(root, m);
+    return read_scaler(root, m);
 }
 
 /* The text ends in its checksum, and in nothing else. */
@@ -304,27 +301,43 @@ static zoff_status check_sum(const char *text, size_t bytes)
     return ZOFF_OK;
 }
 
-static zoff_status read_all(const char *text, size_t bytes, zoff_archive_manifest *m)
+static zoff_status read_all(const char *text, size_t bytes, bool with_params, zoff_archive_manifest *m)
 {
-    json_error_t error;
+    enum { PARAMS, FILES };
+    static const char *const WANTED[] = {"format",   "version",  "needs", "id",          "label", "engines",
+                                         "sequence", "replaces", "step",  "loss_scaler", NULL};
+    static const char *const LISTED[] = {"params", "files", NULL};
+    zoff_archive_value listed[2];
+    json_t *root;
     ZOFF_TRY(check_sum(text, bytes));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    ZOFF_FAIL_IF(!root, ZOFF_ERR_CORRUPT, "it is no JSON: line %d: %s", error.line, error.text);
+    ZOFF_TRY(zoff_archive_members_read(text, bytes, WANTED, LISTED, listed, &root));
     const zoff_status status = read_head(root, m);
     json_decref(root);
-    return status;
+    ZOFF_TRY(status);
+    ZOFF_TRY(read_files(listed[FILES], m));
+    return with_params ? read_params(listed[PARAMS], m) : ZOFF_OK;
 }
 
-zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out)
+static zoff_status read_checked(const char *where, const char *text, size_t bytes, bool with_params, zoff_archive_manifest *out)
 {
     zoff_archive_manifest m = {.label = NULL};
-    const zoff_status status = read_all(text, bytes, &m);
+    const zoff_status status = read_all(text, bytes, with_params, &m);
     if (status < 0) {
         zoff_archive_manifest_free(&m);
         return zoff_base_status_prefix(status, "the manifest '%s' cannot be used: ", where);
     }
     *out = m;
     return ZOFF_OK;
+}
+
+zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out)
+{
+    return read_checked(where, text, bytes, true, out);
+}
+
+zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out)
+{
+    return read_checked(where, text, bytes, false, out);
 }
 
 void zoff_archive_manifest_free(zoff_archive_manifest *m)

@@ -1,9 +1,8 @@
 /* part.c: writes the file of one rank: its head, its regions, and its table behind them. The caller writes the regions through
  * the queue and sets their checksums in the table. */
-#include "archive.h"
+#include "archive_priv.h"
 
 #include "aio.h"
-#include "archive_priv.h"
 #include "bits.h"
 #include "digest.h"
 #include "log.h"
@@ -12,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -38,13 +36,12 @@ static zoff_status fail_write(const zoff_archive_part *p, const char *what, int 
 zoff_status zoff_archive_part_open(const char *folder, const char *label, const char *id, unsigned rank, zoff_archive_part *out)
 {
     zoff_status status;
-    char name[512], path[PATH_MAX];
+    char name[512], path[4096];
     zoff_archive_part p = {.rank = rank, .fd = -1, .end = ZOFF_ARCHIVE_PAGE};
     const zoff_aio_opts aio = {.struct_size = sizeof aio, .writable = true};
     memcpy(p.id, id, sizeof p.id);
     zoff_archive_folder_part_name(label, id, rank, name);
-    ZOFF_FAIL_IF(snprintf(path, sizeof path, "%s/%s", folder, name) >= PATH_MAX, ZOFF_ERR_INVALID,
-                 "the path '%.100s...' is too long", folder);
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &p.path));
     p.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (p.fd < 0) {
@@ -105,19 +102,32 @@ static zoff_status write_plain(const zoff_archive_part *p, uint64_t offset, cons
     return ZOFF_OK;
 }
 
+/* Write before the region is in the table: after an error the file has no region whose bytes were not written. */
+static zoff_status write_item(zoff_archive_part *p, const char *page, size_t room, uint32_t *out_region)
+{
+    ZOFF_TRY(write_plain(p, p->end, page, room));
+    ZOFF_TRY(zoff_archive_part_region(p, room, ZOFF_ARCHIVE_UNIT, out_region));
+    const zoff_archive_region *region = &p->table.regions[*out_region];
+    for (size_t unit = 0; unit < zoff_archive_table_units(region); unit++)
+        p->table.checksums[region->first_checksum + unit] =
+            zoff_digest_blocks_whole(page + unit * ZOFF_ARCHIVE_UNIT, zoff_archive_table_unit_bytes(region, unit), 1);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count)
 {
     zoff_archive_item item = {.count = count, .each_rank = each_rank};
     char *page;
+    ZOFF_FAIL_IF(strlen(name) > ZOFF_ARCHIVE_NAME_MOST, ZOFF_ERR_INVALID,
+                 "the name of program data has %zu bytes, and at most %d are possible", strlen(name), ZOFF_ARCHIVE_NAME_MOST);
+    for (size_t i = 0; i < p->table.item_count; i++)
+        ZOFF_FAIL_IF(strcmp(p->table.items[i].name, name) == 0, ZOFF_ERR_INVALID, "there are program data '%s' already", name);
     const size_t room = zoff_base_bits_align(count, ZOFF_ARCHIVE_PAGE);
-    memcpy(item.name, name, strnlen(name, ZOFF_ARCHIVE_NAME_MOST));
+    memcpy(item.name, name, strlen(name));
     if (count) {
-        ZOFF_TRY(zoff_archive_part_region(p, room, 0, &item.region));
         ZOFF_TRY(zoff_base_mem_alloc(room, 1, "the program's data", &page));
         memcpy(page, bytes, count);
-        const zoff_archive_region *region = &p->table.regions[item.region];
-        p->table.checksums[region->first_checksum] = zoff_digest_blocks_whole(page, room, 1);
-        const zoff_status status = write_plain(p, region->offset, page, room);
+        const zoff_status status = write_item(p, page, room, &item.region);
         zoff_base_mem_free(page);
         ZOFF_TRY(status);
     }

@@ -1,12 +1,17 @@
-/* publish.c: how a checkpoint gets its identity and its name, and how it becomes complete. */
-#include "archive.h"
+/* publish.c: how a checkpoint gets its identity and its name, and how it becomes complete: its manifest is written, `latest`
+ * names it, and old ones are removed, in this order. */
+#include "archive_priv.h"
 
+#include "log.h"
 #include "try.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES])
 {
@@ -18,8 +23,8 @@ zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES])
 
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1])
 {
-    if (opts->label)
-        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.label", opts->label));
+    if (opts->label && *opts->label)
+        ZOFF_TRY(zoff_archive_folder_check_label("zoff_checkpoint_opts.label", opts->label));
     if (opts->name) {
         ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.name", opts->name));
         ZOFF_FAIL_IF(strcmp(opts->name, "latest") == 0, ZOFF_ERR_INVALID,
@@ -31,21 +36,203 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
     return ZOFF_OK;
 }
 
+/* ---- files that are no longer needed ---- */
+
+/* Remove files of a folder. Files that cannot be removed stay: nothing reads them. */
+static void remove_files(const char *folder, bool (*is_old)(const char *name, const void *ctx), const void *ctx)
+{
+    char path[4096];
+    const struct dirent *entry;
+    DIR *entries = opendir(folder);
+    while (entries && (entry = readdir(entries))) {
+        if (is_old(entry->d_name, ctx) && zoff_archive_folder_join(folder, entry->d_name, path) == ZOFF_OK)
+            (void)unlink(path);
+    }
+    if (entries)
+        closedir(entries);
+}
+
+/* Files of an earlier save of this engine. */
+static bool is_replaced(const char *name, const void *ctx)
+{
+    const zoff_archive_manifest *m = ctx;
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    return zoff_archive_folder_is_part(name, label, id) && strcmp(label, m->label) == 0 && strcmp(id, m->id) != 0;
+}
+
+/* Files of this save. */
+static bool is_own(const char *name, const void *ctx)
+{
+    const zoff_archive_manifest *m = ctx;
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    return zoff_archive_folder_is_part(name, label, id) && strcmp(label, m->label) == 0 && strcmp(id, m->id) == 0;
+}
+
+void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *m)
+{
+    remove_files(path, is_own, m);
+}
+
+static bool is_manifest(const char *name, const void *ctx)
+{
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
+    (void)ctx;
+    return zoff_archive_folder_is_manifest(name, label);
+}
+
+/* Files of ranks, and manifests under their temporary names. */
+static bool is_other(const char *name, const void *ctx)
+{
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    (void)ctx;
+    return zoff_archive_folder_is_part(name, label, id) || (name[0] == '.' && strstr(name, "manifest.json."));
+}
+
+/* The manifests go first: a checkpoint whose removal is interrupted does not count. */
+static void remove_checkpoint(const char *path)
+{
+    remove_files(path, is_manifest, NULL);
+    if (zoff_archive_folder_flush(path) < 0)
+        return;
+    remove_files(path, is_other, NULL);
+    if (rmdir(path) != 0 && errno != ENOENT) /* another engine may have removed it */
+        ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(errno));
+}
+
+/* Remove complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: engines may be at work there. */
+static void prune(const char *folder, const char *name, const char *label, unsigned keep)
+{
+    char path[4096];
+    unsigned kept = 0;
+    zoff_archive_listing l;
+    if (zoff_archive_listing_make(folder, label, &l) < 0) {
+        ZOFF_WARN("old checkpoints stay: %s", zoff_last_error());
+        return;
+    }
+    for (size_t i = 0; i < l.count; i++) {
+        const zoff_archive_candidate *c = &l.all[i];
+        const bool is_new = strcmp(c->name, name) == 0;
+        if (is_new || c->sequence == 0 || zoff_archive_folder_join(folder, c->name, path) < 0)
+            kept += is_new;
+        else if (kept < keep)
+            kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;
+        else
+            remove_checkpoint(path);
+    }
+    zoff_archive_listing_free(&l);
+}
+
+/* ---- the manifest ---- */
+
+/* The manifest that is there belongs to an earlier save under the same name. If that was complete, then manifests of other
+ * engines up to *out belong to it, too. If not, those that it replaced stay replaced. */
+static zoff_status find_replaced(const char *path, const char *label, uint64_t *out)
+{
+    zoff_archive_manifest old;
+    zoff_saved_error saved;
+    bool is_complete = false;
+    uint64_t last = 0;
+    *out = 0;
+    zoff_base_status_save(&saved);
+    if (zoff_archive_listing_read(path, label, &old, NULL, NULL) < 0) {
+        zoff_base_status_restore(&saved);
+        return ZOFF_OK;
+    }
+    const zoff_status status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
+    *out = is_complete ? last : old.replaces;
+    zoff_archive_manifest_free(&old);
+    return status;
+}
+
+/* Names of the manifest: its own, and one that keeps the old manifest until the new one is durable. */
+typedef struct names {
+    char own[4096], old[4096];
+    bool has_old;
+} names;
+
+static zoff_status keep_old(const char *path, const char *file, names *out)
+{
+    char hidden[600];
+    snprintf(hidden, sizeof hidden, ".%s.old", file);
+    ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
+    ZOFF_TRY(zoff_archive_folder_join(path, hidden, out->old));
+    (void)unlink(out->old); /* of a save that was killed */
+    out->has_old = link(out->own, out->old) == 0;
+    return ZOFF_OK;
+}
+
+/* After an error: put the old manifest back, if the new one has taken its place. */
+static void put_back(const char *path, const zoff_archive_manifest *m, const names *n)
+{
+    zoff_archive_manifest now;
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    bool is_new = false;
+    if (zoff_archive_listing_read(path, m->label, &now, NULL, NULL) == ZOFF_OK) {
+        is_new = strcmp(now.id, m->id) == 0;
+        zoff_archive_manifest_free(&now);
+    }
+    if (is_new && !(n->has_old && rename(n->old, n->own) == 0))
+        (void)unlink(n->own);
+    (void)unlink(n->old);
+    (void)zoff_archive_folder_flush(path);
+    zoff_base_status_restore(&saved);
+}
+
+/* Point `latest` at a complete checkpoint, unless it names one that was begun later. */
+static zoff_status point(const char *folder, const char *name, const zoff_archive_manifest *m)
+{
+    char latest[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
+    zoff_archive_manifest other = {.label = NULL};
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    const bool is_later =
+        zoff_archive_latest_read(folder, latest) == ZOFF_OK && zoff_archive_folder_join(folder, latest, path) == ZOFF_OK &&
+        zoff_archive_listing_read(path, m->label, &other, NULL, NULL) == ZOFF_OK && other.sequence > m->sequence;
+    zoff_archive_manifest_free(&other);
+    zoff_base_status_restore(&saved);
+    return is_later ? ZOFF_OK : zoff_archive_latest_write(folder, m->label, name);
+}
+
+/* Write the manifest, and `latest` if the checkpoint is complete then. */
+static zoff_status write_both(const char *folder, const char *path, const char *name, const char *file,
+                              const zoff_archive_manifest *m, bool *out_complete)
+{
+    char *text;
+    size_t bytes;
+    uint64_t last;
+    ZOFF_TRY(zoff_archive_manifest_print(m, &text, &bytes));
+    const zoff_status status = zoff_archive_folder_write_file(path, file, "", text, bytes);
+    zoff_base_mem_free(text);
+    ZOFF_TRY(status);
+    ZOFF_TRY(zoff_archive_listing_ask(path, m, out_complete, &last));
+    return *out_complete ? point(folder, name, m) : ZOFF_OK;
+}
+
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
 {
-    char path[4096], file[512], *text;
-    size_t bytes;
-    ZOFF_FAIL_IF(snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path, ZOFF_ERR_INVALID,
-                 "the path '%.100s...' is too long", folder);
-    ZOFF_TRY(zoff_archive_manifest_print(m, &text, &bytes));
+    char path[4096], file[512];
+    names n;
+    bool is_complete = false;
+    zoff_archive_manifest written = *m;
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     zoff_archive_folder_manifest_name(m->label, file);
+    ZOFF_TRY(zoff_archive_listing_has_files(path, m));
+    ZOFF_TRY(find_replaced(path, m->label, &written.replaces));
+    ZOFF_TRY(keep_old(path, file, &n));
     /* The files must have their names on the disk before a manifest names them. */
     zoff_status status = zoff_archive_folder_flush(path);
     if (status == ZOFF_OK)
         status = zoff_archive_folder_flush(folder);
     if (status == ZOFF_OK)
-        status = zoff_archive_folder_write_file(path, file, text, bytes);
-    zoff_base_mem_free(text);
-    ZOFF_TRY(status);
-    return zoff_archive_choose_publish(folder, name, m, keep);
+        status = write_both(folder, path, name, file, &written, &is_complete);
+    if (status < 0) {
+        put_back(path, m, &n);
+        return status;
+    }
+    (void)unlink(n.old);
+    remove_files(path, is_replaced, m);
+    if (is_complete && keep)
+        prune(folder, name, m->label, keep);
+    return ZOFF_OK;
 }

@@ -11,6 +11,7 @@
 /* A unit that was read and verified. */
 typedef struct cached {
     char *bytes;
+    size_t room;
     zoff_archive_unit unit;
     bool holds;
 } cached;
@@ -18,32 +19,37 @@ typedef struct cached {
 struct zoff_checkpoint_reader {
     zoff_archive *archive;
     cached units[ZOFF_ARCHIVE_KINDS + 1]; /* by kind; the last one for program data */
-    size_t unit_room;
-    uint64_t bytes; /* of all files */
+    const zoff_archive_param **sorted;    /* by name */
+    uint64_t bytes;                       /* of all files */
 };
+
+static zoff_status open_archive(const char *folder, const char *label, zoff_checkpoint_reader *r)
+{
+    char *chosen;
+    ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
+    const zoff_status status = zoff_archive_open(chosen, label, &r->archive);
+    zoff_base_mem_free(chosen);
+    ZOFF_TRY(status);
+    const zoff_archive_manifest *m = &r->archive->manifest;
+    r->bytes = r->archive->text_bytes;
+    for (size_t i = 0; i < m->file_count; i++)
+        r->bytes += m->files[i].bytes;
+    return zoff_archive_names_sort(m->params, m->param_count, &r->sorted);
+}
 
 zoff_status zoff_checkpoint_reader_open(const char *folder, const char *label, zoff_checkpoint_reader **out)
 {
-    char *chosen;
     zoff_checkpoint_reader *r;
     ZOFF_FAIL_IF(!folder || !out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_open: folder and out must not be NULL");
     if (label && *label)
-        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_reader_open: label", label));
-    ZOFF_TRY(zoff_archive_choose(folder, label ? label : "", &chosen));
-    zoff_status status = zoff_base_mem_alloc(1, sizeof *r, "a reader of checkpoints", &r);
-    if (status == ZOFF_OK) {
-        status = zoff_archive_open(chosen, label ? label : "", &r->archive);
-        if (status < 0)
-            zoff_base_mem_free(r);
-    }
-    zoff_base_mem_free(chosen);
-    ZOFF_TRY(status);
-    r->unit_room = zoff_archive_units_largest(r->archive);
-    r->bytes = r->archive->text_bytes;
-    for (size_t i = 0; i < r->archive->manifest.file_count; i++)
-        r->bytes += r->archive->manifest.files[i].bytes;
-    *out = r;
-    return ZOFF_OK;
+        ZOFF_TRY(zoff_archive_folder_check_label("zoff_checkpoint_reader_open: label", label));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *r, "a reader of checkpoints", &r));
+    const zoff_status status = open_archive(folder, label ? label : "", r);
+    if (status < 0)
+        zoff_checkpoint_reader_close(r);
+    else
+        *out = r;
+    return status;
 }
 
 void zoff_checkpoint_reader_close(zoff_checkpoint_reader *r)
@@ -52,6 +58,7 @@ void zoff_checkpoint_reader_close(zoff_checkpoint_reader *r)
         return;
     for (size_t i = 0; i < sizeof r->units / sizeof r->units[0]; i++)
         zoff_base_mem_free(r->units[i].bytes);
+    zoff_base_mem_free(r->sorted);
     zoff_archive_close(r->archive);
     zoff_base_mem_free(r);
 }
@@ -108,13 +115,11 @@ zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const c
 {
     ZOFF_FAIL_IF(!r || !name || !out_index, ZOFF_ERR_INVALID,
                  "zoff_checkpoint_reader_find: reader, name and out_index must not be NULL");
-    for (size_t i = 0; i < r->archive->manifest.param_count; i++) {
-        if (strcmp(r->archive->manifest.params[i].name, name) == 0) {
-            *out_index = i;
-            return ZOFF_OK;
-        }
-    }
-    return zoff_base_status_fail(ZOFF_ERR_INVALID, "the checkpoint '%s' has no parameter '%.200s'", r->archive->folder, name);
+    const zoff_archive_manifest *m = &r->archive->manifest;
+    const zoff_archive_param *found = zoff_archive_names_find(r->sorted, m->param_count, name);
+    ZOFF_FAIL_IF(!found, ZOFF_ERR_INVALID, "the checkpoint '%s' has no parameter '%.200s'", r->archive->folder, name);
+    *out_index = (size_t)(found - m->params);
+    return ZOFF_OK;
 }
 
 /* Read a unit, unless the cache has it. */
@@ -122,9 +127,15 @@ static zoff_status fetch(zoff_checkpoint_reader *r, cached *c, zoff_archive_unit
 {
     if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit == unit.unit)
         return ZOFF_OK;
-    if (!c->bytes)
-        ZOFF_TRY(zoff_base_mem_alloc(r->unit_room, 1, "a part of a checkpoint", &c->bytes));
+    const size_t needed = zoff_archive_units_bytes(r->archive, unit);
     c->holds = false;
+    if (needed > c->room) {
+        zoff_base_mem_free(c->bytes);
+        c->bytes = NULL;
+        c->room = 0;
+        ZOFF_TRY(zoff_base_mem_alloc(needed, 1, "a part of a checkpoint", &c->bytes));
+        c->room = needed;
+    }
     ZOFF_TRY(zoff_archive_units_read(r->archive, unit, c->bytes, 1));
     c->unit = unit;
     c->holds = true;
@@ -190,10 +201,13 @@ zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *n
     const zoff_archive_item *item = zoff_archive_item_find(r->archive, name, rank, &file);
     ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%.200s' of rank %u", r->archive->folder, name,
                  rank);
-    if (item->count && room) {
-        cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
-        ZOFF_TRY(fetch(r, c, (zoff_archive_unit){.file = file, .region = item->region}));
-        memcpy(dst, c->bytes, zoff_base_bits_min(room, item->count));
+    cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
+    for (size_t at = 0, end = zoff_base_bits_min(room, item->count); at < end;) {
+        const zoff_archive_unit unit = zoff_archive_units_of(r->archive, file, item->region, at);
+        ZOFF_TRY(fetch(r, c, unit));
+        const size_t now = zoff_base_bits_min(end - at, zoff_archive_units_bytes(r->archive, unit));
+        memcpy((char *)dst + at, c->bytes, now);
+        at += now;
     }
     if (out_count)
         *out_count = item->count;
@@ -218,8 +232,10 @@ zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reader *r, cha
 
 zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progress_fn progress, void *ctx)
 {
-    uint64_t done = 0;
     ZOFF_FAIL_IF(!r, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_verify: reader must not be NULL");
+    uint64_t done = r->bytes; /* manifest, heads and tables were verified when the checkpoint was opened */
+    for (uint32_t file = 0; file < r->archive->manifest.file_count; file++)
+        done -= r->archive->manifest.files[file].table_offset - ZOFF_ARCHIVE_PAGE;
     cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
     for (uint32_t file = 0; file < r->archive->manifest.file_count; file++) {
         const zoff_archive_table *t = &r->archive->tables[file];

@@ -2,7 +2,6 @@
  * is little-endian, like the machines that this library supports. */
 #include "archive.h"
 
-#include "archive_priv.h"
 #include "array.h"
 #include "bits.h"
 #include "try.h"
@@ -17,6 +16,9 @@ typedef struct head {
     uint64_t regions, checksums, pieces, items;
 } head;
 
+_Static_assert((int)ZOFF_ARCHIVE_F32 == (int)ZOFF_F32 && (int)ZOFF_ARCHIVE_F16 == (int)ZOFF_F16 &&
+                   (int)ZOFF_ARCHIVE_BF16 == (int)ZOFF_BF16,
+               "formats of one element are numbered as zoff_dtype");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are little-endian");
 _Static_assert(sizeof(head) == 48 && sizeof(zoff_archive_region) == 32 && sizeof(zoff_archive_piece) == 48 &&
                    sizeof(zoff_archive_item) == 272,
@@ -116,9 +118,12 @@ static zoff_status check_regions(const zoff_archive_table *t, uint64_t end)
     uint64_t at = ZOFF_ARCHIVE_PAGE, checksums = 0;
     for (size_t i = 0; i < t->region_count; i++) {
         const zoff_archive_region *r = &t->regions[i];
-        ZOFF_FAIL_IF(r->offset != at || r->bytes == 0 || r->bytes % ZOFF_ARCHIVE_PAGE || r->bytes > end - at || r->unit == 0 ||
+        ZOFF_FAIL_IF(r->offset != at || r->bytes == 0 || r->bytes % ZOFF_ARCHIVE_PAGE || r->bytes > end - at ||
                          r->first_checksum != checksums,
                      ZOFF_ERR_CORRUPT, "region %zu does not lie behind the one before it", i);
+        /* No element lies in two units then. */
+        ZOFF_FAIL_IF(r->unit == 0 || r->unit % ZOFF_ARCHIVE_PAGE, ZOFF_ERR_CORRUPT, "region %zu has units of %llu bytes", i,
+                     (unsigned long long)r->unit);
         at += r->bytes;
         checksums += zoff_archive_table_units(r);
     }
@@ -134,6 +139,8 @@ static zoff_status check_pieces(const zoff_archive_table *t)
             p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_BF16 || p->block != 1, ZOFF_ERR_UNSUPPORTED,
             "piece %zu has its elements in format %u with blocks of %u, which this library does not know: use a newer one", i,
             p->format, p->block);
+        ZOFF_FAIL_IF(p->reserved, ZOFF_ERR_UNSUPPORTED,
+                     "piece %zu has a property that this library does not know: use a newer one", i);
         ZOFF_FAIL_IF(p->region >= t->region_count || p->kind >= ZOFF_ARCHIVE_KINDS || p->count == 0 ||
                          p->first % ZOFF_ARCHIVE_BLOCK || p->at % ZOFF_ARCHIVE_PAD,
                      ZOFF_ERR_CORRUPT, "piece %zu is no piece", i);
@@ -148,6 +155,8 @@ static zoff_status check_items(const zoff_archive_table *t)
 {
     for (size_t i = 0; i < t->item_count; i++) {
         const zoff_archive_item *item = &t->items[i];
+        ZOFF_FAIL_IF(item->each_rank > 1, ZOFF_ERR_UNSUPPORTED,
+                     "program data %zu has a property that this library does not know: use a newer one", i);
         ZOFF_FAIL_IF(!memchr(item->name, 0, sizeof item->name) || (item->count && item->region >= t->region_count) ||
                          (item->count && item->count > t->regions[item->region].bytes),
                      ZOFF_ERR_CORRUPT, "program data %zu does not lie in its region", i);
@@ -173,7 +182,8 @@ static zoff_status read_all(const char *from, size_t left, uint64_t end, zoff_ar
     ZOFF_FAIL_IF(left < sizeof h, ZOFF_ERR_CORRUPT, "it is too short");
     memcpy(&h, from, sizeof h);
     ZOFF_FAIL_IF(memcmp(h.magic, MAGIC, sizeof MAGIC) != 0, ZOFF_ERR_CORRUPT, "it does not begin as a table");
-    ZOFF_FAIL_IF(h.version != ZOFF_ARCHIVE_VERSION, ZOFF_ERR_UNSUPPORTED, "it has version %u", h.version);
+    ZOFF_FAIL_IF(h.version != ZOFF_ARCHIVE_VERSION, ZOFF_ERR_UNSUPPORTED, "it has version %u: use a newer library", h.version);
+    ZOFF_FAIL_IF(h.reserved, ZOFF_ERR_UNSUPPORTED, "it has a property that this library does not know: use a newer one");
     from += sizeof h;
     left -= sizeof h;
     ZOFF_TRY(take(&from, &left, h.regions, sizeof *t->regions, "regions of a checkpoint", &t->regions));

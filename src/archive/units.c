@@ -1,14 +1,12 @@
 /* units.c: reads units of a checkpoint and compares them with their checksums. */
-#include "archive.h"
-
 #include "archive_priv.h"
+
 #include "bits.h"
 #include "digest.h"
 #include "try.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const zoff_archive_region *region_of(const zoff_archive *a, zoff_archive_unit unit)
 {
@@ -49,10 +47,10 @@ static void print_params(const zoff_archive *a, zoff_archive_unit unit, char *ds
     const uint64_t from = unit.unit * region_of(a, unit)->unit, to = from + zoff_archive_units_bytes(a, unit);
     size_t named = 0, used = 0;
     dst[0] = 0;
-    for (size_t i = 0; i < t->piece_count; i++) {
-        const zoff_archive_piece *p = &t->pieces[i];
+    for (size_t i = 0; i < a->ref_count; i++) {
+        const zoff_archive_piece *p = &a->refs[i].piece;
         const uint64_t end = p->at + p->count * zoff_archive_table_element_bytes(p->format);
-        if (p->region != unit.region || p->at >= to || end <= from || p->param >= a->manifest.param_count)
+        if (a->refs[i].file != unit.file || p->region != unit.region || p->at >= to || end <= from)
             continue;
         if (named < MOST)
             used += (size_t)snprintf(dst + used, room - used, "%s%s of '%.100s'", named ? ", " : "",
@@ -63,7 +61,7 @@ static void print_params(const zoff_archive *a, zoff_archive_unit unit, char *ds
         snprintf(dst + used, room - used, " and %zu more", named - MOST);
     for (size_t i = 0; named == 0 && i < t->item_count; i++) {
         if (t->items[i].region == unit.region && t->items[i].count)
-            snprintf(dst, room, "the program's data '%.100s'", t->items[i].name);
+            snprintf(dst, room, "the program's data '%.255s'", t->items[i].name);
     }
 }
 
@@ -83,9 +81,10 @@ zoff_status zoff_archive_units_check(const zoff_archive *a, zoff_archive_unit un
 
 zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit unit, void *dst, unsigned threads)
 {
+    int fd;
     char path[4096];
     zoff_archive_path(a, unit.file, path);
-    ZOFF_TRY(zoff_archive_folder_pread(a->fds[unit.file], path, zoff_archive_units_offset(a, unit), dst,
-                                       zoff_archive_units_bytes(a, unit)));
+    ZOFF_TRY(zoff_archive_descriptor(a, unit.file, &fd));
+    ZOFF_TRY(zoff_archive_folder_pread(fd, path, zoff_archive_units_offset(a, unit), dst, zoff_archive_units_bytes(a, unit)));
     return zoff_archive_units_check(a, unit, dst, threads);
 }

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The stream of one kind: parameters one behind the other, each slice at a multiple of ZOFF_ARCHIVE_PAD. */
 typedef struct stream {
@@ -16,9 +17,9 @@ typedef struct stream {
     uint64_t bytes;   /* of the region; 0: no parameter has this kind */
     uint64_t *starts; /* by parameter */
     uint64_t at;      /* bytes before it are written or left out */
-    char *unit;       /* the unit with byte `at` */
-    bool is_zero;     /* nothing was put into the unit */
-    bool is_ended;    /* the last unit is written */
+    uint64_t unit_at; /* number of the unit in memory; those before it are in the file */
+    char *unit;
+    bool is_zero; /* nothing was put into the unit */
 } stream;
 
 struct zoff_checkpoint_writer {
@@ -27,63 +28,89 @@ struct zoff_checkpoint_writer {
     zoff_archive_manifest manifest;
     zoff_archive_part part;
     stream streams[ZOFF_ARCHIVE_KINDS];
-    uint64_t zero_checksum; /* of a whole unit of zeros */
-    bool is_committed;
+    uint64_t zero_checksum; /* of a whole unit of zeros; 0: not known yet */
+    bool is_broken;         /* a write failed, so elements are missing */
+    bool is_ending, is_committed;
 };
 
 /* ---- open ---- */
 
-static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_param *p)
+static zoff_status copy_dims(const zoff_checkpoint_param *given, zoff_archive_param *p)
+{
+    size_t product = 1, all;
+    ZOFF_FAIL_IF(given->dim_count > ZOFF_ARCHIVE_DIMS_MOST || (given->dim_count && !given->dims), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: '%.200s' has %zu dims; at most %d are possible, and dims must not be NULL",
+                 given->name, given->dim_count, ZOFF_ARCHIVE_DIMS_MOST);
+    p->dim_count = given->dim_count ? given->dim_count : 1;
+    ZOFF_TRY(zoff_base_mem_alloc(p->dim_count, sizeof *p->dims, "dimensions", &p->dims));
+    for (size_t i = 0; i < p->dim_count; i++) {
+        p->dims[i] = given->dim_count ? given->dims[i] : given->count;
+        ZOFF_FAIL_IF(!zoff_base_bits_mul(product, p->dims[i], &product) || product > ZOFF_ARCHIVE_ELEMENTS_MOST,
+                     ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: '%.200s' has too many elements", given->name);
+    }
+    ZOFF_FAIL_IF(product != p->count, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: the product of the dims of '%.200s' is %zu, and count is %zu", given->name,
+                 product, p->count);
+    ZOFF_FAIL_IF(p->slices > INT64_MAX || !zoff_base_bits_mul(p->count, p->slices, &all) || all > ZOFF_ARCHIVE_ELEMENTS_MOST,
+                 ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: '%.200s' has too many elements", given->name);
+    return ZOFF_OK;
+}
+
+static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_param *p, const char **out_owner)
 {
     zoff_checkpoint_param known = ZOFF_CHECKPOINT_PARAM_INIT;
     ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_param", "ZOFF_CHECKPOINT_PARAM_INIT", given, &known, sizeof known));
     ZOFF_FAIL_IF(!known.name, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: a parameter has no name");
+    ZOFF_FAIL_IF(strlen(known.name) > ZOFF_ARCHIVE_PARAM_NAME_MOST ||
+                     (known.slice_name && strlen(known.slice_name) > ZOFF_ARCHIVE_PARAM_NAME_MOST),
+                 ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: the name '%.100s...' is longer than %d bytes", known.name,
+                 ZOFF_ARCHIVE_PARAM_NAME_MOST);
+    ZOFF_FAIL_IF((unsigned)known.dtype > ZOFF_BF16, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: '%.200s' has the unknown dtype %d", known.name, (int)known.dtype);
+    ZOFF_FAIL_IF(known.states >> ZOFF_ARCHIVE_KINDS, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: '%.200s' has unknown states", known.name);
     *p = (zoff_archive_param){.count = known.count,
                               .slices = known.slices ? known.slices : 1,
                               .dtype = known.dtype ? known.dtype : ZOFF_F32,
                               .states = known.tied_to ? 0 : known.states};
+    *out_owner = known.tied_to;
     ZOFF_TRY(zoff_base_mem_copy_text(known.name, &p->name));
     ZOFF_TRY(zoff_base_mem_copy_text(known.slice_name, &p->slice_name));
-    p->dim_count = known.dim_count ? known.dim_count : 1;
-    ZOFF_TRY(zoff_base_mem_alloc(p->dim_count, sizeof *p->dims, "dimensions", &p->dims));
-    size_t product = 1;
-    for (size_t i = 0; i < p->dim_count; i++) {
-        p->dims[i] = known.dim_count ? known.dims[i] : known.count;
-        ZOFF_FAIL_IF(!zoff_base_bits_mul(product, p->dims[i], &product), ZOFF_ERR_INVALID,
-                     "zoff_checkpoint_writer_open: '%.200s' has too many elements", known.name);
-    }
-    ZOFF_FAIL_IF(product != p->count, ZOFF_ERR_INVALID,
-                 "zoff_checkpoint_writer_open: the product of the dims of '%.200s' is %zu, and count is %zu", known.name,
-                 product, p->count);
-    ZOFF_FAIL_IF(known.states >> ZOFF_ARCHIVE_KINDS, ZOFF_ERR_INVALID,
-                 "zoff_checkpoint_writer_open: '%.200s' has unknown states", known.name);
-    return ZOFF_OK;
+    return copy_dims(&known, p);
 }
 
-/* Ties are resolved by the reader of the manifest: it checks what this version wrote as if others had written it. */
+/* Names are unique, and owners are there, as a reader expects. */
+static zoff_status tie_params(zoff_archive_manifest *m, const char *const *owners)
+{
+    const zoff_archive_param **sorted;
+    ZOFF_TRY(zoff_archive_names_sort(m->params, m->param_count, &sorted));
+    zoff_status status = ZOFF_OK;
+    for (size_t i = 0; i < m->param_count && status == ZOFF_OK; i++)
+        status = owners[i] ? zoff_archive_names_tie(m, sorted, owners[i], &m->params[i]) : ZOFF_OK;
+    zoff_base_mem_free(sorted);
+    return status;
+}
+
 static zoff_status copy_params(zoff_checkpoint_writer *w, const zoff_checkpoint_param *params, size_t count)
 {
-    size_t stride = 0;
+    zoff_archive_manifest *m = &w->manifest;
+    const char **owners;
+    zoff_status status = ZOFF_OK;
     ZOFF_FAIL_IF(count && !params, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: params must not be NULL");
+    ZOFF_FAIL_IF(count >= UINT32_MAX, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: there are too many parameters");
     if (count)
-        stride = zoff_base_bits_max(params->struct_size, 8);
-    ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *w->manifest.params, "parameters", &w->manifest.params));
-    for (size_t i = 0; i < count; i++) {
-        const zoff_checkpoint_param *given = (const void *)((const char *)params + i * stride);
-        w->manifest.param_count = i + 1;
-        ZOFF_TRY(copy_param(given, &w->manifest.params[i]));
+        ZOFF_TRY(zoff_base_structs_check_out("zoff_checkpoint_param", "ZOFF_CHECKPOINT_PARAM_INIT", params));
+    const size_t stride = count ? params->struct_size : 0;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *m->params, "parameters", &m->params));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *owners, "ties", &owners));
+    for (size_t i = 0; i < count && status == ZOFF_OK; i++) {
+        m->param_count = i + 1;
+        status = copy_param((const void *)((const char *)params + i * stride), &m->params[i], &owners[i]);
     }
-    for (size_t i = 0; i < count; i++) {
-        const char *owner = ((const zoff_checkpoint_param *)(const void *)((const char *)params + i * stride))->tied_to;
-        size_t k = 0;
-        while (owner && k < count && strcmp(w->manifest.params[k].name, owner) != 0)
-            k++;
-        ZOFF_FAIL_IF(k == count && owner, ZOFF_ERR_INVALID,
-                     "zoff_checkpoint_writer_open: '%.200s' is tied to '%.200s', which is not there",
-                     w->manifest.params[i].name, owner);
-        w->manifest.params[i].tied_to = owner ? 1 + (uint32_t)k : 0;
-    }
-    return ZOFF_OK;
+    if (status == ZOFF_OK)
+        status = tie_params(m, owners);
+    zoff_base_mem_free(owners);
+    return status;
 }
 
 static size_t element_of(const zoff_archive_param *p, unsigned kind)
@@ -96,6 +123,9 @@ static size_t slice_room(const zoff_archive_param *p, unsigned kind)
     return zoff_base_bits_align(p->count * element_of(p, kind), ZOFF_ARCHIVE_PAD);
 }
 
+/* Bytes of one kind before its last parameter: so no sum overflows. */
+#define BYTES_MOST ((uint64_t)1 << 61)
+
 /* Lay out one kind: where each parameter begins, and its pieces. */
 static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
 {
@@ -106,6 +136,7 @@ static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
     for (uint32_t i = 0; i < w->manifest.param_count; i++) {
         const zoff_archive_param *p = &w->manifest.params[i];
         s->starts[i] = at;
+        ZOFF_FAIL_IF(at > BYTES_MOST, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: the parameters have too many elements");
         for (size_t slice = 0; (p->states >> kind & 1) && p->count && slice < p->slices; slice++) {
             const zoff_archive_piece piece = {.param = i,
                                               .kind = (uint8_t)kind,
@@ -132,14 +163,15 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
     char name[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
     zoff_archive_manifest *m = &w->manifest;
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
-    ZOFF_FAIL_IF(snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path, ZOFF_ERR_INVALID,
-                 "the path '%.100s...' is too long", folder);
+    ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID, "zoff_checkpoint_opts.engines is %u; at most %d",
+                 opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     ZOFF_TRY(zoff_base_mem_copy_text(folder, &w->folder));
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
     m->engines = opts->engines ? opts->engines : 1;
-    m->sequence = zoff_archive_choose_sequence(folder, m->label);
+    m->sequence = zoff_archive_choose_sequence(folder);
     ZOFF_TRY(zoff_archive_publish_id(m->id));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
     m->file_count = 1;
@@ -182,37 +214,33 @@ close_writer:
 
 /* ---- write ---- */
 
-/* Write the unit before byte `to` of a stream, unless it is zero: then the file has a hole there. */
+/* Write the unit in memory, unless it is zero: then the file has a hole there. Go on to the next one. */
 static zoff_status end_unit(zoff_checkpoint_writer *w, stream *s)
 {
     const zoff_archive_region *r = &w->part.table.regions[s->region];
-    const uint64_t unit = s->at / ZOFF_ARCHIVE_UNIT;
-    const size_t bytes = zoff_archive_table_unit_bytes(r, (size_t)unit);
-    uint64_t *checksum = &w->part.table.checksums[r->first_checksum + unit], ticket;
-    if (s->is_zero && bytes == ZOFF_ARCHIVE_UNIT && w->zero_checksum) {
-        *checksum = w->zero_checksum;
-        return ZOFF_OK;
+    const size_t bytes = zoff_archive_table_unit_bytes(r, (size_t)s->unit_at);
+    const bool is_hole = s->is_zero && bytes == ZOFF_ARCHIVE_UNIT;
+    uint64_t checksum = is_hole ? w->zero_checksum : 0, ticket;
+    if (!checksum)
+        checksum = zoff_digest_blocks_whole(s->unit, bytes, 1);
+    if (is_hole)
+        w->zero_checksum = checksum;
+    if (!s->is_zero) {
+        ZOFF_TRY(zoff_aio_write(w->part.aio, r->offset + s->unit_at * ZOFF_ARCHIVE_UNIT, bytes, s->unit, &ticket));
+        ZOFF_TRY(zoff_aio_wait(w->part.aio, ticket));
+        memset(s->unit, 0, ZOFF_ARCHIVE_UNIT);
     }
-    *checksum = zoff_digest_blocks_whole(s->unit, bytes, 1);
-    if (s->is_zero) {
-        w->zero_checksum = bytes == ZOFF_ARCHIVE_UNIT ? *checksum : w->zero_checksum;
-        return ZOFF_OK;
-    }
-    ZOFF_TRY(zoff_aio_write(w->part.aio, r->offset + unit * ZOFF_ARCHIVE_UNIT, bytes, s->unit, &ticket));
-    ZOFF_TRY(zoff_aio_wait(w->part.aio, ticket));
-    memset(s->unit, 0, ZOFF_ARCHIVE_UNIT);
+    w->part.table.checksums[r->first_checksum + s->unit_at] = checksum;
     s->is_zero = true;
+    s->unit_at++;
     return ZOFF_OK;
 }
 
-/* Go on to a byte of the stream; units on the way are ended. */
-static zoff_status go_to(zoff_checkpoint_writer *w, stream *s, uint64_t byte)
+/* End the units before number `unit`. */
+static zoff_status end_units(zoff_checkpoint_writer *w, stream *s, uint64_t unit)
 {
-    while (byte / ZOFF_ARCHIVE_UNIT > s->at / ZOFF_ARCHIVE_UNIT) {
+    while (s->unit_at < unit)
         ZOFF_TRY(end_unit(w, s));
-        s->at = (s->at / ZOFF_ARCHIVE_UNIT + 1) * ZOFF_ARCHIVE_UNIT;
-    }
-    s->at = byte;
     return ZOFF_OK;
 }
 
@@ -226,14 +254,22 @@ static void put(char *dst, const float *src, size_t count, size_t element, zoff_
         zoff_adam_cast_run(1, &cast, 1);
 }
 
-static zoff_status write_slice(zoff_checkpoint_writer *w, stream *s, size_t index, unsigned kind, size_t at, size_t count,
-                               const float *src)
+/* Where an element lies in its stream. */
+static uint64_t byte_of(const zoff_checkpoint_writer *w, size_t index, unsigned kind, size_t element)
 {
     const zoff_archive_param *p = &w->manifest.params[index];
-    const size_t size = element_of(p, kind), slice = at / p->count;
-    uint64_t byte = s->starts[index] + slice * slice_room(p, kind) + at % p->count * size;
+    return w->streams[kind].starts[index] + element / p->count * slice_room(p, kind) + element % p->count * element_of(p, kind);
+}
+
+static zoff_status write_slice(zoff_checkpoint_writer *w, size_t index, unsigned kind, size_t at, size_t count,
+                               const float *src)
+{
+    stream *s = &w->streams[kind];
+    const zoff_archive_param *p = &w->manifest.params[index];
+    const size_t size = element_of(p, kind);
+    uint64_t byte = byte_of(w, index, kind, at);
     while (count) {
-        ZOFF_TRY(go_to(w, s, byte));
+        ZOFF_TRY(end_units(w, s, byte / ZOFF_ARCHIVE_UNIT));
         const size_t skip = (size_t)(byte % ZOFF_ARCHIVE_UNIT);
         const size_t now = zoff_base_bits_min(count, (ZOFF_ARCHIVE_UNIT - skip) / size);
         put(s->unit + skip, src, now, size, p->dtype);
@@ -241,8 +277,21 @@ static zoff_status write_slice(zoff_checkpoint_writer *w, stream *s, size_t inde
         src += now;
         count -= now;
         byte += now * size;
+        s->at = byte;
     }
-    return go_to(w, s, byte);
+    return ZOFF_OK;
+}
+
+static zoff_status write_slices(zoff_checkpoint_writer *w, size_t index, unsigned kind, size_t first, size_t count,
+                                const float *src)
+{
+    const zoff_archive_param *p = &w->manifest.params[index];
+    for (size_t at = first; at < first + count;) {
+        const size_t now = zoff_base_bits_min(first + count - at, p->count - at % p->count);
+        ZOFF_TRY(write_slice(w, index, kind, at, now, src + (at - first)));
+        at += now;
+    }
+    return ZOFF_OK;
 }
 
 zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, size_t index, zoff_state_kind kind, size_t first,
@@ -257,29 +306,23 @@ zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, size_t index
     ZOFF_FAIL_IF(first > p->count * p->slices || count > p->count * p->slices - first, ZOFF_ERR_INVALID,
                  "zoff_checkpoint_writer_write: '%.200s' has %zu elements; a range of %zu from %zu is outside", p->name,
                  p->count * p->slices, count, first);
-    stream *s = &w->streams[kind];
-    ZOFF_FAIL_IF(s->is_ended, ZOFF_ERR_STATE, "zoff_checkpoint_writer_write: zoff_checkpoint_writer_commit() was called");
-    for (size_t at = first; at < first + count;) {
-        const size_t now = zoff_base_bits_min(first + count - at, p->count - at % p->count);
-        const uint64_t byte =
-            s->starts[index] + at / p->count * slice_room(p, (unsigned)kind) + at % p->count * element_of(p, (unsigned)kind);
-        ZOFF_FAIL_IF(
-            byte < s->at, ZOFF_ERR_INVALID,
-            "zoff_checkpoint_writer_write: elements of '%.200s' come after later ones; write each kind of state in the "
-            "order of parameters and elements",
-            p->name);
-        ZOFF_TRY(write_slice(w, s, index, (unsigned)kind, at, now, src + (at - first)));
-        at += now;
-    }
-    return ZOFF_OK;
+    ZOFF_FAIL_IF(w->is_ending, ZOFF_ERR_STATE, "zoff_checkpoint_writer_write: zoff_checkpoint_writer_commit() was called");
+    if (count == 0)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(byte_of(w, index, (unsigned)kind, first) < w->streams[kind].at, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_write: elements of '%.200s' come after later ones; write each kind of state in the "
+                 "order of parameters and elements",
+                 p->name);
+    const zoff_status status = write_slices(w, index, (unsigned)kind, first, count, src);
+    w->is_broken = w->is_broken || status < 0;
+    return status;
 }
 
 zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *name, const void *bytes, size_t count)
 {
     ZOFF_FAIL_IF(!w || !name || (count && !bytes), ZOFF_ERR_INVALID,
                  "zoff_checkpoint_writer_data: writer, name and bytes must not be NULL");
-    ZOFF_FAIL_IF(strlen(name) > ZOFF_ARCHIVE_NAME_MOST, ZOFF_ERR_INVALID,
-                 "zoff_checkpoint_writer_data: a name has at most %d bytes", ZOFF_ARCHIVE_NAME_MOST);
+    ZOFF_FAIL_IF(w->is_ending, ZOFF_ERR_STATE, "zoff_checkpoint_writer_data: zoff_checkpoint_writer_commit() was called");
     return zoff_archive_part_item(&w->part, name, false, bytes, count);
 }
 
@@ -288,17 +331,14 @@ zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *n
 zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
 {
     ZOFF_FAIL_IF(!w, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_commit: writer must not be NULL");
-    for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
-        stream *s = &w->streams[kind];
-        if (s->bytes == 0 || s->is_ended)
-            continue;
-        /* Elements up to the end of a unit have ended it. */
-        if (s->at / ZOFF_ARCHIVE_UNIT <= (s->bytes - 1) / ZOFF_ARCHIVE_UNIT) {
-            ZOFF_TRY(go_to(w, s, s->bytes - 1));
-            ZOFF_TRY(end_unit(w, s));
-        }
-        s->is_ended = true;
-    }
+    ZOFF_FAIL_IF(w->is_broken, ZOFF_ERR_STATE,
+                 "zoff_checkpoint_writer_commit: an earlier zoff_checkpoint_writer_write() failed, so elements are missing; "
+                 "close the writer and begin again");
+    if (w->is_committed)
+        return ZOFF_OK;
+    w->is_ending = true;
+    for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
+        ZOFF_TRY(end_units(w, &w->streams[kind], zoff_base_bits_ceil_div(w->streams[kind].bytes, ZOFF_ARCHIVE_UNIT)));
     ZOFF_TRY(zoff_archive_part_finish(&w->part, &w->manifest.files[0]));
     ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, w->keep));
     w->part.keeps = true;
@@ -311,6 +351,8 @@ void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
     if (!w)
         return;
     zoff_archive_part_close(&w->part);
+    if (w->path && !w->is_committed)
+        (void)rmdir(w->path); /* fails where there is something else */
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
         zoff_base_mem_free(w->streams[kind].starts);
         zoff_base_mem_free(w->streams[kind].unit);

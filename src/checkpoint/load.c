@@ -35,7 +35,7 @@ static zoff_status check_arguments(const loading *l)
     ZOFF_TRY(zoff_lending_param_cache_check(l->view.lending, 0, l->view.model->param_count, CALL));
     ZOFF_FAIL_IF(!l->folder || !*l->folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", CALL);
     if (l->opts.label)
-        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.label", l->opts.label));
+        ZOFF_TRY(zoff_archive_folder_check_label("zoff_checkpoint_opts.label", l->opts.label));
     return zoff_checkpoint_data_check(&l->opts, CALL);
 }
 

@@ -86,7 +86,7 @@ static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
     ZOFF_TRY(zoff_archive_folder_make(c->path));
     ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
-    c->manifest.sequence = zoff_archive_choose_sequence(c->folder, c->manifest.label);
+    c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
     return open_part(c);
@@ -233,21 +233,16 @@ static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
     return result;
 }
 
-/* Write the manifest. If that fails before it is in its place, remove the files of all ranks. */
+/* Write the manifest. If that fails, the earlier one is there again, and the files of all ranks are removed. */
 static zoff_status publish(zoff_checkpoint *c)
 {
-    zoff_archive_manifest there = {.label = NULL};
     zoff_saved_error saved;
     const zoff_status status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, c->keep);
-    if (status >= 0)
-        return status;
-    zoff_base_status_save(&saved);
-    const bool stands = zoff_archive_choose_read(c->path, c->manifest.label, &there, NULL, NULL) == ZOFF_OK &&
-                        strcmp(there.id, c->manifest.id) == 0;
-    if (!stands)
-        zoff_archive_choose_remove(c->path, c->manifest.label, c->manifest.id);
-    zoff_archive_manifest_free(&there);
-    zoff_base_status_restore(&saved);
+    if (status < 0) {
+        zoff_base_status_save(&saved);
+        zoff_archive_publish_remove(c->path, &c->manifest);
+        zoff_base_status_restore(&saved);
+    }
     return status;
 }
 

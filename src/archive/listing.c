@@ -1,0 +1,259 @@
+/* listing.c: the checkpoints of a folder, the newest first, and whether one is complete.
+ *
+ * The order comes from a line near the begin of each manifest. So a folder of 1,000 checkpoints is listed without parsing their
+ * manifests, and only those that may be loaded are checked. Times of files play no part: copies have others. */
+#include "archive_priv.h"
+
+#include "array.h"
+#include "try.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
+                                      size_t *out_bytes)
+{
+    char name[512], where[4096], *text;
+    size_t bytes;
+    zoff_archive_folder_manifest_name(label, name);
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, where));
+    ZOFF_TRY(zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes));
+    zoff_status status = out_text ? zoff_archive_manifest_read(where, text, bytes, out)
+                                  : zoff_archive_manifest_read_facts(where, text, bytes, out);
+    if (status == ZOFF_OK && strcmp(out->label, label) != 0) {
+        zoff_archive_manifest_free(out);
+        status = zoff_base_status_fail(ZOFF_ERR_CORRUPT, "the manifest '%s' is that of another engine", where);
+    }
+    if (status == ZOFF_OK && out_text) {
+        *out_text = text;
+        *out_bytes = bytes;
+    } else {
+        zoff_base_mem_free(text);
+    }
+    return status;
+}
+
+zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m)
+{
+    char name[512], path[4096];
+    struct stat about;
+    for (unsigned rank = 0; rank < m->file_count; rank++) {
+        zoff_archive_folder_part_name(m->label, m->id, rank, name);
+        ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+        ZOFF_FAIL_IF(lstat(path, &about) != 0, ZOFF_ERR_IO, "the file '%s' of rank %u is not there: %s", path, rank,
+                     zoff_base_status_errno(errno));
+        ZOFF_FAIL_IF(!S_ISREG(about.st_mode) || (uint64_t)about.st_size != m->files[rank].bytes, ZOFF_ERR_CORRUPT,
+                     "'%s' has %llu bytes, and the manifest says %llu: it was cut, or belongs elsewhere", path,
+                     (unsigned long long)about.st_size, (unsigned long long)m->files[rank].bytes);
+    }
+    return ZOFF_OK;
+}
+
+/* ---- several engines ---- */
+
+/* One manifest of a checkpoint. */
+typedef struct engine {
+    uint64_t sequence, replaces;
+} engine;
+
+typedef struct engines {
+    engine *all;
+    size_t count, room;
+} engines;
+
+/* Add the manifest of a label, if it is of this step and its files are there. */
+static zoff_status add_engine(const char *folder, const char *label, const zoff_archive_manifest *m, engines *list)
+{
+    zoff_archive_manifest other;
+    if (zoff_archive_listing_read(folder, label, &other, NULL, NULL) < 0)
+        return ZOFF_OK;
+    const engine e = {.sequence = other.sequence, .replaces = other.replaces};
+    const bool counts =
+        other.t == m->t && other.engines == m->engines && zoff_archive_listing_has_files(folder, &other) == ZOFF_OK;
+    zoff_archive_manifest_free(&other);
+    if (!counts)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_array_reserve(&list->all, list->count, &list->room, list->count + 1, sizeof *list->all, "engines"));
+    list->all[list->count++] = e;
+    return ZOFF_OK;
+}
+
+/* Count the engines that have saved. Manifests that belong to an earlier save under the same name do not count. */
+static size_t count_new(const engines *list, uint64_t *out_last)
+{
+    uint64_t replaced = 0, last = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++)
+        replaced = list->all[i].replaces > replaced ? list->all[i].replaces : replaced;
+    for (size_t i = 0; i < list->count; i++) {
+        count += list->all[i].sequence > replaced;
+        last = list->all[i].sequence > last ? list->all[i].sequence : last;
+    }
+    *out_last = last;
+    return count;
+}
+
+zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_manifest *m, bool *out_complete, uint64_t *out_last)
+{
+    engines list = {.all = NULL};
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
+    zoff_status status = ZOFF_OK;
+    const struct dirent *entry;
+    *out_complete = true;
+    *out_last = m->sequence;
+    if (m->engines <= 1)
+        return ZOFF_OK;
+    DIR *entries = opendir(folder);
+    ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    while (status == ZOFF_OK && (entry = readdir(entries))) {
+        if (zoff_archive_folder_is_manifest(entry->d_name, label))
+            status = add_engine(folder, label, m, &list);
+    }
+    closedir(entries);
+    *out_complete = count_new(&list, out_last) >= m->engines;
+    zoff_base_mem_free(list.all);
+    return status;
+}
+
+/* ---- one checkpoint ---- */
+
+/* Say why a folder has no manifest of the label. */
+static zoff_status fail_label(const char *path, const char *label)
+{
+    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], known[256] = "";
+    size_t used = 0;
+    const struct dirent *entry;
+    DIR *entries = opendir(path);
+    while (entries && (entry = readdir(entries))) {
+        if (zoff_archive_folder_is_manifest(entry->d_name, other) && used + strlen(other) + 6 < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s'%s'", used ? ", " : "", other);
+    }
+    if (entries)
+        closedir(entries);
+    ZOFF_FAIL_IF(used, ZOFF_ERR_IO, "'%s' has no manifest of the engine '%s', but of %s: name one as the label", path, label,
+                 known);
+    return zoff_base_status_fail(ZOFF_ERR_IO, "'%s' has no manifest: its save ended early, or is under way", path);
+}
+
+zoff_status zoff_archive_listing_judge(const char *path, const char *label)
+{
+    char name[512], where[4096];
+    struct stat about;
+    zoff_archive_manifest m;
+    zoff_archive_folder_manifest_name(label, name);
+    ZOFF_TRY(zoff_archive_folder_join(path, name, where));
+    if (stat(where, &about) != 0 && errno == ENOENT)
+        return fail_label(path, label);
+    ZOFF_TRY(zoff_archive_listing_read(path, label, &m, NULL, NULL));
+    bool is_complete = false;
+    uint64_t last;
+    zoff_status status = zoff_archive_listing_has_files(path, &m);
+    if (status == ZOFF_OK)
+        status = zoff_archive_listing_ask(path, &m, &is_complete, &last);
+    if (status == ZOFF_OK && !is_complete)
+        status = zoff_base_status_fail(ZOFF_ERR_IO, "'%s' is not complete: %u engines save into it, and not all have", path,
+                                       m.engines);
+    zoff_archive_manifest_free(&m);
+    return status;
+}
+
+/* ---- the list ---- */
+
+/* Greater than every legal sequence: a manifest without a readable one is looked at first, and then named. */
+#define UNREADABLE UINT64_MAX
+
+/* The sequence in a manifest, which is not verified here. */
+static uint64_t sequence_of(const char *folder, const char *name)
+{
+    char path[4096], text[4097];
+    if (zoff_archive_folder_join(folder, name, path) < 0)
+        return UNREADABLE;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t bytes = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+    if (fd >= 0)
+        close(fd);
+    text[bytes > 0 ? bytes : 0] = 0;
+    const char *line = strstr(text, ZOFF_ARCHIVE_SEQUENCE_LINE);
+    const uint64_t sequence = line ? strtoull(line + strlen(ZOFF_ARCHIVE_SEQUENCE_LINE), NULL, 10) : 0;
+    return sequence > 0 && sequence <= ZOFF_ARCHIVE_SEQUENCE_MOST ? sequence : UNREADABLE;
+}
+
+/* Whether a folder has files of a checkpoint; then *out is the sequence of a label, or the greatest one for label NULL. */
+static bool look_into(const char *folder, const char *label, uint64_t *out)
+{
+    bool has = false;
+    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    const struct dirent *entry;
+    DIR *entries = opendir(folder);
+    *out = 0;
+    while (entries && (entry = readdir(entries))) {
+        if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
+            has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
+            continue;
+        }
+        has = true;
+        const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(folder, entry->d_name) : 0;
+        *out = sequence > *out ? sequence : *out;
+    }
+    if (entries)
+        closedir(entries);
+    return has;
+}
+
+bool zoff_archive_listing_has_any(const char *path)
+{
+    uint64_t sequence;
+    return look_into(path, NULL, &sequence);
+}
+
+static zoff_status add(const char *folder, const char *label, const char *name, zoff_archive_listing *l)
+{
+    char path[4096];
+    uint64_t sequence;
+    if (name[0] == '.' || zoff_archive_folder_join(folder, name, path) < 0 || !look_into(path, label, &sequence))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_array_reserve(&l->all, l->count, &l->room, l->count + 1, sizeof *l->all, "checkpoints"));
+    ZOFF_TRY(zoff_base_mem_copy_text(name, &l->all[l->count].name));
+    l->all[l->count++].sequence = sequence;
+    return ZOFF_OK;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const zoff_archive_candidate *x = a, *y = b;
+    return x->sequence != y->sequence ? (x->sequence < y->sequence ? 1 : -1) : strcmp(y->name, x->name);
+}
+
+zoff_status zoff_archive_listing_make(const char *folder, const char *label, zoff_archive_listing *out)
+{
+    zoff_status status = ZOFF_OK;
+    const struct dirent *entry;
+    zoff_archive_listing l = {.all = NULL};
+    DIR *entries = opendir(folder);
+    ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    while (status == ZOFF_OK && (entry = readdir(entries)))
+        status = add(folder, label, entry->d_name, &l);
+    closedir(entries);
+    if (status < 0) {
+        zoff_archive_listing_free(&l);
+        return status;
+    }
+    if (l.count)
+        qsort(l.all, l.count, sizeof *l.all, by_age);
+    *out = l;
+    return ZOFF_OK;
+}
+
+void zoff_archive_listing_free(zoff_archive_listing *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        zoff_base_mem_free(l->all[i].name);
+    zoff_base_mem_free(l->all);
+    *l = (zoff_archive_listing){.all = NULL};
+}

@@ -1,0 +1,189 @@
+// choose_test.cc: which checkpoint of a folder is loaded, whatever happened to the folder.
+#include "sample.h"
+
+extern "C" {
+#include "archive_priv.h"
+}
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class choose : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        for (int64_t t = 1; t <= 3; t++)
+            ASSERT_ZOFF_OK(written.write(scratch.path, nullptr, t));
+    }
+    std::string chosen(const char *label = "")
+    {
+        char *path = nullptr;
+        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), label, &path));
+        const std::string copy = path ? path : "";
+        zoff_base_mem_free(path);
+        return copy.substr(std::min(copy.size(), scratch.path.size() + 1));
+    }
+    std::string manifest(int t) { return scratch.file("step-000000000" + std::to_string(t) + "/manifest.json"); }
+    void flip(const std::string &path, size_t byte)
+    {
+        std::string text = read_file(path);
+        text[byte] = (char)(text[byte] ^ 1);
+        write_file(path, text);
+    }
+    // As a copy without times: all files are as old as the copy, or the other way around.
+    void touch(const std::string &path, time_t when)
+    {
+        const timespec times[2] = {{when, 0}, {when, 0}};
+        ASSERT_EQ(0, utimensat(AT_FDCWD, path.c_str(), times, 0));
+    }
+    scratch_folder scratch;
+    sample written;
+};
+} // namespace
+
+TEST_F(choose, takes_the_newest)
+{
+    log_catcher log;
+    EXPECT_EQ("step-0000000003", chosen());
+    ASSERT_ZOFF_OK(written.write(scratch.path, nullptr, 2)); // a run that went back, and saved step 2 again
+    EXPECT_EQ("step-0000000002", chosen());
+    char *path = nullptr;
+    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("step-0000000001").c_str(), "", &path));
+    EXPECT_EQ(scratch.file("step-0000000001"), path);
+    zoff_base_mem_free(path);
+}
+
+TEST_F(choose, does_not_need_latest)
+{
+    {
+        log_catcher log;
+        ASSERT_EQ(0, remove(scratch.file("latest").c_str()));
+        EXPECT_EQ("step-0000000003", chosen());
+        // Killed between the renames of the manifest and of `latest`.
+        ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000002"));
+        EXPECT_EQ("step-0000000003", chosen());
+    }
+    for (size_t byte : {14u, 3u, 20u}) { // step-0000000002, stdp-0000000003, and the checksum
+        log_catcher log;
+        log.expect("/latest' is damaged");
+        ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000003"));
+        flip(scratch.file("latest"), byte);
+        EXPECT_EQ("step-0000000003", chosen());
+    }
+    log_catcher log;
+    log.expect("latest' names 'gone', which is not there");
+    ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "gone"));
+    EXPECT_EQ("step-0000000003", chosen());
+}
+
+TEST_F(choose, names_what_it_ignores)
+{
+    log_catcher log;
+    log.expect("step-0000000003' is no complete checkpoint, and is ignored: the manifest '" + manifest(3));
+    log.expect("step-0000000009' is no complete checkpoint, and is ignored: '" + scratch.file("step-0000000009") +
+               "' has no manifest: its save ended early");
+    flip(manifest(3), 300);
+    ASSERT_ZOFF_OK(zoff_archive_folder_make(scratch.file("step-0000000009").c_str()));
+    write_file(scratch.file("step-0000000009/0123456789abcdef.rank-00000.states"), "half");
+    EXPECT_EQ("step-0000000002", chosen());
+}
+
+TEST_F(choose, finds_a_damaged_sequence_through_latest)
+{
+    std::string text = read_file(manifest(3));
+    write_file(manifest(3), replaced(text, "\n  \"sequence\": 1", "\n  \"sequence\": 0"));
+    log_catcher log;
+    log.expect("step-0000000003' is no complete checkpoint");
+    EXPECT_EQ("step-0000000002", chosen());
+}
+
+TEST_F(choose, is_right_in_a_copy_with_other_times)
+{
+    ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000002")); // killed before the rename
+    for (time_t step : {-1000, 1000}) {
+        log_catcher log;
+        for (int t = 1; t <= 3; t++)
+            touch(manifest(t), 1000000000 + t * step);
+        touch(scratch.file("latest"), 1500000000);
+        EXPECT_EQ("step-0000000003", chosen());
+    }
+}
+
+TEST_F(choose, ignores_a_checkpoint_without_its_files)
+{
+    log_catcher log;
+    log.expect("of rank 0 is not there");
+    ASSERT_EQ(0, remove(part_in(scratch.file("step-0000000003")).c_str()));
+    EXPECT_EQ("step-0000000002", chosen());
+}
+
+TEST_F(choose, says_why_there_is_none)
+{
+    char *path = nullptr;
+    {
+        log_catcher log;
+        for (int t = 1; t <= 3; t++) {
+            flip(manifest(t), 300);
+            log.expect(manifest(t));
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no complete checkpoint in '" + scratch.path + "': the manifest '" + manifest(3),
+                          zoff_archive_choose(scratch.path.c_str(), "", &path));
+    }
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, manifest(2), zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open the folder", zoff_archive_choose(scratch.file("none").c_str(), "", &path));
+    ASSERT_ZOFF_OK(zoff_archive_folder_make(scratch.file("empty").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no complete checkpoint in", zoff_archive_choose(scratch.file("empty").c_str(), "", &path));
+    ASSERT_EQ(0, remove(manifest(2).c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "its save ended early",
+                      zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path));
+}
+
+TEST_F(choose, wants_all_engines)
+{
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.engines = 2;
+    const auto save = [&](const char *label, int64_t t) {
+        opts.label = label;
+        ASSERT_ZOFF_OK(written.write(scratch.file("two"), &opts, t));
+    };
+    save("tp0", 1);
+    save("tp1", 1);
+    save("tp1", 2);
+    for (const char *label : {"tp0", "tp1"}) {
+        log_catcher log;
+        char *path = nullptr;
+        log.expect("step-0000000002' is no complete checkpoint");
+        ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), label, &path));
+        EXPECT_EQ(scratch.file("two/step-0000000001"), path);
+        zoff_base_mem_free(path);
+    }
+    char *path = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not all have",
+                      zoff_archive_choose(scratch.file("two/step-0000000002").c_str(), "tp1", &path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "name one as the label",
+                      zoff_archive_choose(scratch.file("two/step-0000000001").c_str(), "", &path));
+    log_catcher log;
+    save("tp0", 2);
+    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), "tp0", &path));
+    EXPECT_EQ(scratch.file("two/step-0000000002"), path);
+    zoff_base_mem_free(path);
+}
+
+TEST_F(choose, gives_the_next_save_a_greater_sequence)
+{
+    const uint64_t now = zoff_archive_choose_sequence(scratch.path.c_str());
+    EXPECT_GE(zoff_archive_choose_sequence(scratch.file("none").c_str()), now);
+    std::string text = read_file(manifest(1)); // from the future, and not the newest by name
+    const size_t at = text.find("\n  \"sequence\": ") + 15;
+    write_file(manifest(1), text.replace(at, text.find(',', at) - at, "4000000000000000000"));
+    EXPECT_EQ(4000000000000000001u, zoff_archive_choose_sequence(scratch.path.c_str()));
+    write_file(manifest(1), text.replace(at, text.find(',', at) - at, "4611686018427387904")); // the greatest has no next one
+    EXPECT_LT(zoff_archive_choose_sequence(scratch.path.c_str()), 4000000000000000000u);
+    write_file(manifest(1), text.replace(at, text.find(',', at) - at, "99999999999999999999999"));
+    EXPECT_LT(zoff_archive_choose_sequence(scratch.path.c_str()), 4000000000000000000u);
+}

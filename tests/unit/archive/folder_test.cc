@@ -1,0 +1,121 @@
+// folder_test.cc: names in a checkpoint, folders, and files that appear whole.
+#include "sample.h"
+
+extern "C" {
+#include "archive_priv.h"
+}
+
+#include <sys/stat.h>
+
+using namespace zoff_test;
+
+TEST(folder, checks_names)
+{
+    for (const char *name : {"a", "step-1", "A_b.c", "0"})
+        EXPECT_ZOFF_OK(zoff_archive_folder_check_name("x", name));
+    for (const char *name : {"", ".", "..", ".a", "a/b", "a b", "\xff", "a*", "a\n"})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x is '", zoff_archive_folder_check_name("x", name));
+    EXPECT_ZOFF_OK(zoff_archive_folder_check_name("x", std::string(255, 'a').c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "1 to 255", zoff_archive_folder_check_name("x", std::string(256, 'a').c_str()));
+    EXPECT_ZOFF_OK(zoff_archive_folder_check_label("x", std::string(200, 'a').c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "1 to 200", zoff_archive_folder_check_label("x", std::string(201, 'a').c_str()));
+}
+
+TEST(folder, reads_the_names_that_it_makes)
+{
+    char name[512], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    for (const std::string &given : {std::string(), std::string("tp0.pp1"), std::string(200, 'x')}) {
+        zoff_archive_folder_manifest_name(given.c_str(), name);
+        EXPECT_LE(strlen(name), 250u); // with "." and ".new" a file system's 255
+        ASSERT_TRUE(zoff_archive_folder_is_manifest(name, label)) << name;
+        EXPECT_EQ(given, label);
+        EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id));
+        for (unsigned rank : {0u, 99999u, 100000u, 1u << 24}) {
+            zoff_archive_folder_part_name(given.c_str(), "0123456789abcdef", rank, name);
+            EXPECT_LE(strlen(name), 255u);
+            ASSERT_TRUE(zoff_archive_folder_is_part(name, label, id)) << name;
+            EXPECT_EQ(given, label);
+            EXPECT_STREQ("0123456789abcdef", id);
+            EXPECT_FALSE(zoff_archive_folder_is_manifest(name, label));
+        }
+    }
+}
+
+TEST(folder, takes_no_other_name_for_its_own)
+{
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    for (const char *name : {"", "manifest.jso", "xmanifest.json", ".manifest.json", "..manifest.json", ".manifest.json.new",
+                             "a b.manifest.json", ".a.manifest.json"})
+        EXPECT_FALSE(zoff_archive_folder_is_manifest(name, label)) << name;
+    EXPECT_FALSE(zoff_archive_folder_is_manifest((std::string(201, 'a') + ".manifest.json").c_str(), label));
+    for (const char *name :
+         {".states", "0123456789abcdef.rank-0000.states", "0123456789abcdeg.rank-00000.states",
+          "123456789abcdef.rank-00000.states", "0123456789abcdef.rank-00000.state", "a0123456789abcdef.rank-00000.states",
+          "0123456789ABCDEF.rank-00000.states", "0123456789abcdef-rank-00000.states", ".0123456789abcdef.rank-00000.states"})
+        EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id)) << name;
+    // A label that looks like a file of the engine without a label.
+    ASSERT_TRUE(zoff_archive_folder_is_part("0123456789abcdef.rank-00000.fedcba9876543210.rank-00001.states", label, id));
+    EXPECT_STREQ("0123456789abcdef.rank-00000", label);
+    EXPECT_STREQ("fedcba9876543210", id);
+}
+
+TEST(folder, is_made_with_those_above_it)
+{
+    scratch_folder scratch;
+    struct stat about;
+    for (const char *path : {"/a/b/c", "/a/b/c", "/a/b/c/", "/x//y///z//"}) {
+        ASSERT_ZOFF_OK(zoff_archive_folder_make((scratch.path + path).c_str())) << path;
+        EXPECT_EQ(0, stat((scratch.path + path).c_str(), &about));
+    }
+    write_file(scratch.file("file"), "");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is no folder", zoff_archive_folder_make(scratch.file("file").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is no folder", zoff_archive_folder_make(scratch.file("file/a").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the folder of checkpoints", zoff_archive_folder_make(""));
+    EXPECT_ZOFF_OK(zoff_archive_folder_make("/"));
+    EXPECT_ZOFF_OK(zoff_archive_folder_make("."));
+}
+
+TEST(folder, relative_to_the_working_folder_is_made)
+{
+    scratch_folder scratch;
+    const std::string name = scratch.path.substr(scratch.path.rfind('/') + 1) + "-relative";
+    ASSERT_ZOFF_OK(zoff_archive_folder_make(name.c_str()));
+    EXPECT_EQ(0, rmdir(name.c_str()));
+}
+
+TEST(folder, writes_files_whole)
+{
+    scratch_folder scratch;
+    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "a", "old", 3));
+    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "b", "new text", 8));
+    EXPECT_EQ("new text", read_file(scratch.file("x")));
+    EXPECT_EQ(std::set<std::string>{"x"}, names_in(scratch.path));
+    // The temporary file of another writer stays alone.
+    write_file(scratch.file(".x.a.new"), "half");
+    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "b", "1", 1));
+    EXPECT_EQ("half", read_file(scratch.file(".x.a.new")));
+    ASSERT_EQ(0, mkdir(scratch.file("full").c_str(), 0777));
+    write_file(scratch.file("full/file"), "");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot rename", zoff_archive_folder_write_file(scratch.path.c_str(), "full", "", "1", 1));
+    EXPECT_EQ(0u, names_in(scratch.path).count(".full.new"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create",
+                      zoff_archive_folder_write_file(scratch.file("none").c_str(), "x", "", "1", 1));
+}
+
+TEST(folder, reads_files_up_to_a_limit)
+{
+    scratch_folder scratch;
+    char *text = nullptr;
+    size_t bytes = 0;
+    write_file(scratch.file("x"), "12345");
+    ASSERT_ZOFF_OK(zoff_archive_folder_read_file(scratch.path.c_str(), "x", 5, &text, &bytes));
+    EXPECT_EQ(5u, bytes);
+    EXPECT_STREQ("12345", text);
+    zoff_base_mem_free(text);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "has 5 bytes, too many",
+                      zoff_archive_folder_read_file(scratch.path.c_str(), "x", 4, &text, &bytes));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open", zoff_archive_folder_read_file(scratch.path.c_str(), "y", 4, &text, &bytes));
+    // A pipe would stop a program that opens it.
+    ASSERT_EQ(0, mkfifo(scratch.file("pipe").c_str(), 0600));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is no file", zoff_archive_folder_read_file(scratch.path.c_str(), "pipe", 4, &text, &bytes));
+}

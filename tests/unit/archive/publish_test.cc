@@ -1,0 +1,177 @@
+// publish_test.cc: identity and name of a checkpoint, when `latest` changes, and which checkpoints are removed.
+#include "ranks.h"
+
+extern "C" {
+#include "archive_priv.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+class publish : public testing::Test
+{
+  protected:
+    zoff_status save(const std::string &name, unsigned keep = 0, const char *label = nullptr, unsigned engines = 1,
+                     int64_t t = 1)
+    {
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.name = name.c_str();
+        opts.keep = keep;
+        opts.label = label;
+        opts.engines = engines;
+        return written.write(folder, &opts, t);
+    }
+    std::string latest()
+    {
+        char name[ZOFF_ARCHIVE_NAME_MOST + 1] = "";
+        return zoff_archive_latest_read(folder.c_str(), name) == ZOFF_OK ? name : "";
+    }
+    using names = std::set<std::string>;
+    scratch_folder scratch;
+    std::string folder = scratch.path;
+    sample written;
+};
+} // namespace
+
+TEST_F(publish, makes_names_from_steps)
+{
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1];
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
+    EXPECT_STREQ("step-0000000012", name);
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, INT64_MAX, name));
+    EXPECT_STREQ("step-9223372036854775807", name);
+    opts.label = "";
+    opts.name = "best";
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
+    EXPECT_STREQ("best", name);
+}
+
+TEST_F(publish, makes_ids_that_differ)
+{
+    std::set<std::string> ids;
+    for (int i = 0; i < 100; i++) {
+        char id[ZOFF_ARCHIVE_ID_BYTES];
+        ASSERT_ZOFF_OK(zoff_archive_publish_id(id));
+        EXPECT_EQ(16u, strspn(id, "0123456789abcdef"));
+        ids.insert(id);
+    }
+    EXPECT_EQ(100u, ids.size());
+}
+
+TEST_F(publish, keeps_as_many_as_it_is_told)
+{
+    log_catcher log;
+    for (const char *name : {"a", "b", "c", "d"})
+        ASSERT_ZOFF_OK(save(name));
+    EXPECT_EQ((names{"a", "b", "c", "d", "latest"}), names_in(folder));
+    ASSERT_ZOFF_OK(save("e", 3));
+    EXPECT_EQ((names{"c", "d", "e", "latest"}), names_in(folder));
+    EXPECT_EQ("e", latest());
+    ASSERT_ZOFF_OK(save("f", 1));
+    EXPECT_EQ((names{"f", "latest"}), names_in(folder));
+    ASSERT_ZOFF_OK(save("f", 1)); // the same name again
+    EXPECT_EQ((names{"f", "latest"}), names_in(folder));
+    EXPECT_EQ(2u, names_in(scratch.file("f")).size());
+    written.compare(folder, 1);
+}
+
+TEST_F(publish, counts_only_complete_checkpoints)
+{
+    log_catcher log;
+    for (const char *name : {"a", "b", "c"})
+        ASSERT_ZOFF_OK(save(name));
+    std::string text = read_file(scratch.file("c/manifest.json"));
+    write_file(scratch.file("c/manifest.json"), replaced(text, "\"step\": 1", "\"step\": 2"));
+    ASSERT_ZOFF_OK(save("d", 2));
+    EXPECT_EQ((names{"b", "c", "d", "latest"}), names_in(folder)); // `c` cannot be loaded
+}
+
+TEST_F(publish, leaves_files_of_others)
+{
+    ASSERT_ZOFF_OK(save("a"));
+    write_file(scratch.file("a/notes.txt"), "mine");
+    ASSERT_EQ(0, system(("mkdir '" + scratch.file("b") + "'").c_str()));
+    write_file(scratch.file("b/0123456789abcdef.rank-00000.states"), "of a save that was killed, or that is under way");
+    log_catcher log;
+    log.expect("its folder is not");
+    ASSERT_ZOFF_OK(save("c", 1));
+    EXPECT_EQ((names{"a", "b", "c", "latest"}), names_in(folder));
+    EXPECT_EQ(names{"notes.txt"}, names_in(scratch.file("a")));
+}
+
+TEST_F(publish, removes_files_of_an_earlier_save_with_this_name)
+{
+    ASSERT_EQ(0, system(("mkdir '" + scratch.file("a") + "'").c_str()));
+    const std::string killed = "0123456789abcdef.rank-00000.states", of_tp0 = "tp0.0123456789abcdef.rank-00000.states";
+    write_file(scratch.file("a/" + killed), "half");
+    write_file(scratch.file("a/" + of_tp0), "of another engine");
+    write_file(scratch.file("a/.manifest.json.new"), "half");
+    write_file(scratch.file("a/.manifest.json.old"), "of a save that was killed");
+    ASSERT_ZOFF_OK(save("a"));
+    const auto left = names_in(scratch.file("a"));
+    EXPECT_EQ(0u, left.count(killed));
+    EXPECT_EQ(1u, left.count(of_tp0));
+    EXPECT_EQ(3u, left.size());
+}
+
+TEST_F(publish, points_latest_at_what_was_begun_last)
+{
+    checkpoint_writer early, late;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.keep = 1;
+    opts.name = "early";
+    ASSERT_ZOFF_OK(written.open(folder, &opts, 1, &early));
+    opts.name = "late";
+    ASSERT_ZOFF_OK(written.open(folder, &opts, 2, &late));
+    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(late.get()));
+    EXPECT_EQ("late", latest());
+    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(early.get()));
+    EXPECT_EQ("late", latest());
+    EXPECT_EQ((names{"early", "late", "latest"}), names_in(folder)); // neither the newest nor the new one is removed
+}
+
+TEST_F(publish, waits_for_all_engines)
+{
+    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
+    EXPECT_EQ("a", latest());
+    ASSERT_ZOFF_OK(save("b", 1, "tp0", 2));
+    EXPECT_EQ("a", latest());
+    EXPECT_EQ((names{"a", "b", "latest"}), names_in(folder));
+    ASSERT_ZOFF_OK(save("b", 1, "tp1", 2));
+    EXPECT_EQ("b", latest());
+    EXPECT_EQ((names{"b", "latest"}), names_in(folder));
+}
+
+// A name is used again: manifests of the earlier save must not complete the later one.
+TEST_F(publish, does_not_mix_two_saves_of_one_name)
+{
+    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
+    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
+    written.shift = 1;
+    for (int round = 0; round < 2; round++) {
+        ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
+    }
+    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
+    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
+    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
+    written.compare(scratch.file("a"), 1, "tp0");
+    written.compare(scratch.file("a"), 1, "tp1");
+}
+
+TEST_F(publish, notices_files_that_are_not_there)
+{
+    ranks_checkpoint ranks(folder, 2);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "of rank 1 is not there", ranks.write([&](unsigned rank, zoff_archive_piece *) {
+        if (rank == 1) { // while its file is open
+            EXPECT_EQ(0, system(("rm '" + scratch.file("step-7") + "/'*rank-00001*").c_str()));
+        }
+    }));
+    EXPECT_EQ("", latest());
+    EXPECT_EQ(0u, names_in(scratch.file("step-7")).count("manifest.json"));
+}
