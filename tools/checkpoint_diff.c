@@ -44,7 +44,7 @@ static void compare_facts(comparison *c)
 
 /* ---- states ---- */
 
-/* What differs in one state. */
+/* Differences in one state. */
 typedef struct found {
     uint64_t count;
     size_t first;   /* element */

@@ -14,9 +14,9 @@ static const struct {
     {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
      "read a configuration and print its effective values, each with its source; with --changed without the defaults"},
     {"checkpoint", verb_checkpoint, "inspect|verify FOLDER [--label L] [--manifest], or diff FOLDER FOLDER [--label L]",
-     "inspect: print what a checkpoint has; with --manifest its manifest, which is JSON. verify: compare every byte with its\n"
-     "      checksum. diff: print what differs between two checkpoints, state by state; exit status 1 if anything does.\n"
-     "      FOLDER is a checkpoint, or a folder of checkpoints with the newest one"},
+     "print what a checkpoint has, or its manifest, which is JSON. Verify compares every byte with its checksum. Diff\n"
+     "      prints what differs between two checkpoints, and exits with 1 if anything does. FOLDER is a checkpoint, or a\n"
+     "      folder of checkpoints with the newest one"},
     {"export", verb_export, "FOLDER -o DIR [--dtype keep|bf16|fp16|fp32] [--max-shard-size 5GB] [--label L]",
      "write the weights of a checkpoint to DIR as safetensors files. FOLDER is a checkpoint, or a folder of checkpoints with\n"
      "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
