@@ -41,7 +41,7 @@ TEST(BenchSpread, LeavesOutSamplesThatWereNotClean)
     EXPECT_EQ(4, s.p90);
 }
 
-TEST(BenchSpread, OfNothingIsNothing)
+TEST(BenchSpread, NothingHasNoSpread)
 {
     const bench_spread s = spread_of({NAN});
     EXPECT_EQ(0u, s.count);

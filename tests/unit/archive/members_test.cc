@@ -1,4 +1,4 @@
-// members_test.cc: an object is read member by member. What jansson would refuse is refused, and values that are too large for
+// members_test.cc: an object is read member by member. Text that jansson refuses is refused, and values that are too large for
 // bounded memory.
 #include "sample.h"
 
