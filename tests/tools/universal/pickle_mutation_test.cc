@@ -19,32 +19,24 @@ std::string good_pickle()
                          {text("real"), real(1.5)}}));
 }
 
+// Put something in place of nothing, of a byte, or of a few.
 void mutate(std::string &bytes, zoff_test::fast_random &random)
 {
     static const char OPCODES[] = ".(NJKMGX)t]ae}suqrhjcRbQ\x80\x81\x85\x86\x87\x88\x89\x8a";
-    const size_t at = random() % bytes.size();
-    switch (random() % 7) {
-    case 0:
-        bytes[at] = (char)(bytes[at] ^ 1 << random() % 8);
-        break;
-    case 1:
-        bytes[at] = (char)random();
-        break;
-    case 2:
-        bytes.erase(at, 1 + random() % 8);
-        break;
-    case 3:
-        bytes.insert(at, 1, OPCODES[random() % (sizeof OPCODES - 1)]);
-        break;
-    case 4:
-        bytes[at] = OPCODES[random() % (sizeof OPCODES - 1)];
-        break;
-    case 5: // a large number
-        bytes.replace(at, 4, std::string(4, (char)(random() % 2 ? 0xff : 0x7f)));
-        break;
-    default: // a part at another place
-        bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 40));
-    }
+    const size_t at = random() % bytes.size(), removed = random() % 4 ? random() % 2 : random() % 9;
+    std::string inserted;
+    const unsigned choice = random() % 6;
+    if (choice == 0)
+        inserted = std::string(1, (char)(bytes[at] ^ 1 << random() % 8));
+    else if (choice == 1)
+        inserted = std::string(1, (char)random());
+    else if (choice == 2)
+        inserted = std::string(1, OPCODES[random() % (sizeof OPCODES - 1)]);
+    else if (choice == 3) // a large number
+        inserted = std::string(4, (char)(random() % 2 ? 0xff : 0x7f));
+    else if (choice == 4) // a part from another place
+        inserted = bytes.substr(random() % bytes.size(), 1 + random() % 40);
+    bytes.replace(at, removed, inserted);
     bytes += bytes.empty() ? "." : "";
 }
 

@@ -296,3 +296,63 @@ TEST_F(universal_verbs, NeedAStepFromSomewhere)
     expect_fails(import(), "does not tell how many updates it has; give --step N");
     EXPECT_EQ(EXIT_DONE, import({"--step", "4"}).exit);
 }
+
+// Two parameters of an engine with the names of DeepSpeed.
+namespace
+{
+struct small_engine {
+    float table[20] = {}, table_grad[20], bias[7] = {}, bias_grad[7];
+    zoff_test::engine engine;
+
+    small_engine()
+    {
+        const size_t dims[] = {5, 4};
+        zoff_param_desc params[2] = {ZOFF_PARAM_DESC_INIT, ZOFF_PARAM_DESC_INIT};
+        params[0].name = "wte.weight", params[0].value = table, params[0].grad = table_grad, params[0].count = 20;
+        params[0].dims = dims, params[0].dim_count = 2, params[0].dtype = ZOFF_F32;
+        params[1].name = "h.0.bias", params[1].value = bias, params[1].grad = bias_grad, params[1].count = 7;
+        params[1].dtype = ZOFF_F32;
+        std::fill_n(table_grad, 20, 0.25f);
+        std::fill_n(bias_grad, 7, -0.5f);
+        zoff_engine *e = nullptr;
+        EXPECT_ZOFF_OK(zoff_engine_open(nullptr, params, 2, &e));
+        engine.reset(e);
+    }
+
+    std::vector<float> state(zoff_param p, zoff_state_kind kind, size_t count) const
+    {
+        std::vector<float> all(count);
+        EXPECT_ZOFF_OK(zoff_state_read(engine.get(), p, kind, 0, count, all.data()));
+        return all;
+    }
+};
+} // namespace
+
+TEST_F(universal_verbs, MoveARunIntoAnEngineAndBack)
+{
+    write_stage1(like, {PARAMS[0], PARAMS[1]});
+    ASSERT_EQ(EXIT_DONE, import({"--dtype", "fp32"}).exit);
+    small_engine ours;
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(ours.engine.get(), checkpoints.c_str(), nullptr));
+    int64_t t = 0;
+    ASSERT_ZOFF_OK(zoff_step_count(ours.engine.get(), &t));
+    EXPECT_EQ(2, t);
+    EXPECT_EQ(counted(20, 1), std::vector<float>(ours.table, ours.table + 20)); // the weights
+    for (const zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+        EXPECT_EQ(counted(20, 1 + 1000.0f * (float)kind), ours.state(0, kind, 20));
+        EXPECT_EQ(counted(7, 30 + 1000.0f * (float)kind), ours.state(1, kind, 7));
+    }
+    ASSERT_ZOFF_OK(zoff_step(ours.engine.get(), nullptr, nullptr));
+    ASSERT_ZOFF_OK(zoff_checkpoint_save(ours.engine.get(), checkpoints.c_str(), nullptr));
+    const outcome result = export_to(out);
+    ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
+    const opened after(out);
+    for (const zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+        EXPECT_EQ(ours.state(0, kind, 20), after.values("wte.weight", kind));
+        EXPECT_EQ(ours.state(1, kind, 7), after.values("h.0.bias", kind));
+    }
+    universal_facts facts;
+    fault f = {""};
+    ASSERT_TRUE(universal_facts_read(&after.folder, &facts, &f)) << f.text;
+    EXPECT_EQ(3, facts.step);
+}
