@@ -96,10 +96,11 @@ class Zoff:
         """Return {name: {state: tensor}} and the manifest of the newest checkpoint."""
         reader, found = ctypes.c_void_p(), {}
         self.check(self.library.zoff_checkpoint_reader_open(folder.encode(), None, ctypes.byref(reader)))
-        with open(os.path.join(folder, "latest"), encoding="utf-8") as file:
-            name = file.read().strip()
-        with open(os.path.join(folder, name, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+        length = ctypes.c_size_t()
+        self.check(self.library.zoff_checkpoint_reader_manifest(reader, None, ctypes.c_size_t(0), ctypes.byref(length)))
+        text = ctypes.create_string_buffer(length.value + 1)
+        self.check(self.library.zoff_checkpoint_reader_manifest(reader, text, ctypes.c_size_t(length.value + 1), None))
+        manifest = json.loads(text.value)
         about = {urllib.parse.unquote(param["name"]): param for param in manifest["params"]}
         for name in names:
             index, count = ctypes.c_size_t(), 1
