@@ -21,7 +21,7 @@ enum {
     ZOFF_ARCHIVE_KINDS = 4,               /* of zoff_state_kind */
     ZOFF_ARCHIVE_NAME_MOST = 255,         /* bytes of a checkpoint's name, and of the name of program data */
     ZOFF_ARCHIVE_LABEL_MOST = 200,        /* bytes of a label: names of files are longer, and have at most 255 */
-    ZOFF_ARCHIVE_PARAM_NAME_MOST = 65535, /* bytes of a name of a parameter or of its slices */
+    ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
     ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Bytes of one value that is parsed: more than any parameter needs. A tree of it has bounded memory, then. */
-enum { VALUE_MOST = 1 << 20 };
+/* Bytes of one value that is parsed: more than any parameter needs. A tree of it takes at most some MiB, then. */
+enum { VALUE_MOST = 64 << 10 };
 
 typedef struct cursor {
     const char *at, *end;
