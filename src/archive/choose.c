@@ -37,8 +37,10 @@ static void check_latest(const char *folder, const char *label, const zoff_archi
         warn(path);
 }
 
-/* The index of the newest complete one; l->count: there is none. `why` gets the reason of the first that is not. */
-static size_t find_newest(const char *folder, const char *label, const zoff_archive_listing *l, zoff_saved_error *why)
+/* Find the newest complete one. *out is l->count if there is none; then `why` has the reason of the first that is not complete.
+ * A checkpoint of a newer version is an error: a run must not go on from an older one because the library is old. */
+static zoff_status find_newest(const char *folder, const char *label, const zoff_archive_listing *l, zoff_saved_error *why,
+                               size_t *out)
 {
     size_t best = l->count;
     char path[4096];
@@ -47,29 +49,32 @@ static size_t find_newest(const char *folder, const char *label, const zoff_arch
             continue; /* an older one */
         if (zoff_archive_folder_join(folder, l->all[i].name, path) < 0)
             continue;
-        if (zoff_archive_listing_judge(path, label) == ZOFF_OK) {
+        const zoff_status status = zoff_archive_listing_judge(path, label);
+        if (status == ZOFF_OK) {
             best = i;
             continue;
         }
+        if (status == ZOFF_ERR_UNSUPPORTED || status == ZOFF_ERR_NO_MEMORY)
+            return status;
         warn(path);
         if (!*why->text)
             zoff_base_status_save(why);
     }
-    return best;
+    *out = best;
+    return ZOFF_OK;
 }
 
 static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out)
 {
+    size_t best;
     char path[4096];
     zoff_saved_error before, why = {.text = ""};
     zoff_base_status_save(&before);
-    const size_t best = find_newest(folder, label, l, &why);
-    if (best < l->count) {
-        check_latest(folder, label, l, best);
-        zoff_base_status_restore(&before);
-    }
+    ZOFF_TRY(find_newest(folder, label, l, &why, &best));
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
+    check_latest(folder, label, l, best);
+    zoff_base_status_restore(&before);
     ZOFF_TRY(zoff_archive_folder_join(folder, l->all[best].name, path));
     return zoff_base_mem_copy_text(path, out);
 }

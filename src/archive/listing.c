@@ -71,8 +71,9 @@ typedef struct engines {
 static zoff_status add_engine(const char *folder, const char *label, const zoff_archive_manifest *m, engines *list)
 {
     zoff_archive_manifest other;
-    if (zoff_archive_listing_read(folder, label, &other, NULL, NULL) < 0)
-        return ZOFF_OK;
+    const zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
+    if (status < 0)
+        return status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK;
     const engine e = {.sequence = other.sequence, .replaces = other.replaces};
     const bool counts =
         other.t == m->t && other.engines == m->engines && zoff_archive_listing_has_files(folder, &other) == ZOFF_OK;

@@ -134,11 +134,14 @@ static zoff_status find_replaced(const char *path, const char *label, uint64_t *
     uint64_t last = 0;
     *out = 0;
     zoff_base_status_save(&saved);
-    if (zoff_archive_listing_read(path, label, &old, NULL, NULL) < 0) {
+    zoff_status status = zoff_archive_listing_read(path, label, &old, NULL, NULL);
+    if (status == ZOFF_ERR_NO_MEMORY)
+        return status;
+    if (status < 0) {
         zoff_base_status_restore(&saved);
         return ZOFF_OK;
     }
-    const zoff_status status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
+    status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
     *out = is_complete ? last : old.replaces;
     zoff_archive_manifest_free(&old);
     return status;

@@ -122,6 +122,14 @@ TEST_F(choose, ignores_a_checkpoint_without_its_files)
     EXPECT_EQ("step-0000000002", chosen());
 }
 
+TEST_F(choose, does_not_go_back_because_the_library_is_old)
+{
+    char *path = nullptr;
+    const std::string text = read_file(manifest(3));
+    write_file(manifest(3), with_checksum(replaced(text, "\"needs\": []", "\"needs\": [\"x\"]")));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "needs \"x\"", zoff_archive_choose(scratch.path.c_str(), "", &path));
+}
+
 TEST_F(choose, says_why_there_is_none)
 {
     char *path = nullptr;

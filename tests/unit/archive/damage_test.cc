@@ -62,7 +62,7 @@ void flip_each(const std::string &folder, const std::vector<range> &ranges, unsi
 }
 } // namespace
 
-TEST(damage, of_any_bit_is_found_and_named)
+TEST(damage, is_found_and_named)
 {
     scratch_folder scratch;
     sample written;
@@ -88,7 +88,7 @@ TEST(damage, in_the_files_of_ranks_is_found_and_named)
 }
 
 // `latest` is in no checkpoint: the right one is loaded all the same.
-TEST(damage, of_latest_is_named_and_changes_nothing)
+TEST(damage, to_latest_is_named_and_changes_nothing)
 {
     scratch_folder scratch;
     sample written;

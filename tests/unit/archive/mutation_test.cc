@@ -281,7 +281,7 @@ class mutation : public testing::Test
 };
 } // namespace
 
-TEST_F(mutation, of_manifests_opens_nothing_wrong)
+TEST_F(mutation, makes_no_manifest_that_loads_wrongly)
 {
     const unsigned all = share_of(100000);
     mutator changes({text, replaced(text, "\"about\": {}", "\"about\": {\"x\": [1, 2]}"),
@@ -318,7 +318,7 @@ TEST_F(mutation, of_manifests_opens_nothing_wrong)
     EXPECT_GT(opened, all / 50);
 }
 
-TEST_F(mutation, of_tables_opens_nothing_that_cannot_be_read)
+TEST_F(mutation, makes_no_table_that_reads_elsewhere)
 {
     static const uint64_t NUMBERS[] = {0,
                                        1,

@@ -1,0 +1,143 @@
+// call_fault.cc: the functions that replace those of the system (see call_fault.h).
+#include "call_fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static zoff_test::call_fault *active;
+
+zoff_test::call_fault::call_fault(int nth_, int error_) : nth(nth_), error(error_)
+{
+    active = this;
+}
+
+zoff_test::call_fault::~call_fault()
+{
+    active = nullptr;
+}
+
+// Whether this call fails. It may not return.
+static bool fails(const char *call, const char *path)
+{
+    if (!active)
+        return false;
+    const char *slash = strrchr(path, '/');
+    active->calls.push_back(std::string(call) + " " + (slash ? slash + 1 : path));
+    if (++active->count != active->nth)
+        return false;
+    if (!active->error)
+        kill(getpid(), SIGKILL);
+    errno = active->error;
+    return true;
+}
+
+static bool fails(const char *call, int fd)
+{
+    char path[PATH_MAX] = "";
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    return fails(call, path);
+}
+
+extern "C" {
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __real_rmdir(const char *path);
+int __wrap_rmdir(const char *path);
+ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __real_write(int fd, const void *src, size_t bytes);
+ssize_t __wrap_write(int fd, const void *src, size_t bytes);
+int __real_ftruncate(int fd, off_t bytes);
+int __wrap_ftruncate(int fd, off_t bytes);
+int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fails("open", path) ? -1 : __real_open(path, flags, mode);
+}
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return fails("mkdir", path) ? -1 : __real_mkdir(path, mode);
+}
+
+int __wrap_fsync(int fd)
+{
+    return fails("fsync", fd) ? -1 : 0;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return fails("rename", to) ? -1 : __real_rename(from, to);
+}
+
+int __wrap_link(const char *from, const char *to)
+{
+    return fails("link", to) ? -1 : __real_link(from, to);
+}
+
+int __wrap_unlink(const char *path)
+{
+    return fails("unlink", path) ? -1 : __real_unlink(path);
+}
+
+int __wrap_rmdir(const char *path)
+{
+    return fails("rmdir", path) ? -1 : __real_rmdir(path);
+}
+
+// A part of the bytes is written before a call fails.
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
+{
+    if (!fails("pwrite", fd))
+        return __real_pwrite(fd, src, bytes, offset);
+    const int error = errno;
+    (void)!__real_pwrite(fd, src, bytes / 2, offset);
+    errno = error;
+    return -1;
+}
+
+ssize_t __wrap_write(int fd, const void *src, size_t bytes)
+{
+    if (!fails("write", fd))
+        return __real_write(fd, src, bytes);
+    const int error = errno;
+    (void)!__real_write(fd, src, bytes / 2);
+    errno = error;
+    return -1;
+}
+
+int __wrap_ftruncate(int fd, off_t bytes)
+{
+    return fails("ftruncate", fd) ? -1 : __real_ftruncate(fd, bytes);
+}
+
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)
+{
+    res = __real_zoff_aio_result_check(res, writes, offset, bytes);
+    return fails("aio", "states") ? -errno : res;
+}

@@ -1,0 +1,273 @@
+// save_fault_test.cc: a save whose nth system call fails or is its last. Earlier checkpoints stay as they were, the newest
+// complete one is found and intact, and the next save with the same name works.
+#include "call_fault.h"
+#include "covering.h"
+#include "sample.h"
+
+#include <errno.h>
+#include <random>
+#include <signal.h>
+#include <sys/wait.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class save_fault : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+        late.shift = 1;
+    }
+    void TearDown() override { zoff_log_set(nullptr, nullptr); }
+
+    static zoff_checkpoint_opts options(const char *name, const char *label = nullptr)
+    {
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.name = name;
+        opts.label = label;
+        opts.engines = label ? 2 : 0;
+        return opts;
+    }
+    static zoff_status save(const sample &s, const std::string &folder, const char *name, const char *label = nullptr)
+    {
+        const zoff_checkpoint_opts opts = options(name, label);
+        return s.write(folder, &opts);
+    }
+    // Without flushes.
+    static void save_first(const sample &s, const std::string &folder, const char *name, const char *label = nullptr)
+    {
+        const call_fault none(0, 0);
+        ASSERT_ZOFF_OK(save(s, folder, name, label));
+    }
+    static std::string chosen(const std::string &folder, const char *label = "")
+    {
+        char *path = nullptr;
+        EXPECT_ZOFF_OK(zoff_archive_choose(folder.c_str(), label, &path));
+        const std::string name = path ? strrchr(path, '/') + 1 : "";
+        zoff_base_mem_free(path);
+        return name;
+    }
+    // After the fault: the next save with this name is as any other, and leaves nothing behind.
+    void check_next(const std::string &folder, const char *name)
+    {
+        sample next;
+        next.shift = 2;
+        save_first(next, folder, name);
+        EXPECT_EQ(name, chosen(folder));
+        next.compare(folder);
+        EXPECT_EQ(2u, names_in(folder + "/" + name).size());
+        std::set<std::string> known = {"a", "latest", name};
+        EXPECT_EQ(known, names_in(folder));
+    }
+    // Each call of a save of `name` fails once. Returns how many did.
+    int fail_each(const char *name, int error);
+    int kill_each(const char *name);
+
+    sample early, late; // the checkpoint "a", and the one that is saved
+};
+
+int save_fault::fail_each(const char *name, int error)
+{
+    for (int n = 1; n < 1000 && !HasFailure(); n++) {
+        scratch_folder scratch;
+        save_first(early, scratch.path, "a");
+        SCOPED_TRACE(testing::Message() << "call " << n << " of a save of '" << name << "'");
+        checkpoint_writer w;
+        const zoff_checkpoint_opts opts = options(name);
+        bool has_struck = false, in_commit = false;
+        zoff_status status;
+        std::string call;
+        {
+            call_fault fault(n, error);
+            status = late.open(scratch.path, &opts, 12, &w);
+            if (status == ZOFF_OK)
+                status = late.fill(w.get());
+            if (status == ZOFF_OK) {
+                in_commit = true;
+                status = zoff_checkpoint_writer_commit(w.get());
+            }
+            has_struck = fault.has_struck();
+            call = has_struck ? fault.calls[(size_t)n - 1] : "";
+        }
+        SCOPED_TRACE(call);
+        const call_fault none(0, 0);
+        if (status == ZOFF_OK) { // a call whose failure does no harm
+            late.compare(scratch.path);
+        } else {
+            const bool writes = call.find("write ") != std::string::npos || call == "aio states";
+            EXPECT_TRUE(status == (error == ENOSPC ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO) || (!writes && status == ZOFF_ERR_IO))
+                << status << ": " << zoff_last_error();
+            EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find(scratch.path)) << zoff_last_error();
+            early.compare(scratch.path);
+            if (in_commit && n % 2) {
+                EXPECT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
+                late.compare(scratch.path);
+            }
+        }
+        w.reset();
+        if (status < 0 && !(in_commit && n % 2)) {
+            early.compare(scratch.path);
+            EXPECT_EQ((std::set<std::string>{"a", "latest"}), names_in(scratch.path));
+            EXPECT_EQ(2u, names_in(scratch.file("a")).size());
+        }
+        check_next(scratch.path, name);
+        if (!has_struck)
+            return n - 1;
+    }
+    return 0;
+}
+
+int save_fault::kill_each(const char *name)
+{
+    for (int n = 1; n < 1000 && !HasFailure(); n++) {
+        scratch_folder scratch;
+        save_first(early, scratch.path, "a");
+        SCOPED_TRACE(testing::Message() << "killed at call " << n << " of a save of '" << name << "'");
+        const pid_t child = fork();
+        if (child == 0) {
+            const call_fault fault(n, 0);
+            _exit(save(late, scratch.path, name) == ZOFF_OK ? 0 : 1);
+        }
+        int how = 0;
+        EXPECT_EQ(child, waitpid(child, &how, 0));
+        const bool is_done = WIFEXITED(how);
+        EXPECT_TRUE(!is_done || WEXITSTATUS(how) == 0);
+        const call_fault none(0, 0);
+        zoff_checkpoint_reader *r = nullptr;
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_open(scratch.path.c_str(), nullptr, &r));
+        float first = 0;
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_read(r, 0, ZOFF_STATE_MASTER, 0, 1, &first));
+        zoff_checkpoint_reader_close(r);
+        const bool is_late = first == sample::value(0, 0, 0) + late.shift;
+        EXPECT_TRUE(is_late || !is_done);
+        (is_late ? late : early).compare(scratch.path);
+        check_next(scratch.path, name);
+        if (is_done)
+            return n - 1;
+    }
+    return 0;
+}
+} // namespace
+
+TEST_F(save_fault, leaves_earlier_checkpoints_after_an_error_of_any_call)
+{
+    for (int error : {ENOSPC, EIO}) {
+        for (const char *name : {"b", "a"})
+            EXPECT_GT(fail_each(name, error), 25);
+    }
+}
+
+TEST_F(save_fault, leaves_the_newest_complete_one_when_killed_at_any_call)
+{
+    for (const char *name : {"b", "a"})
+        EXPECT_GT(kill_each(name), 25);
+}
+
+// Two engines: both find the same checkpoint, wherever the second one is killed.
+TEST_F(save_fault, leaves_what_both_engines_have)
+{
+    int n = 1;
+    for (bool is_done = false; !is_done && !HasFailure(); n++) {
+        scratch_folder scratch;
+        SCOPED_TRACE(testing::Message() << "killed at call " << n);
+        for (const char *label : {"tp0", "tp1"})
+            save_first(early, scratch.path, "a", label);
+        save_first(late, scratch.path, "b", "tp0");
+        const pid_t child = fork();
+        if (child == 0) {
+            const call_fault fault(n, 0);
+            _exit(save(late, scratch.path, "b", "tp1") == ZOFF_OK ? 0 : 1);
+        }
+        int how = 0;
+        EXPECT_EQ(child, waitpid(child, &how, 0));
+        is_done = WIFEXITED(how);
+        const call_fault none(0, 0);
+        const std::string name = chosen(scratch.path, "tp0");
+        EXPECT_EQ(name, chosen(scratch.path, "tp1"));
+        EXPECT_TRUE(name == "b" || !is_done);
+        for (const char *label : {"tp0", "tp1"})
+            (name == "b" ? late : early).compare(scratch.path, 12, label);
+    }
+    EXPECT_GT(n, 25);
+}
+
+TEST_F(save_fault, prepares_for_a_power_cut_by_the_order_of_calls)
+{
+    scratch_folder scratch;
+    std::vector<std::string> calls;
+    {
+        const call_fault none(0, 0);
+        ASSERT_ZOFF_OK(save(early, scratch.file("new"), "a"));
+        calls = none.calls;
+    }
+    const std::string part = part_in(scratch.file("new/a"));
+    const std::string states = part.substr(part.rfind('/') + 1);
+    size_t at = 0;
+    for (const std::string &call :
+         {std::string("mkdir new"), "fsync " + scratch.path.substr(scratch.path.rfind('/') + 1), std::string("mkdir a"),
+          std::string("fsync new"), std::string("aio states"), "pwrite " + states, "fsync " + states, std::string("fsync a"),
+          std::string("fsync new"), std::string("write .manifest.json.new"), std::string("fsync .manifest.json.new"),
+          std::string("rename manifest.json"), std::string("fsync a"), std::string("write .latest.new"),
+          std::string("fsync .latest.new"), std::string("rename latest"), std::string("fsync new")}) {
+        while (at < calls.size() && calls[at] != call)
+            at++;
+        ASSERT_LT(at, calls.size()) << call << " is missing, or comes too early";
+        at++;
+    }
+    for (size_t i = 0; i < calls.size(); i++) { // nothing is written behind the flush of the file
+        if (calls[i] == "fsync " + states) {
+            EXPECT_EQ(calls.end(), std::find(calls.begin() + (long)i, calls.end(), "pwrite " + states));
+        }
+    }
+}
+
+// A process that saves one checkpoint after the other is killed at any time.
+TEST_F(save_fault, leaves_the_newest_complete_one_when_killed_at_random)
+{
+    std::mt19937 random(18);
+    const unsigned kills = share_of(200);
+    unsigned saved = 0;
+    for (unsigned i = 0; i < kills && !HasFailure(); i++) {
+        scratch_folder scratch;
+        int done[2];
+        ASSERT_EQ(0, pipe(done));
+        const pid_t child = fork();
+        if (child == 0) {
+            for (int64_t t = 1;; t++) {
+                sample s;
+                zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+                opts.keep = 2;
+                s.shift = (float)(t % 100);
+                if (s.write(scratch.path, &opts, t) < 0 || write(done[1], &t, sizeof t) != sizeof t)
+                    _exit(1);
+            }
+        }
+        close(done[1]);
+        usleep(random() % 200000);
+        EXPECT_EQ(0, kill(child, SIGKILL));
+        EXPECT_EQ(child, waitpid(child, nullptr, 0));
+        int64_t last = 0;
+        while (read(done[0], &last, sizeof last) == sizeof last)
+            saved++;
+        close(done[0]);
+        zoff_checkpoint_reader *r = nullptr;
+        const zoff_status status = zoff_checkpoint_reader_open(scratch.path.c_str(), nullptr, &r);
+        if (last == 0 && status < 0)
+            continue;
+        ASSERT_ZOFF_OK(status);
+        zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_info(r, &info));
+        const int64_t t = info.t;
+        zoff_checkpoint_reader_close(r);
+        EXPECT_TRUE(t == last || t == last + 1) << t << " after " << last;
+        sample s;
+        s.shift = (float)(t % 100);
+        s.compare(scratch.path, t);
+        EXPECT_LE(names_in(scratch.path).size(), 6u); // two, one that is being removed, one being written, `latest` twice
+    }
+    printf("%u kills, %u checkpoints\n", kills, saved);
+    EXPECT_GT(saved, 0u);
+}
