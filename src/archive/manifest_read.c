@@ -272,7 +272,7 @@ static zoff_status read_scaler(const json_t *root, zoff_archive_manifest *m)
 static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
 {
     uint64_t id = 0;
-    int64_t engines = 0;
+    int64_t engines = 0, sequence = 0;
     ZOFF_TRY(check_version(root));
     ZOFF_TRY(hex_of(root, "id", &id));
     memcpy(m->id, json_string_value(json_object_get(root, "id")), sizeof m->id);
@@ -281,7 +281,8 @@ static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
         return ZOFF_ERR_CORRUPT;
     ZOFF_TRY(integer_of(root, "engines", 1, ZOFF_ARCHIVE_ENGINES_MOST, &engines));
     m->engines = (unsigned)engines;
-    ZOFF_TRY(unsigned_of(root, "sequence", (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &m->sequence));
+    ZOFF_TRY(integer_of(root, "sequence", 1, (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &sequence));
+    m->sequence = (uint64_t)sequence;
     ZOFF_TRY(unsigned_of(root, "replaces", (int64_t)ZOFF_ARCHIVE_SEQUENCE_MOST, &m->replaces));
     ZOFF_TRY(integer_of(root, "step", 0, INT64_MAX, &m->t));
     return read_scaler(root, m);

@@ -1,0 +1,156 @@
+"""read_checkpoint.py: reads checkpoints of format 1, written from docs/CHECKPOINT.md alone. It uses Python's standard library, and
+libxxhash for checksums. Without it, everything but the checksums is checked."""
+import ctypes
+import ctypes.util
+import json
+import os
+import re
+import struct
+
+KINDS = ("master", "m", "v", "weights")
+FORMATS = {1: ("fp32", 4), 2: ("fp16", 2), 3: ("bf16", 2)}
+
+
+def find_hash():
+    """A function from bytes to XXH3-64, or None."""
+    try:
+        import xxhash
+        return xxhash.xxh3_64_intdigest
+    except ImportError:
+        path = ctypes.util.find_library("xxhash")
+    if not path:
+        return None
+    function = ctypes.CDLL(path).XXH3_64bits
+    function.restype, function.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t)
+    return lambda data: function(data, len(data))
+
+
+HASH = find_hash()
+
+
+class Bad(Exception):
+    pass
+
+
+def want(holds, words):
+    if not holds:
+        raise Bad(words)
+
+
+def check(data, checksum, words):
+    want(HASH is None or f"{HASH(data):016x}" == checksum, f"the checksum of {words} differs")
+
+
+def check_unit(data, checksum, words):
+    if HASH is not None:
+        blocks = b"".join(struct.pack("<Q", HASH(data[at:at + 65536])) for at in range(0, len(data), 65536))
+        want(HASH(blocks) == checksum, f"the checksum of {words} differs")
+
+
+def unescape(text):
+    return re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), text.encode())
+
+
+def elements(data, form):
+    """Floats of stored elements."""
+    if form == 2:
+        return struct.unpack(f"<{len(data) // 2}e", data)
+    if form == 3:
+        data = b"".join(b"\0\0" + data[at:at + 2] for at in range(0, len(data), 2))
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+class File:
+    """The file of one rank."""
+
+    def __init__(self, folder, rank, entry, manifest):
+        label = manifest["label"] + "." if manifest["label"] else ""
+        want(entry["name"] == f"{label}{manifest['id']}.rank-{rank:05}.states", "a file has another name")
+        with open(os.path.join(folder, entry["name"]), "rb") as file:
+            self.data = data = file.read()
+        want(len(data) == entry["bytes"], f"{entry['name']} has another length")
+        check(data[:4096], entry["head"], "a head")
+        offset = entry["table"]["offset"]
+        want(struct.unpack("<8sII24sQ", data[:48]) == (b"zoffpart", 1, rank, manifest["id"].encode() + bytes(8), offset), "a head differs")
+        want(not any(data[48:4096]), "a head has no zeros behind it")
+        table = data[offset:]
+        want(len(table) == entry["table"]["bytes"], "a table has another length")
+        check(table, entry["table"]["checksum"], "a table")
+        magic, version, zero, *counts = struct.unpack("<8sIIQQQQ", table[:48])
+        want((magic, version, zero) == (b"zofftabl", 1, 0), "a table begins otherwise")
+        at, parts = 48, []
+        for count, form in zip(counts, ("<QQQQ", "<Q", "<IBBHIIQQQQ", "<256sQII")):
+            size = struct.calcsize(form)
+            parts.append([struct.unpack(form, table[at + i * size:at + (i + 1) * size]) for i in range(count)])
+            at += count * size
+        want(at == len(table), "a table has gaps")
+        self.regions, checksums, self.pieces, self.items = parts
+        self.check_regions([number for number, in checksums], offset)
+
+    def check_regions(self, checksums, end):
+        at, first = 4096, 0
+        for offset, size, unit, index in self.regions:
+            want((offset, index) == (at, first) and size % 4096 == 0 and unit and unit % 4096 == 0, "a region is elsewhere")
+            for begin in range(0, size, unit):
+                data = self.data[offset + begin:offset + min(begin + unit, size)]
+                check_unit(data, checksums[first], f"the bytes from {offset + begin}")
+                first += 1
+            at += size
+        want(at == end and first == len(checksums), "regions do not fill the file")
+
+    def part(self, region, at, size):
+        offset, whole = self.regions[region][:2]
+        want(at + size <= whole, "something does not lie in its region")
+        return self.data[offset + at:offset + at + size]
+
+
+class Checkpoint:
+    """One engine of a checkpoint: `manifest`, states[(name, kind)] with all slices, data[(name, rank or None)]."""
+
+    def __init__(self, folder, label=""):
+        with open(os.path.join(folder, f"{label}.manifest.json" if label else "manifest.json"), "rb") as file:
+            text = file.read()
+        before, tail = text.rsplit(b',\n  "checksum": "', 1)
+        check(before, tail[:16].decode(), "the manifest")
+        self.manifest = manifest = json.loads(text)
+        want(tail == manifest["checksum"].encode() + b'"\n}\n', "the manifest ends otherwise")
+        want((manifest["format"], manifest["version"], manifest["needs"]) == ("zoff checkpoint", 1, []), "a newer version")
+        want(re.search(rb'\n  "sequence": \d+', text[:4096]), "the sequence is elsewhere")
+        want(manifest["label"] == label, "another label")
+        files = [File(folder, rank, entry, manifest) for rank, entry in enumerate(manifest["files"])]
+        self.data = {}
+        for rank, file in enumerate(files):
+            for name, size, region, each in file.items:
+                self.data[name.rstrip(b"\0"), rank if each else None] = file.part(region, 0, size) if size else b""
+        self.read_states(files)
+
+    def read_states(self, files):
+        found = {}
+        for file in files:
+            for param, kind, form, zero, block, region, slice_, first, count, at in file.pieces:
+                want(zero == 0 and block == 1 and first % 1024 == 0 and at % 64 == 0 and count, "a piece is none")
+                data = file.part(region, at, count * FORMATS[form][1])
+                found.setdefault((param, kind, slice_), []).append((first, form, elements(data, form)))
+        self.states = {}
+        for index, param in enumerate(self.manifest["params"]):
+            size = 1
+            for dim in param["dims"]:
+                size *= dim
+            for kind in param["states"]:
+                values = []
+                for slice_ in range(param["slices"] if size else 0):
+                    for first, form, some in sorted(found.pop((index, KINDS.index(kind), slice_))):
+                        want(first == len(values) - slice_ * size, "elements are missing or there twice")
+                        want(FORMATS[form][0] == (param["dtype"] if kind == "weights" else "fp32"), "another format")
+                        values += some
+                    want(len(values) == (slice_ + 1) * size, "elements are missing")
+                self.states[unescape(param["name"]), kind] = values
+        want(not found, "pieces belong to no state")
+
+
+def latest(folder):
+    """The name in `latest`."""
+    with open(os.path.join(folder, "latest"), "rb") as file:
+        name, checksum = file.read().decode().split("\n")[:2]
+    check(name.encode(), checksum, "latest")
+    return name
