@@ -177,6 +177,26 @@ ZOFF_API zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w);
 /** Close; without a commit before, remove what was written. NULL is allowed. */
 ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
 
+/* ---- state files of zoff.persist, without an engine ---- */
+
+/** Read all state files (zoff-r<rank>.states) of some folders and compare every array with its checksum, while no engine uses
+ *  them. The files are not changed.
+ *
+ *  Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t",
+ *  "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and,
+ *  until the next step begins, the one before it, of which `last` is false: the next step overwrites it, so arrays of it that
+ *  differ are no damage. An array that cannot be read is wrong, too. A file has at most 16 complaints. Each character of a path
+ *  stands for one byte.
+ *  @param folders `count` folders, as in nvme_path  @param progress NULL: none
+ *  @param dst may be NULL if dst_bytes is 0  @param out_bytes may be NULL: length of the whole text without the final 0, also
+ *  where `dst` is shorter; 4 KiB for each file are enough for most  @param out_wrong may be NULL: arrays of last commits that
+ * are wrong, and files without a whole commit; 0: all is well
+ *  @blocks for all of the data, read once for each commit
+ *  @return OK, also where arrays are wrong; ERR_STATE for a file that an engine has open; ERR_IO for a folder without state
+ *  files; ERR_UNSUPPORTED for files of another version; ERR_CANCELED */
+ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t count, zoff_progress_fn progress, void *ctx,
+                                            char *dst, size_t dst_bytes, size_t *out_bytes, uint64_t *out_wrong);
+
 #ifdef __cplusplus
 }
 #endif

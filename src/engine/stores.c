@@ -104,7 +104,13 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.verified = verified;
     opts.written = written;
     ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout, &opts.cut));
-    return zoff_offload_store_open(&opts, &e->store);
+    char *description = NULL;
+    if (opts.persist)
+        ZOFF_TRY(zoff_model_describe(&e->model, &e->plan, opts.layout, opts.cut, &description));
+    opts.description = description;
+    const zoff_status status = zoff_offload_store_open(&opts, &e->store);
+    zoff_base_mem_free(description);
+    return status;
 }
 
 static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)

@@ -74,9 +74,10 @@ typedef struct zoff_store_opts {
     int direct;             /* a zoff_aio_direct */
     double timeout_seconds; /* deadline for a read or write while nothing completes; 0 or less: none */
     zoff_store_verify verify;
-    bool persist;         /* the files stay, and are opened again: see swap_keep.c */
-    bool power_safe;      /* persist: survive a power cut, too */
-    bool required;        /* persist: an error where there are no states to continue with */
+    bool persist;            /* the files stay, and are opened again: see swap_keep.c */
+    bool power_safe;         /* persist: survive a power cut, too */
+    bool required;           /* persist: an error where there are no states to continue with */
+    const char *description; /* persist: a text that stands beside each file, in <file>.json; it names `layout`. NULL: none */
     int64_t wanted_t;     /* persist: `decide` may choose the commit before the last, made after this step. Then its arrays are
                              verified before the last one is given up. 0: it is the last one, or the last that all ranks have */
     uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */

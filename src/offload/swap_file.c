@@ -272,6 +272,83 @@ static void sync_folder(const char *folder)
         close(fd);
 }
 
+/* ---- the description beside a persistent file ---- */
+
+static void name_description(const zoff_swap_file *file, const char *end, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s.json%s", file->name, end);
+}
+
+/* Whether the file has exactly this text. */
+static bool has_text(const char *name, const char *text)
+{
+    const size_t bytes = strlen(text);
+    char part[1 << 14];
+    struct stat st;
+    size_t at = 0;
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    bool is_same = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes;
+    while (is_same && at < bytes) {
+        const ssize_t got = read(fd, part, sizeof part);
+        is_same = got > 0 && (size_t)got <= bytes - at && memcmp(part, text + at, (size_t)got) == 0;
+        at += got > 0 ? (size_t)got : 0;
+    }
+    close(fd);
+    return is_same;
+}
+
+/* Write and flush a new file.  @return 0 or an errno */
+static int write_text(const char *name, const char *text)
+{
+    const size_t bytes = strlen(text);
+    int error = 0;
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0)
+        return errno;
+    for (size_t at = 0; !error && at < bytes;) {
+        const ssize_t put = write(fd, text + at, bytes - at);
+        error = put < 0 && errno != EINTR ? errno : 0;
+        at += put > 0 ? (size_t)put : 0;
+    }
+    if (!error && fsync(fd) != 0)
+        error = errno;
+    if (close(fd) != 0 && !error)
+        error = errno;
+    return error;
+}
+
+zoff_status zoff_offload_swap_file_describe(zoff_swap_file *file, const char *text)
+{
+    char name[PATH_MAX], made[PATH_MAX], folder[PATH_MAX];
+    name_description(file, "", name);
+    name_description(file, ".new", made);
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(file->name, '/') - file->name), file->name);
+    if (has_text(name, text)) {
+        file->is_described = true;
+        return ZOFF_OK;
+    }
+    int error = write_text(made, text);
+    if (!error && rename(made, name) != 0)
+        error = errno;
+    if (error) {
+        unlink(made);
+        return refuse(folder, "write the description of a state file", error);
+    }
+    file->is_described = true;
+    sync_folder(folder);
+    return ZOFF_OK;
+}
+
+static void remove_description(const zoff_swap_file *file)
+{
+    char name[PATH_MAX];
+    name_description(file, "", name);
+    if (file->is_described && unlink(name) != 0 && errno != ENOENT)
+        ZOFF_WARN("cannot remove %s: %s", name, zoff_base_status_errno(errno));
+}
+
 static zoff_status open_locked(const char *folder, zoff_swap_file *file)
 {
     struct stat st;
@@ -348,6 +425,8 @@ bool zoff_offload_swap_file_close(zoff_swap_file *file)
     const bool is_idle = zoff_aio_queue_close(file->aio);
     if (file->guard)
         file->lock = zoff_base_fork_descriptor(file->guard); /* none in a child */
+    if (file->lock >= 0 && !file->keep)
+        remove_description(file);
     if (file->lock >= 0 && !file->keep && unlink(file->name) != 0)
         ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
     if (!is_idle)

@@ -17,6 +17,7 @@ typedef struct zoff_swap_file {
     size_t chunk_count;   /* in this file */
     uint64_t write_bytes; /* of chunks; for a persistent file by all runs */
     bool keep;            /* do not remove it at close */
+    bool is_described;    /* there is a description of this engine, which is removed with the file */
 } zoff_swap_file;
 
 /* Remove the files that dead runs left in `folder`: state files that nobody has locked. Log what was removed. On a file system
@@ -34,6 +35,10 @@ zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, 
 
 /* Open that file for reading, if it exists.  @return a descriptor, and its name, which the caller frees; or -1 */
 int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name);
+
+/* Write the description of a persistent file, <file>.json: durable, and whole at any time. Does nothing if it is there already.
+ * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */
+zoff_status zoff_offload_swap_file_describe(zoff_swap_file *file, const char *text);
 
 /* Reserve file->bytes. */
 zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file);

@@ -243,6 +243,14 @@ static zoff_status load_residents(zoff_swap_store *s, const zoff_store_opts *opt
     return zoff_offload_swap_wait_end_report(s);
 }
 
+/* Files of an earlier run have a description. If it was lost, or the types of weights have changed, it is written anew. */
+static zoff_status describe_files(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    for (size_t i = 0; s->persist && opts->description && i < s->file_count; i++)
+        ZOFF_TRY(zoff_offload_swap_file_describe(&s->files[i], opts->description));
+    return ZOFF_OK;
+}
+
 static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     bool found = false;
@@ -250,6 +258,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
         ZOFF_TRY(zoff_offload_swap_reopen_find(s, opts, &found));
     if (found) {
         s->store.reopened = true;
+        ZOFF_TRY(describe_files(s, opts));
         return load_residents(s, opts);
     }
     place_chunks(s);
@@ -258,6 +267,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     ZOFF_TRY(write_second_places(s));
     ZOFF_TRY(write_all(s, opts));
     ZOFF_TRY(zoff_offload_swap_wait_end_report(s));
+    ZOFF_TRY(describe_files(s, opts));
     if (s->persist && opts->written)
         ZOFF_TRY(opts->written(opts->fill_ctx));
     ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));

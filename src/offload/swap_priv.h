@@ -7,7 +7,8 @@
  *     swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
  *     swap_drive.c    flushes; a record in doubt              swap_stripe.c   what folders are measured to give
  *     swap_move.c     reads and writes of a slot's arrays     swap_life.c     places, files and memory; the first content
- *                                                             swap.c          the table of the store */
+ *                                                             swap.c          the table of the store
+ *     swap_scrub.c    compares files without a store; calls swap_record.c */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 

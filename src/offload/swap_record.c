@@ -184,3 +184,12 @@ void zoff_offload_swap_record_free(zoff_swap_found *found)
         found->tables[which] = NULL;
     }
 }
+
+bool zoff_offload_swap_record_is_damaged(const zoff_swap_found *found, uint64_t generation)
+{
+    const unsigned which = generation & 1;
+    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && generation == 2))
+        return false;
+    /* A right head of another generation: that of the older record, whose table is being replaced. */
+    return !found->has_head[which] || found->heads[which].generation == generation;
+}

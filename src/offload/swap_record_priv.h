@@ -97,4 +97,7 @@ zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generatio
 zoff_status zoff_offload_swap_record_read(int fd, const char *name, zoff_swap_found *out);
 void zoff_offload_swap_record_free(zoff_swap_found *found);
 
+/* Whether a damaged record is where that of a generation is written. A power cut during its writing leaves the same. */
+bool zoff_offload_swap_record_is_damaged(const zoff_swap_found *found, uint64_t generation);
+
 #endif

@@ -133,18 +133,15 @@ static bool is_before_first_step(const zoff_swap_found *found, uint64_t generati
            !(found->heads[which].flags & ZOFF_HEAD_STEPPED);
 }
 
-/* Warn of a damaged record that is newer than the chosen one. A power cut during its writing leaves the same. */
+/* Warn of a damaged record that is newer than the chosen one. */
 static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_swap_found *found)
 {
     const unsigned which = (s->record.generation + 1) & 1;
     const zoff_swap_head *head = &found->heads[which];
-    const bool is_later = head->generation == s->record.generation + 1;
     char step[64] = "a later step";
-    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->record.generation == 1))
+    if (!zoff_offload_swap_record_is_damaged(found, s->record.generation + 1))
         return;
-    if (found->has_head[which] && !is_later)
-        return; /* the older record: its table is being replaced */
-    if (is_later && head->t > 0)
+    if (head->generation == s->record.generation + 1 && head->t > 0)
         snprintf(step, sizeof step, "step %" PRId64, head->t);
     ZOFF_WARN(
         "the commit record of %s in '%s' is not valid: it was damaged, or the power failed while it was written. Continuing "
