@@ -24,8 +24,10 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
     const char *before = "";
     zoff_base_array_print(out, "%s\n    {\"name\": ", i ? "," : "");
     zoff_base_array_print_json(out, p->name);
-    zoff_base_array_print(out, ", \"count\": %zu, \"slices\": %zu, \"dims\": [%zu], \"dtype\": \"%s\", \"states\": [", p->count,
-                          p->slices, p->count, zoff_adam_dtype_name(p->dtype));
+    zoff_base_array_print(out, ", \"count\": %zu, \"slices\": %zu, \"dims\": [", p->count, p->slices);
+    for (size_t k = 0; k < p->dim_count; k++)
+        zoff_base_array_print(out, "%s%zu", k ? ", " : "", p->dims[k]);
+    zoff_base_array_print(out, "], \"dtype\": \"%s\", \"states\": [", zoff_adam_dtype_name(p->dtype));
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         if (!tensor.has[stream] || owner != i)
             continue;

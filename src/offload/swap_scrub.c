@@ -87,7 +87,7 @@ static zoff_status hash_part(const scrub *s, zoff_aio *file, const place *p, siz
         ZOFF_TRY(zoff_aio_wait(file, ticket));
     memset(base + written, 0, count - written);
     for (size_t block = 0; block * ZOFF_DIGEST_BLOCK < count; block++)
-        hashes[at / ZOFF_DIGEST_BLOCK + block] = zoff_offload_digest_small(
+        hashes[at / ZOFF_DIGEST_BLOCK + block] = zoff_digest_blocks_small(
             base + block * ZOFF_DIGEST_BLOCK, zoff_base_bits_min(count - block * ZOFF_DIGEST_BLOCK, (size_t)ZOFF_DIGEST_BLOCK));
     return ZOFF_OK;
 }
@@ -111,7 +111,7 @@ static zoff_status sum_array(scrub *s, zoff_aio *file, const place *p, uint64_t 
         else if (next == ZOFF_OK && part + 1 < parts && tickets[(part + 1) % PARTS])
             (void)zoff_aio_wait(file, tickets[(part + 1) % PARTS]); /* its memory is used again */
     }
-    *out = zoff_offload_digest_small(hashes, zoff_base_bits_ceil_div(p->bytes, (size_t)ZOFF_DIGEST_BLOCK) * sizeof *hashes);
+    *out = zoff_digest_blocks_small(hashes, zoff_base_bits_ceil_div(p->bytes, (size_t)ZOFF_DIGEST_BLOCK) * sizeof *hashes);
     return status;
 }
 
