@@ -37,7 +37,9 @@ zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const z
     for (size_t i = 0; i < opts->data_count; i++) {
         uint32_t file;
         const zoff_checkpoint_data *d = &opts->data[i];
-        const zoff_archive_item *item = zoff_archive_item_find(a, d->name, rank, &file);
+        /* A rank that the checkpoint lacks looks at the data of another, for the message. */
+        const unsigned of = (unsigned)(rank % a->manifest.file_count);
+        const zoff_archive_item *item = zoff_archive_item_find(a, d->name, of, &file);
         ZOFF_FAIL_IF(item && item->each_rank && a->manifest.file_count != ranks, ZOFF_ERR_INVALID,
                      "the data '%s' belongs to each of %zu ranks, and %u ranks load the checkpoint '%s': leave it out of "
                      "zoff_checkpoint_opts.data",
