@@ -5,7 +5,6 @@
 #include "bits.h"
 #include "try.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +24,36 @@ static void add(differences *d, const char *name, const char *what)
     d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
 }
 
+/* Whether a name matches a pattern. Only "*" is special in it: names may have any bytes. */
+static bool matches(const char *pattern, size_t bytes, const char *name)
+{
+    size_t at = 0, after_star = 0; /* after_star 0: there was none */
+    const char *left = NULL;       /* the last "*" stands for everything before it */
+    while (*name) {
+        if (at < bytes && pattern[at] == '*') {
+            after_star = ++at;
+            left = name;
+        } else if (at < bytes && pattern[at] == *name) {
+            at++;
+            name++;
+        } else if (after_star) {
+            at = after_star;
+            name = ++left;
+        } else {
+            return false;
+        }
+    }
+    while (at < bytes && pattern[at] == '*')
+        at++;
+    return at == bytes;
+}
+
 /* Whether a name matches one of the patterns, which are separated by spaces. */
 static bool is_allowed(const char *allow, const char *name)
 {
-    char pattern[512];
     for (const char *at = allow; at && *at;) {
         const size_t bytes = strcspn(at, " ");
-        snprintf(pattern, sizeof pattern, "%.*s", (int)zoff_base_bits_min(bytes, sizeof pattern - 1), at);
-        if (bytes && fnmatch(pattern, name, 0) == 0)
+        if (bytes && matches(at, bytes, name))
             return true;
         at += bytes + strspn(at + bytes, " ");
     }
@@ -89,9 +110,8 @@ static void compare_shape(const zoff_model_param *p, const zoff_archive_param *a
         snprintf(what, sizeof what, "has %zu slices of %zu elements, here %zu of %zu", a->slices, a->count, p->slices,
                  p->count);
         add(d, p->name, what);
-    } else if (p->dim_count &&
-               (a->dim_count != p->dim_count || memcmp(p->dims, a->dims, p->dim_count * sizeof *p->dims) != 0) &&
-               !(a->dim_count == 1)) {
+    } else if (p->dim_count > 1 && a->dim_count > 1 && /* one dimension: its program has not told the shape */
+               (a->dim_count != p->dim_count || memcmp(p->dims, a->dims, p->dim_count * sizeof *p->dims) != 0)) {
         add(d, p->name, "has other dims");
     }
 }
@@ -112,6 +132,23 @@ static void compare_states(const zoff_engine_view *v, size_t param, const zoff_a
         add(d, p->name, "has states that its optimizer has not here");
 }
 
+/* A tied parameter has the states of its owner in the checkpoint, too. The owner comes first in the list. */
+static void compare_tie(const zoff_match *m, size_t i, zoff_param owner, uint32_t found, differences *d)
+{
+    char what[128];
+    const zoff_model_param *params = m->view->model->params;
+    const uint32_t there = zoff_archive_owner(m->archive, found - 1);
+    if (m->to[owner] && zoff_archive_owner(m->archive, m->to[owner] - 1) == there)
+        return;
+    if (there == found - 1) {
+        add(d, params[i].name, "has states of its own, here it is tied to another");
+        return;
+    }
+    snprintf(what, sizeof what, "is tied to '%.30s', here to '%.30s'", m->archive->manifest.params[there].name,
+             params[owner].name);
+    add(d, params[i].name, what);
+}
+
 static void compare_param(const zoff_match *m, size_t i, const char *allow, const names *n, differences *d)
 {
     const zoff_model_param *p = &m->view->model->params[i];
@@ -125,10 +162,11 @@ static void compare_param(const zoff_match *m, size_t i, const char *allow, cons
     const zoff_archive_param *owner = &m->archive->manifest.params[zoff_archive_owner(m->archive, found - 1)];
     const size_t before = d->count;
     compare_shape(p, a, d);
-    if (d->count == before && zoff_model_params_owner(m->view->model, (zoff_param)i) == i)
+    const zoff_param owner_here = zoff_model_params_owner(m->view->model, (zoff_param)i);
+    if (d->count == before && owner_here == i)
         compare_states(m->view, i, owner, d);
-    else if (d->count == before && a == owner)
-        add(d, p->name, "has states of its own, here it is tied to another");
+    else if (d->count == before)
+        compare_tie(m, i, owner_here, found, d);
     m->to[i] = found;
 }
 

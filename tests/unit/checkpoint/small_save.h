@@ -115,7 +115,7 @@ inline std::string shape_name(const testing::TestParamInfo<save_shape> &p)
 
 inline std::string text_of(const save_shape &s, const std::string &folder)
 {
-    const std::string path = ", \"nvme_path\": \"" + folder + "\", \"buffer_count\": ";
+    const std::string path = (folder.empty() ? "" : ", \"nvme_path\": \"" + folder + "\"") + ", \"buffer_count\": ";
     std::string zero = "\"stage\": " + std::to_string(s.stage) +
                        ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" + (s.nvme ? "nvme" : "cpu") +
                        "\", \"ratio\": " + std::to_string(s.on_device < 0 ? 1 : s.on_device) + path + "3}";

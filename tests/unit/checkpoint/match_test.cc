@@ -1,0 +1,274 @@
+// match_test.cc: whether a checkpoint is of the engine's model: the differences that are found, how they are named, and those
+// that are allowed.
+#include "memory_fault.h"
+#include "named_model.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class Match : public testing::Test
+{
+  protected:
+    ~Match() override { zoff_checkpoint_match_close(&match); }
+    // Compare the engine `here` with what a save of `there` has.
+    zoff_status compare(const char *allow = nullptr, bool skip_frozen = false)
+    {
+        if (!here.made)
+            here.seal(text);
+        if (!there.made)
+            there.seal(text_there);
+        there.describe(skip_frozen);
+        zoff_checkpoint_match_close(&match);
+        return zoff_checkpoint_match_open(here.view(), &there.a, allow, &match);
+    }
+    std::vector<uint32_t> found() const { return {match.to, match.to + here.descs.size()}; }
+    void expect_difference(const std::string &words, const char *allow = nullptr)
+    {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, compare(allow));
+        EXPECT_EQ(nullptr, match.to);
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "the checkpoint 'the/checkpoint' is of another model"));
+    }
+    static size_t count_of(const std::string &text, const std::string &words)
+    {
+        size_t count = 0;
+        for (size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1))
+            count++;
+        return count;
+    }
+
+    log_catcher log;
+    named_model here, there;
+    std::string text = config_text(""), text_there = config_text("");
+    zoff_match match = {};
+};
+using Names = Match;
+using Shapes = Match;
+using States = Match;
+using Ties = Match;
+
+TEST_F(Names, OrderDoesNotMatter)
+{
+    for (const char *name : {"a", "b", "c"})
+        here.add(name, 10);
+    for (const char *name : {"c", "a", "b"})
+        there.add(name, 10);
+    ASSERT_ZOFF_OK(compare());
+    EXPECT_EQ((std::vector<uint32_t>{2, 3, 1}), found());
+}
+
+TEST_F(Names, MissingAndExtraOnesAreNamed)
+{
+    for (const char *name : {"same", "new"})
+        here.add(name, 10);
+    for (const char *name : {"same", "old"})
+        there.add(name, 10);
+    expect_difference("in 2 places: 'new' is not in the checkpoint; 'old' is in the checkpoint only. "
+                      "zoff_checkpoint_opts.allow names");
+    expect_difference("in 1 places: 'old' is in the checkpoint only", "new");
+    expect_difference("in 1 places: 'new' is not in the checkpoint", "old");
+    ASSERT_ZOFF_OK(compare("new old"));
+    EXPECT_EQ((std::vector<uint32_t>{1, 0}), found());
+}
+
+TEST_F(Names, PatternsAreWholeNames)
+{
+    here.add("same", 10);
+    here.add("head.weight", 10);
+    there.add("same", 10);
+    for (const char *allow : {"*", "head.*", "*.weight", "*ad.w*t", "  other   head.weight  ", "h*e*a*d*", "head.weight*"}) {
+        ASSERT_ZOFF_OK(compare(allow)) << allow;
+        EXPECT_EQ((std::vector<uint32_t>{1, 0}), found());
+    }
+    for (const char *allow : {"", " ", "head", "weight", "head.*.bias", "*head", "head.weigh?", "HEAD.*", "same"})
+        expect_difference("'head.weight' is not in the checkpoint", allow);
+    expect_difference("'head.weight' is not in the checkpoint");
+}
+
+// Names may have any bytes. Only "*" is special in a pattern.
+TEST_F(Names, OtherCharactersMeanThemselves)
+{
+    here.add("same", 10);
+    here.add("layers[3].w\\b?\xff", 10);
+    there.add("same", 10);
+    EXPECT_ZOFF_OK(compare("layers[3].w\\b?\xff"));
+    EXPECT_ZOFF_OK(compare("layers[*].w\\b?*"));
+    EXPECT_ZOFF_OK(compare("layers*\xff"));
+    expect_difference("'layers[3]", "layers?3?.w\\b?\xff");
+    expect_difference("'layers[3]", "layers[0-9].*");
+}
+
+TEST_F(Names, LongPatternsAndNamesAreCompared)
+{
+    const std::string name(2000, 'n');
+    here.add("same", 10);
+    here.add(name, 10);
+    there.add("same", 10);
+    EXPECT_ZOFF_OK(compare(name.c_str()));
+    expect_difference("is not in the checkpoint", (name + "n").c_str());
+    expect_difference("is not in the checkpoint", name.substr(1).c_str());
+}
+
+TEST_F(Names, AMessageNamesTheFirstAndCountsTheRest)
+{
+    for (int i = 0; i < 9; i++)
+        here.add("long" + std::string(300, 'g') + std::to_string(i), 10);
+    there.add("same", 10);
+    expect_difference("in 10 places: 'long");
+    const std::string words = zoff_last_error();
+    EXPECT_EQ(6u, count_of(words, "is not in the checkpoint")) << words;
+    EXPECT_NE(words.npos, words.find("; .... zoff_checkpoint_opts.allow")) << words;
+    EXPECT_EQ(0u, count_of(words, "checkpoint only")) << "it comes last";
+}
+
+TEST_F(Shapes, CountsAndSlices)
+{
+    here.add("a", 10, 2);
+    here.add("b", 20);
+    here.add("c", 7);
+    there.add("a", 20);
+    there.add("b", 10, 2);
+    there.add("c", 7);
+    expect_difference("in 2 places: 'a' has 1 slices of 20 elements, here 2 of 10; 'b' has 2 slices of 10 elements, here 1 of "
+                      "20");
+    expect_difference("in 2 places: 'a' has", "*"); // it is neither missing nor extra
+}
+
+TEST_F(Shapes, DimsThatBothKnow)
+{
+    here.add("a", 12);
+    here.shape({3, 4});
+    there.add("a", 12);
+    there.shape({4, 3});
+    expect_difference("'a' has other dims");
+}
+
+TEST_F(Shapes, DimsThatOneKnows)
+{
+    here.add("a", 12);
+    here.shape({3, 4});
+    here.add("b", 12);
+    here.add("c", 12);
+    here.shape({2, 6});
+    there.add("a", 12);
+    there.add("b", 12);
+    there.shape({4, 3});
+    there.add("c", 12);
+    there.shape({2, 6});
+    EXPECT_ZOFF_OK(compare());
+}
+
+TEST_F(States, FrozenAgainstTrained)
+{
+    here.add("a", 10);
+    here.add_frozen("b", 10);
+    there.add_frozen("a", 10);
+    there.add("b", 10);
+    expect_difference("in 2 places: 'a' is frozen, here trained; 'b' is trained, here frozen");
+}
+
+TEST_F(States, FrozenOnesMayBeLeftOut)
+{
+    here.add("a", 10);
+    here.add_frozen("b", 10);
+    there.add("a", 10);
+    there.add_frozen("b", 10);
+    ASSERT_ZOFF_OK(compare(nullptr, true));
+    EXPECT_EQ((std::vector<uint32_t>{1, 2}), found());
+    ASSERT_ZOFF_OK(compare());
+}
+
+TEST_F(States, FrozenWeightsKeepTheirType)
+{
+    here.add("a", 10, 1, ZOFF_BF16);
+    here.add_frozen("b", 10, 1, ZOFF_BF16);
+    there.add("a", 10, 1, ZOFF_F32); // masters are fp32 in any case
+    there.add_frozen("b", 10, 1, ZOFF_F16);
+    expect_difference("in 1 places: 'b' is frozen, and its weights have another type");
+}
+
+TEST_F(States, AnotherOptimizer)
+{
+    save_shape lion = {"host"};
+    lion.optimizer = "Lion";
+    here.add("a", 10);
+    there.add("a", 10);
+    text_there = text_of(lion, "");
+    expect_difference("'a' lacks states that its optimizer has here");
+    std::swap(text, text_there);
+    here.made.reset();
+    there.made.reset();
+    expect_difference("'a' has states that its optimizer has not here");
+}
+
+TEST_F(Ties, OfBoth)
+{
+    here.add("a", 10);
+    here.add_tied("b", 0);
+    there.add("a", 10);
+    there.add_tied("b", 0);
+    ASSERT_ZOFF_OK(compare());
+    EXPECT_EQ((std::vector<uint32_t>{1, 2}), found());
+}
+
+// What has been tied is not any more: both begin with the states of the owner.
+TEST_F(Ties, OfTheCheckpointOnly)
+{
+    here.add("a", 10);
+    here.add("b", 10);
+    there.add("a", 10);
+    there.add_tied("b", 0);
+    EXPECT_ZOFF_OK(compare());
+}
+
+TEST_F(Ties, OfTheEngineOnly)
+{
+    here.add("a", 10);
+    here.add_tied("b", 0);
+    there.add("a", 10);
+    there.add("b", 10);
+    expect_difference("in 1 places: 'b' has states of its own, here it is tied to another");
+}
+
+TEST_F(Ties, InAnotherOrder)
+{
+    here.add("a", 10);
+    here.add_tied("b", 0);
+    there.add("b", 10);
+    there.add_tied("a", 0);
+    EXPECT_ZOFF_OK(compare());
+}
+
+TEST_F(Ties, ToAnotherParameter)
+{
+    here.add("a", 10);
+    here.add("c", 10);
+    here.add_tied("b", 0);
+    there.add("a", 10);
+    there.add("c", 10);
+    there.add_tied("b", 1);
+    expect_difference("in 1 places: 'b' is tied to 'c', here to 'a'");
+}
+
+TEST_F(Ties, ToOneThatIsMissing)
+{
+    here.add("a", 10);
+    here.add_tied("b", 0);
+    there.add("b", 10);
+    expect_difference("'a' is not in the checkpoint");
+    expect_difference("'b' has states of its own, here it is tied to another", "a");
+}
+
+TEST_F(Match, WithoutMemory)
+{
+    here.add("a", 10);
+    there.add("a", 10);
+    ASSERT_ZOFF_OK(compare());
+    EXPECT_LE(3, fail_each_allocation([&] {
+                  zoff_match m = {};
+                  const zoff_status status = zoff_checkpoint_match_open(here.view(), &there.a, nullptr, &m);
+                  zoff_checkpoint_match_close(&m);
+                  return status;
+              }));
+}
+} // namespace
