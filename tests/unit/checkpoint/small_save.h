@@ -85,7 +85,7 @@ struct save_shape {
     unsigned world = 1, stage = 1;
     bool nvme = false, persist = false;
     std::string weights;             // the engine's: "cpu" or "nvme"; "": the program's
-    double on_device = -1;           // share of the states on a device; negative: weights and states are on the host
+    double ratio = -1;               // weights are on a device, and this share of the states is not; negative: no device
     std::string optimizer = "AdamW"; // type of the configuration
     zoff_dtype dtype = ZOFF_BF16;
 };
@@ -102,7 +102,8 @@ inline std::vector<save_shape> save_shapes()
             {"owned", 2, 3, false, false, "cpu"},
             {"owned_files", 2, 3, true, false, "nvme"},
             {"device", 2, 1, false, false, "", 0.5},
-            {"device_only", 1, 0, false, false, "", 1},
+            {"device_only", 1, 0, false, false, "", 0},
+            {"staged", 1, 1, true, false, "", 1},
             {"momentum_only", 1, 1, true, false, "", -1, "Lion", ZOFF_F16},
             {"stateless", 2, 1, false, false, "", -1, "SGD", ZOFF_F32},
             {"stateless_owned", 1, 3, true, false, "nvme", -1, "SGD", ZOFF_F32}};
@@ -118,7 +119,7 @@ inline std::string text_of(const save_shape &s, const std::string &folder)
     const std::string path = (folder.empty() ? "" : ", \"nvme_path\": \"" + folder + "\"") + ", \"buffer_count\": ";
     std::string zero = "\"stage\": " + std::to_string(s.stage) +
                        ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" + (s.nvme ? "nvme" : "cpu") +
-                       "\", \"ratio\": " + std::to_string(s.on_device < 0 ? 1 : s.on_device) + path + "3}";
+                       "\", \"ratio\": " + std::to_string(s.ratio < 0 ? 1 : s.ratio) + path + "3}";
     if (!s.weights.empty())
         zero += ", \"offload_param\": {\"device\": \"" + s.weights + "\", \"max_in_cpu\": 0" + path +
                 "2}, \"stage3_param_persistence_threshold\": 1023";
@@ -140,8 +141,10 @@ class save_ranks
               }
           })
     {
-        if (s.on_device >= 0)
+        if (s.ratio >= 0)
             all.use_devices(0);
+        if (s.ratio >= 0 && s.world > 1)
+            job.reach_devices();
         all.seal(text_of(s, folder), chunk);
     }
 
