@@ -7,6 +7,17 @@ using namespace zoff_test;
 
 namespace
 {
+// The only places that call these functions of fill.c.
+zoff_status open_filler(const zoff_match *match, zoff_filler *out)
+{
+    return zoff_checkpoint_fill_open(match, out);
+}
+
+zoff_status fill_chunk(zoff_filler *f, size_t chunk, zoff_chunk_memory memory)
+{
+    return zoff_checkpoint_fill_chunk(f, chunk, memory);
+}
+
 enum { SAME_CHUNK = 2048, OTHER_CHUNK = 3000 };
 
 // An engine that has saved, and another one that a test fills from its checkpoint.
@@ -23,10 +34,10 @@ class Fill : public testing::Test
     ~Fill() override { close(); }
     void close()
     {
-        if (filler.match)
+        if (is_open)
             zoff_checkpoint_fill_close(&filler);
         zoff_checkpoint_match_close(&match);
-        filler = {};
+        is_open = false;
     }
     // `add`: another parameter, which the checkpoint lacks.
     void open(unsigned chunk, bool add = false)
@@ -39,7 +50,8 @@ class Fill : public testing::Test
         e = seal_engine(*to, config_text(""), chunk);
         view = zoff_engine_rooms_view(e.get());
         ASSERT_ZOFF_OK(zoff_checkpoint_match_open(&view, a.get(), "param11", &match));
-        ASSERT_ZOFF_OK(zoff_checkpoint_fill_open(&match, &filler));
+        ASSERT_ZOFF_OK(open_filler(&match, &filler));
+        is_open = true;
     }
     // Fill every chunk in memory of the test, and compare.
     void expect_filled()
@@ -47,7 +59,7 @@ class Fill : public testing::Test
         for (size_t chunk = 0; chunk < view.plan->chunk_count; chunk++) {
             const zoff_plan_chunk &c = view.plan->chunks[chunk];
             pages memory(c.bytes);
-            ASSERT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, chunk, {memory.data(), nullptr}));
+            ASSERT_ZOFF_OK(fill_chunk(&filler, chunk, {memory.data(), nullptr}));
             for (size_t i = c.first_piece; i < c.first_piece + c.piece_count; i++)
                 expect_piece(view.plan->pieces[i], c, memory.data());
         }
@@ -83,20 +95,19 @@ class Fill : public testing::Test
     zoff_engine_view view = {};
     zoff_match match = {};
     zoff_filler filler = {};
+    bool is_open = false;
 };
 
 TEST_F(Fill, IntoTheFinalPlace)
 {
     open(SAME_CHUNK);
     expect_filled();
-    EXPECT_NE(nullptr, filler.queues[0]);
 }
 
 TEST_F(Fill, ThroughABuffer)
 {
     open(OTHER_CHUNK);
     expect_filled();
-    EXPECT_NE(nullptr, filler.units[ZOFF_STATE_MASTER].map.base);
 }
 
 TEST_F(Fill, InAnyOrderOfChunks)
@@ -105,7 +116,7 @@ TEST_F(Fill, InAnyOrderOfChunks)
     for (size_t chunk = view.plan->chunk_count; chunk-- > 0;) {
         const zoff_plan_chunk &c = view.plan->chunks[chunk];
         pages memory(c.bytes);
-        ASSERT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, chunk, {memory.data(), nullptr}));
+        ASSERT_ZOFF_OK(fill_chunk(&filler, chunk, {memory.data(), nullptr}));
         expect_piece(view.plan->pieces[c.first_piece], c, memory.data());
     }
 }
@@ -118,7 +129,7 @@ TEST_F(Fill, NothingBehindTheChunkIsWritten)
         for (size_t chunk = 0; chunk < view.plan->chunk_count; chunk++) {
             const size_t bytes = view.plan->chunks[chunk].bytes;
             pages memory(bytes + ZOFF_ARCHIVE_PAGE);
-            ASSERT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, chunk, {memory.data(), nullptr}));
+            ASSERT_ZOFF_OK(fill_chunk(&filler, chunk, {memory.data(), nullptr}));
             for (size_t i = bytes; i < bytes + ZOFF_ARCHIVE_PAGE; i++)
                 ASSERT_EQ(0x5a, memory.data()[i]) << "chunk " << chunk;
         }
@@ -147,7 +158,7 @@ TEST_F(Fill, WhatIsMissingStaysAsItWas)
     const zoff_plan_piece &p = view.plan->pieces[zoff_zero_plan_find(view.plan, 11, 0, 0)];
     const zoff_plan_chunk &c = view.plan->chunks[p.bucket];
     pages memory(c.bytes);
-    ASSERT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, p.bucket, {memory.data(), nullptr}));
+    ASSERT_ZOFF_OK(fill_chunk(&filler, p.bucket, {memory.data(), nullptr}));
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         for (size_t i = 0; i < p.count * 4; i++)
             ASSERT_EQ(0x5a, memory.data()[c.starts[array] + p.offsets[array] * 4 + i]);
@@ -165,10 +176,10 @@ TEST_F(Fill, DamagedBytesAreNamed)
         pages memory(view.plan->most.chunk_bytes);
         for (int again = 0; again < 2; again++) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "'" + path_of(a.get(), 0) + "' is damaged in the bytes from",
-                              zoff_checkpoint_fill_chunk(&filler, damaged, {memory.data(), nullptr}));
+                              fill_chunk(&filler, damaged, {memory.data(), nullptr}));
             EXPECT_NE(nullptr, strstr(zoff_last_error(), "'param8'")) << zoff_last_error();
         }
-        EXPECT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, 0, {memory.data(), nullptr})) << "others are whole";
+        EXPECT_ZOFF_OK(fill_chunk(&filler, 0, {memory.data(), nullptr})) << "others are whole";
     }
 }
 
@@ -199,9 +210,11 @@ TEST_F(Fill, WithoutMemory)
     open(OTHER_CHUNK);
     pages memory(view.plan->most.chunk_bytes);
     EXPECT_LE(1, fail_each_allocation([&] {
-                  zoff_checkpoint_fill_close(&filler);
-                  filler.match = nullptr;
-                  return zoff_checkpoint_fill_open(&match, &filler);
+                  if (is_open)
+                      zoff_checkpoint_fill_close(&filler);
+                  const zoff_status status = open_filler(&match, &filler);
+                  is_open = status == ZOFF_OK;
+                  return status;
               }));
     EXPECT_LE(1, fail_each_allocation([&] { return zoff_checkpoint_fill_frozen(&filler, true); }));
 }
@@ -222,12 +235,12 @@ TEST(FillWeights, AreThoseOfTheCheckpoint)
     zoff_match match = {};
     zoff_filler filler = {};
     ASSERT_ZOFF_OK(zoff_checkpoint_match_open(&view, a.get(), nullptr, &match));
-    ASSERT_ZOFF_OK(zoff_checkpoint_fill_open(&match, &filler));
+    ASSERT_ZOFF_OK(open_filler(&match, &filler));
     size_t compared = 0;
     for (size_t chunk = 0; chunk < view.plan->chunk_count; chunk++) {
         const zoff_plan_chunk &c = view.plan->chunks[chunk];
         pages states_there(c.bytes), weights(c.weight_bytes);
-        ASSERT_ZOFF_OK(zoff_checkpoint_fill_chunk(&filler, chunk, {states_there.data(), weights.data()}));
+        ASSERT_ZOFF_OK(fill_chunk(&filler, chunk, {states_there.data(), weights.data()}));
         for (size_t i = c.first_piece; i < c.first_piece + c.piece_count; i++) {
             const zoff_plan_piece &p = view.plan->pieces[i];
             const reference::tensor &t = from.all.want.tensors[p.param];

@@ -7,6 +7,12 @@ using namespace zoff_test;
 
 namespace
 {
+// The only place that calls this function of source.c.
+zoff_status read_unit(const small_save &save, const zoff_save_source &source, size_t unit, char *dst)
+{
+    return zoff_checkpoint_source_read(&save.s, &source, unit, dst);
+}
+
 class Source : public testing::TestWithParam<save_shape>
 {
   protected:
@@ -37,7 +43,7 @@ class Source : public testing::TestWithParam<save_shape>
         } ctx = {save, source, dst};
         if (source.place != ZOFF_SAVE_VISIT) {
             for (size_t unit = 0; unit < source.unit_count; unit++)
-                EXPECT_ZOFF_OK(zoff_checkpoint_source_read(&save.s, &source, unit, dst + unit * save.region_of(source).unit));
+                EXPECT_ZOFF_OK(read_unit(save, source, unit, dst + unit * save.region_of(source).unit));
             return;
         }
         EXPECT_ZOFF_OK(zoff_engine_states_visit(
@@ -124,7 +130,7 @@ class SourceFile : public testing::Test
     zoff_status read(const zoff_save_source &source, std::vector<char> *out = nullptr)
     {
         pages bytes(source.file.bytes);
-        const zoff_status status = zoff_checkpoint_source_read(&save->s, &source, 0, bytes.data());
+        const zoff_status status = read_unit(*save, source, 0, bytes.data());
         if (out)
             out->assign(bytes.data(), bytes.data() + source.file.bytes);
         return status;
