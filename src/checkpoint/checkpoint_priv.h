@@ -1,7 +1,7 @@
 /* checkpoint_priv.h: what the files of this room share. Each calls those below it in this list:
  *
- *      save.c     the public calls that save: agreement of ranks, completion
  *      load.c     the public call that loads; match.c: is it the same model; fill.c: states of one chunk
+ *      save.c     the public calls that save: agreement of ranks, completion
  *      saver.c    the states of units, the thread that writes them, and what a step waits for
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
@@ -16,6 +16,12 @@
 #include "view.h"
 
 #include <pthread.h>
+
+/* ---- save.c ---- */
+
+/* Wait until saves that are under way have ended on every rank, or refuse on every rank: ERR_STATE. Their owners still complete
+ * them.  @blocks until all ranks have called it */
+zoff_status zoff_checkpoint_save_settle(const zoff_engine_view *v, bool refuses);
 
 /* ---- describe.c ---- */
 
@@ -94,7 +100,7 @@ typedef enum zoff_save_state {
 typedef struct zoff_save_unit {
     uint32_t source, number;
     zoff_save_state state;
-    bool passed;  /* one update has left the old content in its place in the file; the next one overwrites it */
+    bool passed;  /* FILE: one update has left the old content in its place; the next one overwrites it */
     char *buffer; /* COPIED */
 } zoff_save_unit;
 
@@ -153,6 +159,7 @@ typedef struct zoff_saver {
     zoff_save_frozen frozen;
     zoff_save_buffers buffers;
     zoff_save_work work;
+    unsigned process;           /* that began the save: zoff_base_fork_number() */
     bool is_attached;           /* the engine knows it */
     bool is_gone;               /* the engine was destroyed */
     struct zoff_saver *earlier; /* a save before it that its owner has not freed; it is over */
@@ -170,6 +177,8 @@ zoff_status zoff_checkpoint_saver_run(zoff_saver *s);
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
 /* The engine need not ask any more, nor tell its end. */
 void zoff_checkpoint_saver_detach(zoff_saver *s);
+/* Whether this process is a child of the one that began the save. It may only close its copy. */
+bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
 /* Whether all is over.  @blocks never */
 bool zoff_checkpoint_saver_is_over(zoff_saver *s);
 /* Wait until it is over, and return the result.  @blocks yes */

@@ -3,6 +3,7 @@
 #include "checkpoint_priv.h"
 
 #include "bits.h"
+#include "fork.h"
 #include "log.h"
 #include "structs.h"
 #include "try.h"
@@ -19,6 +20,7 @@ struct zoff_checkpoint {
     unsigned keep;
     zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
     zoff_saver saver;
+    bool sweeps;      /* this is rank 0, and no manifest names the files */
     bool is_complete; /* all ranks know the result */
     zoff_status result;
     zoff_saved_error words;
@@ -48,9 +50,64 @@ static zoff_status list_agreed(const void *ctx, zoff_facts *out)
     ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->keep, "zoff_checkpoint_opts.keep"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->skip_frozen, "zoff_checkpoint_opts.skip_frozen"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data_count, "zoff_checkpoint_opts.data_count"));
-    for (size_t i = 0; i < a->opts->data_count; i++)
+    for (size_t i = 0; i < a->opts->data_count; i++) {
         ZOFF_TRY(zoff_agreement_facts_add_text(out, a->opts->data[i].name, "name of data %zu", i));
+        ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data[i].each_rank, "each_rank of data %zu", i));
+    }
     return ZOFF_OK;
+}
+
+/* ---- a save that is under way ---- */
+
+/* A rank sends it to all others. */
+typedef struct standing {
+    int32_t is_busy, refuses;
+} standing;
+
+/* Its owner still completes it. One of the parent process concerns no child. */
+static zoff_saver *earlier_save(const zoff_engine_view *v)
+{
+    zoff_saver *earlier = *v->guard ? (*v->guard)->ctx : NULL;
+    if (earlier && zoff_checkpoint_saver_is_inherited(earlier))
+        *v->guard = NULL;
+    return *v->guard ? earlier : NULL;
+}
+
+/* One question to all ranks.  @return PENDING: a rank is still writing */
+static zoff_status ask_busy(const zoff_engine_view *v, bool refuses, standing *all)
+{
+    zoff_saver *earlier = earlier_save(v);
+    const unsigned rank = zoff_comm_rank(v->comm), ranks = zoff_comm_size(v->comm);
+    bool any_busy = false, any_refuses = false;
+    all[rank] = (standing){.is_busy = earlier && !zoff_checkpoint_saver_is_over(earlier), .refuses = refuses};
+    if (ranks > 1)
+        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+    for (unsigned i = 0; i < ranks; i++) {
+        any_busy = any_busy || all[i].is_busy;
+        any_refuses = any_refuses || all[i].refuses;
+    }
+    ZOFF_FAIL_IF(any_busy && any_refuses, ZOFF_ERR_STATE,
+                 "an earlier save of this engine is under way; call zoff_checkpoint_wait() before "
+                 "(zoff_checkpoint_opts.refuse_if_busy)");
+    return any_busy ? ZOFF_PENDING : ZOFF_OK;
+}
+
+static void nap(void)
+{
+    enum { NAP_NS = 2000000 };
+    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
+/* Between two questions all ranks sleep: none waits for the disk of another beyond its deadline. */
+zoff_status zoff_checkpoint_save_settle(const zoff_engine_view *v, bool refuses)
+{
+    standing *all;
+    zoff_status status;
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(v->comm), sizeof *all, "standings of ranks", &all));
+    while ((status = ask_busy(v, refuses, all)) == ZOFF_PENDING)
+        nap();
+    zoff_base_mem_free(all);
+    return status;
 }
 
 /* ---- begin ---- */
@@ -86,6 +143,7 @@ static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
     ZOFF_TRY(zoff_archive_folder_make(c->path));
     ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
+    c->sweeps = true;
     c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
@@ -149,6 +207,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
 {
     const zoff_engine_view *v = &c->saver.view;
     const agreed same = {.checkpoint = c, .opts = opts};
+    ZOFF_TRY(zoff_checkpoint_save_settle(v, opts->refuse_if_busy));
     ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, prepare(c, folder, opts, call)));
     ZOFF_TRY(
         zoff_agreement_facts_compare(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
@@ -161,31 +220,22 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
     return zoff_agreement_consensus_success(v->agreement, status);
 }
 
+/* After a save that failed rank 0 also removes the files of ranks that have died. */
 static void release(zoff_checkpoint *c)
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
+    const bool removes = c->path && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
-    if (c->path)
+    if (removes && c->sweeps)
+        zoff_archive_publish_remove(c->path, &c->manifest);
+    if (removes)
         (void)rmdir(c->path); /* empty after a save that failed; otherwise nothing happens */
     zoff_archive_manifest_free(&c->manifest);
     zoff_base_mem_free(c->folder);
     zoff_base_mem_free(c->path);
     zoff_base_mem_free(c);
     zoff_base_status_restore(&saved);
-}
-
-/* A save that is under way: wait for it, or refuse. Its owner still completes it. */
-static zoff_status check_busy(const zoff_engine_view *v, const zoff_checkpoint_opts *opts, const char *call)
-{
-    const zoff_guard *guard = *v->guard;
-    if (!guard)
-        return ZOFF_OK;
-    zoff_saver *earlier = guard->ctx;
-    ZOFF_FAIL_IF(opts->refuse_if_busy && !zoff_checkpoint_saver_is_over(earlier), ZOFF_ERR_STATE,
-                 "%s: an earlier save of this engine is under way; call zoff_checkpoint_wait() before", call);
-    (void)zoff_checkpoint_saver_wait(earlier);
-    return ZOFF_OK;
 }
 
 static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts, const char *call,
@@ -198,10 +248,10 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
     ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
     const zoff_engine_view view = zoff_engine_rooms_view(e);
-    ZOFF_TRY(check_busy(&view, &known, call));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
     c->engine = e;
     c->saver.view = view;
+    c->saver.process = zoff_base_fork_number();
     c->saver.part.fd = -1;
     pthread_mutex_init(&c->saver.work.lock, NULL);
     pthread_cond_init(&c->saver.work.moved, NULL);
@@ -233,29 +283,28 @@ static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
     return result;
 }
 
-/* Write the manifest. If that fails, the earlier one is there again, and the files of all ranks are removed. */
+/* Write the manifest. If that fails, the earlier one is there again, and the files of this save are removed. */
 static zoff_status publish(zoff_checkpoint *c)
 {
-    zoff_saved_error saved;
     const zoff_status status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, c->keep);
-    if (status < 0) {
-        zoff_base_status_save(&saved);
-        zoff_archive_publish_remove(c->path, &c->manifest);
-        zoff_base_status_restore(&saved);
-    }
+    c->sweeps = status < 0;
     return status;
 }
 
-/* Once all ranks have written their files: rank 0 makes the checkpoint complete. From then on a file is removed by rank 0 or
- * stays: another rank cannot know whether the manifest names it. */
+/* Once all ranks have written their files: rank 0 makes the checkpoint complete. Once a rank has said that its file is durable,
+ * the manifest may name the file: the rank removes it only if it knows that there will be no manifest. */
 static zoff_status complete(zoff_checkpoint *c, const report *all)
 {
     const zoff_engine_view *v = &c->saver.view;
     zoff_status own = zoff_checkpoint_saver_wait(&c->saver);
     for (unsigned i = 0; i < c->manifest.file_count; i++)
         c->manifest.files[i] = all[i].file;
-    ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, own));
-    c->saver.part.keeps = true;
+    c->saver.part.keeps = own >= 0;
+    const zoff_status status = zoff_agreement_consensus_success(v->agreement, own);
+    if (status < 0) {
+        c->saver.part.keeps = own >= 0 && zoff_comm_is_broken(v->comm);
+        return status;
+    }
     own = zoff_comm_rank(v->comm) == 0 ? publish(c) : ZOFF_OK;
     return zoff_agreement_consensus_success(v->agreement, own);
 }
@@ -265,7 +314,9 @@ static zoff_status ask(zoff_checkpoint *c, report *all)
 {
     const zoff_engine_view *v = &c->saver.view;
     const unsigned rank = zoff_comm_rank(v->comm);
-    all[rank] = (report){.over = zoff_checkpoint_saver_is_over(&c->saver), .file = c->saver.work.file};
+    all[rank] = (report){.over = zoff_checkpoint_saver_is_over(&c->saver)};
+    if (all[rank].over)
+        all[rank].file = c->saver.work.file;
     if (c->manifest.file_count > 1)
         ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
     for (unsigned i = 0; i < c->manifest.file_count; i++) {
@@ -284,6 +335,10 @@ static zoff_status poll(zoff_checkpoint *c)
             zoff_base_status_restore(&c->words);
         return c->result;
     }
+    ZOFF_FAIL_IF(zoff_checkpoint_saver_is_inherited(&c->saver), ZOFF_ERR_STATE,
+                 "the checkpoint '%s' is saved by the parent of this process; a child of fork() may only free its copy with "
+                 "zoff_checkpoint_wait()",
+                 c->path);
     ZOFF_FAIL_IF(c->saver.is_gone, ZOFF_ERR_STATE, "the engine was destroyed before its checkpoint '%s' was complete", c->path);
     ZOFF_TRY(zoff_base_mem_alloc(c->manifest.file_count, sizeof *all, "reports of ranks", &all));
     zoff_agreement_identity_enter(v->agreement, ZOFF_COMM_IN_SAVE_POLL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
@@ -295,12 +350,11 @@ static zoff_status poll(zoff_checkpoint *c)
 /* Ask until the result is there. Between two questions every rank sleeps, so no rank waits for another beyond its deadline. */
 static zoff_status poll_until(zoff_checkpoint *c)
 {
-    enum { NAP_NS = 2000000 };
     zoff_status status;
-    if (c->manifest.file_count == 1 && !c->saver.is_gone)
+    if (c->manifest.file_count == 1 && !c->saver.is_gone && !zoff_checkpoint_saver_is_inherited(&c->saver))
         (void)zoff_checkpoint_saver_wait(&c->saver);
     while ((status = zoff_checkpoint_poll(c)) == ZOFF_PENDING)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap();
     return status;
 }
 
@@ -326,7 +380,8 @@ zoff_status zoff_checkpoint_begin(zoff_engine *e, const char *folder, const zoff
 zoff_status zoff_checkpoint_poll(zoff_checkpoint *c)
 {
     ZOFF_FAIL_IF(!c, ZOFF_ERR_INVALID, "zoff_checkpoint_poll: checkpoint must not be NULL");
-    if (c->saver.is_gone || c->is_complete) /* the engine may not exist any more */
+    if (c->saver.is_gone || c->is_complete ||
+        zoff_checkpoint_saver_is_inherited(&c->saver)) /* the engine may not exist any more */
         return poll(c);
     ZOFF_ENTER(c->engine);
     return poll(c);

@@ -11,6 +11,7 @@
 #include "bits.h"
 #include "clock.h"
 #include "digest.h"
+#include "fork.h"
 #include "log.h"
 #include "try.h"
 
@@ -181,7 +182,10 @@ static zoff_status write_all(zoff_saver *s)
     ZOFF_TRY(status);
     while (s->work.flight_count)
         ZOFF_TRY(land(s));
-    ZOFF_FAIL_IF(s->work.stops, ZOFF_ERR_STATE, "the save was given up: its engine is destroyed");
+    pthread_mutex_lock(&s->work.lock);
+    const bool stops = s->work.stops;
+    pthread_mutex_unlock(&s->work.lock);
+    ZOFF_FAIL_IF(stops, ZOFF_ERR_STATE, "the save was given up: its engine is destroyed");
     return s->work.status < 0 ? s->work.status : zoff_archive_part_finish(&s->part, &s->work.file);
 }
 
@@ -232,7 +236,7 @@ static bool copy_unit(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory mem
     return true;
 }
 
-/* Under the lock. Whether the content of a unit may change now. */
+/* Under the lock. Whether the content of a unit may change now. Called once for each update of a unit that is in a file. */
 static bool make_safe(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory memory)
 {
     if (is_idle(s) || unit->state == ZOFF_UNIT_SAFE || unit->state == ZOFF_UNIT_COPIED)
@@ -279,6 +283,24 @@ static void keep_units(zoff_saver *s, const zoff_save_source *source, zoff_chunk
         *s->view.save_wait_seconds += zoff_base_clock_seconds() - began;
 }
 
+/* A child of fork() has neither the thread nor the locks of a save, only a copy of the memory. */
+static bool is_inherited(const zoff_saver *s)
+{
+    return s->process != zoff_base_fork_number();
+}
+
+/* A chunk in a file is written back as a whole, also arrays that the update leaves as they are. */
+static void before_chunk(void *ctx, zoff_chunk_memory memory, size_t chunk)
+{
+    zoff_saver *s = ctx;
+    const uint32_t *sources = &s->by_chunk[chunk * (ZOFF_STORE_ARRAYS + 1)];
+    for (unsigned array = 0; !is_inherited(s) && array < ZOFF_STORE_ARRAYS; array++) {
+        const zoff_save_source *source = sources[array] ? &s->sources[sources[array] - 1] : NULL;
+        if (source && source->place == ZOFF_SAVE_FILE)
+            keep_units(s, source, memory, 0, s->part.table.regions[source->region].bytes);
+    }
+}
+
 /* Bytes [from, to) of the chunk are about to change in one array. */
 static void keep_array(zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory, uint64_t from, uint64_t to)
 {
@@ -296,9 +318,11 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
     const zoff_plan_chunk *c = &s->view.plan->chunks[chunk];
     const uint32_t *sources = &s->by_chunk[chunk * (ZOFF_STORE_ARRAYS + 1)];
     const size_t number = (size_t)(piece - s->view.plan->pieces);
+    if (is_inherited(s))
+        return;
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         const uint64_t from = c->starts[array] + (piece->offsets[array] + first) * sizeof(float);
-        if (sources[array])
+        if (sources[array] && s->sources[sources[array] - 1].place != ZOFF_SAVE_FILE)
             keep_array(s, &s->sources[sources[array] - 1], memory, from, from + count * sizeof(float));
     }
     if (sources[ZOFF_STORE_ARRAYS] && s->weights_bytes[number]) {
@@ -311,6 +335,8 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
 static void before_all(void *ctx)
 {
     zoff_saver *s = ctx;
+    if (is_inherited(s))
+        return;
     pthread_mutex_lock(&s->work.lock);
     for (size_t i = 0; i < s->unit_count; i++) {
         while (!is_idle(s) && s->units[i].state != ZOFF_UNIT_SAFE && s->units[i].state != ZOFF_UNIT_COPIED)
@@ -321,7 +347,7 @@ static void before_all(void *ctx)
 
 static void stop(zoff_saver *s)
 {
-    if (!s->work.has_thread)
+    if (!s->work.has_thread || is_inherited(s))
         return;
     pthread_mutex_lock(&s->work.lock);
     s->work.stops = true;
@@ -349,7 +375,7 @@ void zoff_checkpoint_saver_detach(zoff_saver *s)
         *guard = s->earlier ? &s->earlier->guard : NULL;
         return;
     }
-    for (zoff_saver *later = (*guard)->ctx; later; later = later->earlier) {
+    for (zoff_saver *later = *guard ? (*guard)->ctx : NULL; later; later = later->earlier) {
         if (later->earlier == s)
             later->earlier = s->earlier;
     }
@@ -358,7 +384,7 @@ void zoff_checkpoint_saver_detach(zoff_saver *s)
 static void gone(void *ctx)
 {
     zoff_saver *s = ctx;
-    if (!zoff_checkpoint_saver_is_over(s))
+    if (!is_inherited(s) && !zoff_checkpoint_saver_is_over(s))
         ZOFF_WARN("the engine is destroyed before its checkpoint '%s' is complete: the checkpoint is given up", s->part.path);
     stop(s);
     s->is_gone = true;
@@ -406,7 +432,7 @@ void zoff_checkpoint_saver_clone(zoff_saver *s)
 
 zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory)
 {
-    s->guard = (zoff_guard){.before = before, .before_all = before_all, .gone = gone, .ctx = s};
+    s->guard = (zoff_guard){.before_chunk = before_chunk, .before = before, .before_all = before_all, .gone = gone, .ctx = s};
     s->work.threads = s->view.threads;
     if (s->view.comm->timeout_seconds > 0)
         zoff_aio_queue_limit(s->part.aio, s->view.comm->timeout_seconds);
@@ -492,18 +518,27 @@ zoff_status zoff_checkpoint_saver_wait(zoff_saver *s)
     return status;
 }
 
+bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s)
+{
+    return is_inherited(s);
+}
+
 void zoff_checkpoint_saver_close(zoff_saver *s)
 {
+    const bool inherited = is_inherited(s);
     stop(s);
     zoff_checkpoint_saver_detach(s);
+    s->part.keeps = s->part.keeps || inherited; /* the file is the parent's */
     zoff_archive_part_close(&s->part);
-    if (!s->work.is_stuck) /* the disk may still read copies */
+    if (!s->work.is_stuck && !inherited) /* the disk may still read copies; a child does not have them */
         zoff_base_map_free(&s->buffers.map);
     zoff_base_mem_free(s->sources);
     zoff_base_mem_free(s->units);
     zoff_base_mem_free(s->by_chunk);
     zoff_base_mem_free(s->weights_at);
     zoff_base_mem_free(s->weights_bytes);
+    if (inherited) /* perhaps locked */
+        return;
     pthread_cond_destroy(&s->work.moved);
     pthread_mutex_destroy(&s->work.lock);
 }

@@ -56,6 +56,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
                  "zoff_param_bind: the weights of %s are engine-owned; set them with zoff_param_write()", param->name);
     const bool moves = (value && value != param->value) || (grad && grad != own_grad);
     ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
+    if (moves && value && e->io.guard)
+        e->io.guard->before_all(e->io.guard->ctx);          /* a save may read weights from the old buffer */
     e->model.ties.rebound = e->model.ties.rebound || moves; /* overlaps are checked later, when all buffers are bound */
     if (param->tie) {
         zoff_model_ties_bind(&e->model, p, value, grad);

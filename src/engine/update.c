@@ -78,7 +78,14 @@ static void run_tile(tiling *t)
     t->elements = 0;
 }
 
-/* Let a save keep the old values of a part of a piece. */
+/* Let a save keep the old values: of what is written back as a whole, and of a part of a piece. */
+static void guard_chunk(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    const zoff_guard *g = e->io.guard;
+    if (g)
+        g->before_chunk(g->ctx, (zoff_chunk_memory){run->states.base, run->weights.base}, run->chunk);
+}
+
 static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, size_t count)
 {
     const zoff_guard *g = t->engine->io.guard;
@@ -154,6 +161,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
+    guard_chunk(e, run);
     double from = zoff_base_clock_seconds();
     if ((chunk->bytes && zoff_offload_store_wants_settle(e->store)) || e->io.guard) {
         tiling t = {.engine = e, .run = run, .chunk = chunk};

@@ -1,0 +1,215 @@
+// beside_calls_test.cc: calls while a save is under way: a second save, the end of the engine, polls, forks, and calls that are
+// refused.
+#include "save_fault.h"
+#include "saved_run.h"
+
+#include <sys/wait.h>
+
+using namespace zoff_test;
+
+namespace
+{
+bool is_write(disk_call kind)
+{
+    return kind == CALL_TRANSFER || kind == CALL_FSYNC;
+}
+
+class BesideCalls : public testing::TestWithParam<zoff_tier>
+{
+  protected:
+    run_shape shape(unsigned world = 1) const
+    {
+        run_shape s;
+        s.tier = GetParam();
+        s.world = world;
+        return s;
+    }
+    zoff_checkpoint_opts named(const char *name, bool refuses = false) const
+    {
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.name = name;
+        opts.refuse_if_busy = refuses;
+        return opts;
+    }
+
+    save_fault fault;
+    scratch_folder folder, states;
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, BesideCalls, testing::Values(ZOFF_TIER_HOST, ZOFF_TIER_NVME),
+                         [](const auto &p) { return p.param == ZOFF_TIER_HOST ? "host" : "nvme"; });
+
+TEST_P(BesideCalls, ASecondSaveIsRefusedOrWaits)
+{
+    saved_run r(shape(), states.path);
+    r.step(1);
+    const auto first = r.all.want.tensors;
+    disk_gate gate(fault, is_write);
+    expect_all_ok(r.begin(folder.path, named("first")));
+    zoff_checkpoint *handle = r.saves[0];
+    gate.expect_one();
+    const auto refused = named("second", true);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "under way", zoff_checkpoint_save(r.engine_of(0), folder.path.c_str(), &refused));
+    zoff_checkpoint *none = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "refuse_if_busy",
+                      zoff_checkpoint_begin(r.engine_of(0), folder.path.c_str(), &refused, &none));
+    EXPECT_EQ(nullptr, none);
+    EXPECT_EQ(ZOFF_PENDING, zoff_checkpoint_poll(handle));
+    gate.open_after(std::chrono::milliseconds(20));
+    r.step(2);
+    const auto second = r.all.want.tensors;
+    expect_all_ok(r.begin(folder.path, named("second")));
+    r.step(3);
+    // Both handles are open. They may be freed in any order.
+    expect_all_ok(r.wait());
+    EXPECT_ZOFF_OK(zoff_checkpoint_poll(handle));
+    EXPECT_ZOFF_OK(zoff_checkpoint_poll(handle));
+    expect_all_ok(r.save(folder.path, named("third", true)));
+    EXPECT_ZOFF_OK(zoff_checkpoint_wait(handle));
+    EXPECT_ZOFF_OK(zoff_checkpoint_wait(nullptr));
+    expect_loads(r.s, folder.file("first"), 1, first);
+    expect_loads(r.s, folder.file("second"), 2, second);
+    expect_loads(r.s, folder.file("third"), 3, r.all.want.tensors);
+}
+
+// The ranks decide together: one is still writing, and the other is not.
+TEST_P(BesideCalls, AllRanksRefuseOrNone)
+{
+    run_shape s = shape(2);
+    s.timeout_seconds = 20;
+    saved_run r(s, states.path);
+    r.step(1);
+    std::atomic<int> seen{0};
+    disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && ++seen == 1; });
+    expect_all_ok(r.begin(folder.path, named("first")));
+    const auto handles = r.saves;
+    gate.expect_one();
+    for (int tries = 0; tries < 50; tries++) { // by then the other rank has finished
+        for (const auto &one : r.save(folder.path, named("second", true))) {
+            EXPECT_EQ(ZOFF_ERR_STATE, one.status) << one.words;
+        }
+    }
+    gate.open();
+    expect_all_ok(r.on_each([&](zoff_engine *, unsigned rank) { return zoff_checkpoint_wait(handles[rank]); }));
+    expect_all_ok(r.save(folder.path, named("second", true)));
+    expect_newest(folder.path, 1);
+}
+
+TEST_P(BesideCalls, TheEndOfTheEngineGivesTheSaveUp)
+{
+    log_catcher log;
+    log.expect("is destroyed before its checkpoint");
+    auto r = std::make_unique<saved_run>(shape(), states.path);
+    r->step(1);
+    expect_all_ok(r->save(folder.path, named("old")));
+    r->step(2);
+    zoff_checkpoint *handles[2];
+    {
+        disk_gate gate(fault, is_write);
+        expect_all_ok(r->begin(folder.path, named("first")));
+        handles[0] = r->saves[0];
+        gate.expect_one();
+        gate.open_after(std::chrono::milliseconds(20));
+        expect_all_ok(r->begin(folder.path, named("second"))); // when the first is written, and not complete
+        handles[1] = r->saves[0];
+        r.reset();
+    }
+    for (zoff_checkpoint *handle : handles) {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_poll(handle));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_wait(handle));
+    }
+    expect_newest(folder.path, 1);
+    EXPECT_FALSE(std::filesystem::exists(folder.file("first")));
+    EXPECT_FALSE(std::filesystem::exists(folder.file("second")));
+}
+
+TEST_P(BesideCalls, AnErrorIsReturnedAgainAndEndsNothingElse)
+{
+    saved_run r(shape(), states.path);
+    r.step(1);
+    fault.arm(CALL_FTRUNCATE, 1, EIO);
+    expect_all_ok(r.begin(folder.path));
+    r.step(2);
+    zoff_status status;
+    while ((status = zoff_checkpoint_poll(r.saves[0])) == ZOFF_PENDING)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(ZOFF_ERR_IO, status);
+    r.step(3);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, folder.path, zoff_checkpoint_poll(r.saves[0]));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, folder.path, zoff_checkpoint_wait(r.saves[0]));
+    fault.disarm();
+    expect_all_ok(r.save(folder.path));
+    expect_loads(r.s, folder.path, 3, r.all.want.tensors);
+}
+
+TEST_P(BesideCalls, NoStateIsSavedInTheMiddleOfAnUpdate)
+{
+    run_shape s = shape();
+    s.more = ", \"gradient_accumulation_steps\": 2";
+    saved_run r(s, states.path);
+    zoff_checkpoint *none = nullptr;
+    zoff_step_info info = new_info();
+    zoff_engine *e = r.engine_of(0);
+    const char *path = folder.path.c_str();
+    r.backward(1);
+    r.all.trainers[0]->hand_over(e, 0, 0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "handed over", zoff_checkpoint_save(e, path, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "handed over", zoff_checkpoint_load(e, path, nullptr));
+    EXPECT_ZOFF_OK(zoff_grads_drop(e));
+    EXPECT_ZOFF_OK(r.step_on(0, &info));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps", zoff_checkpoint_save(e, path, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps", zoff_checkpoint_begin(e, path, nullptr, &none));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps", zoff_checkpoint_load(e, path, nullptr));
+    r.backward(2);
+    EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_checkpoint_save(e, path, nullptr));
+    EXPECT_ZOFF_OK(zoff_step_wait(e, &info));
+    EXPECT_ZOFF_OK(zoff_checkpoint_save(e, path, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_checkpoint_begin(e, path, nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "folder", zoff_checkpoint_begin(e, "", nullptr, &none));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine", zoff_checkpoint_save(nullptr, path, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine", zoff_checkpoint_load(nullptr, path, nullptr));
+}
+
+// A child has a copy of the handle and of the engine, but not the thread that saves. It neither waits for the thread nor
+// removes the files of its parent.
+TEST_P(BesideCalls, AChildOfForkLeavesTheSaveAlone)
+{
+    saved_run r(shape(), states.path);
+    r.step(1);
+    const auto want = r.all.want.tensors;
+    disk_gate gate(fault, is_write);
+    expect_all_ok(r.begin(folder.path));
+    gate.expect_one();
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        zoff_engine *e = r.engine_of(0);
+        zoff_step_info info = new_info();
+        if (GetParam() == ZOFF_TIER_HOST) { // its states are a copy, too
+            r.backward(2);
+            EXPECT_ZOFF_OK(r.step_on(0, &info));
+            EXPECT_ZOFF_OK(zoff_params_pull(e));
+            const auto mine = named("of_the_child", true);
+            EXPECT_ZOFF_OK(zoff_checkpoint_save(e, folder.path.c_str(), &mine));
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "parent", zoff_checkpoint_poll(r.saves[0]));
+        if (GetParam() == ZOFF_TIER_HOST) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "parent", zoff_checkpoint_wait(r.saves[0]));
+            r.all.engines[0].reset();
+        } else {
+            r.all.engines[0].reset();
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "parent", zoff_checkpoint_wait(r.saves[0]));
+        }
+        fflush(stdout);
+        _exit(HasFailure());
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(0, status);
+    gate.open();
+    expect_all_ok(r.wait());
+    expect_loads(r.s, folder.file("step-0000000001"), 1, want);
+    r.step(2);
+    r.expect();
+}
+} // namespace

@@ -1,0 +1,155 @@
+// save_fault.cc: the functions that replace those of the system and of the library (see save_fault.h).
+#include "save_fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+extern "C" {
+#include "view.h"
+
+struct zoff_saver;
+struct zoff_save_source;
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __real_write(int fd, const void *src, size_t bytes);
+ssize_t __wrap_write(int fd, const void *src, size_t bytes);
+ssize_t __real_pread(int fd, void *dst, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_ftruncate(int fd, off_t bytes);
+int __wrap_ftruncate(int fd, off_t bytes);
+int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+void __real_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,
+                                        zoff_chunk_memory memory, uint64_t from, size_t bytes, char *dst);
+void __wrap_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,
+                                        zoff_chunk_memory memory, uint64_t from, size_t bytes, char *dst);
+}
+
+static zoff_test::save_fault *active;
+
+zoff_test::save_fault::save_fault()
+{
+    active = this;
+}
+
+zoff_test::save_fault::~save_fault()
+{
+    active = nullptr;
+}
+
+void zoff_test::save_fault::arm(disk_call kind, int nth_, int error_)
+{
+    count = 0;
+    struck = false;
+    nth = nth_;
+    error = error_;
+    here = false;
+    armed = kind;
+}
+
+void zoff_test::save_fault::arm_here(disk_call kind, int nth_, int error_)
+{
+    thread = std::this_thread::get_id();
+    arm(DISK_CALLS, nth_, error_);
+    here = true;
+    armed = kind;
+}
+
+void zoff_test::save_fault::disarm()
+{
+    armed = DISK_CALLS;
+}
+
+int zoff_test::save_fault::turn(disk_call kind)
+{
+    if (before)
+        before(kind);
+    if (kind != armed || (here && std::this_thread::get_id() != thread) || ++count != nth)
+        return 0;
+    struck = true;
+    return error;
+}
+
+// Whether the call fails, with errno set.
+static bool fails(zoff_test::disk_call kind)
+{
+    const int error = active ? active->turn(kind) : 0;
+    errno = error ? error : errno;
+    return error != 0;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fails(zoff_test::CALL_OPEN) ? -1 : __real_open(path, flags, mode);
+}
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return fails(zoff_test::CALL_MKDIR) ? -1 : __real_mkdir(path, mode);
+}
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    return fails(zoff_test::CALL_FALLOCATE) ? -1 : __real_fallocate(fd, mode, offset, bytes);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
+{
+    return fails(zoff_test::CALL_PWRITE) ? -1 : __real_pwrite(fd, src, bytes, offset);
+}
+
+ssize_t __wrap_write(int fd, const void *src, size_t bytes)
+{
+    return fails(zoff_test::CALL_WRITE) ? -1 : __real_write(fd, src, bytes);
+}
+
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
+{
+    return fails(zoff_test::CALL_PREAD) ? -1 : __real_pread(fd, dst, bytes, offset);
+}
+
+int __wrap_fsync(int)
+{
+    return fails(zoff_test::CALL_FSYNC) ? -1 : 0;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return fails(zoff_test::CALL_RENAME) ? -1 : __real_rename(from, to);
+}
+
+int __wrap_ftruncate(int fd, off_t bytes)
+{
+    return fails(zoff_test::CALL_FTRUNCATE) ? -1 : __real_ftruncate(fd, bytes);
+}
+
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)
+{
+    const int error = active ? active->turn(writes ? zoff_test::CALL_TRANSFER : zoff_test::CALL_READ) : 0;
+    return error ? -error : __real_zoff_aio_result_check(res, writes, offset, bytes);
+}
+
+void __wrap_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,
+                                        zoff_chunk_memory memory, uint64_t from, size_t bytes, char *dst)
+{
+    if (active)
+        active->copies++;
+    __real_zoff_checkpoint_source_copy(s, source, memory, from, bytes, dst);
+}
