@@ -118,11 +118,11 @@ ZOFF_API zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_dat
 
 /** Read the factor that the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in
  *  all micro-steps of an update. The engine divides the gradients by it before it takes their norm.
- *  @return ERR_INVALID only */
+ *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
 ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
 
 /** Read the loss scale and its counters, for a checkpoint.
- *  @return ERR_INVALID only */
+ *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
 ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out);
 
 /** Set them, from a checkpoint. Fields that a shorter struct lacks stay as they are. With zoff.persist no call is needed: each

@@ -185,7 +185,7 @@ ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 
 /** Read the number of updates made so far.
- *  @return ERR_INVALID only */
+ *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
 /** Set it, after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With zoff.persist the

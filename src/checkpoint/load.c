@@ -70,15 +70,24 @@ static zoff_status choose_together(loading *l)
 
 /* ---- what it has ---- */
 
+static zoff_status list_arguments(const void *ctx, zoff_facts *out)
+{
+    const loading *l = ctx;
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->folder, "folder"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, label_of(l), "zoff_checkpoint_opts.label"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.allow ? l->opts.allow : "", "zoff_checkpoint_opts.allow"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, l->opts.data_count, "zoff_checkpoint_opts.data_count"));
+    for (size_t i = 0; i < l->opts.data_count; i++)
+        ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.data[i].name, "name of data %zu", i));
+    return ZOFF_OK;
+}
+
 static zoff_status list_identity(const void *ctx, zoff_facts *out)
 {
     const loading *l = ctx;
     const size_t bytes = l->archive->text_bytes;
     ZOFF_TRY(zoff_agreement_facts_add_text(out, l->archive->manifest.id, "id of the checkpoint"));
-    ZOFF_TRY(
-        zoff_agreement_facts_add_text(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), "checksum of the manifest"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.allow ? l->opts.allow : "", "zoff_checkpoint_opts.allow"));
-    return zoff_agreement_facts_add_count(out, l->opts.data_count, "zoff_checkpoint_opts.data_count");
+    return zoff_agreement_facts_add_text(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), "checksum of the manifest");
 }
 
 static zoff_status open_all(loading *l)
@@ -108,7 +117,10 @@ static zoff_status replace_states(loading *l)
         status = zoff_checkpoint_data_read(&l->opts, l->archive, zoff_comm_rank(l->view.comm));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
     ZOFF_TRY(zoff_engine_states_load(l->engine, &load));
-    return zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
+    status = zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
+    if (status < 0)
+        zoff_engine_states_unload(l->engine);
+    return status;
 }
 
 static zoff_status replace(loading *l)
@@ -130,11 +142,14 @@ static zoff_status replace(loading *l)
 
 static zoff_status load(loading *l)
 {
+    ZOFF_TRY(zoff_checkpoint_save_settle(&l->view, false));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, check_arguments(l)));
+    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_arguments, l, CALL,
+                                          "call it with the same arguments on each rank"));
+    ZOFF_TRY(zoff_engine_state_range_commit(l->engine)); /* where a load fails, what was written before stays */
     ZOFF_TRY(choose_together(l));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, open_all(l)));
-    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL,
-                                          "all ranks must see one folder and call with the same arguments"));
+    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder"));
     return replace(l);
 }
 

@@ -235,6 +235,8 @@ const char *zoff_engine_phase_words(const zoff_engine *e); /* describes the phas
 /* ERR_STATE unless the engine is in this phase. `call` names the public function. A NULL engine is ERR_INVALID. */
 zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
 zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call);
+/* ERR_STATE after a load has failed: there are no states. For calls that are legal in several phases. */
+zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call);
 
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
 size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan);

@@ -51,6 +51,7 @@ zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scale"));
     *out = e->model.scaler.scale;
     return ZOFF_OK;
 }
@@ -59,6 +60,7 @@ zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scaler_get"));
     ZOFF_TRY(zoff_base_structs_check_out("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", out));
     zoff_base_structs_write(&e->model.scaler, sizeof e->model.scaler, out);
     return ZOFF_OK;

@@ -25,6 +25,12 @@ zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
     return ZOFF_OK;
 }
 
+zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNLOADED, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    return ZOFF_OK;
+}
+
 /* One rule for every call that reads states, or changes states, weights or the step number. No state contains the gradients of
  * an update in progress, so a checkpoint saved or loaded then would lose them. */
 zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call)

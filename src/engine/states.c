@@ -413,28 +413,50 @@ static zoff_status load_one(zoff_engine *e, const zoff_states_load *load, size_t
     return status;
 }
 
-/* After each part all ranks know whether all have succeeded. */
-static zoff_status load_all(zoff_engine *e, const zoff_states_load *load)
+/* Fill all chunks, and write them. No rank commits before all have succeeded. */
+static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_states_load *load)
 {
-    const zoff_pass pass = {.states = true,
-                            .weights = e->lending.store != NULL,
-                            .changes_states = true,
-                            .changes_weights = e->lending.store != NULL};
-    zoff_status status = zoff_engine_states_begin_pass(e, &pass);
+    zoff_status status = zoff_engine_states_begin_pass(e, pass);
     for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++)
         status = load_one(e, load, chunk);
-    status = zoff_agreement_consensus_success(&e->agreement, settle(e, status));
+    status = settle(e, status);
     if (status == ZOFF_OK)
-        status = zoff_transfer_all_gather_all(&e->transfer);
-    e->t = load->t;
-    return zoff_engine_states_end_pass(e, &pass, status);
+        status = zoff_engine_stores_drain(e);
+    status = zoff_agreement_consensus_success(&e->agreement, status);
+    return status == ZOFF_OK ? zoff_transfer_all_gather_all(&e->transfer) : status;
 }
 
+/* Go back to the last commit, on all ranks or on none. */
+static zoff_status restore(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, zoff_offload_store_rollback(e->store)));
+    return zoff_engine_states_push(e);
+}
+
+void zoff_engine_states_unload(zoff_engine *e)
+{
+    e->life.awaits_weights = true;
+    e->life.phase = ZOFF_PHASE_UNLOADED;
+}
+
+/* The result is the same on all ranks. If a commit fails on one of several ranks, others may have committed, and cannot go
+ * back. */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load)
 {
     zoff_saved_error saved;
     const int64_t before = e->t;
-    const zoff_status status = load_all(e, load);
+    const zoff_pass pass = {.states = true,
+                            .weights = e->lending.store != NULL,
+                            .changes_states = true,
+                            .changes_weights = e->lending.store != NULL};
+    const bool was_whole = e->life.phase == ZOFF_PHASE_IDLE;
+    zoff_status status = load_all(e, &pass, load);
+    const bool commits = status == ZOFF_OK;
+    e->t = load->t;
+    status = zoff_engine_states_end_pass(e, &pass, status);
+    if (commits)
+        status = zoff_agreement_consensus_success(&e->agreement, status);
+    zoff_engine_states_unload(e);
     if (status == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
@@ -442,12 +464,10 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    e->life.awaits_weights = true;
-    if (e->life.phase == ZOFF_PHASE_IDLE && zoff_offload_store_can_rollback(e->store) &&
-        zoff_offload_store_rollback(e->store) == ZOFF_OK && zoff_engine_states_push(e) == ZOFF_OK)
+    if (was_whole && !(commits && e->plan.ranks > 1) && zoff_offload_store_can_rollback(e->store) && restore(e) == ZOFF_OK) {
+        e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
-    else
-        e->life.phase = ZOFF_PHASE_UNLOADED;
+    }
     zoff_base_status_restore(&saved);
     return status;
 }

@@ -102,6 +102,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_engine_progress"));
     zoff_base_progress_pump(&e->progress); /* the step reports errors */
     /* If the device failed, nothing is in flight: the step reports the error. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
@@ -277,6 +278,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_retry"));
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
                  "zoff_step_retry: step %lld is being undone and cannot be retried; call zoff_grads_drop() again",
@@ -364,6 +366,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_grads_drop"));
     const bool torn = e->life.phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
@@ -382,6 +385,7 @@ zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_count"));
     *out = e->t;
     return ZOFF_OK;
 }

@@ -89,5 +89,7 @@ typedef struct zoff_states_load {
  * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, and where that fails, the
  * engine is unloaded: zoff_engine_phase_check_load() */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
+/* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
+void zoff_engine_states_unload(zoff_engine *e);
 
 #endif
