@@ -126,7 +126,7 @@ class scene
             EXPECT_ZOFF_OK(zoff_step_retry(r.engine_of(0), &info));
         }
         t++;
-        (void)r.all.step(r.groups, t, 2.0);
+        (void)r.reference_step(t);
     }
 
     void write_state()
@@ -346,7 +346,7 @@ TEST(SaveOfArrays, ThatAnUpdateOnlyMovesIsExact)
     zoff_step_info info = new_info();
     EXPECT_ZOFF_OK(r.step_on(0, &info));
     EXPECT_EQ(0, info.seconds.save_wait);
-    (void)r.all.step(r.groups, 2, 2.0);
+    (void)r.reference_step(2);
     gate.open_after(std::chrono::milliseconds(100));
     r.step(3);
     r.step(4);

@@ -14,6 +14,7 @@ struct run_shape {
     zoff_tier tier = ZOFF_TIER_HOST;
     zoff_dtype dtype = ZOFF_BF16;
     bool persist = false;
+    bool owned = false; // the engine owns the weights, in files; stage 3
     unsigned chunk = 2048;
     double timeout_seconds = 60;
     std::string more;   // further keys of the configuration, each with a comma before it
@@ -28,8 +29,19 @@ inline std::string name_of(const run_shape &s)
                                      : "_nvme") +
            (s.dtype == ZOFF_F32   ? "_fp32"
             : s.dtype == ZOFF_F16 ? "_fp16"
-                                  : "_bf16");
+                                  : "_bf16") +
+           (s.owned ? "_owned" : "");
 }
+
+// Warnings that tests provoke by the hundred are not printed.
+struct quiet_log {
+    quiet_log()
+    {
+        zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+    }
+    ~quiet_log() { zoff_log_set(nullptr, nullptr); }
+    quiet_log(const quiet_log &) = delete;
+};
 
 // What a call has returned on one rank.
 struct rank_result {
@@ -68,6 +80,7 @@ class saved_run
 
     std::string text(const std::string &states) const
     {
+        const std::string path = states.empty() ? "." : states;
         return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
                "\"zero_optimization\": {\"stage\": " +
                std::to_string(s.stage) + ", \"reduce_bucket_size\": 4096, \"offload_optimizer\": {\"device\": \"" +
@@ -82,7 +95,16 @@ class saved_run
     void replay(int64_t t)
     {
         all.backward((unsigned)t, 0.5f, leave_out);
-        (void)all.step(groups, t, 2.0);
+        (void)reference_step(t);
+    }
+
+    // The update of the reference with the gradients so far.
+    reference::result reference_step(int64_t t, unsigned micro_steps = 1)
+    {
+        const reference::result result =
+            reference::step(all.want.tensors, groups, t, 1 / loss_scale, s.world * micro_steps, 2.0);
+        all.forget();
+        return result;
     }
 
     // The gradients of step `t`. `overflows`: one of them is infinite.
@@ -100,6 +122,8 @@ class saved_run
     zoff_status step_on(unsigned rank, zoff_step_info *info)
     {
         trainer &mine = *all.trainers[rank];
+        if (s.owned)
+            mine.fetch_all(engine_of(rank));
         for (auto [i, slice] : mine.present())
             mine.hand_over(engine_of(rank), i, slice);
         const zoff_status status = zoff_step_begin(engine_of(rank), nullptr);
@@ -110,13 +134,14 @@ class saved_run
     reference::result step(int64_t t, bool overflows = false)
     {
         backward(t, overflows);
+        EXPECT_ZOFF_OK(zoff_loss_scale(engine_of(0), &loss_scale));
         infos.assign(s.world, new_info());
         job.on_each([&](unsigned rank) {
             EXPECT_ZOFF_OK(step_on(rank, &infos[rank]));
             EXPECT_EQ(t, infos[rank].t);
             EXPECT_EQ(overflows, infos[rank].skipped);
         });
-        return all.step(groups, t, 2.0);
+        return reference_step(t);
     }
 
     // Seconds that the last step waited for a save, on all ranks.
@@ -166,6 +191,8 @@ class saved_run
         job.on_each([&](unsigned rank) {
             trainer &t = *all.trainers[rank];
             t.tensors = want;
+            if (s.owned)
+                t.fetch_all(engine_of(rank));
             t.expect_weights();
             t.expect_states(engine_of(rank), groups);
         });
@@ -188,7 +215,7 @@ class saved_run
     std::vector<zoff_optimizer_hyper> groups = config_groups();
     std::vector<zoff_step_info> infos;
     std::vector<zoff_checkpoint *> saves;
-    double leave_out = 0;
+    double leave_out = 0, loss_scale = 1;
 };
 
 inline void expect_all_ok(const std::vector<rank_result> &results)

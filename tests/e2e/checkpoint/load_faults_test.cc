@@ -1,0 +1,425 @@
+// load_faults_test.cc: a load that fails. An error that is found before anything changes leaves the engine as it was. A later
+// one leaves it without states, and every call says so, until another load makes it whole; with persist it goes back to its
+// last commit. All ranks are alike.
+#include "covering.h"
+#include "save_fault.h"
+#include "saved_run.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <fstream>
+
+using namespace zoff_test;
+namespace fs = std::filesystem;
+
+namespace
+{
+enum condition { WHOLE, UNLOADED, MIXED };
+
+// A run at step 3, and a checkpoint of its step 2, which is loaded.
+class LoadFaults : public testing::TestWithParam<run_shape>
+{
+  protected:
+    void start()
+    {
+        r = std::make_unique<saved_run>(GetParam(), states.path);
+        const zoff_plan_info plan = plan_of(r->engine_of(0));
+        const bool has_residents = plan.resident_bytes > 0 && plan.resident_bytes < plan.state_bytes;
+        EXPECT_EQ(!GetParam().engine.empty(), has_residents) << plan.resident_bytes << " of " << plan.state_bytes;
+    }
+
+    void open()
+    {
+        start();
+        r->step(1);
+        r->step(2);
+        saved = r->all.want.tensors;
+        note = 2;
+        expect_all_ok(r->on_each([&](zoff_engine *e, unsigned rank) {
+            uint64_t own = 20 + rank;
+            return with_data(
+                own, [&](const zoff_checkpoint_opts &opts) { return zoff_checkpoint_save(e, folder.path.c_str(), &opts); });
+        }));
+        go_on();
+    }
+
+    // Call with the program's bytes. The note is that of rank 0; only one thread may load into it.
+    zoff_status with_data(uint64_t &own, const std::function<zoff_status(const zoff_checkpoint_opts &opts)> &call,
+                          uint64_t *to = nullptr)
+    {
+        zoff_checkpoint_data data[] = {{"note", to ? to : &note, sizeof note, false}, {"own", &own, sizeof own, true}};
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.data = data;
+        opts.data_count = 2;
+        return call(opts);
+    }
+
+    // Load on all ranks. A failed load leaves the program's bytes as they were.
+    std::vector<rank_result> load(bool fails)
+    {
+        return r->on_each([&](zoff_engine *e, unsigned rank) {
+            uint64_t own = 7, mine = 8;
+            const zoff_status status = with_data(
+                own, [&](const zoff_checkpoint_opts &opts) { return zoff_checkpoint_load(e, checkpoint.c_str(), &opts); },
+                &mine);
+            if (status == ZOFF_OK) {
+                EXPECT_EQ(2u, mine);
+                EXPECT_EQ(20 + rank, own);
+            } else if (fails) {
+                EXPECT_EQ(8u, mine);
+                EXPECT_EQ(7u, own);
+            }
+            return status;
+        });
+    }
+
+    // Another step, and what the engines then are.
+    void go_on()
+    {
+        t++;
+        r->step(t == 1 ? t = 3 : t);
+        now = r->all.want.tensors;
+        scaler = scaler_of();
+    }
+
+    zoff_loss_scaler scaler_of() const
+    {
+        zoff_loss_scaler s = ZOFF_LOSS_SCALER_INIT;
+        EXPECT_ZOFF_OK(zoff_loss_scaler_get(r->engine_of(0), &s));
+        return s;
+    }
+
+    // Whether all ranks have states, or none has.
+    condition look() const
+    {
+        unsigned whole = 0;
+        for (unsigned rank = 0; rank < GetParam().world; rank++) {
+            int64_t count = 0;
+            const zoff_status status = zoff_step_count(r->engine_of(rank), &count);
+            whole += status == ZOFF_OK;
+            if (status == ZOFF_OK) {
+                EXPECT_EQ(t, count);
+            }
+        }
+        return whole == GetParam().world ? WHOLE : whole == 0 ? UNLOADED : MIXED;
+    }
+
+    // After a load that has failed: each engine is as it was, or has no states. Then a good load makes it whole.
+    void expect_whole_or_unloaded(bool may_be_unloaded)
+    {
+        const condition is = look();
+        EXPECT_TRUE(is == WHOLE || (is == UNLOADED && may_be_unloaded)) << is;
+        if (is == WHOLE) {
+            r->expect(now);
+            const zoff_loss_scaler after = scaler_of();
+            EXPECT_EQ(0, memcmp(&scaler, &after, sizeof after));
+        } else {
+            unloaded++;
+            for (const auto &one : r->on_each([](zoff_engine *e, unsigned) { return zoff_step(e, nullptr, nullptr); })) {
+                EXPECT_EQ(ZOFF_ERR_STATE, one.status) << one.words;
+            }
+        }
+    }
+
+    // Load the good checkpoint, and train on from it.
+    void load_well()
+    {
+        expect_all_ok(load(false));
+        r->take(saved);
+        r->expect(saved);
+        t = 2;
+        go_on();
+        r->expect(now);
+    }
+
+    // At least one rank names the place.
+    void expect_failed(const std::vector<rank_result> &results, const std::string &words)
+    {
+        bool names = false;
+        for (const auto &one : results) {
+            EXPECT_GT(0, one.status);
+            names = names || one.words.find(words) != std::string::npos;
+        }
+        EXPECT_TRUE(names) << words << " is not in: " << results[0].words;
+    }
+
+    quiet_log quiet;
+    save_fault fault;
+    scratch_folder folder, states;
+    const std::string checkpoint = folder.file("step-0000000002");
+    std::unique_ptr<saved_run> r;
+    saved_run::tensors saved, now;
+    zoff_loss_scaler scaler;
+    uint64_t note = 0;
+    int64_t t = 0;
+    int unloaded = 0;
+};
+
+// Half of the chunks stay in DRAM.
+run_shape with_residents(run_shape s)
+{
+    s.engine = ", \"host_memory\": \"170KiB\"";
+    return s;
+}
+
+run_shape shape_of(unsigned world, unsigned stage, zoff_tier tier, zoff_dtype dtype, bool persist = false, bool owned = false)
+{
+    run_shape s;
+    s.world = world;
+    s.stage = stage;
+    s.tier = tier;
+    s.dtype = dtype;
+    s.persist = persist;
+    s.owned = owned;
+    if (dtype == ZOFF_F16)
+        s.more = ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 4, \"loss_scale_window\": 2}";
+    return s;
+}
+
+std::string name_of_cell(const testing::TestParamInfo<run_shape> &p)
+{
+    return name_of(p.param);
+}
+
+const run_shape HOST = shape_of(1, 1, ZOFF_TIER_HOST, ZOFF_BF16), NVME = shape_of(1, 0, ZOFF_TIER_NVME, ZOFF_F16),
+                PERSIST = with_residents(shape_of(1, 1, ZOFF_TIER_NVME, ZOFF_F32, true)),
+                RANKS_PERSIST = shape_of(2, 1, ZOFF_TIER_NVME, ZOFF_BF16, true),
+                OWNED_PERSIST = shape_of(2, 3, ZOFF_TIER_NVME, ZOFF_F32, true, true);
+
+INSTANTIATE_TEST_SUITE_P(Runs, LoadFaults,
+                         testing::Values(HOST, NVME, PERSIST, shape_of(2, 2, ZOFF_TIER_HOST, ZOFF_F16), RANKS_PERSIST,
+                                         shape_of(2, 3, ZOFF_TIER_NVME, ZOFF_BF16, false, true), OWNED_PERSIST),
+                         name_of_cell);
+
+// ---- single bits ----
+
+struct place {
+    fs::path path;
+    uint64_t from, to;
+    bool is_data; // the bytes are read when states are replaced
+};
+
+// Manifest, and head, regions and table of each file.
+std::vector<place> places_in(const fs::path &checkpoint)
+{
+    std::vector<place> all;
+    for (const auto &entry : fs::directory_iterator(checkpoint)) {
+        const uint64_t bytes = fs::file_size(entry.path());
+        if (entry.path().extension() == ".json") {
+            all.push_back({entry.path(), 0, bytes, false});
+            continue;
+        }
+        uint64_t end = 0; // of the regions, in the head
+        std::ifstream file(entry.path(), std::ios::binary);
+        file.seekg(40);
+        file.read((char *)&end, sizeof end);
+        all.push_back({entry.path(), 0, 4096, false});
+        all.push_back({entry.path(), 4096, end, true});
+        all.push_back({entry.path(), end, bytes, false});
+    }
+    return all;
+}
+
+void flip(const fs::path &path, uint64_t byte, unsigned bit)
+{
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg((long)byte);
+    const int was = file.get();
+    file.seekp((long)byte);
+    file.put((char)(was ^ 1 << bit));
+}
+
+TEST_P(LoadFaults, OfOneBitAreNamedAndLoadNothing)
+{
+    open();
+    fast_random random(3);
+    const std::vector<place> places = places_in(checkpoint);
+    for (unsigned i = 0; i < 2 + share_of(120) && !HasFailure(); i++) {
+        const place &p = places[i % places.size()];
+        const uint64_t byte = p.from + (((uint64_t)random() << 32) + random()) % (p.to - p.from);
+        SCOPED_TRACE(p.path.string() + ", byte " + std::to_string(byte));
+        const unsigned bit = random() % 8;
+        flip(p.path, byte, bit);
+        expect_failed(load(true), p.path.string());
+        expect_whole_or_unloaded(p.is_data && !GetParam().persist);
+        flip(p.path, byte, bit);
+        load_well();
+    }
+    EXPECT_TRUE(unloaded > 0 || GetParam().persist);
+}
+
+// ---- calls that fail ----
+
+TEST_P(LoadFaults, OfTheDiskLoadNothing)
+{
+    open();
+    const disk_call calls[] = {CALL_OPEN, CALL_PREAD, CALL_READ, CALL_TRANSFER};
+    int failed = 0;
+    for (disk_call kind : calls) {
+        bool struck = true;
+        for (int nth = 1; struck && nth < 400 && !HasFailure(); nth += 1 + nth / (is_full_run() ? 400 : 3)) {
+            SCOPED_TRACE(std::string(DISK_CALL_NAMES[kind]) + " number " + std::to_string(nth));
+            fault.arm(kind, nth, EIO);
+            const auto results = load(true);
+            fault.disarm();
+            struck = fault.has_struck();
+            unsigned errors = 0;
+            for (const auto &one : results)
+                errors += one.status < 0;
+            EXPECT_TRUE(errors == 0 || errors == results.size()) << results[0].words << " | " << results.back().words;
+            failed += errors > 0;
+            if (errors == 0)
+                t = 2;
+            if (errors == 0 && look() == WHOLE)
+                r->expect(saved);
+            else
+                expect_whole_or_unloaded(true);
+            load_well();
+        }
+        EXPECT_FALSE(struck);
+    }
+    EXPECT_GT(failed, 15);
+}
+
+// With persist another process finds the last commit, or the loaded states, as a whole.
+class LoadOfPersist : public LoadFaults
+{
+};
+INSTANTIATE_TEST_SUITE_P(Runs, LoadOfPersist, testing::Values(PERSIST, RANKS_PERSIST, OWNED_PERSIST), name_of_cell);
+
+TEST_P(LoadOfPersist, LeavesACommitThatOpensAgain)
+{
+    open();
+    for (int nth = 1; nth < 60 && !HasFailure(); nth += is_full_run() ? 1 : 6) {
+        SCOPED_TRACE("transfer " + std::to_string(nth));
+        fault.arm(CALL_TRANSFER, nth, EIO);
+        const auto results = load(true);
+        fault.disarm();
+        const bool is_loaded = results[0].status == ZOFF_OK;
+        const auto before = now;
+        r.reset();
+        start();
+        int64_t count = 0;
+        EXPECT_ZOFF_OK(zoff_step_count(r->engine_of(0), &count));
+        EXPECT_EQ(is_loaded ? 2 : t, count);
+        expect_all_ok(r->on_each([](zoff_engine *e, unsigned) { return zoff_params_push(e); }));
+        t = is_loaded ? 2 : t;
+        r->take(is_loaded ? saved : before);
+        r->expect();
+        go_on();
+        r->expect();
+    }
+}
+
+// ---- an engine without states ----
+
+struct call {
+    const char *name;
+    std::function<zoff_status(zoff_engine *e)> make;
+};
+
+std::vector<call> all_calls(const char *folder)
+{
+    static float floats[8];
+    static zoff_checkpoint *save;
+    static const void *lent;
+    static void *grad;
+    static zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT;
+    static double scale;
+    static int64_t t;
+    static zoff_optimizer_hyper hyper;
+    return {{"zoff_checkpoint_save", [=](auto *e) { return zoff_checkpoint_save(e, folder, nullptr); }},
+            {"zoff_checkpoint_begin", [=](auto *e) { return zoff_checkpoint_begin(e, folder, nullptr, &save); }},
+            {"zoff_engine_add_param",
+             [](auto *e) {
+                 zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+                 return zoff_engine_add_param(e, &d, nullptr);
+             }},
+            {"zoff_engine_set_group", [](auto *e) { return zoff_engine_set_group(e, 0, &hyper); }},
+            {"zoff_engine_seal", [](auto *e) { return zoff_engine_seal(e); }},
+            {"zoff_param_bind", [](auto *e) { return zoff_param_bind(e, 0, floats, nullptr); }},
+            {"zoff_engine_progress", [](auto *e) { return zoff_engine_progress(e); }},
+            {"zoff_persist_data", [](auto *e) { return zoff_persist_data(e, nullptr, 0); }},
+            {"zoff_loss_scale", [](auto *e) { return zoff_loss_scale(e, &scale); }},
+            {"zoff_loss_scaler_get", [](auto *e) { return zoff_loss_scaler_get(e, &scaler); }},
+            {"zoff_loss_scaler_set", [](auto *e) { return zoff_loss_scaler_set(e, &scaler); }},
+            {"zoff_params_pull", [](auto *e) { return zoff_params_pull(e); }},
+            {"zoff_params_push", [](auto *e) { return zoff_params_push(e); }},
+            {"zoff_state_read", [](auto *e) { return zoff_state_read(e, 0, ZOFF_STATE_M, 0, 8, floats); }},
+            {"zoff_state_write", [](auto *e) { return zoff_state_write(e, 0, ZOFF_STATE_M, 0, 8, floats); }},
+            {"zoff_state_flush", [](auto *e) { return zoff_state_flush(e); }},
+            {"zoff_param_fetch", [](auto *e) { return zoff_param_fetch(e, 0, 0, nullptr, &lent); }},
+            {"zoff_param_release", [](auto *e) { return zoff_param_release(e, 0, 0, nullptr); }},
+            {"zoff_param_write", [](auto *e) { return zoff_param_write(e, 0, 0, 8, floats); }},
+            {"zoff_param_read", [](auto *e) { return zoff_param_read(e, 0, 0, 8, floats); }},
+            {"zoff_grad_ready", [](auto *e) { return zoff_grad_ready(e, 0, 0, nullptr); }},
+            {"zoff_grad_acquire", [](auto *e) { return zoff_grad_acquire(e, 0, 0, nullptr, &grad); }},
+            {"zoff_grad_weight", [](auto *e) { return zoff_grad_weight(e, 2); }},
+            {"zoff_step", [](auto *e) { return zoff_step(e, nullptr, nullptr); }},
+            {"zoff_step_begin", [](auto *e) { return zoff_step_begin(e, nullptr); }},
+            {"zoff_step_wait", [](auto *e) { return zoff_step_wait(e, nullptr); }},
+            {"zoff_step_retry", [](auto *e) { return zoff_step_retry(e, nullptr); }},
+            {"zoff_grads_drop", [](auto *e) { return zoff_grads_drop(e); }},
+            {"zoff_step_count", [](auto *e) { return zoff_step_count(e, &t); }},
+            {"zoff_step_count_set", [](auto *e) { return zoff_step_count_set(e, 5); }}};
+}
+
+// Calls of the API that work without states. A new call belongs here or into the list above.
+const char *const WITHOUT_STATES[] = {"zoff_checkpoint_load",   "zoff_checkpoint_poll",     "zoff_checkpoint_wait",
+                                      "zoff_engine_destroy",    "zoff_engine_plan",         "zoff_engine_comm",
+                                      "zoff_engine_get_group",  "zoff_engine_request_stop", "zoff_engine_create",
+                                      "zoff_engine_open_sized", "zoff_stats_print"};
+
+class Unloaded : public LoadFaults
+{
+};
+INSTANTIATE_TEST_SUITE_P(Runs, Unloaded, testing::Values(HOST, NVME), name_of_cell);
+
+TEST_P(Unloaded, EnginesRefuseAllOtherCalls)
+{
+    open();
+    for (const place &p : places_in(checkpoint)) {
+        if (p.is_data)
+            flip(p.path, p.from + 10, 3);
+    }
+    expect_failed(load(true), "is damaged in the bytes from");
+    ASSERT_EQ(UNLOADED, look());
+    for (const call &one : all_calls(folder.path.c_str())) {
+        EXPECT_EQ(ZOFF_ERR_STATE, one.make(r->engine_of(0))) << one.name;
+        const std::string words = zoff_last_error();
+        const bool is_told = words.find("zoff_checkpoint_load() has failed and left no states") != std::string::npos;
+        const bool is_sealed = words.find("is sealed") != std::string::npos;
+        EXPECT_TRUE(is_told || is_sealed) << one.name << ": " << words;
+        EXPECT_EQ(UNLOADED, look()) << one.name;
+    }
+    for (const place &p : places_in(checkpoint)) {
+        if (p.is_data)
+            flip(p.path, p.from + 10, 3);
+    }
+    load_well();
+}
+
+TEST(CallsWithoutStates, AreListed)
+{
+    std::ifstream map(ZOFF_SYMBOLS);
+    std::set<std::string> known;
+    for (const call &one : all_calls(""))
+        known.insert(one.name);
+    for (const char *name : WITHOUT_STATES)
+        known.insert(name);
+    unsigned seen = 0;
+    for (std::string word; map >> word;) {
+        const std::string name = word.substr(0, word.find(';'));
+        const char *const begins[] = {"zoff_engine_", "zoff_param", "zoff_state_",  "zoff_step",
+                                      "zoff_grad",    "zoff_loss_", "zoff_persist_"};
+        for (const char *begin : begins) {
+            if (name.compare(0, strlen(begin), begin) != 0)
+                continue;
+            EXPECT_EQ(1u, known.count(name)) << name;
+            seen++;
+        }
+    }
+    EXPECT_GT(seen, 25u);
+}
+} // namespace
