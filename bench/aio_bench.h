@@ -82,7 +82,7 @@ int aio_place_open(const aio_options *options, bool fio, aio_place *out);
 void aio_place_close(aio_place *place);
 double aio_place_moved(const aio_place *place); /* bytes that the disk has moved for all processes; NAN: unknown */
 
-/* aio_movers.c: move `bytes`; return seconds of wall and CPU time. 0, or -1 with a message. */
+/* aio_ours.c, aio_fio.c: move `bytes`; return seconds of wall and CPU time. 0, or -1 with a message. */
 int aio_ours_run(aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
 int aio_fio_run(const aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
 void aio_fio_find(aio_found *found); /* ask fio for its version */

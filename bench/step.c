@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <linux/magic.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -56,23 +54,6 @@ static int check_room(const step_options *options)
         return 0;
     return bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with --elements",
                       options->path, 1e-9 * room, 1e-9 * wanted);
-}
-
-/* Start processes that each use a CPU as long as this one lives. */
-static int start_busy(uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        const pid_t child = fork();
-        if (child < 0)
-            return bench_fail("--busy: %s", strerror(errno));
-        if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (volatile unsigned long turns = 0;; turns++)
-                ;
-        }
-    }
-    bench_stopwatch_beside_others();
-    return 0;
 }
 
 static int run_parts(const step_options *options, step_found *found)
@@ -163,7 +144,7 @@ int main(int argc, char **argv)
         return step_paths_child(strtoull(argv[2], NULL, 10), (unsigned)strtoul(argv[3], NULL, 10), strtod(argv[4], NULL));
     if (parse_options(argc, argv, &options) != 0)
         return 2;
-    if (options.busy != UINT64_MAX && start_busy(options.busy) != 0)
+    if (options.busy != UINT64_MAX && bench_start_busy(options.busy) != 0)
         return 1;
     const int ret = run_parts(&options, &found),
               reported = report(&options, &found); /* also the measurements of a failed run */

@@ -15,15 +15,6 @@ static const uint64_t RATE =
     300 * 1000 * 1000; /* of each drive in each direction: two together are slower than the disk below */
 enum { LARGER = 10, LINE = 4096, DRIVES = 2, MOST_ELEMENTS = 16 << 20, STEPS = 2 /* in a sample */ };
 
-/* Cut a text down to its last line, the child's result. */
-static char *last_line(char *text)
-{
-    while (text[0] && text[strlen(text) - 1] == '\n')
-        text[strlen(text) - 1] = 0;
-    char *start = strrchr(text, '\n');
-    return start ? start + 1 : text;
-}
-
 /* Whether `share` of the run's time has passed; if so, write `reason`. */
 static bool is_late(const step_options *options, double share, char *reason)
 {
@@ -72,8 +63,8 @@ int step_rss(const step_options *options, step_found *found)
         size_t rss = 0;
         const int ret = bench_command(text, sizeof text, "exec \"$ZOFF_BENCH_SELF\" --rss-of %zu %llu 2>&1",
                                       i ? large : large / LARGER, (unsigned long long)budget);
-        if (ret != 0 || sscanf(last_line(text), "%zu", &rss) != 1) {
-            snprintf(found->no_rss, STEP_REASON, "%.250s", last_line(text));
+        if (ret != 0 || sscanf(bench_last_line(text), "%zu", &rss) != 1) {
+            snprintf(found->no_rss, STEP_REASON, "%.250s", bench_last_line(text));
             return 0;
         }
         found->rss[i] = (double)rss / 1024;
@@ -158,13 +149,13 @@ int step_paths(const step_options *options, step_found *found)
     if (bench_command(text, sizeof text, DRIVES_SCRIPT, bytes, elements, (unsigned)(options->run.rounds + 1) / 2,
                       ceil(options->run.seconds / 8)) != 0) {
         snprintf(found->no_paths, STEP_REASON, "%s%.200s",
-                 geteuid() == 0 ? "" : "loop devices and mounts need root: ", last_line(text));
+                 geteuid() == 0 ? "" : "loop devices and mounts need root: ", bench_last_line(text));
         return 0;
     }
     double *const one = race_add(r, &LINES[0], (double)elements, NULL, STEPS)->seconds;
     double *const two = race_add(r, &LINES[1], (double)elements, NULL, STEPS)->seconds;
     int used = 0;
-    for (const char *at = last_line(text); r->rounds < RACE_ROUNDS; at += used, r->rounds++) {
+    for (const char *at = bench_last_line(text); r->rounds < RACE_ROUNDS; at += used, r->rounds++) {
         if (sscanf(at, "%lf %lf%n", &one[r->rounds], &two[r->rounds], &used) != 2)
             break;
         r->clean_rounds += isfinite(one[r->rounds] + two[r->rounds]) ? 1 : 0;

@@ -2,17 +2,7 @@
  * beside one on the DRAM tier. All states are read, and written, through windows; the cost is in bytes of the files. */
 #include "step_bench.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-
-/* Bytes that the kernel moved between disks and this process; 0 if it does not count them. */
-static uint64_t read_traffic(bool written)
-{
-    uint64_t read_bytes = 0, write_bytes = 0;
-    bench_scan("/proc/self/io", 1, "read_bytes: %" SCNu64, &read_bytes);
-    bench_scan("/proc/self/io", 1, "write_bytes: %" SCNu64, &write_bytes);
-    return written ? write_bytes : read_bytes;
-}
 
 static int race_residents(const step_options *options, const step_model *m, const char *folder, step_found *found)
 {
@@ -71,9 +61,9 @@ static int count_windows(const step_options *options, const step_model *m, const
     for (unsigned pass = 0; pass < 4 && ret == 0; pass++) {
         const bool write = pass & 1, by_kind = pass & 2;
         ret = step_engine_step(&e, 0); /* the moments are not zero any more */
-        const uint64_t before = read_traffic(write);
+        const uint64_t before = bench_traffic(write);
         ret = ret == 0 ? move_all(&e, m->elements, buffer, write, by_kind) : ret;
-        found->windows[by_kind][write] = (double)(read_traffic(write) - before) / (double)states;
+        found->windows[by_kind][write] = (double)(bench_traffic(write) - before) / (double)states;
         if (found->windows[by_kind][write] <= 0)
             snprintf(found->no_windows, STEP_REASON, "the kernel counts no transfers of this process (/proc/self/io)");
     }

@@ -74,4 +74,11 @@ int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_para
  * with a final 0. Returns 0; -1 if it failed, and the text may say why. */
 int bench_command(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Cut a text down to its last line, such as the result of a child. */
+char *bench_last_line(char *text);
+/* Bytes that the kernel moved between disks and this process; 0 if it does not count them. */
+uint64_t bench_traffic(bool written);
+/* Start processes that each use a CPU as long as this one lives. Samples count in spite of them. 0, or -1 with a message. */
+int bench_start_busy(uint64_t count);
+
 #endif

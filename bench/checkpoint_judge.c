@@ -1,0 +1,143 @@
+/* checkpoint_judge.c: compute the figures of a run, with the limit of each and the reasons that make one worthless. */
+#include "checkpoint_async.h"
+
+#include <math.h>
+
+static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
+
+static void check(const checkpoint_options *options, const checkpoint_found *found, double part, bench_figure *f)
+{
+    const double bytes = 12.0 * (double)options->elements;
+    f->enough = CHECKPOINT_ROUNDS;
+    if (options->busy != UINT64_MAX)
+        bench_figures_spoil(f, "measured beside other work (--busy)");
+    if (bytes < LEAST_BYTES)
+        bench_figures_spoil(f, "measured with %.0f MiB of states; what is asked is 1 GiB or more", bytes * part / (1 << 20));
+    if (found->in_memory)
+        bench_figures_spoil(f, "the folder is in memory, not on a disk");
+}
+
+static void judge_duels(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const struct {
+        bench_asked asked;
+        const char *part, *label;
+    } ASKED[] = {
+        {{"save_host_vs_aio", 1, 0.9, "speed of a save from DRAM / of the queue that writes a new file, both durable",
+          "aio_new_file", "save_host"},
+         "save",
+         "host"},
+        {{"save_nvme_vs_copy", 1, 0.9, "speed of a save from files / of a plain copy of the state file, both durable", "copy",
+          "save_nvme"},
+         "save",
+         "nvme"},
+        {{"load_host_vs_aio", 1, 0.9, "speed of a load into DRAM / of the queue that reads the same bytes", "aio_read",
+          "load_host"},
+         "load",
+         "host"},
+        {{"load_nvme_vs_aio", 1, 0.9, "speed of a load into files / of the queue that reads and writes as many bytes at once",
+          "aio_mix", "load_nvme"},
+         "load",
+         "nvme"}};
+    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++)
+        check(options, found, 1, bench_figures_add(out, &ASKED[i].asked, race_of(&found->book, ASKED[i].part, ASKED[i].label)));
+}
+
+/* The lower of the two tiers counts. */
+static void judge_load(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED = {"load_vs_aio", 1, 0.9, "the lower of load_host_vs_aio and load_nvme_vs_aio", NULL, NULL};
+    const bench_figure *tiers = &out->list[out->count - 2];
+    bench_figure *f = bench_figures_add(out, &ASKED, NULL);
+    if (bench_figures_measured(&tiers[0]) && bench_figures_measured(&tiers[1]))
+        bench_figures_set(f, fmin(tiers[0].value, tiers[1].value),
+                          tiers[0].rounds < tiers[1].rounds ? tiers[0].rounds : tiers[1].rounds);
+    check(options, found, 1, f);
+}
+
+/* Bytes that must move: a save writes all, a load reads all; from and to files as many the other way. */
+static void judge_moved(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED = {"moved_over_state",
+                                      -1,
+                                      1.02,
+                                      "bytes of files over those of the states, the most of each way of saves and loads",
+                                      NULL,
+                                      NULL};
+    double most = 0;
+    for (const checkpoint_tier_found *t = found->tiers; t < found->tiers + CHECKPOINT_TIERS; t++) {
+        for (unsigned way = 0; way < 2; way++)
+            most = fmax(most, fmax(t->saved[way], t->loaded[way]));
+    }
+    bench_figure *f = bench_figures_add(out, &ASKED, NULL);
+    bench_figures_set(f, most > 0 ? most : NAN, 1);
+    check(options, found, 1, f);
+}
+
+static double extra_over_bytes(const race *r, unsigned round)
+{
+    return (race_at(r, "steps_and_save", round) - race_at(r, "steps", round)) / race_at(r, "aio_mix", round);
+}
+
+static void judge_async(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"async_save_over_bytes", -1, 1.15,
+         "time that a save adds to ten steps / time of its bytes, while the disk has no pause", NULL, NULL},
+        {"async_save_over_bytes_compute", -1, 1.15, "the same where half of the time is compute", NULL, NULL},
+        {"async_save_over_bytes_reflink", -1, 0.15, "the same on XFS, which shares blocks", NULL, NULL}};
+    static const char *const PARTS[][2] = {
+        {"async", "the disk has no pause"}, {"async", "half of the time is compute"}, {"reflink", ""}};
+    for (unsigned i = 0; i < 3; i++) {
+        bench_figure *f =
+            bench_figures_add_values(out, &ASKED[i], race_of(&found->book, PARTS[i][0], PARTS[i][1]), extra_over_bytes);
+        check(options, found, 1.0 / CHECKPOINT_ASYNC_PART, f);
+        if (i == 2)
+            bench_figures_excuse(f, found->no_reflink);
+    }
+}
+
+static double seconds_per_gib(const race *r, unsigned round)
+{
+    const race_entry *e = race_find(r, "save_reflink");
+    return e ? e->seconds[round] / (12 * e->elements) * (1 << 30) : NAN;
+}
+
+static void judge_reflink(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED = {"save_nvme_reflink_seconds_per_gib",
+                                      -1,
+                                      0.5,
+                                      "seconds of a save from files on XFS, which shares blocks, for each GiB",
+                                      NULL,
+                                      NULL};
+    bench_figure *f = bench_figures_add_values(out, &ASKED, race_of(&found->book, "reflink", ""), seconds_per_gib);
+    bench_figures_excuse(f, found->no_reflink);
+    check(options, found, 1.0 / CHECKPOINT_ASYNC_PART, f);
+}
+
+static void judge_memory(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"save_peak_over_plan", -1, 1.02, "peak of memory in a save / the plan and 64 MiB, the most of both tiers", NULL, NULL},
+        {"load_peak_over_plan", -1, 1.02, "peak of memory in a load / the plan, and on the NVMe tier one chunk", NULL, NULL}};
+    const checkpoint_tier_found *t = found->tiers;
+    const double values[2] = {fmax(t[0].save_peak, t[1].save_peak), fmax(t[0].load_peak, t[1].load_peak)};
+    for (unsigned i = 0; i < 2; i++) {
+        bench_figure *f = bench_figures_add(out, &ASKED[i], NULL);
+        bench_figures_set(f, values[i] > 0 ? values[i] : NAN, 1);
+        bench_figures_excuse(f, found->no_memory);
+        check(options, found, 1, f);
+    }
+}
+
+void checkpoint_judge(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
+{
+    *out = (bench_figures){.missing = "not among the parts of this run, or no round of it was clean"};
+    judge_duels(options, found, out);
+    judge_load(options, found, out);
+    judge_moved(options, found, out);
+    judge_async(options, found, out);
+    judge_reflink(options, found, out);
+    judge_memory(options, found, out);
+}
