@@ -24,4 +24,8 @@ bool zoff_aio_queue_close(zoff_aio *q);
 /* Descriptor of the queue's file, for reading it beside the queue. It has O_DIRECT if the queue uses it. */
 int zoff_aio_queue_fd(const zoff_aio *q);
 
+/* Open a second queue on the file of `of`, for reading it in another thread. The file may have no name any more.
+ * @owns caller; zoff_aio_close() */
+zoff_status zoff_aio_queue_share(const zoff_aio *of, zoff_aio **out);
+
 #endif

@@ -244,6 +244,20 @@ free_path:
     return status;
 }
 
+zoff_status zoff_aio_file_share(const zoff_aio_file *file, zoff_aio_file *out)
+{
+    zoff_aio_file shared = {
+        .direct = file->direct, .drops_cache = file->drops_cache, .unit = file->unit, .memory_unit = file->memory_unit};
+    ZOFF_TRY(zoff_base_mem_copy_text(file->path, &shared.path));
+    shared.fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+    const int error = errno;
+    if (shared.fd < 0)
+        zoff_base_mem_free(shared.path);
+    ZOFF_FAIL_IF(shared.fd < 0, ZOFF_ERR_IO, "cannot open '%s' again: %s", file->path, zoff_base_status_errno(error));
+    *out = shared;
+    return ZOFF_OK;
+}
+
 void zoff_aio_file_close(zoff_aio_file *file)
 {
     close(file->fd);

@@ -31,6 +31,8 @@ typedef struct zoff_aio_file {
 /* `held`: a descriptor of the file at `path`; another file under that name is refused. -1: open any file. */
 zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direct, bool writable, bool create,
                                zoff_aio_file *out);
+/* The same open file once more, for reading. It may have no name any more. */
+zoff_status zoff_aio_file_share(const zoff_aio_file *file, zoff_aio_file *out);
 void zoff_aio_file_close(zoff_aio_file *file);
 
 /* The current end of the file; the capacity of a block device; 0 if the system does not tell. */

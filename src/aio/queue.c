@@ -72,36 +72,58 @@ zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio 
     return zoff_aio_queue_open(path, -1, opts, out);
 }
 
-zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out)
+/* Make a queue on an open file. After an error the file is still the caller's. */
+static zoff_status make_queue(const zoff_aio_opts *chosen, const zoff_aio_file *file, zoff_aio **out)
 {
-    zoff_aio_opts chosen;
     zoff_aio *q;
     zoff_status status;
-    ZOFF_FAIL_IF(!path || !out, ZOFF_ERR_INVALID, "zoff_aio_open: %s is NULL", path ? "out" : "path");
-    ZOFF_TRY(read_opts(opts, &chosen));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *q, "an I/O queue", &q));
-    q->depth = chosen.depth;
+    q->file = *file;
+    q->depth = chosen->depth;
     q->process = zoff_aio_process_number();
     q->free_request = ZOFF_AIO_NONE;
     q->limit_seconds = -1;
+    q->block_bytes = zoff_base_bits_max(chosen->block_bytes / file->unit * file->unit, file->unit);
     for (unsigned lane = 0; lane < ZOFF_AIO_LANES; lane++)
         q->lanes[lane].first = q->lanes[lane].last = ZOFF_AIO_NONE;
     ZOFF_TRY_OR(free_q, make_pieces(q));
     ZOFF_TRY_OR(free_pieces, grow_requests(q, REQUESTS_AT_FIRST));
-    ZOFF_TRY_OR(free_requests, zoff_aio_file_open(path, held, chosen.direct, chosen.writable, chosen.create, &q->file));
-    q->block_bytes = zoff_base_bits_max(chosen.block_bytes / q->file.unit * q->file.unit, q->file.unit);
-    ZOFF_TRY_OR(close_file, zoff_aio_backend_choose(chosen.backend, q->file.fd, q->depth, &q->backend, &q->backend_self));
+    ZOFF_TRY_OR(free_requests, zoff_aio_backend_choose(chosen->backend, file->fd, q->depth, &q->backend, &q->backend_self));
     *out = q;
     return ZOFF_OK;
 
-close_file:
-    zoff_aio_file_close(&q->file);
 free_requests:
     zoff_base_mem_free(q->requests);
 free_pieces:
     zoff_base_mem_free(q->pieces);
 free_q:
     zoff_base_mem_free(q);
+    return status;
+}
+
+zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out)
+{
+    zoff_aio_opts chosen;
+    zoff_aio_file file;
+    ZOFF_FAIL_IF(!path || !out, ZOFF_ERR_INVALID, "zoff_aio_open: %s is NULL", path ? "out" : "path");
+    ZOFF_TRY(read_opts(opts, &chosen));
+    ZOFF_TRY(zoff_aio_file_open(path, held, chosen.direct, chosen.writable, chosen.create, &file));
+    const zoff_status status = make_queue(&chosen, &file, out);
+    if (status < 0)
+        zoff_aio_file_close(&file);
+    return status;
+}
+
+zoff_status zoff_aio_queue_share(const zoff_aio *of, zoff_aio **out)
+{
+    zoff_aio_file file;
+    const zoff_aio_opts chosen = {.backend = of->backend->name,
+                                  .block_bytes = of->block_bytes,
+                                  .depth = (unsigned)zoff_base_bits_max(of->depth, DEPTH_DEFAULT)};
+    ZOFF_TRY(zoff_aio_file_share(&of->file, &file));
+    const zoff_status status = make_queue(&chosen, &file, out);
+    if (status < 0)
+        zoff_aio_file_close(&file);
     return status;
 }
 

@@ -182,6 +182,8 @@ zoff_status zoff_archive_part_region(zoff_archive_part *p, uint64_t bytes, uint6
 zoff_status zoff_archive_part_reserve(zoff_archive_part *p);
 /* Program data: a region with a copy of the bytes, written at once.  @return ERR_INVALID for a name that is too long or used */
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count);
+/* Make its name durable, and that of its folder. The manifest may name it afterwards.  @blocks for the disk */
+zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p);
 /* Write head and table, and flush the file.  @blocks for the disk */
 zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out);
 /* Close the file; remove it unless `keeps` is set. */

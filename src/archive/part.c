@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -132,6 +133,18 @@ zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool 
         ZOFF_TRY(status);
     }
     return zoff_archive_table_add_item(&p->table, &item);
+}
+
+zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", p->path);
+    for (unsigned above = 0; above < 2; above++) { /* the folder of the checkpoint, and the one that has it */
+        char *slash = strrchr(folder, '/');
+        slash[slash == folder] = 0; /* of "/" stays the slash */
+        ZOFF_TRY(zoff_archive_folder_flush(folder));
+    }
+    return ZOFF_OK;
 }
 
 static void make_head(const char *id, unsigned rank, uint64_t end, char page[ZOFF_ARCHIVE_PAGE])

@@ -3,6 +3,7 @@
  *      load.c     the public call that loads; match.c: is it the same model; fill.c: states of one chunk
  *      save.c     the public calls that save: agreement of ranks, completion
  *      saver.c    the states of units, the thread that writes them, and what a step waits for
+ *      flights.c  reads and writes in flight
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
  *      describe.c parameters and facts for the manifest
@@ -67,8 +68,11 @@ typedef struct zoff_save_source {
 
 struct zoff_saver;
 
-/* Write the bytes of a unit to `dst`. FILE: compared with the checksum of the state file.  @blocks for the disk */
-zoff_status zoff_checkpoint_source_read(const struct zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst);
+/* Copy the bytes of a unit, which are in DRAM, to `dst`. */
+void zoff_checkpoint_source_read(const struct zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst);
+/* FILE: the first `file.written` bytes of the array were read to `bytes`. Complete them, and compare them with the checksum of
+ * the state file.  @return ERR_CORRUPT */
+zoff_status zoff_checkpoint_source_check(const zoff_save_source *source, char *bytes, unsigned threads);
 /* Copy a region that only a borrowed chunk shows, from that chunk. */
 void zoff_checkpoint_source_copy(const struct zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory,
                                  uint64_t from, size_t bytes, char *dst);
@@ -102,16 +106,10 @@ typedef struct zoff_save_unit {
     zoff_save_state state;
     bool passed;  /* FILE: one update has left the old content in its place; the next one overwrites it */
     char *buffer; /* COPIED */
+    struct zoff_save_unit *next_copy;
 } zoff_save_unit;
 
-/* A write in flight. */
-typedef struct zoff_save_flight {
-    zoff_save_unit *unit;
-    uint64_t ticket;
-    char *buffer; /* NULL: written from its source */
-} zoff_save_flight;
-
-enum { ZOFF_SAVE_FLIGHTS = 8, ZOFF_SAVE_BUFFERS_MOST = 1024 };
+enum { ZOFF_SAVE_BUFFERS_MOST = 1024 };
 
 /* Buffers of one unit each. */
 typedef struct zoff_save_buffers {
@@ -128,16 +126,57 @@ typedef struct zoff_save_frozen {
     bool has;
 } zoff_save_frozen;
 
+/* ---- flights.c ---- */
+
+/* A read of a unit from its source, or its write into the checkpoint. */
+typedef struct zoff_save_flight {
+    zoff_save_unit *unit;
+    zoff_aio *queue;
+    uint64_t ticket;
+    char *buffer; /* NULL: written from its source */
+} zoff_save_flight;
+
+enum { ZOFF_SAVE_FLIGHTS = 16 };
+
+/* Transfers of one direction, oldest first. */
+typedef struct zoff_save_flights {
+    zoff_save_flight list[ZOFF_SAVE_FLIGHTS];
+    unsigned first, count;
+} zoff_save_flights;
+
+/* A state file that is read beside the engine. */
+typedef struct zoff_save_reader {
+    const zoff_aio *of;
+    zoff_aio *queue;
+} zoff_save_reader;
+
+typedef struct zoff_save_readers {
+    zoff_save_reader *list;
+    size_t count, room;
+} zoff_save_readers;
+
+void zoff_checkpoint_flights_add(zoff_save_flights *f, const zoff_save_flight *flight);
+/* Take the oldest one once it has ended. `waits`: wait for it.
+ * @return OK; PENDING: there is none, or it has not ended, after a wait: not in time; or its error */
+zoff_status zoff_checkpoint_flights_land(zoff_save_flights *f, bool waits, zoff_save_flight *out);
+/* The queue that reads a state file; opened when it is first asked for. */
+zoff_status zoff_checkpoint_flights_reader(zoff_save_readers *r, const zoff_aio *of, double limit_seconds, zoff_aio **out);
+/* Close all. @return false: the disk may still write into buffers */
+bool zoff_checkpoint_flights_close(zoff_save_readers *r);
+
+/* ---- saver.c, again ---- */
+
 /* The worker that writes units, and its list. The lock protects units, buffers and status. */
 typedef struct zoff_save_work {
     pthread_t thread;
     bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing */
+    bool beside;                      /* steps run meanwhile */
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* a unit became safe, a buffer free, or all is over */
-    size_t next;          /* units before it are not PENDING */
-    size_t copied;        /* units that are COPIED */
-    zoff_save_flight flights[ZOFF_SAVE_FLIGHTS];
-    unsigned first_flight, flight_count;
+    pthread_cond_t moved;                   /* a unit became safe, a buffer free, or all is over */
+    size_t next;                            /* units before it, in the order of writing, are not PENDING */
+    zoff_save_unit *first_copy, *last_copy; /* units that are COPIED */
+    zoff_save_flights reads, writes;
+    zoff_save_readers readers;
     unsigned threads; /* of the team that computes checksums */
     zoff_status status;
     zoff_saved_error words;

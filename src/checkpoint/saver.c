@@ -66,111 +66,196 @@ static bool is_idle(const zoff_saver *s)
     return s->work.status < 0 || s->work.is_over;
 }
 
+/* ---- copies that a step has made, oldest first ---- */
+
+static void add_copy(zoff_save_work *w, zoff_save_unit *unit)
+{
+    unit->state = ZOFF_UNIT_COPIED;
+    unit->next_copy = NULL;
+    *(w->last_copy ? &w->last_copy->next_copy : &w->first_copy) = unit;
+    w->last_copy = unit;
+}
+
+static void take_copy(zoff_save_work *w)
+{
+    w->first_copy->state = ZOFF_UNIT_SAFE;
+    w->first_copy = w->first_copy->next_copy;
+    w->last_copy = w->first_copy ? w->last_copy : NULL;
+}
+
 /* ---- the worker ---- */
+
+/* A step updates from the first chunk on. Beside it units are written from the last one on, so that both meet once. */
+static zoff_save_unit *unit_at(const zoff_saver *s, size_t index)
+{
+    return &s->units[s->work.beside ? s->unit_count - 1 - index : index];
+}
 
 /* The next unit to write; NULL: none is left. Copies go first: they hold buffers that a step may be waiting for. */
 static zoff_save_unit *next_unit(zoff_saver *s)
 {
     zoff_save_work *w = &s->work;
-    for (size_t i = 0; w->copied && i < s->unit_count; i++) {
-        if (s->units[i].state == ZOFF_UNIT_COPIED)
-            return &s->units[i];
-    }
-    while (w->next < s->unit_count && s->units[w->next].state != ZOFF_UNIT_PENDING)
+    if (w->first_copy)
+        return w->first_copy;
+    while (w->next < s->unit_count && unit_at(s, w->next)->state != ZOFF_UNIT_PENDING)
         w->next++;
-    return w->next < s->unit_count ? &s->units[w->next] : NULL;
+    return w->next < s->unit_count ? unit_at(s, w->next) : NULL;
 }
 
-/* Wait for the oldest write.  Without the lock: the worker alone uses the queue. */
-static zoff_status land(zoff_saver *s)
+static void make_unit_safe(zoff_saver *s, zoff_save_unit *unit, char *free_buffer)
 {
     zoff_save_work *w = &s->work;
-    const zoff_save_flight flight = w->flights[w->first_flight];
-    const zoff_status status = zoff_aio_wait(s->part.aio, flight.ticket);
-    w->is_stuck = status == ZOFF_PENDING;
-    ZOFF_FAIL_IF(w->is_stuck, ZOFF_ERR_IO,
-                 "'%s' is not written in time: the disk neither writes it nor fails (timeout_seconds)", s->part.path);
-    w->first_flight = (w->first_flight + 1) % ZOFF_SAVE_FLIGHTS;
-    w->flight_count--;
     pthread_mutex_lock(&w->lock);
-    give_buffer(&s->buffers, flight.buffer);
-    flight.unit->state = ZOFF_UNIT_SAFE;
+    give_buffer(&s->buffers, free_buffer);
+    unit->state = ZOFF_UNIT_SAFE;
     pthread_cond_broadcast(&w->moved);
     pthread_mutex_unlock(&w->lock);
-    return status;
 }
 
-/* Write `bytes` at `from` of the unit, which is in memory now. */
+static zoff_status fail_stuck(zoff_saver *s)
+{
+    s->work.is_stuck = true;
+    return zoff_base_status_fail(ZOFF_ERR_IO,
+                                 "'%s' is not written in time: the disk neither completes a transfer nor fails it "
+                                 "(timeout_seconds)",
+                                 s->part.path);
+}
+
+/* Take the result of the oldest write.  Without the lock: the worker alone uses the queues.
+ * @return PENDING: it has not ended */
+static zoff_status land_write(zoff_saver *s, bool waits)
+{
+    zoff_save_flight flight = {.unit = NULL};
+    const zoff_status status = zoff_checkpoint_flights_land(&s->work.writes, waits, &flight);
+    if (flight.unit)
+        make_unit_safe(s, flight.unit, flight.buffer);
+    return status == ZOFF_PENDING && waits ? fail_stuck(s) : status;
+}
+
+/* Write the unit, whose bytes are at `from` now. Its checksum is computed while the disk writes. */
 static zoff_status launch(zoff_saver *s, zoff_save_unit *unit, const char *from, char *buffer)
 {
     zoff_save_work *w = &s->work;
     const zoff_save_source *source = source_of(s, unit);
     const size_t bytes = bytes_of(s, unit);
-    uint64_t ticket;
+    zoff_save_flight flight = {.unit = unit, .queue = s->part.aio, .buffer = buffer};
+    if (w->writes.count == ZOFF_SAVE_FLIGHTS)
+        ZOFF_TRY(land_write(s, true));
+    ZOFF_TRY(zoff_aio_write(s->part.aio, region_of(s, unit)->offset + unit->number * region_of(s, unit)->unit, bytes, from,
+                            &flight.ticket));
+    zoff_checkpoint_flights_add(&w->writes, &flight);
     *checksum_of(s, unit) = source->place == ZOFF_SAVE_FILE && source->file.has_checksum
                                 ? source->file.checksum
                                 : zoff_digest_blocks_whole(from, bytes, w->threads);
-    ZOFF_TRY(zoff_aio_write(s->part.aio, region_of(s, unit)->offset + unit->number * region_of(s, unit)->unit, bytes, from,
-                            &ticket));
-    w->flights[(w->first_flight + w->flight_count++) % ZOFF_SAVE_FLIGHTS] =
-        (zoff_save_flight){.unit = unit, .ticket = ticket, .buffer = buffer};
     return ZOFF_OK;
 }
 
-/* Read a unit into a buffer: from then on its source may change. */
-static zoff_status fetch(zoff_saver *s, zoff_save_unit *unit, char *buffer)
+/* Begin to read a unit of a state file. */
+static zoff_status start_read(zoff_saver *s, zoff_save_unit *unit, char *buffer)
 {
-    const zoff_status status = zoff_checkpoint_source_read(s, source_of(s, unit), unit->number, buffer);
-    pthread_mutex_lock(&s->work.lock);
-    unit->state = ZOFF_UNIT_SAFE;
-    pthread_cond_broadcast(&s->work.moved);
-    pthread_mutex_unlock(&s->work.lock);
+    const zoff_store_source *file = &source_of(s, unit)->file;
+    zoff_save_flight flight = {.unit = unit, .buffer = buffer};
+    ZOFF_TRY(zoff_checkpoint_flights_reader(&s->work.readers, file->queue, s->view.comm->timeout_seconds, &flight.queue));
+    ZOFF_TRY(zoff_aio_read(flight.queue, file->offset, file->written, buffer, &flight.ticket));
+    zoff_checkpoint_flights_add(&s->work.reads, &flight);
+    return ZOFF_OK;
+}
+
+/* The oldest read has ended: from now on its source may change. Write it. */
+static zoff_status land_read(zoff_saver *s)
+{
+    zoff_save_flight flight = {.unit = NULL};
+    const zoff_status status = zoff_checkpoint_flights_land(&s->work.reads, true, &flight);
+    if (status == ZOFF_PENDING)
+        return fail_stuck(s);
+    ZOFF_TRY(status);
+    ZOFF_TRY(zoff_checkpoint_source_check(source_of(s, flight.unit), flight.buffer, s->work.threads));
+    make_unit_safe(s, flight.unit, NULL);
+    return launch(s, flight.unit, flight.buffer, flight.buffer);
+}
+
+/* Beside steps half of the buffers are for copies. */
+static bool may_read(const zoff_saver *s)
+{
+    const unsigned most = s->work.beside ? s->buffers.count - s->buffers.count / 2 : ZOFF_SAVE_FLIGHTS;
+    return s->work.reads.count < zoff_base_bits_min(most, (unsigned)ZOFF_SAVE_FLIGHTS);
+}
+
+/* Under the lock. Get a buffer for a unit that needs one.  @return false: none is free now */
+static bool get_buffer(zoff_saver *s, const zoff_save_unit *unit, char **out)
+{
+    const zoff_save_place place = source_of(s, unit)->place;
+    if (unit->state == ZOFF_UNIT_COPIED)
+        *out = unit->buffer;
+    else if (place == ZOFF_SAVE_FILE && !may_read(s))
+        return false;
+    else if (place != ZOFF_SAVE_MEMORY)
+        *out = take_buffer(&s->buffers);
+    return *out || place == ZOFF_SAVE_MEMORY;
+}
+
+/* What to do next. */
+typedef struct job {
+    zoff_save_unit *unit; /* NULL: none is left */
+    char *buffer;         /* its copy, or a buffer for it, or NULL */
+    bool is_copied;
+} job;
+
+/* Take the next unit.  @return PENDING: there is one, but no buffer is free */
+static zoff_status take(zoff_saver *s, job *out)
+{
+    zoff_save_work *w = &s->work;
+    zoff_status status = ZOFF_OK;
+    pthread_mutex_lock(&w->lock);
+    *out = (job){.unit = w->status < 0 || w->stops ? NULL : next_unit(s)};
+    if (out->unit && !get_buffer(s, out->unit, &out->buffer)) {
+        status = ZOFF_PENDING;
+    } else if (out->unit) {
+        out->is_copied = out->unit->state == ZOFF_UNIT_COPIED;
+        if (out->is_copied)
+            take_copy(w);
+        else
+            out->unit->state = ZOFF_UNIT_BUSY;
+    }
+    pthread_mutex_unlock(&w->lock);
     return status;
 }
 
-/* Take the next unit.  @return in *out NULL: none is left. *out_buffer: its copy, or a buffer for it, or NULL */
-static zoff_status take(zoff_saver *s, zoff_save_unit **out, char **out_buffer, bool *out_copied)
+static zoff_status begin_unit(zoff_saver *s, const job *j)
 {
-    zoff_save_work *w = &s->work;
-    pthread_mutex_lock(&w->lock);
-    zoff_save_unit *unit = w->status < 0 || w->stops ? NULL : next_unit(s);
-    *out_copied = unit && unit->state == ZOFF_UNIT_COPIED;
-    *out_buffer = *out_copied ? unit->buffer : NULL;
-    bool waits = false;
-    if (unit && !*out_copied && source_of(s, unit)->place != ZOFF_SAVE_MEMORY) {
-        *out_buffer = take_buffer(&s->buffers);
-        waits = !*out_buffer;
-    }
-    if (unit && !waits) {
-        w->copied -= *out_copied;
-        unit->state = *out_copied ? ZOFF_UNIT_SAFE : ZOFF_UNIT_BUSY;
-    }
-    *out = unit;
-    pthread_mutex_unlock(&w->lock);
-    return waits ? ZOFF_PENDING : ZOFF_OK;
+    const zoff_save_source *source = source_of(s, j->unit);
+    if (j->is_copied)
+        return launch(s, j->unit, j->buffer, j->buffer);
+    if (source->place == ZOFF_SAVE_FILE && source->file.written)
+        return start_read(s, j->unit, j->buffer);
+    if (!j->buffer)
+        return launch(s, j->unit, source->memory + j->unit->number * region_of(s, j->unit)->unit, NULL);
+    if (source->place == ZOFF_SAVE_FILE)
+        ZOFF_TRY(zoff_checkpoint_source_check(source, j->buffer, s->work.threads));
+    else
+        zoff_checkpoint_source_read(s, source, j->unit->number, j->buffer);
+    make_unit_safe(s, j->unit, NULL);
+    return launch(s, j->unit, j->buffer, j->buffer);
 }
 
-/* Write one unit.  @return PENDING: there are more */
+/* Begin one unit, or go on with one.  @return PENDING: there is more to do than to wait for writes */
 static zoff_status turn(zoff_saver *s)
 {
-    zoff_save_unit *unit;
-    char *buffer;
-    bool copied;
-    if (s->work.flight_count == ZOFF_SAVE_FLIGHTS)
-        ZOFF_TRY(land(s));
-    const zoff_status status = take(s, &unit, &buffer, &copied);
-    if (status == ZOFF_PENDING) { /* every buffer is in flight, or a copy that comes first */
-        if (s->work.flight_count)
-            ZOFF_TRY(land(s));
-        return ZOFF_PENDING;
-    }
-    if (!unit)
+    job j;
+    zoff_status status;
+    while ((status = land_write(s, false)) == ZOFF_OK)
+        continue; /* its buffer is free */
+    if (status < 0)
+        return status;
+    status = take(s, &j);
+    if (status == ZOFF_OK && j.unit)
+        ZOFF_TRY(begin_unit(s, &j));
+    else if (s->work.reads.count)
+        ZOFF_TRY(land_read(s));
+    else if (status == ZOFF_PENDING && s->work.writes.count)
+        ZOFF_TRY(land_write(s, true));
+    else if (status == ZOFF_OK)
         return ZOFF_OK;
-    if (buffer && !copied)
-        ZOFF_TRY(fetch(s, unit, buffer));
-    const zoff_save_source *source = source_of(s, unit);
-    const char *from = buffer ? buffer : source->memory + unit->number * region_of(s, unit)->unit;
-    ZOFF_TRY(launch(s, unit, from, buffer));
     return ZOFF_PENDING;
 }
 
@@ -180,8 +265,9 @@ static zoff_status write_all(zoff_saver *s)
     while ((status = turn(s)) == ZOFF_PENDING)
         continue;
     ZOFF_TRY(status);
-    while (s->work.flight_count)
-        ZOFF_TRY(land(s));
+    ZOFF_TRY(zoff_archive_part_flush_name(&s->part)); /* while the disk still writes */
+    while (s->work.writes.count)
+        ZOFF_TRY(land_write(s, true));
     pthread_mutex_lock(&s->work.lock);
     const bool stops = s->work.stops;
     pthread_mutex_unlock(&s->work.lock);
@@ -189,11 +275,14 @@ static zoff_status write_all(zoff_saver *s)
     return s->work.status < 0 ? s->work.status : zoff_archive_part_finish(&s->part, &s->work.file);
 }
 
-/* After an error, too, no write stays in flight, unless the disk stands still. */
-static void finish_writes(zoff_saver *s)
+/* After an error, too, no transfer stays in flight, unless the disk stands still. */
+static void finish_transfers(zoff_saver *s)
 {
-    while (s->work.flight_count && !s->work.is_stuck)
-        (void)land(s);
+    zoff_save_flight dropped;
+    while (s->work.writes.count && !s->work.is_stuck)
+        (void)land_write(s, true);
+    while (s->work.reads.count && !s->work.is_stuck)
+        s->work.is_stuck = zoff_checkpoint_flights_land(&s->work.reads, true, &dropped) == ZOFF_PENDING;
 }
 
 static zoff_status run(zoff_saver *s)
@@ -204,7 +293,7 @@ static zoff_status run(zoff_saver *s)
         fail(s, status);
     pthread_mutex_unlock(&s->work.lock);
     if (status < 0)
-        finish_writes(s);
+        finish_transfers(s);
     pthread_mutex_lock(&s->work.lock);
     s->work.is_over = true;
     pthread_cond_broadcast(&s->work.moved);
@@ -219,19 +308,21 @@ zoff_status zoff_checkpoint_saver_run(zoff_saver *s)
 
 /* ---- the guard ---- */
 
-/* Copy a unit that is PENDING, if a buffer is free. FILE: the borrowed chunk has what the file has. */
+/* Copy a unit that is PENDING, if a buffer is free. FILE: the borrowed chunk has what the file has. The lock is not held
+ * meanwhile. */
 static bool copy_unit(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory memory)
 {
     const zoff_save_source *source = source_of(s, unit);
-    char *buffer = take_buffer(&s->buffers);
-    if (!buffer)
+    unit->buffer = take_buffer(&s->buffers);
+    if (!unit->buffer)
         return false;
+    unit->state = ZOFF_UNIT_BUSY;
+    pthread_mutex_unlock(&s->work.lock);
     if (source->place == ZOFF_SAVE_PIECES)
         memory.weights = memory.weights ? memory.weights : (char *)(uintptr_t)source->memory;
-    zoff_checkpoint_source_copy(s, source, memory, unit->number * region_of(s, unit)->unit, bytes_of(s, unit), buffer);
-    unit->buffer = buffer;
-    unit->state = ZOFF_UNIT_COPIED;
-    s->work.copied++;
+    zoff_checkpoint_source_copy(s, source, memory, unit->number * region_of(s, unit)->unit, bytes_of(s, unit), unit->buffer);
+    pthread_mutex_lock(&s->work.lock);
+    add_copy(&s->work, unit);
     pthread_cond_broadcast(&s->work.moved);
     return true;
 }
@@ -458,7 +549,7 @@ static zoff_status visit(void *ctx, size_t chunk, zoff_chunk_memory memory)
         pthread_mutex_unlock(&s->work.lock);
         zoff_checkpoint_source_copy(s, v->source, memory, i * region_of(s, unit)->unit, bytes_of(s, unit), buffer);
         ZOFF_TRY(launch(s, unit, buffer, buffer));
-        ZOFF_TRY(land(s));
+        ZOFF_TRY(land_write(s, true));
     }
     return ZOFF_OK;
 }
@@ -486,6 +577,7 @@ static void *work(void *ctx)
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps)
 {
     sigset_t all, old;
+    s->work.beside = beside_steps;
     s->work.threads = beside_steps ? 1 : s->work.threads;
     sigfillset(&all); /* signals are for the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -529,8 +621,9 @@ void zoff_checkpoint_saver_close(zoff_saver *s)
     stop(s);
     zoff_checkpoint_saver_detach(s);
     s->part.keeps = s->part.keeps || inherited; /* the file is the parent's */
+    s->work.is_stuck = !zoff_checkpoint_flights_close(&s->work.readers) || s->work.is_stuck;
     zoff_archive_part_close(&s->part);
-    if (!s->work.is_stuck && !inherited) /* the disk may still read copies; a child does not have them */
+    if (!s->work.is_stuck && !inherited) /* the disk may still use copies; a child does not have them */
         zoff_base_map_free(&s->buffers.map);
     zoff_base_mem_free(s->sources);
     zoff_base_mem_free(s->units);

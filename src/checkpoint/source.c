@@ -5,11 +5,9 @@
 #include "digest.h"
 #include "try.h"
 
-#include <errno.h>
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 static const zoff_archive_region *region_of(const zoff_saver *s, const zoff_save_source *source)
 {
@@ -57,37 +55,25 @@ void zoff_checkpoint_source_copy(const zoff_saver *s, const zoff_save_source *so
         memcpy(dst, memory.states + source->begin + from, bytes);
 }
 
-/* Read from a state file. Its descriptor may need the alignment of O_DIRECT, which buffers and arrays have. */
-static zoff_status read_file(const zoff_save_source *source, char *dst)
+zoff_status zoff_checkpoint_source_check(const zoff_save_source *source, char *bytes, unsigned threads)
 {
     const zoff_store_source *f = &source->file;
-    for (size_t done = 0; done < f->written;) {
-        const ssize_t got = pread(f->fd, dst + done, f->written - done, (off_t)(f->offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        ZOFF_FAIL_IF(got <= 0, ZOFF_ERR_IO, "cannot read a state file at offset %llu for the checkpoint: %s",
-                     (unsigned long long)(f->offset + done), got < 0 ? zoff_base_status_errno(errno) : "it ends there");
-        done += (size_t)got;
-    }
-    memset(dst + f->written, 0, f->bytes - f->written);
-    ZOFF_FAIL_IF(f->has_checksum && zoff_digest_blocks_whole(dst, f->bytes, 1) != f->checksum, ZOFF_ERR_CORRUPT,
+    memset(bytes + f->written, 0, f->bytes - f->written);
+    ZOFF_FAIL_IF(f->has_checksum && zoff_digest_blocks_whole(bytes, f->bytes, threads) != f->checksum, ZOFF_ERR_CORRUPT,
                  "chunk %zu of a state file is not what was written: its checksum does not hold at offset %llu. The checkpoint "
                  "is not saved",
                  source->chunk, (unsigned long long)f->offset);
     return ZOFF_OK;
 }
 
-zoff_status zoff_checkpoint_source_read(const zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst)
+void zoff_checkpoint_source_read(const zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst)
 {
     const zoff_archive_region *r = region_of(s, source);
     const uint64_t from = unit * r->unit;
-    if (source->place == ZOFF_SAVE_FILE)
-        return read_file(source, dst);
     if (source->place == ZOFF_SAVE_PIECES)
         copy_pieces(s, source, (char *)(uintptr_t)source->memory, from, zoff_archive_table_unit_bytes(r, unit), dst);
     else
         memcpy(dst, source->memory + from, zoff_archive_table_unit_bytes(r, unit));
-    return ZOFF_OK;
 }
 
 /* Only arrays whose checksum is known: it must not be computed from bytes that nobody has compared. */

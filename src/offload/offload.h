@@ -6,7 +6,7 @@
 #ifndef ZOFF_OFFLOAD_H
 #define ZOFF_OFFLOAD_H
 
-#include <zoff/types.h>
+#include <zoff/aio.h>
 
 typedef struct zoff_store zoff_store;
 
@@ -204,11 +204,12 @@ void zoff_offload_store_forget(zoff_store *store);
 
 /* Where the current content of an array is, for a reader that does not borrow it, also in another thread. */
 typedef struct zoff_store_source {
-    const char *memory; /* in DRAM; NULL: in a file */
-    int fd;             /* the file; reads need the alignment of O_DIRECT: 4 KiB */
-    uint64_t offset;    /* of the array in the file, a multiple of 4 KiB */
-    size_t begin, bytes; /* of the array in its chunk */
-    size_t written;      /* bytes of the array that the file has; those behind it are zero */
+    const char *memory;    /* in DRAM; NULL: in a file */
+    int fd;                /* the file, to clone its blocks */
+    const zoff_aio *queue; /* of the file: for zoff_aio_queue_share() alone, because a step uses it */
+    uint64_t offset;       /* of the array in the file, a multiple of 4 KiB */
+    size_t begin, bytes;   /* of the array in its chunk */
+    size_t written;        /* bytes of the array that the file has; those behind it are zero */
     bool has_checksum;
     uint64_t checksum; /* zoff_digest_blocks_whole() of the array */
     bool stays;        /* the first flush of the chunk from now on leaves this content in its place (persist) */

@@ -32,7 +32,8 @@ zoff_status zoff_offload_swap_source_find(const zoff_store *store, size_t chunk,
     ZOFF_FAIL_IF(has_newer(s, chunk), ZOFF_ERR_STATE,
                  "a slot has newer states than '%s', because a write has failed: call zoff_state_flush() until it succeeds",
                  s->files[place->file].name);
-    source.fd = zoff_aio_queue_fd(s->files[place->file].aio);
+    source.queue = s->files[place->file].aio;
+    source.fd = zoff_aio_queue_fd(source.queue);
     source.offset = zoff_offload_swap_place_offset(s, chunk, array);
     source.written = zoff_offload_swap_place_written(s, chunk, array);
     source.has_checksum = now->has_checksum;
