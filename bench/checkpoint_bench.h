@@ -18,7 +18,7 @@ typedef struct checkpoint_options {
 
 typedef enum checkpoint_tier { CHECKPOINT_HOST, CHECKPOINT_NVME, CHECKPOINT_TIERS } checkpoint_tier;
 
-/* What one save and one load has done, in bytes of files, or in bytes of memory. */
+/* The costs of one save and one load. */
 typedef struct checkpoint_tier_found {
     double saved[2], loaded[2];  /* bytes read, and written, over those of the states; 0: not measured */
     double save_peak, load_peak; /* of the process, over what is expected; 0: not measured */

@@ -107,7 +107,7 @@ int checkpoint_mover_mix(void *ctx, int which)
     return move(m, m->scratch, WAY_MIX, 2 * m->bytes);
 }
 
-/* What `cp --reflink=auto` does: clone, or let the kernel copy. */
+/* As `cp --reflink=auto`: clone, or let the kernel copy. */
 static int copy(int from, int to)
 {
     enum { AT_ONCE = 1 << 30 };

@@ -1,9 +1,11 @@
 /* checkpoint_priv.h: what the files of this room share. Each calls those below it in this list:
  *
- *      load.c     the public call that loads; match.c: is it the same model; fill.c: states of one chunk
  *      save.c     the public calls that save: agreement of ranks, completion
- *      saver.c    the states of units, the thread that writes them, and what a step waits for
- *      flights.c  reads and writes in flight
+ *      load.c     the public call that loads; match.c: is it the same model
+ *      fill.c     which bytes of a checkpoint go where; bring.c: read and verify them
+ *      guard.c    what a step waits for
+ *      saver.c    the states of units, and the thread that writes them
+ *      units.c    where a unit comes from and goes to, buffers, copies; flights.c: reads and writes in flight
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
  *      describe.c parameters and facts for the manifest
@@ -175,6 +177,7 @@ typedef struct zoff_save_work {
     pthread_cond_t moved;                   /* a unit became safe, a buffer free, or all is over */
     size_t next;                            /* units before it, in the order of writing, are not PENDING */
     zoff_save_unit *first_copy, *last_copy; /* units that are COPIED */
+    unsigned copying;                       /* units that a step is copying now: they become COPIED */
     zoff_save_flights reads, writes;
     zoff_save_readers readers;
     unsigned threads; /* of the team that computes checksums */
@@ -212,18 +215,39 @@ void zoff_checkpoint_saver_clone(zoff_saver *s);
 zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e);
 /* Write all units in this thread.  @blocks yes */
 zoff_status zoff_checkpoint_saver_run(zoff_saver *s);
-/* Write them in a thread. `beside_steps`: let the engine ask before states change.  @return ERR_NO_MEMORY: no thread */
+/* Write them in a thread. `beside_steps`: then call zoff_checkpoint_guard_attach().  @return ERR_NO_MEMORY: no thread */
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
-/* The engine need not ask any more, nor tell its end. */
-void zoff_checkpoint_saver_detach(zoff_saver *s);
 /* Whether this process is a child of the one that began the save. It may only close its copy. */
 bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
+/* Stop the thread; the save is given up unless it is over. */
+void zoff_checkpoint_saver_stop(zoff_saver *s);
 /* Whether all is over.  @blocks never */
 bool zoff_checkpoint_saver_is_over(zoff_saver *s);
 /* Wait until it is over, and return the result.  @blocks yes */
 zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
 /* Stop a thread, and free everything. The file stays if part.keeps is set. */
 void zoff_checkpoint_saver_close(zoff_saver *s);
+
+/* ---- units.c: call them under the lock, unless they only read what is fixed ---- */
+
+const zoff_save_source *zoff_checkpoint_units_source(const zoff_saver *s, const zoff_save_unit *unit);
+const zoff_archive_region *zoff_checkpoint_units_region(const zoff_saver *s, const zoff_save_unit *unit);
+size_t zoff_checkpoint_units_bytes(const zoff_saver *s, const zoff_save_unit *unit);
+uint64_t *zoff_checkpoint_units_checksum(const zoff_saver *s, const zoff_save_unit *unit);
+char *zoff_checkpoint_units_take_buffer(zoff_save_buffers *b);              /* NULL: none is free */
+void zoff_checkpoint_units_give_buffer(zoff_save_buffers *b, char *buffer); /* NULL is allowed */
+/* Nobody waits for units any more: the save is over, or has failed. */
+bool zoff_checkpoint_units_idle(const zoff_saver *s);
+/* Copies wait in the order in which they were made. */
+void zoff_checkpoint_units_add_copy(zoff_save_work *w, zoff_save_unit *unit);
+void zoff_checkpoint_units_take_copy(zoff_save_work *w);
+
+/* ---- guard.c ---- */
+
+/* Let the engine ask before states change, and tell its end. */
+void zoff_checkpoint_guard_attach(zoff_saver *s);
+/* It need not any more. */
+void zoff_checkpoint_guard_detach(zoff_saver *s);
 
 /* ---- match.c ---- */
 
@@ -239,27 +263,89 @@ typedef struct zoff_match {
 zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out);
 void zoff_checkpoint_match_close(zoff_match *m);
 
+/* ---- bring.c ---- */
+
+typedef enum zoff_bring_state { ZOFF_BRING_EMPTY, ZOFF_BRING_READING, ZOFF_BRING_READY } zoff_bring_state;
+
+/* Memory of one unit. READY: it is verified. */
+typedef struct zoff_bring_buffer {
+    char *base;
+    zoff_archive_unit unit;
+    zoff_bring_state state;
+    unsigned users; /* parts that were begun and have not ended */
+    uint64_t ticket, used;
+} zoff_bring_buffer;
+
+/* A unit, or bytes of it, and where they go. */
+typedef struct zoff_bring_part {
+    zoff_archive_unit unit;
+    bool is_whole; /* the whole unit goes to `to`, and is read there */
+    size_t from, bytes;
+    char *to; /* NULL: it is only verified */
+    uint64_t ticket;
+    zoff_bring_buffer *buffer;
+} zoff_bring_part;
+
+enum { ZOFF_BRING_BUFFERS = 8 };
+
+typedef struct zoff_bringer {
+    const zoff_archive *archive;
+    unsigned threads;
+    zoff_aio **queues; /* by file of the checkpoint; NULL: not opened yet */
+    zoff_bring_part *parts;
+    size_t done, begun, count, room; /* parts before them have ended, are begun, exist */
+    uint64_t first;                  /* number of parts[0], counted from the first one ever */
+    size_t flying;                   /* bytes in flight */
+    zoff_map map;
+    size_t unit_room;
+    zoff_bring_buffer buffers[ZOFF_BRING_BUFFERS];
+    unsigned buffer_count;
+    uint64_t uses;
+} zoff_bringer;
+
+void zoff_checkpoint_bring_open(const zoff_archive *a, unsigned threads, zoff_bringer *out);
+/* Add a part behind the others. Its memory must stay until it has ended. */
+zoff_status zoff_checkpoint_bring_add(zoff_bringer *b, const zoff_bring_part *part);
+uint64_t zoff_checkpoint_bring_end(const zoff_bringer *b); /* the number of parts that were ever added */
+/* Begin reads, as many as may be in flight. */
+zoff_status zoff_checkpoint_bring_begin(zoff_bringer *b);
+/* Wait until the parts before number `end` are verified and in their places.  @return ERR_CORRUPT with file and place, ERR_IO;
+ * then call zoff_checkpoint_bring_stop() */
+zoff_status zoff_checkpoint_bring_until(zoff_bringer *b, uint64_t end);
+/* Wait for reads in flight, and drop all parts. */
+void zoff_checkpoint_bring_stop(zoff_bringer *b);
+void zoff_checkpoint_bring_close(zoff_bringer *b);
+
 /* ---- fill.c ---- */
 
-/* One verified unit in memory. */
-typedef struct zoff_fill_unit {
-    zoff_map map;
-    zoff_archive_unit unit;
-    bool holds;
-} zoff_fill_unit;
+/* Bytes of a region that go to one place in memory. */
+typedef struct zoff_fill_run {
+    uint32_t file, region;
+    uint64_t begin, end; /* in the region; equal: there are none */
+    char *to;            /* of `begin`; NULL: only verify them */
+} zoff_fill_run;
+
+/* A chunk that is being filled. */
+typedef struct zoff_fill_chunk {
+    uint64_t masters_end, end; /* parts of the bringer */
+} zoff_fill_chunk;
 
 typedef struct zoff_filler {
     const zoff_match *match;
-    zoff_fill_unit units[ZOFF_ARCHIVE_KINDS];
-    size_t unit_room;
-    zoff_aio **queues; /* by file of the checkpoint; NULL: not opened yet */
+    zoff_bringer bringer;
+    zoff_fill_run run;                           /* that may still grow */
+    size_t run_count;                            /* since the array began */
+    zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
 } zoff_filler;
 
-zoff_status zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
+void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
 void zoff_checkpoint_fill_close(zoff_filler *f);
 /* For zoff_states_load. */
 bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk);
-zoff_status zoff_checkpoint_fill_chunk(void *filler, size_t chunk, zoff_chunk_memory memory);
+zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_memory memory);
+zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk);
+zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk);
+void zoff_checkpoint_fill_stop(void *filler);
 /* Frozen weights in the program's memory: only verify them, or load them. */
 zoff_status zoff_checkpoint_fill_frozen(zoff_filler *f, bool verify_only);
 

@@ -95,7 +95,7 @@ static zoff_status open_all(loading *l)
     ZOFF_TRY(zoff_archive_open(l->path, label_of(l), &l->archive));
     ZOFF_TRY(zoff_checkpoint_match_open(&l->view, l->archive, l->opts.allow, &l->match));
     ZOFF_TRY(zoff_checkpoint_data_match(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm)));
-    ZOFF_TRY(zoff_checkpoint_fill_open(&l->match, &l->filler));
+    zoff_checkpoint_fill_open(&l->match, &l->filler);
     return zoff_checkpoint_fill_frozen(&l->filler, true);
 }
 
@@ -110,7 +110,10 @@ static zoff_status replace_states(loading *l)
 {
     const zoff_states_load load = {.t = l->archive->manifest.t,
                                    .is_whole = zoff_checkpoint_fill_is_whole,
-                                   .fill = zoff_checkpoint_fill_chunk,
+                                   .begin = zoff_checkpoint_fill_begin,
+                                   .masters = zoff_checkpoint_fill_masters,
+                                   .finish = zoff_checkpoint_fill_finish,
+                                   .stop = zoff_checkpoint_fill_stop,
                                    .ctx = &l->filler};
     zoff_status status = takes_scaler(l) ? zoff_model_loss_scale_set(l->view.model, &l->archive->manifest.scaler) : ZOFF_OK;
     if (status == ZOFF_OK)

@@ -217,6 +217,8 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
     /* With several ranks a thread writes in any case: this one answers the others meanwhile. */
     if (status == ZOFF_OK && (beside || zoff_comm_size(v->comm) > 1))
         status = zoff_checkpoint_saver_start(&c->saver, beside);
+    if (status == ZOFF_OK && beside)
+        zoff_checkpoint_guard_attach(&c->saver);
     return zoff_agreement_consensus_success(v->agreement, status);
 }
 
@@ -226,6 +228,8 @@ static void release(zoff_checkpoint *c)
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
     const bool removes = c->path && !zoff_checkpoint_saver_is_inherited(&c->saver);
+    zoff_checkpoint_saver_stop(&c->saver);
+    zoff_checkpoint_guard_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
     if (removes && c->sweeps)
         zoff_archive_publish_remove(c->path, &c->manifest);
@@ -279,7 +283,7 @@ static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
     c->result = result;
     if (result < 0)
         zoff_base_status_save(&c->words);
-    zoff_checkpoint_saver_detach(&c->saver);
+    zoff_checkpoint_guard_detach(&c->saver);
     return result;
 }
 

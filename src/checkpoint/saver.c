@@ -18,39 +18,6 @@
 #include <signal.h>
 #include <time.h>
 
-/* ---- under the lock ---- */
-
-static const zoff_save_source *source_of(const zoff_saver *s, const zoff_save_unit *unit)
-{
-    return &s->sources[unit->source];
-}
-
-static const zoff_archive_region *region_of(const zoff_saver *s, const zoff_save_unit *unit)
-{
-    return &s->part.table.regions[source_of(s, unit)->region];
-}
-
-static size_t bytes_of(const zoff_saver *s, const zoff_save_unit *unit)
-{
-    return zoff_archive_table_unit_bytes(region_of(s, unit), unit->number);
-}
-
-static uint64_t *checksum_of(const zoff_saver *s, const zoff_save_unit *unit)
-{
-    return &s->part.table.checksums[region_of(s, unit)->first_checksum + unit->number];
-}
-
-static char *take_buffer(zoff_save_buffers *b)
-{
-    return b->free_count ? b->free[--b->free_count] : NULL;
-}
-
-static void give_buffer(zoff_save_buffers *b, char *buffer)
-{
-    if (buffer)
-        b->free[b->free_count++] = buffer;
-}
-
 /* Keep the first error. Nobody waits for units of a save that has failed. */
 static void fail(zoff_saver *s, zoff_status status)
 {
@@ -59,28 +26,6 @@ static void fail(zoff_saver *s, zoff_status status)
     s->work.status = status;
     zoff_base_status_save(&s->work.words);
     pthread_cond_broadcast(&s->work.moved);
-}
-
-static bool is_idle(const zoff_saver *s)
-{
-    return s->work.status < 0 || s->work.is_over;
-}
-
-/* ---- copies that a step has made, oldest first ---- */
-
-static void add_copy(zoff_save_work *w, zoff_save_unit *unit)
-{
-    unit->state = ZOFF_UNIT_COPIED;
-    unit->next_copy = NULL;
-    *(w->last_copy ? &w->last_copy->next_copy : &w->first_copy) = unit;
-    w->last_copy = unit;
-}
-
-static void take_copy(zoff_save_work *w)
-{
-    w->first_copy->state = ZOFF_UNIT_SAFE;
-    w->first_copy = w->first_copy->next_copy;
-    w->last_copy = w->first_copy ? w->last_copy : NULL;
 }
 
 /* ---- the worker ---- */
@@ -102,11 +47,23 @@ static zoff_save_unit *next_unit(zoff_saver *s)
     return w->next < s->unit_count ? unit_at(s, w->next) : NULL;
 }
 
+/* Units that a step is copying now come, too. */
+static zoff_save_unit *next_or_wait(zoff_saver *s)
+{
+    zoff_save_work *w = &s->work;
+    for (;;) {
+        zoff_save_unit *unit = w->status < 0 || w->stops ? NULL : next_unit(s);
+        if (unit || w->status < 0 || w->stops || !w->copying)
+            return unit;
+        pthread_cond_wait(&w->moved, &w->lock);
+    }
+}
+
 static void make_unit_safe(zoff_saver *s, zoff_save_unit *unit, char *free_buffer)
 {
     zoff_save_work *w = &s->work;
     pthread_mutex_lock(&w->lock);
-    give_buffer(&s->buffers, free_buffer);
+    zoff_checkpoint_units_give_buffer(&s->buffers, free_buffer);
     unit->state = ZOFF_UNIT_SAFE;
     pthread_cond_broadcast(&w->moved);
     pthread_mutex_unlock(&w->lock);
@@ -136,24 +93,25 @@ static zoff_status land_write(zoff_saver *s, bool waits)
 static zoff_status launch(zoff_saver *s, zoff_save_unit *unit, const char *from, char *buffer)
 {
     zoff_save_work *w = &s->work;
-    const zoff_save_source *source = source_of(s, unit);
-    const size_t bytes = bytes_of(s, unit);
+    const zoff_save_source *source = zoff_checkpoint_units_source(s, unit);
+    const size_t bytes = zoff_checkpoint_units_bytes(s, unit);
     zoff_save_flight flight = {.unit = unit, .queue = s->part.aio, .buffer = buffer};
     if (w->writes.count == ZOFF_SAVE_FLIGHTS)
         ZOFF_TRY(land_write(s, true));
-    ZOFF_TRY(zoff_aio_write(s->part.aio, region_of(s, unit)->offset + unit->number * region_of(s, unit)->unit, bytes, from,
-                            &flight.ticket));
+    ZOFF_TRY(zoff_aio_write(
+        s->part.aio, zoff_checkpoint_units_region(s, unit)->offset + unit->number * zoff_checkpoint_units_region(s, unit)->unit,
+        bytes, from, &flight.ticket));
     zoff_checkpoint_flights_add(&w->writes, &flight);
-    *checksum_of(s, unit) = source->place == ZOFF_SAVE_FILE && source->file.has_checksum
-                                ? source->file.checksum
-                                : zoff_digest_blocks_whole(from, bytes, w->threads);
+    *zoff_checkpoint_units_checksum(s, unit) = source->place == ZOFF_SAVE_FILE && source->file.has_checksum
+                                                   ? source->file.checksum
+                                                   : zoff_digest_blocks_whole(from, bytes, w->threads);
     return ZOFF_OK;
 }
 
 /* Begin to read a unit of a state file. */
 static zoff_status start_read(zoff_saver *s, zoff_save_unit *unit, char *buffer)
 {
-    const zoff_store_source *file = &source_of(s, unit)->file;
+    const zoff_store_source *file = &zoff_checkpoint_units_source(s, unit)->file;
     zoff_save_flight flight = {.unit = unit, .buffer = buffer};
     ZOFF_TRY(zoff_checkpoint_flights_reader(&s->work.readers, file->queue, s->view.comm->timeout_seconds, &flight.queue));
     ZOFF_TRY(zoff_aio_read(flight.queue, file->offset, file->written, buffer, &flight.ticket));
@@ -169,7 +127,7 @@ static zoff_status land_read(zoff_saver *s)
     if (status == ZOFF_PENDING)
         return fail_stuck(s);
     ZOFF_TRY(status);
-    ZOFF_TRY(zoff_checkpoint_source_check(source_of(s, flight.unit), flight.buffer, s->work.threads));
+    ZOFF_TRY(zoff_checkpoint_source_check(zoff_checkpoint_units_source(s, flight.unit), flight.buffer, s->work.threads));
     make_unit_safe(s, flight.unit, NULL);
     return launch(s, flight.unit, flight.buffer, flight.buffer);
 }
@@ -184,17 +142,17 @@ static bool may_read(const zoff_saver *s)
 /* Under the lock. Get a buffer for a unit that needs one.  @return false: none is free now */
 static bool get_buffer(zoff_saver *s, const zoff_save_unit *unit, char **out)
 {
-    const zoff_save_place place = source_of(s, unit)->place;
+    const zoff_save_place place = zoff_checkpoint_units_source(s, unit)->place;
     if (unit->state == ZOFF_UNIT_COPIED)
         *out = unit->buffer;
     else if (place == ZOFF_SAVE_FILE && !may_read(s))
         return false;
     else if (place != ZOFF_SAVE_MEMORY)
-        *out = take_buffer(&s->buffers);
+        *out = zoff_checkpoint_units_take_buffer(&s->buffers);
     return *out || place == ZOFF_SAVE_MEMORY;
 }
 
-/* What to do next. */
+/* The work of one turn. */
 typedef struct job {
     zoff_save_unit *unit; /* NULL: none is left */
     char *buffer;         /* its copy, or a buffer for it, or NULL */
@@ -207,13 +165,13 @@ static zoff_status take(zoff_saver *s, job *out)
     zoff_save_work *w = &s->work;
     zoff_status status = ZOFF_OK;
     pthread_mutex_lock(&w->lock);
-    *out = (job){.unit = w->status < 0 || w->stops ? NULL : next_unit(s)};
+    *out = (job){.unit = next_or_wait(s)};
     if (out->unit && !get_buffer(s, out->unit, &out->buffer)) {
         status = ZOFF_PENDING;
     } else if (out->unit) {
         out->is_copied = out->unit->state == ZOFF_UNIT_COPIED;
         if (out->is_copied)
-            take_copy(w);
+            zoff_checkpoint_units_take_copy(w);
         else
             out->unit->state = ZOFF_UNIT_BUSY;
     }
@@ -223,13 +181,13 @@ static zoff_status take(zoff_saver *s, job *out)
 
 static zoff_status begin_unit(zoff_saver *s, const job *j)
 {
-    const zoff_save_source *source = source_of(s, j->unit);
+    const zoff_save_source *source = zoff_checkpoint_units_source(s, j->unit);
     if (j->is_copied)
         return launch(s, j->unit, j->buffer, j->buffer);
     if (source->place == ZOFF_SAVE_FILE && source->file.written)
         return start_read(s, j->unit, j->buffer);
     if (!j->buffer)
-        return launch(s, j->unit, source->memory + j->unit->number * region_of(s, j->unit)->unit, NULL);
+        return launch(s, j->unit, source->memory + j->unit->number * zoff_checkpoint_units_region(s, j->unit)->unit, NULL);
     if (source->place == ZOFF_SAVE_FILE)
         ZOFF_TRY(zoff_checkpoint_source_check(source, j->buffer, s->work.threads));
     else
@@ -306,191 +264,13 @@ zoff_status zoff_checkpoint_saver_run(zoff_saver *s)
     return run(s);
 }
 
-/* ---- the guard ---- */
-
-/* Copy a unit that is PENDING, if a buffer is free. FILE: the borrowed chunk has what the file has. The lock is not held
- * meanwhile. */
-static bool copy_unit(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory memory)
-{
-    const zoff_save_source *source = source_of(s, unit);
-    unit->buffer = take_buffer(&s->buffers);
-    if (!unit->buffer)
-        return false;
-    unit->state = ZOFF_UNIT_BUSY;
-    pthread_mutex_unlock(&s->work.lock);
-    if (source->place == ZOFF_SAVE_PIECES)
-        memory.weights = memory.weights ? memory.weights : (char *)(uintptr_t)source->memory;
-    zoff_checkpoint_source_copy(s, source, memory, unit->number * region_of(s, unit)->unit, bytes_of(s, unit), unit->buffer);
-    pthread_mutex_lock(&s->work.lock);
-    add_copy(&s->work, unit);
-    pthread_cond_broadcast(&s->work.moved);
-    return true;
-}
-
-/* Under the lock. Whether the content of a unit may change now. Called once for each update of a unit that is in a file. */
-static bool make_safe(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory memory)
-{
-    if (is_idle(s) || unit->state == ZOFF_UNIT_SAFE || unit->state == ZOFF_UNIT_COPIED)
-        return true;
-    if (unit->state == ZOFF_UNIT_PENDING && !unit->passed && copy_unit(s, unit, memory))
-        return true;
-    /* The next flush leaves the old content in its place: only the update after it has to wait. */
-    const zoff_save_source *source = source_of(s, unit);
-    if (source->place == ZOFF_SAVE_FILE && source->file.stays && !unit->passed) {
-        unit->passed = true;
-        return true;
-    }
-    return false;
-}
-
-/* Wait under the lock for a moment. The caller's files and other ranks move meanwhile; the engine keeps their errors. */
-static void wait_awhile(zoff_saver *s)
-{
-    enum { NAP_NS = 1000000, SECOND_NS = 1000000000 };
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += NAP_NS;
-    until.tv_sec += until.tv_nsec / SECOND_NS;
-    until.tv_nsec %= SECOND_NS;
-    pthread_cond_timedwait(&s->work.moved, &s->work.lock, &until);
-    pthread_mutex_unlock(&s->work.lock);
-    zoff_base_progress_pump(s->view.progress);
-    pthread_mutex_lock(&s->work.lock);
-}
-
-static void keep_units(zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory, uint64_t from, uint64_t to)
-{
-    const uint64_t unit = s->part.table.regions[source->region].unit;
-    double began = 0;
-    pthread_mutex_lock(&s->work.lock);
-    for (uint64_t i = from / unit; i < zoff_base_bits_ceil_div(to, unit); i++) {
-        while (!make_safe(s, &s->units[source->first_unit + i], memory)) {
-            began = began > 0 ? began : zoff_base_clock_seconds();
-            wait_awhile(s);
-        }
-    }
-    pthread_mutex_unlock(&s->work.lock);
-    if (began > 0)
-        *s->view.save_wait_seconds += zoff_base_clock_seconds() - began;
-}
-
-/* A child of fork() has neither the thread nor the locks of a save, only a copy of the memory. */
-static bool is_inherited(const zoff_saver *s)
-{
-    return s->process != zoff_base_fork_number();
-}
-
-/* A chunk in a file is written back as a whole, also arrays that the update leaves as they are. */
-static void before_chunk(void *ctx, zoff_chunk_memory memory, size_t chunk)
-{
-    zoff_saver *s = ctx;
-    const uint32_t *sources = &s->by_chunk[chunk * (ZOFF_STORE_ARRAYS + 1)];
-    for (unsigned array = 0; !is_inherited(s) && array < ZOFF_STORE_ARRAYS; array++) {
-        const zoff_save_source *source = sources[array] ? &s->sources[sources[array] - 1] : NULL;
-        if (source && source->place == ZOFF_SAVE_FILE)
-            keep_units(s, source, memory, 0, s->part.table.regions[source->region].bytes);
-    }
-}
-
-/* Bytes [from, to) of the chunk are about to change in one array. */
-static void keep_array(zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory, uint64_t from, uint64_t to)
-{
-    const uint64_t begin = source->begin, end = begin + s->part.table.regions[source->region].bytes;
-    from = zoff_base_bits_max(from, begin);
-    to = zoff_base_bits_min(to, end);
-    if (from < to)
-        keep_units(s, source, memory, from - begin, to - begin);
-}
-
-static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count)
-{
-    zoff_saver *s = ctx;
-    const size_t chunk = piece->bucket;
-    const zoff_plan_chunk *c = &s->view.plan->chunks[chunk];
-    const uint32_t *sources = &s->by_chunk[chunk * (ZOFF_STORE_ARRAYS + 1)];
-    const size_t number = (size_t)(piece - s->view.plan->pieces);
-    if (is_inherited(s))
-        return;
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const uint64_t from = c->starts[array] + (piece->offsets[array] + first) * sizeof(float);
-        if (sources[array] && s->sources[sources[array] - 1].place != ZOFF_SAVE_FILE)
-            keep_array(s, &s->sources[sources[array] - 1], memory, from, from + count * sizeof(float));
-    }
-    if (sources[ZOFF_STORE_ARRAYS] && s->weights_bytes[number]) {
-        const uint64_t from = s->weights_at[number] + first * sizeof(float); /* frozen ones are never updated */
-        keep_units(s, &s->sources[sources[ZOFF_STORE_ARRAYS] - 1], memory, from, from + count * sizeof(float));
-    }
-}
-
-/* Nothing is copied: the caller waits until the disk has all. */
-static void before_all(void *ctx)
-{
-    zoff_saver *s = ctx;
-    if (is_inherited(s))
-        return;
-    pthread_mutex_lock(&s->work.lock);
-    for (size_t i = 0; i < s->unit_count; i++) {
-        while (!is_idle(s) && s->units[i].state != ZOFF_UNIT_SAFE && s->units[i].state != ZOFF_UNIT_COPIED)
-            pthread_cond_wait(&s->work.moved, &s->work.lock);
-    }
-    pthread_mutex_unlock(&s->work.lock);
-}
-
-static void stop(zoff_saver *s)
-{
-    if (!s->work.has_thread || is_inherited(s))
-        return;
-    pthread_mutex_lock(&s->work.lock);
-    s->work.stops = true;
-    pthread_mutex_unlock(&s->work.lock);
-    pthread_join(s->work.thread, NULL);
-    s->work.has_thread = false;
-}
-
-/* The newest save comes first. Earlier ones are over, and only want to hear of the engine's end. */
-static void attach(zoff_saver *s)
-{
-    zoff_guard **guard = s->view.guard;
-    s->earlier = *guard ? (*guard)->ctx : NULL;
-    s->is_attached = true;
-    *guard = &s->guard;
-}
-
-void zoff_checkpoint_saver_detach(zoff_saver *s)
-{
-    zoff_guard **guard = s->view.guard;
-    if (!s->is_attached)
-        return;
-    s->is_attached = false;
-    if (*guard == &s->guard) {
-        *guard = s->earlier ? &s->earlier->guard : NULL;
-        return;
-    }
-    for (zoff_saver *later = *guard ? (*guard)->ctx : NULL; later; later = later->earlier) {
-        if (later->earlier == s)
-            later->earlier = s->earlier;
-    }
-}
-
-static void gone(void *ctx)
-{
-    zoff_saver *s = ctx;
-    if (!is_inherited(s) && !zoff_checkpoint_saver_is_over(s))
-        ZOFF_WARN("the engine is destroyed before its checkpoint '%s' is complete: the checkpoint is given up", s->part.path);
-    stop(s);
-    s->is_gone = true;
-    s->is_attached = false;
-    if (s->earlier)
-        gone(s->earlier);
-}
-
 /* ---- life ---- */
 
 static zoff_status open_buffers(zoff_saver *s, uint64_t memory)
 {
     zoff_save_buffers *b = &s->buffers;
     for (size_t i = 0; i < s->unit_count; i++)
-        b->bytes = zoff_base_bits_max(b->bytes, bytes_of(s, &s->units[i]));
+        b->bytes = zoff_base_bits_max(b->bytes, zoff_checkpoint_units_bytes(s, &s->units[i]));
     if (b->bytes == 0)
         return ZOFF_OK;
     const size_t count = zoff_base_bits_min(zoff_base_bits_max(memory / b->bytes, 3), ZOFF_SAVE_BUFFERS_MOST);
@@ -498,7 +278,7 @@ static zoff_status open_buffers(zoff_saver *s, uint64_t memory)
     ZOFF_TRY(zoff_base_map_alloc(b->bytes * b->count, "copies of states for a checkpoint", ZOFF_MAP_INTERLEAVED, &b->map));
     zoff_base_map_keep_from_children(&b->map);
     for (unsigned i = b->count; i-- > 0;)
-        give_buffer(b, (char *)b->map.base + i * b->bytes);
+        zoff_checkpoint_units_give_buffer(b, (char *)b->map.base + i * b->bytes);
     return ZOFF_OK;
 }
 
@@ -516,14 +296,13 @@ void zoff_checkpoint_saver_clone(zoff_saver *s)
             continue;
         if (!zoff_checkpoint_source_clone(s, &s->sources[i]))
             return; /* usually the file system shares no blocks; the worker copies */
-        *checksum_of(s, &s->units[s->sources[i].first_unit]) = s->sources[i].file.checksum;
+        *zoff_checkpoint_units_checksum(s, &s->units[s->sources[i].first_unit]) = s->sources[i].file.checksum;
         mark_done(s, &s->sources[i]);
     }
 }
 
 zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory)
 {
-    s->guard = (zoff_guard){.before_chunk = before_chunk, .before = before, .before_all = before_all, .gone = gone, .ctx = s};
     s->work.threads = s->view.threads;
     if (s->view.comm->timeout_seconds > 0)
         zoff_aio_queue_limit(s->part.aio, s->view.comm->timeout_seconds);
@@ -545,9 +324,10 @@ static zoff_status visit(void *ctx, size_t chunk, zoff_chunk_memory memory)
     for (size_t i = 0; i < v->source->unit_count; i++) {
         zoff_save_unit *unit = &s->units[v->source->first_unit + i];
         pthread_mutex_lock(&s->work.lock);
-        char *buffer = take_buffer(&s->buffers);
+        char *buffer = zoff_checkpoint_units_take_buffer(&s->buffers);
         pthread_mutex_unlock(&s->work.lock);
-        zoff_checkpoint_source_copy(s, v->source, memory, i * region_of(s, unit)->unit, bytes_of(s, unit), buffer);
+        zoff_checkpoint_source_copy(s, v->source, memory, i * zoff_checkpoint_units_region(s, unit)->unit,
+                                    zoff_checkpoint_units_bytes(s, unit), buffer);
         ZOFF_TRY(launch(s, unit, buffer, buffer));
         ZOFF_TRY(land_write(s, true));
     }
@@ -567,6 +347,23 @@ zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e)
 
 /* ---- the thread ---- */
 
+bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s)
+{
+    return s->process != zoff_base_fork_number();
+}
+
+void zoff_checkpoint_saver_stop(zoff_saver *s)
+{
+    if (!s->work.has_thread || zoff_checkpoint_saver_is_inherited(s))
+        return;
+    pthread_mutex_lock(&s->work.lock);
+    s->work.stops = true;
+    pthread_cond_broadcast(&s->work.moved);
+    pthread_mutex_unlock(&s->work.lock);
+    pthread_join(s->work.thread, NULL);
+    s->work.has_thread = false;
+}
+
 static void *work(void *ctx)
 {
     (void)run(ctx);
@@ -585,8 +382,6 @@ zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     ZOFF_FAIL_IF(error, ZOFF_ERR_NO_MEMORY, "no thread can be started for a checkpoint: %s", zoff_base_status_errno(error));
     s->work.has_thread = true;
-    if (beside_steps)
-        attach(s);
     return ZOFF_OK;
 }
 
@@ -610,16 +405,10 @@ zoff_status zoff_checkpoint_saver_wait(zoff_saver *s)
     return status;
 }
 
-bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s)
-{
-    return is_inherited(s);
-}
-
 void zoff_checkpoint_saver_close(zoff_saver *s)
 {
-    const bool inherited = is_inherited(s);
-    stop(s);
-    zoff_checkpoint_saver_detach(s);
+    const bool inherited = zoff_checkpoint_saver_is_inherited(s);
+    zoff_checkpoint_saver_stop(s);
     s->part.keeps = s->part.keeps || inherited; /* the file is the parent's */
     s->work.is_stuck = !zoff_checkpoint_flights_close(&s->work.readers) || s->work.is_stuck;
     zoff_archive_part_close(&s->part);

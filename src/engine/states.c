@@ -384,31 +384,98 @@ zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
     return status;
 }
 
-/* Fill one chunk, and compute its weights. After an error the chunk is given back unchanged, where it is in a file. */
-static zoff_status load_one(zoff_engine *e, const zoff_states_load *load, size_t chunk)
-{
+/* A chunk that is being filled. */
+typedef struct loading {
+    size_t chunk;
+    zoff_pass pass;
     zoff_chunk_memory memory;
-    zoff_saved_error saved;
-    zoff_pass pass = {
-        .states = true, .weights = e->lending.store != NULL, .makes_weights = true, .claims = load->is_whole(load->ctx, chunk)};
+    bool is_begun;
+} loading;
+
+typedef struct load_pass {
+    zoff_engine *engine;
+    const zoff_states_load *load;
+    loading chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
+} load_pass;
+
+static loading *loading_of(load_pass *p, size_t chunk)
+{
+    return &p->chunks[chunk % ZOFF_STATES_LOADING];
+}
+
+/* Give it back unchanged, where it is in a file. */
+static void give_up(load_pass *p, loading *l)
+{
+    if (!l->is_begun)
+        return;
+    zoff_transfer_staging_release(&p->engine->transfer, l->chunk);
+    (void)zoff_engine_states_give_back(p->engine, &l->pass, l->chunk, l->memory);
+    l->is_begun = false;
+}
+
+static zoff_status begin_chunk(load_pass *p, size_t chunk)
+{
+    zoff_engine *e = p->engine;
+    loading *l = loading_of(p, chunk);
+    *l = (loading){.chunk = chunk,
+                   .pass = {.states = true,
+                            .weights = e->lending.store != NULL,
+                            .makes_weights = true,
+                            .claims = p->load->is_whole(p->load->ctx, chunk)}};
     ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, false));
-    zoff_status status = zoff_engine_states_borrow(e, &pass, chunk, &memory);
-    if (status < 0) {
+    const zoff_status status = zoff_engine_states_borrow(e, &l->pass, chunk, &l->memory);
+    if (status < 0)
         zoff_transfer_staging_release(&e->transfer, chunk);
-        return status;
-    }
-    status = load->fill(load->ctx, chunk, memory);
-    if (status == ZOFF_OK) {
-        cast_chunk(e, chunk, memory, false);
-        status = zoff_transfer_device_upload(&e->transfer, chunk, true);
-    }
+    ZOFF_TRY(status);
+    l->is_begun = true;
+    return p->load->begin(p->load->ctx, chunk, l->memory);
+}
+
+/* Compute its weights as soon as it has masters, while its moments are being read. */
+static zoff_status finish_chunk(load_pass *p, size_t chunk)
+{
+    zoff_engine *e = p->engine;
+    loading *l = loading_of(p, chunk);
+    if (!l->is_begun)
+        return ZOFF_OK;
+    ZOFF_TRY(p->load->masters(p->load->ctx, chunk));
+    cast_chunk(e, chunk, l->memory, false);
+    ZOFF_TRY(zoff_transfer_device_upload(&e->transfer, chunk, true));
+    ZOFF_TRY(p->load->finish(p->load->ctx, chunk));
     zoff_transfer_staging_release(&e->transfer, chunk);
-    pass.changes_states = status == ZOFF_OK;
-    pass.changes_weights = status == ZOFF_OK && pass.weights;
+    l->is_begun = false;
+    l->pass.changes_states = true;
+    l->pass.changes_weights = l->pass.weights;
+    return zoff_engine_states_give_back(e, &l->pass, chunk, l->memory);
+}
+
+/* Begin a chunk while the one before it is being filled. Chunks on a device share one copy. */
+static zoff_status load_chunk(load_pass *p, size_t chunk)
+{
+    const zoff_engine *e = p->engine;
+    const bool has_before = chunk > 0;
+    const bool shares = has_before && place_of(e, chunk) == &DEVICE && place_of(e, chunk - 1) == &DEVICE;
+    if (shares)
+        ZOFF_TRY(finish_chunk(p, chunk - 1));
+    ZOFF_TRY(begin_chunk(p, chunk));
+    return has_before ? finish_chunk(p, chunk - 1) : ZOFF_OK;
+}
+
+static zoff_status load_chunks(load_pass *p)
+{
+    const size_t count = p->engine->plan.chunk_count;
+    zoff_saved_error saved;
+    zoff_status status = ZOFF_OK;
+    for (size_t chunk = 0; status == ZOFF_OK && chunk < count; chunk++)
+        status = load_chunk(p, chunk);
+    if (status == ZOFF_OK && count)
+        status = finish_chunk(p, count - 1);
     if (status == ZOFF_OK)
-        return zoff_engine_states_give_back(e, &pass, chunk, memory);
+        return ZOFF_OK;
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_give_back(e, &pass, chunk, memory);
+    p->load->stop(p->load->ctx);
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
+        give_up(p, &p->chunks[i]);
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -416,9 +483,10 @@ static zoff_status load_one(zoff_engine *e, const zoff_states_load *load, size_t
 /* Fill all chunks, and write them. No rank commits before all have succeeded. */
 static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_states_load *load)
 {
+    load_pass p = {.engine = e, .load = load};
     zoff_status status = zoff_engine_states_begin_pass(e, pass);
-    for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++)
-        status = load_one(e, load, chunk);
+    if (status == ZOFF_OK)
+        status = load_chunks(&p);
     status = settle(e, status);
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);

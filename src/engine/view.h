@@ -76,12 +76,18 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e);
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
                                      zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx);
 
-/* New content for all states. */
+enum { ZOFF_STATES_LOADING = 2 }; /* chunks that are filled at the same time, at most */
+
+/* New content for all states. Every function gets `ctx`. Chunks are finished in the order in which they were begun. */
 typedef struct zoff_states_load {
     int64_t t;
-    bool (*is_whole)(void *ctx, size_t chunk); /* `fill` writes every state of the chunk: then the old ones are not read */
-    /* Write the states of a chunk, and weights that are their own masters or frozen.  @blocks yes */
-    zoff_status (*fill)(void *ctx, size_t chunk, zoff_chunk_memory memory);
+    bool (*is_whole)(void *ctx, size_t chunk); /* every state of the chunk is filled: then the old ones are not read */
+    /* Begin to fill the states of a chunk, and weights that are their own masters or frozen. `memory` stays until it is
+     * finished. */
+    zoff_status (*begin)(void *ctx, size_t chunk, zoff_chunk_memory memory);
+    zoff_status (*masters)(void *ctx, size_t chunk); /* wait until it has its masters and weights  @blocks yes */
+    zoff_status (*finish)(void *ctx, size_t chunk);  /* wait until it has all  @blocks yes */
+    void (*stop)(void *ctx);                         /* after an error: nothing is being filled any more  @blocks yes */
     void *ctx;
 } zoff_states_load;
 
