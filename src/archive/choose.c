@@ -18,8 +18,8 @@ static void warn(const char *path)
 }
 
 /* Compare `latest` with the list, and warn of what it names if that cannot be loaded. `best` was chosen; those before it were
- * named already. */
-static void check_latest(const char *folder, const char *label, const zoff_archive_listing *l, size_t best)
+ * named already.  @return ERR_NO_MEMORY */
+static zoff_status check_latest(const char *folder, const char *label, const zoff_archive_listing *l, size_t best)
 {
     char name[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
     size_t at = 0;
@@ -27,7 +27,7 @@ static void check_latest(const char *folder, const char *label, const zoff_archi
     if (status == ZOFF_ERR_CORRUPT)
         ZOFF_WARN("%s: it is ignored. To load another checkpoint than the newest, give its own folder", zoff_last_error());
     if (status < 0)
-        return;
+        return status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK;
     while (at < l->count && strcmp(l->all[at].name, name) != 0)
         at++;
     if (at == l->count)
@@ -35,6 +35,7 @@ static void check_latest(const char *folder, const char *label, const zoff_archi
     else if (at > best && l->all[at].sequence && zoff_archive_folder_join(folder, name, path) == ZOFF_OK &&
              zoff_archive_listing_judge(path, label) < 0)
         warn(path);
+    return ZOFF_OK;
 }
 
 /* Find the newest complete one. *out is l->count if there is none; then `why` has the reason of the first that is not complete.
@@ -73,7 +74,7 @@ static zoff_status choose(const char *folder, const char *label, const zoff_arch
     ZOFF_TRY(find_newest(folder, label, l, &why, &best));
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
-    check_latest(folder, label, l, best);
+    ZOFF_TRY(check_latest(folder, label, l, best));
     zoff_base_status_restore(&before);
     ZOFF_TRY(zoff_archive_folder_join(folder, l->all[best].name, path));
     return zoff_base_mem_copy_text(path, out);

@@ -298,7 +298,7 @@ TEST(SaveRanks, AnErrorOfOneIsThatOfAll)
             flip_byte(damaged.fd, damaged.offset);
         if (status == ZOFF_OK) // the file system shares blocks: nothing was read
             return;
-        EXPECT_EQ(rank == 2 ? ZOFF_ERR_CORRUPT : ZOFF_ERR_PEER, status) << words;
+        EXPECT_EQ(rank == 2 ? ZOFF_ERR_CORRUPT : ZOFF_ERR_COMM, status) << words;
         EXPECT_NE(words.npos, words.find(rank == 2 ? "is not what was written" : "rank 2 has failed")) << words;
         EXPECT_ZOFF_OK(zoff_checkpoint_save(e, folder.path.c_str(), nullptr));
     });

@@ -22,6 +22,15 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void
 
 namespace
 {
+// Begin to write beside steps, as zoff_checkpoint_begin() does.
+zoff_status start_beside(zoff_saver *s)
+{
+    const zoff_status status = zoff_checkpoint_saver_start(s, true);
+    if (status == ZOFF_OK)
+        zoff_checkpoint_guard_attach(s);
+    return status;
+}
+
 // One page of each state is a unit of its own: chunks have 1024 elements.
 class Saver : public testing::Test
 {
@@ -160,13 +169,13 @@ TEST_F(SaverRun, InAThread)
 TEST_F(SaverRun, BesideStepsTheEngineAsks)
 {
     open();
-    ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+    ASSERT_ZOFF_OK(start_beside(&s()));
     EXPECT_EQ(&s().guard, guard());
     ASSERT_ZOFF_OK(zoff_checkpoint_saver_wait(&s()));
     before(0); // it is over: nothing happens
-    zoff_checkpoint_saver_detach(&s());
+    zoff_checkpoint_guard_detach(&s());
     EXPECT_EQ(nullptr, guard());
-    zoff_checkpoint_saver_detach(&s());
+    zoff_checkpoint_guard_detach(&s());
     expect_written();
 }
 
@@ -174,7 +183,7 @@ TEST_F(SaverRun, WithoutAThread)
 {
     open();
     refuses_threads = true;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "no thread can be started for a checkpoint", zoff_checkpoint_saver_start(&s(), true));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "no thread can be started for a checkpoint", start_beside(&s()));
     EXPECT_EQ(nullptr, guard());
 }
 
@@ -276,7 +285,7 @@ TEST_F(SaverGuard, BeyondTheMemoryAnUpdateWaits)
 TEST_F(SaverGuard, ManyStepsBesideAThread)
 {
     open();
-    ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+    ASSERT_ZOFF_OK(start_beside(&s()));
     for (int step = 0; step < 3; step++) {
         for (size_t chunk = 0; chunk < s().view.plan->chunk_count; chunk++) {
             before(chunk);
@@ -291,7 +300,7 @@ TEST_F(SaverGuard, ACallOutsideOfAStepWaitsForAll)
 {
     open();
     before(0);
-    ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+    ASSERT_ZOFF_OK(start_beside(&s()));
     guard()->before_all(guard()->ctx);
     for (size_t chunk = 0; chunk < s().view.plan->chunk_count; chunk++)
         scribble(chunk);
@@ -389,7 +398,7 @@ TEST_F(SaverStop, ClosingGivesUp)
     open();
     hold();
     const std::string path = s().part.path;
-    ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+    ASSERT_ZOFF_OK(start_beside(&s()));
     EXPECT_FALSE(zoff_checkpoint_saver_is_over(&s()));
     zoff_guard **place = s().view.guard;
     save.reset();
@@ -402,7 +411,7 @@ TEST_F(SaverStop, AnEngineThatIsDestroyedGivesUp)
     log.expect("the engine is destroyed before its checkpoint");
     open();
     hold();
-    ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+    ASSERT_ZOFF_OK(start_beside(&s()));
     ranks.reset();
     EXPECT_TRUE(s().is_gone);
     EXPECT_TRUE(zoff_checkpoint_saver_is_over(&s()));
@@ -418,12 +427,12 @@ class SaverSeveral : public Saver
     void open_both()
     {
         open();
-        ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+        ASSERT_ZOFF_OK(start_beside(&s()));
         ASSERT_ZOFF_OK(zoff_checkpoint_saver_wait(&s()));
         first = std::move(save);
         zoff_base_progress_remove(&progress, &naps);
         lay_out(1);
-        ASSERT_ZOFF_OK(zoff_checkpoint_saver_start(&s(), true));
+        ASSERT_ZOFF_OK(start_beside(&s()));
         EXPECT_EQ(&s().guard, guard());
         EXPECT_EQ(&first->s, s().earlier);
     }
@@ -433,11 +442,11 @@ class SaverSeveral : public Saver
 TEST_F(SaverSeveral, TheEarlierOneLeavesFirst)
 {
     open_both();
-    zoff_checkpoint_saver_detach(&first->s);
+    zoff_checkpoint_guard_detach(&first->s);
     EXPECT_EQ(&s().guard, guard());
     EXPECT_EQ(nullptr, s().earlier);
     ASSERT_ZOFF_OK(zoff_checkpoint_saver_wait(&s()));
-    zoff_checkpoint_saver_detach(&s());
+    zoff_checkpoint_guard_detach(&s());
     EXPECT_EQ(nullptr, guard());
 }
 
@@ -445,9 +454,9 @@ TEST_F(SaverSeveral, TheLaterOneLeavesFirst)
 {
     open_both();
     ASSERT_ZOFF_OK(zoff_checkpoint_saver_wait(&s()));
-    zoff_checkpoint_saver_detach(&s());
+    zoff_checkpoint_guard_detach(&s());
     EXPECT_EQ(&first->s.guard, guard());
-    zoff_checkpoint_saver_detach(&first->s);
+    zoff_checkpoint_guard_detach(&first->s);
     EXPECT_EQ(nullptr, guard());
 }
 

@@ -203,7 +203,12 @@ class small_save
         pthread_cond_init(&s.work.moved, nullptr);
         EXPECT_ZOFF_OK(zoff_archive_part_open(folder.c_str(), "", id, zoff_comm_rank(s.view.comm), &s.part));
     }
-    ~small_save() { zoff_checkpoint_saver_close(&s); }
+    ~small_save()
+    {
+        zoff_checkpoint_saver_stop(&s);
+        zoff_checkpoint_guard_detach(&s);
+        zoff_checkpoint_saver_close(&s);
+    }
     small_save(const small_save &) = delete;
 
     const zoff_archive_region &region_of(const zoff_save_source &source) const { return s.part.table.regions[source.region]; }
