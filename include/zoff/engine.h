@@ -14,9 +14,9 @@
  *  threads and the chunk size never change a bit of the result.
  *
  *  With several ranks (zoff_engine_opts.comm or .ranks) every rank registers the same parameters and takes the same steps.
- *  Seal, steps, zoff_param_fetch(), zoff_param_read(), zoff_state_read(), zoff_state_flush(), zoff_params_push() and
- *  zoff_grads_drop() are collective: every rank makes these calls, in the same order. zoff_param_write() and
- *  zoff_state_write() take the same data on each rank.
+ *  Seal, steps, zoff_param_fetch(), zoff_param_read(), zoff_state_read(), zoff_state_flush(), zoff_persist_data(),
+ * zoff_params_push() and zoff_grads_drop() are collective: every rank makes these calls, in the same order. zoff_param_write()
+ * and zoff_state_write() take the same data on each rank.
  */
 #ifndef ZOFF_ENGINE_H
 #define ZOFF_ENGINE_H
