@@ -179,8 +179,8 @@ ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
 
 /* ---- state files of zoff.persist, without an engine ---- */
 
-/** Read all state files (zoff-r<rank>.states) of some folders and compare every array with its checksum, while no engine uses
- *  them. The files are not changed.
+/** Read all state files (zoff-r0.states and so on) of some folders and compare every array with its checksum, while no engine
+ * uses them. The files are not changed.
  *
  *  Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t",
  *  "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and,

@@ -32,7 +32,8 @@ struct kind {
 class Kill : public testing::TestWithParam<kind>
 {
   protected:
-    // Write a configuration with its own folders.
+    // Write a configuration with its own folders. One of seven batches halves the loss scale, and the six others double it
+    // once.
     std::string config(scratch_folder *folders)
     {
         std::string paths;
@@ -40,7 +41,8 @@ class Kill : public testing::TestWithParam<kind>
             paths += (i ? ", \"" : "\"") + folders[i].path + "\"";
         const std::string name = folders[0].file("ds_config.json");
         std::ofstream(name) << "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, "
-                               "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 4, \"initial_scale_power\": 8}, "
+                               "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 4, \"hysteresis\": 1, "
+                               "\"initial_scale_power\": 8}, "
                                "\"zero_optimization\": {\"stage\": 1, \"sub_group_size\": 6144, \"offload_optimizer\": "
                                "{\"device\": \"nvme\", \"nvme_path\": ["
                             << paths << "]}}, \"zoff\": {\"persist\": true, \"threads\": 1" << GetParam().more << "}}";
