@@ -58,6 +58,8 @@ class Saver : public testing::Test
         ASSERT_ZOFF_OK(zoff_checkpoint_layout_make(&s, false));
         ASSERT_ZOFF_OK(zoff_archive_part_reserve(&s.part));
         ASSERT_ZOFF_OK(zoff_checkpoint_saver_open(&s, memory));
+        zoff_checkpoint_guard_attach(&s); // sets the functions of the guard; tests that begin beside steps attach it again
+        zoff_checkpoint_guard_detach(&s);
         for (size_t i = 0; i < s.unit_count; i++) {
             const zoff_save_unit &unit = s.units[i];
             const zoff_save_source &source = s.sources[unit.source];
@@ -98,6 +100,7 @@ class Saver : public testing::Test
         }
         pages other(c.bytes); // chunks of files are borrowed; here nobody reads the copies
         memory.states = memory.states ? memory.states : other.data();
+        s().guard.before_chunk(s().guard.ctx, memory, chunk);
         for (size_t i = c.first_piece; i < c.first_piece + c.piece_count; i++)
             s().guard.before(s().guard.ctx, memory, &s().view.plan->pieces[i], 0, s().view.plan->pieces[i].count);
     }

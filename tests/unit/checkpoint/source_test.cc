@@ -218,9 +218,7 @@ TEST_F(SourceFile, AFileThatEndsOrFailsIsNamed)
     ASSERT_NO_FATAL_FAILURE(lay_out());
     zoff_save_source source = *find(0);
     source.file.offset = (uint64_t)1 << 40;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "at offset 1099511627776 for the checkpoint: it ends there", read(source));
-    source.file.fd = -1;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Bad file descriptor", read(source));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "bytes at offset 1099511627776 of ", read(source));
 }
 
 // Some file systems share blocks. Then the copy has the bytes of the array.
