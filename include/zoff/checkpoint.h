@@ -36,7 +36,7 @@ typedef struct zoff_checkpoint_opts {
     size_t data_count;
     const char *name;    /**< save: name of the checkpoint's folder; NULL: "step-" and ten digits */
     const char *label;   /**< names an engine where several save into one checkpoint, such as "tp0.pp1": letters, digits, ".",
-                              "_", "-". NULL: the only one */
+                              "_", "-"; at most 200. NULL: the only one */
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
                               0 means 1 */
     unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
@@ -114,7 +114,7 @@ typedef struct zoff_checkpoint_info {
 /** One parameter of a checkpoint. */
 typedef struct zoff_checkpoint_param {
     size_t struct_size;     /**< set by ZOFF_CHECKPOINT_PARAM_INIT */
-    const char *name;       /**< any bytes, 0-terminated */
+    const char *name;       /**< any bytes, 0-terminated; at most 4095 */
     const char *slice_name; /**< as zoff_param_desc.slice_name; NULL: none */
     const char *tied_to;    /**< the parameter that has the states; NULL: this one */
     const size_t *dims;     /**< shape of a slice; their product is `count` */
@@ -166,13 +166,17 @@ ZOFF_API zoff_status zoff_checkpoint_writer_open(const char *folder, const zoff_
                                                  const zoff_checkpoint_param *params, size_t count,
                                                  const zoff_loss_scaler *scaler, zoff_checkpoint_writer **out);
 /** Write elements of a state, as zoff_checkpoint_reader_read() reads them. Each kind of state is written in the order of
- *  parameters and elements. Elements that are left out are zero, and whole MiB of them take no space on the disk.
- *  @blocks for the disk  @return ERR_INVALID for elements before those of an earlier call */
+ *  parameters and elements. Elements that are left out are zero, and whole units of 4 MiB of them take no space on the disk.
+ *  @blocks for the disk  @return ERR_INVALID for elements before those of an earlier call; ERR_IO, ERR_NO_SPACE: then the
+ *  checkpoint cannot be committed any more */
 ZOFF_API zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, size_t index, zoff_state_kind kind, size_t first,
                                                   size_t count, const float *src);
-/** Write bytes of the program. */
+/** Write bytes of the program. May be tried again after ERR_IO or ERR_NO_SPACE.
+ *  @return ERR_INVALID for a name that is used already, or has more than 255 bytes */
 ZOFF_API zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *name, const void *bytes, size_t count);
-/** Make the checkpoint complete and durable. After an error it is not, and may be tried again.  @blocks for the disk */
+/** Make the checkpoint complete and durable. After an error it is not, and may be tried again. Nothing can be written after the
+ *  first call.
+ *  @blocks for the disk  @return ERR_STATE after zoff_checkpoint_writer_write() has failed at the disk */
 ZOFF_API zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w);
 /** Close; without a commit before, remove what was written. NULL is allowed. */
 ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);

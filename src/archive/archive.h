@@ -14,13 +14,13 @@
 
 enum {
     ZOFF_ARCHIVE_VERSION = 1,
-    ZOFF_ARCHIVE_PAGE = 4096,             /* regions and tables begin at multiples of this */
-    ZOFF_ARCHIVE_PAD = 64,                /* bytes: pieces begin at multiples of this in their region */
-    ZOFF_ARCHIVE_BLOCK = 1024,            /* elements: pieces begin at multiples of this in their slice */
-    ZOFF_ARCHIVE_UNIT = 4 << 20,          /* bytes with one checksum, where the writer may choose */
-    ZOFF_ARCHIVE_KINDS = 4,               /* of zoff_state_kind */
-    ZOFF_ARCHIVE_NAME_MOST = 255,         /* bytes of a checkpoint's name, and of the name of program data */
-    ZOFF_ARCHIVE_LABEL_MOST = 200,        /* bytes of a label: names of files are longer, and have at most 255 */
+    ZOFF_ARCHIVE_PAGE = 4096,            /* regions and tables begin at multiples of this */
+    ZOFF_ARCHIVE_PAD = 64,               /* bytes: pieces begin at multiples of this in their region */
+    ZOFF_ARCHIVE_BLOCK = 1024,           /* elements: pieces begin at multiples of this in their slice */
+    ZOFF_ARCHIVE_UNIT = 4 << 20,         /* bytes with one checksum, where the writer may choose */
+    ZOFF_ARCHIVE_KINDS = 4,              /* of zoff_state_kind */
+    ZOFF_ARCHIVE_NAME_MOST = 255,        /* bytes of a checkpoint's name, and of the name of program data */
+    ZOFF_ARCHIVE_LABEL_MOST = 200,       /* bytes of a label: names of files are longer, and have at most 255 */
     ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
@@ -253,6 +253,8 @@ typedef struct zoff_archive_unit {
 zoff_status zoff_archive_units_check(const zoff_archive *a, zoff_archive_unit unit, const void *bytes, unsigned threads);
 /* Read a unit into `dst` and check it.  @blocks for the disk */
 zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit unit, void *dst, unsigned threads);
+/* Have the system read the begin of a unit, which is read soon. Behind the last unit of a region this does nothing. */
+void zoff_archive_units_expect(const zoff_archive *a, zoff_archive_unit unit);
 /* The unit with a byte of a region. */
 zoff_archive_unit zoff_archive_units_of(const zoff_archive *a, uint32_t file, uint32_t region, uint64_t byte);
 size_t zoff_archive_units_bytes(const zoff_archive *a, zoff_archive_unit unit);

@@ -128,6 +128,9 @@ static zoff_status fetch(zoff_checkpoint_reader *r, cached *c, zoff_archive_unit
     if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit == unit.unit)
         return ZOFF_OK;
     const size_t needed = zoff_archive_units_bytes(r->archive, unit);
+    /* The disk reads the next unit while this one is compared. */
+    if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit + 1 == unit.unit)
+        zoff_archive_units_expect(r->archive, (zoff_archive_unit){unit.file, unit.region, unit.unit + 1});
     c->holds = false;
     if (needed > c->room) {
         zoff_base_mem_free(c->bytes);

@@ -5,6 +5,7 @@
 #include "digest.h"
 #include "try.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,20 @@ zoff_status zoff_archive_units_check(const zoff_archive *a, zoff_archive_unit un
     return zoff_base_status_fail(ZOFF_ERR_CORRUPT, "'%s' is damaged in the bytes from %llu to %llu, which hold %s", path,
                                  (unsigned long long)offset, (unsigned long long)(offset + count - 1),
                                  params[0] ? params : "no state");
+}
+
+/* Bytes that the system reads ahead: enough for a disk to have several requests. */
+enum { AHEAD = 4 << 20 };
+
+void zoff_archive_units_expect(const zoff_archive *a, zoff_archive_unit unit)
+{
+    int fd;
+    const zoff_archive_region *r = region_of(a, unit);
+    const uint64_t begin = unit.unit * r->unit;
+    if (begin >= r->bytes || zoff_archive_descriptor(a, unit.file, &fd) < 0)
+        return;
+    (void)posix_fadvise(fd, (off_t)(r->offset + begin), (off_t)zoff_base_bits_min(r->bytes - begin, AHEAD),
+                        POSIX_FADV_WILLNEED);
 }
 
 zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit unit, void *dst, unsigned threads)

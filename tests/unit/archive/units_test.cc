@@ -22,6 +22,10 @@ TEST(units, lie_where_their_region_says)
     EXPECT_EQ(0u, zoff_archive_units_of(a.get(), 0, 1, ZOFF_ARCHIVE_UNIT - 1).unit);
     EXPECT_EQ(1u, zoff_archive_units_of(a.get(), 0, 1, ZOFF_ARCHIVE_UNIT).unit);
     EXPECT_EQ(r[0].bytes, zoff_archive_units_largest(a.get())); // less than a whole unit
+    for (uint64_t unit : {0u, 1u}) {                            // the second one is behind the end of the region
+        zoff_archive_units_expect(a.get(), {0, 1, unit});
+        EXPECT_EQ(r[1].offset, zoff_archive_units_offset(a.get(), {0, 1, 0}));
+    }
 }
 
 TEST(units, are_named_when_they_are_damaged)
