@@ -48,7 +48,7 @@ class Data : public testing::Test
     uint64_t own = 1, position = 2, other = 3;
 };
 
-TEST_F(Data, ListsThatCannotBe)
+TEST_F(Data, ImpossibleListsAreRefused)
 {
     const std::string longest(ZOFF_ARCHIVE_NAME_MOST, 'x'), longer = longest + "x";
     EXPECT_ZOFF_OK(check({}));
@@ -90,7 +90,7 @@ TEST_F(Data, ACheckpointWithoutThemIsRefused)
 }
 
 // Also on a rank that the checkpoint does not have.
-TEST_F(Data, WhatBelongsToEachRankNeedsAsManyRanks)
+TEST_F(Data, DataOfEachRankNeedsAsManyRanks)
 {
     save(2);
     for (unsigned ranks : {1u, 3u}) {

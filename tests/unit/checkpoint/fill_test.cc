@@ -160,7 +160,7 @@ TEST_F(Fill, AChunkWithAMissingParameterIsNotWhole)
     expect_filled();
 }
 
-TEST_F(Fill, WhatIsMissingStaysAsItWas)
+TEST_F(Fill, MissingParametersStayAsTheyWere)
 {
     open(SAME_CHUNK, true);
     const zoff_plan_piece &p = view.plan->pieces[zoff_zero_plan_find(view.plan, 11, 0, 0)];

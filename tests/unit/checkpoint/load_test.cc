@@ -76,7 +76,7 @@ class Load : public testing::Test
 using LoadArguments = Load;
 using LoadPhase = Load;
 
-TEST_F(LoadArguments, ThatCannotBe)
+TEST_F(LoadArguments, ImpossibleOnesAreRefused)
 {
     seal();
     const char *path = folder.path.c_str();
@@ -231,14 +231,29 @@ TEST_F(Load, TheLossScaleIsThatOfTheCheckpoint)
     EXPECT_ZOFF_OK(load()) << "an engine without one takes none";
 }
 
-// After each failed allocation the engine is as it was, or unloaded, and the next load succeeds.
+// After each failed allocation the engine is as it was, or unloaded, and the next load succeeds. A manifest that was not read
+// for want of memory may be found again in the list of the folder: then nothing has failed.
 TEST_F(Load, WithoutMemory)
 {
     seal();
     ASSERT_NO_FATAL_FAILURE(step(1));
     ASSERT_NO_FATAL_FAILURE(save());
-    EXPECT_LE(5, fail_each_allocation([&] { return load_with_position(); }));
-    ASSERT_NO_FATAL_FAILURE(expect_states(saved));
+    int failures = 0;
+    for (int n = 1; n == 1 || memory_countdown::failed; n++) {
+        SCOPED_TRACE(n);
+        memory_countdown::failed = 0;
+        memory_countdown::left = n;
+        const zoff_status status = load_with_position();
+        memory_countdown::left = 0;
+        failures += status < 0;
+        if (status < 0) {
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "provoked")) << zoff_last_error();
+        }
+        EXPECT_EQ(5u, position);
+        ASSERT_ZOFF_OK(load_with_position());
+        ASSERT_NO_FATAL_FAILURE(expect_states(saved));
+    }
+    EXPECT_LE(10, failures);
 }
 
 /* ---- several ranks ---- */

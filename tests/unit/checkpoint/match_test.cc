@@ -201,7 +201,7 @@ TEST_F(States, AnotherOptimizer)
     expect_difference("'a' has states that its optimizer has not here");
 }
 
-TEST_F(Ties, OfBoth)
+TEST_F(Ties, AreTheSameInBoth)
 {
     here.add("a", 10);
     here.add_tied("b", 0);
@@ -211,8 +211,8 @@ TEST_F(Ties, OfBoth)
     EXPECT_EQ((std::vector<uint32_t>{1, 2}), found());
 }
 
-// What has been tied is not any more: both begin with the states of the owner.
-TEST_F(Ties, OfTheCheckpointOnly)
+// Two parameters that are not tied any more begin with the states of the former owner.
+TEST_F(Ties, MayBeInTheCheckpointOnly)
 {
     here.add("a", 10);
     here.add("b", 10);
@@ -221,7 +221,7 @@ TEST_F(Ties, OfTheCheckpointOnly)
     EXPECT_ZOFF_OK(compare());
 }
 
-TEST_F(Ties, OfTheEngineOnly)
+TEST_F(Ties, MustNotBeInTheEngineOnly)
 {
     here.add("a", 10);
     here.add_tied("b", 0);
@@ -230,7 +230,7 @@ TEST_F(Ties, OfTheEngineOnly)
     expect_difference("in 1 places: 'b' has states of its own, here it is tied to another");
 }
 
-TEST_F(Ties, InAnotherOrder)
+TEST_F(Ties, MayHaveAnotherOrder)
 {
     here.add("a", 10);
     here.add_tied("b", 0);
@@ -239,7 +239,7 @@ TEST_F(Ties, InAnotherOrder)
     EXPECT_ZOFF_OK(compare());
 }
 
-TEST_F(Ties, ToAnotherParameter)
+TEST_F(Ties, MustHaveTheSameOwner)
 {
     here.add("a", 10);
     here.add("c", 10);
@@ -250,7 +250,7 @@ TEST_F(Ties, ToAnotherParameter)
     expect_difference("in 1 places: 'b' is tied to 'c', here to 'a'");
 }
 
-TEST_F(Ties, ToOneThatIsMissing)
+TEST_F(Ties, NeedTheirOwner)
 {
     here.add("a", 10);
     here.add_tied("b", 0);

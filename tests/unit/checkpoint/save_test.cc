@@ -45,7 +45,7 @@ using SaveArguments = Save;
 using SaveNames = Save;
 using SavePhase = Save;
 
-TEST_F(SaveArguments, ThatCannotBe)
+TEST_F(SaveArguments, ImpossibleOnesAreRefused)
 {
     zoff_checkpoint *c = nullptr;
     const char *path = folder.path.c_str();
@@ -67,7 +67,7 @@ TEST_F(SaveArguments, ThatCannotBe)
     EXPECT_EQ(0u, entries());
 }
 
-TEST_F(SaveArguments, OptionsThatCannotBe)
+TEST_F(SaveArguments, ImpossibleOptionsAreRefused)
 {
     seal();
     opts.struct_size = 3;

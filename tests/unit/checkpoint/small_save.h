@@ -8,9 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef _Static_assert
-#define _Static_assert static_assert // C11 headers
-#endif
 extern "C" {
 #include "bits.h"
 #include "checkpoint_priv.h"
@@ -219,7 +216,7 @@ class small_save
         return s.part.table.checksums[r.first_checksum + unit];
     }
 
-    // What the file has of a unit now.
+    // The bytes of a unit in the file now.
     std::vector<char> in_file(const zoff_save_unit &unit) const
     {
         const zoff_archive_region &r = region_of(unit);
