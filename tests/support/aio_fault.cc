@@ -27,6 +27,12 @@ zoff_status __wrap_zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_
 
 static zoff_test::aio_fault *active;
 
+// A save has a thread of its own.
+static int count(int &calls)
+{
+    return __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+}
+
 zoff_test::aio_fault::aio_fault()
 {
     active = this;
@@ -42,7 +48,7 @@ int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t b
     res = __real_zoff_aio_result_check(res, writes, offset, bytes);
     if (!active)
         return res;
-    int nth = ++active->results;
+    const int nth = count(active->results);
     return active->result ? active->result(nth, res, writes, offset, bytes) : res;
 }
 
@@ -85,7 +91,7 @@ int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned how)
 
 static bool allocation_fails()
 {
-    return active && ++active->allocations == active->fail_allocation;
+    return active && count(active->allocations) == active->fail_allocation;
 }
 
 zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
