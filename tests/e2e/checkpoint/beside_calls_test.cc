@@ -32,6 +32,7 @@ class BesideCalls : public testing::TestWithParam<zoff_tier>
         return opts;
     }
 
+    save_log log;
     save_fault fault;
     scratch_folder folder, states;
 };
@@ -96,7 +97,6 @@ TEST_P(BesideCalls, AllRanksRefuseOrNone)
 
 TEST_P(BesideCalls, TheEndOfTheEngineGivesTheSaveUp)
 {
-    log_catcher log;
     log.expect("is destroyed before its checkpoint");
     auto r = std::make_unique<saved_run>(shape(), states.path);
     r->step(1);

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, BesideSteps,
 
 TEST_P(BesideSteps, TheStatesOfTheFirstStepAreSaved)
 {
-    log_catcher log;
+    save_log log;
     log.expect("has an inf or nan");
     double waited = 0;
     unsigned copies = 0, retried = 0, dropped = 0;
@@ -249,6 +249,7 @@ zoff_checkpoint_opts few_copies()
 // All is written, and only the flush is late. Steps wait for nothing.
 TEST(SaveWait, IsZeroWhileNothingWaits)
 {
+    save_log log;
     save_fault fault;
     scratch_folder folder;
     saved_run r(shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16), "");
@@ -273,6 +274,7 @@ TEST(SaveWait, IsZeroWhileNothingWaits)
 
 TEST(SaveWait, IsTheTimeThatUpdatesWait)
 {
+    save_log log;
     save_fault fault;
     scratch_folder folder;
     char text[8192];
@@ -297,6 +299,7 @@ TEST(SaveWait, IsTheTimeThatUpdatesWait)
 // also where a chunk has many parameters. The update after it does.
 TEST(SaveWait, IsZeroForOneUpdateWithPersist)
 {
+    save_log log;
     save_fault fault;
     scratch_folder folder, states;
     run_shape s = shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16);
@@ -320,6 +323,7 @@ TEST(SaveWait, IsZeroForOneUpdateWithPersist)
 // A chunk is written back as a whole, so an array moves to its other place also in an update that does not change it.
 TEST(SaveOfArrays, ThatAnUpdateOnlyMovesIsExact)
 {
+    save_log log;
     save_fault fault;
     scratch_folder folder, states;
     run_shape s = shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16);
@@ -333,7 +337,7 @@ TEST(SaveOfArrays, ThatAnUpdateOnlyMovesIsExact)
         t.add(1024, 1, ZOFF_BF16, ZOFF_BF16, 1); // in the same chunk: no moments, and a gradient
         t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
     };
-    auto prepare = [&](zoff_engine *e) { EXPECT_ZOFF_OK(zoff_engine_set_group(e, 1, &plain)); };
+    auto prepare = [&](zoff_engine *e, trainer &) { EXPECT_ZOFF_OK(zoff_engine_set_group(e, 1, &plain)); };
     saved_run r(s, states.path, fill, prepare);
     r.groups[1] = plain;
     r.step(1);

@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, SaveFaults,
 
 TEST_P(SaveFaults, LeaveTheCheckpointBeforeAndTheRun)
 {
-    log_catcher log;
+    save_log log;
     saved_run r(GetParam().shape, states.path);
     r.step(++t);
     for (int kind = 0; kind < CALL_PREAD && !HasFailure(); kind++)

@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, Alone, testing::Values(0, 1, 2, 3), [](const aut
 
 TEST_P(Alone, GetsAnErrorThatNamesTheOthers)
 {
-    log_catcher log;
+    save_log log;
     scratch_folder folder;
     saved_run r(shape_of(3), "");
     r.step(1);
@@ -167,6 +167,7 @@ void expect_not_shared(saved_run &r, const std::string &folder, const std::funct
 
 TEST(NotShared, AreWorkingFoldersThatDiffer)
 {
+    save_log log;
     scratch_folder folder;
     saved_run r(shape_of(2), "");
     const std::string one = folder.file("0"), other = folder.file("1");
@@ -185,6 +186,7 @@ TEST(NotShared, AreWorkingFoldersThatDiffer)
 
 TEST(NotShared, AreOtherFileSystemsUnderOnePath)
 {
+    save_log log;
     scratch_folder folder;
     saved_run r(shape_of(2), "");
     std::atomic<int> error{0};
@@ -336,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, RanksThatStop, testing::Values(STALLS, LEAVES, 
 // Most of the time ranks wait for their deadline, so several scenes run at a time.
 TEST_P(RanksThatStop, LoseNoCheckpoint)
 {
-    log_catcher log;
+    save_log log;
     enum { AT_A_TIME = 6, MOST = 60 };
     std::atomic<bool> ended{false};
     int phases = 0;
