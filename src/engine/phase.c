@@ -5,9 +5,10 @@
 
 const char *zoff_engine_phase_words(const zoff_engine *e)
 {
-    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
-                                        "a step has failed; retry it, drop it, or destroy the engine",
-                                        "a load has failed and left no states; load a checkpoint, or destroy it"};
+    static const char *const WORDS[] = {
+        "the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+        "a step has failed; retry it, drop it, or destroy the engine",
+        "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine"};
     return WORDS[e->life.phase];
 }
 
