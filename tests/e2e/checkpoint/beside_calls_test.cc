@@ -35,6 +35,7 @@ class BesideCalls : public testing::TestWithParam<zoff_tier>
     save_log log;
     save_fault fault;
     scratch_folder folder, states;
+    std::vector<std::vector<float>> buffers;
 };
 INSTANTIATE_TEST_SUITE_P(Tiers, BesideCalls, testing::Values(ZOFF_TIER_HOST, ZOFF_TIER_NVME),
                          [](const auto &p) { return p.param == ZOFF_TIER_HOST ? "host" : "nvme"; });
@@ -139,6 +140,29 @@ TEST_P(BesideCalls, AnErrorIsReturnedAgainAndEndsNothingElse)
     fault.disarm();
     expect_all_ok(r.save(folder.path));
     expect_loads(r.s, folder.path, 3, r.all.want.tensors);
+}
+
+// Weights in fp32 are their own masters. They are read from the buffer of the program, until it binds another one.
+TEST_P(BesideCalls, ABufferIsReadNoMoreOnceAnotherIsBound)
+{
+    run_shape s = shape();
+    s.dtype = ZOFF_F32;
+    saved_run r(s, states.path);
+    trainer &t = *r.all.trainers[0];
+    r.step(1);
+    const auto want = r.all.want.tensors;
+    disk_gate gate(fault, is_write);
+    expect_all_ok(r.begin(folder.path));
+    gate.expect_one();
+    gate.open_after(std::chrono::milliseconds(30));
+    for (size_t i : {0u, 3u, 4u}) { // with one slice
+        std::vector<float> other((const float *)t.value(i), (const float *)t.value(i) + t.tensors[i].count);
+        buffers.push_back(std::move(other));
+        EXPECT_ZOFF_OK(zoff_param_bind(r.engine_of(0), (zoff_param)i, buffers.back().data(), nullptr));
+        memset(t.value(i), 0x55, t.tensors[i].count * sizeof(float));
+    }
+    expect_all_ok(r.wait());
+    expect_loads(r.s, folder.path, 1, want);
 }
 
 TEST_P(BesideCalls, NoStateIsSavedInTheMiddleOfAnUpdate)

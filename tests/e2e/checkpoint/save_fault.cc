@@ -77,7 +77,7 @@ int zoff_test::save_fault::turn(disk_call kind)
 {
     if (before)
         before(kind);
-    if (kind != armed || (here && std::this_thread::get_id() != thread) || ++count != nth)
+    if (kind != armed || (here && std::this_thread::get_id() != thread.load()) || ++count != nth)
         return 0;
     struck = true;
     return error;

@@ -62,7 +62,7 @@ struct save_fault {
   private:
     std::atomic<int> armed{DISK_CALLS}, count{0}, nth{0}, error{0};
     std::atomic<bool> struck{false}, here{false};
-    std::thread::id thread;
+    std::atomic<std::thread::id> thread;
 };
 
 // Holds back the threads of the library at calls of the disk, until it is opened, or for some time.

@@ -144,6 +144,17 @@ class saved_run
         all.want.tensors[0].sum[0] = INFINITY;
     }
 
+    // Only parameters from this one on have a gradient.
+    void drop_gradients_before(size_t first)
+    {
+        for (auto &t : all.trainers) {
+            for (size_t i = 0; i < first; i++)
+                t->tensors[i].present.assign(t->tensors[i].slices, false);
+        }
+        for (size_t i = 0; i < first; i++)
+            all.want.tensors[i].present.assign(all.want.tensors[i].slices, false);
+    }
+
     // Hand the gradients of a rank over, and step.
     zoff_status step_on(unsigned rank, zoff_step_info *info)
     {

@@ -1,0 +1,108 @@
+// memory_test.cc: the memory that a save or a load takes beside that of the engine, as the kernel counts it. A save takes the
+// copies that zoff_checkpoint_opts.memory allows, a load no more than one chunk.
+#include "save_fault.h"
+#include "saved_run.h"
+
+#include <fstream>
+
+using namespace zoff_test;
+
+namespace
+{
+constexpr double MIB = 1024 * 1024;
+enum { ELEMENTS = 5 << 20, CHUNK = 1 << 20 }; // a chunk has 12 MiB of states
+
+// Memory of this process, now and at most since reset_peak(). Files in /dev/shm do not count: they are not mapped.
+double bytes_of(const char *field)
+{
+    std::ifstream file("/proc/self/status");
+    for (std::string word; file >> word;) {
+        double kib = 0;
+        if (word == field && file >> kib)
+            return kib * 1024;
+    }
+    return 0;
+}
+
+// The peak of a call, beyond the memory before it.
+double peak_of(const std::function<void()> &call)
+{
+    std::ofstream("/proc/self/clear_refs") << "5" << std::flush;
+    const double before = bytes_of("VmRSS:");
+    EXPECT_LT(bytes_of("VmHWM:") - before, 2 * MIB) << "the peak is not reset";
+    call();
+    return bytes_of("VmHWM:") - before;
+}
+
+class SaveMemory : public testing::TestWithParam<run_shape>
+{
+  protected:
+    static run_shape with_chunk(unsigned elements)
+    {
+        run_shape s = GetParam();
+        s.chunk = elements;
+        return s;
+    }
+    static void fill(trainer &t)
+    {
+        t.add(ELEMENTS / 2, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(ELEMENTS / 2, 1, ZOFF_BF16, ZOFF_BF16);
+    }
+
+    save_log log;
+    save_fault fault;
+    scratch_folder folder, states, other_states;
+};
+
+run_shape shape_of(zoff_tier tier, bool persist)
+{
+    run_shape s;
+    s.tier = tier;
+    s.persist = persist;
+    return s;
+}
+INSTANTIATE_TEST_SUITE_P(Tiers, SaveMemory,
+                         testing::Values(shape_of(ZOFF_TIER_HOST, false), shape_of(ZOFF_TIER_NVME, false),
+                                         shape_of(ZOFF_TIER_NVME, true)),
+                         [](const auto &p) { return name_of(p.param); });
+
+TEST_P(SaveMemory, IsAsStated)
+{
+    const double slack = 3 * MIB, chunk = 12 * MIB;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.memory = 16 << 20;
+    zoff_step_info info = new_info();
+    double saved, beside, loaded, reloaded;
+    {
+        saved_run r(with_chunk(CHUNK), states.path, fill);
+        for (int64_t t = 1; t <= 2; t++)
+            r.step(t);
+        saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
+        // A slow disk: steps copy what they can.
+        fault.before = [](disk_call kind) {
+            if (is_library_thread() && (kind == CALL_TRANSFER || kind == CALL_PREAD))
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        };
+        r.backward(3);
+        r.drop_gradients_before(1); // the disk is busy with the first parameter
+        beside = peak_of([&] {
+            expect_all_ok(r.begin(folder.path, opts));
+            EXPECT_ZOFF_OK(r.step_on(0, &info));
+            r.step(4);
+            expect_all_ok(r.wait());
+        });
+        fault.before = nullptr;
+        reloaded = peak_of([&] { expect_all_ok(r.load(folder.path, opts)); });
+    }
+    saved_run other(with_chunk(CHUNK / 2 + 1024), other_states.path, fill);
+    other.step(1);
+    loaded = peak_of([&] { expect_all_ok(other.load(folder.path, opts)); });
+    printf("MiB: save %.1f, beside steps %.1f, load %.1f, load into other chunks %.1f\n", saved / MIB, beside / MIB,
+           reloaded / MIB, loaded / MIB);
+    EXPECT_GT(fault.copies, 0);
+    EXPECT_LE(saved, (double)opts.memory + slack);
+    EXPECT_LE(beside, (double)opts.memory + slack);
+    EXPECT_LE(reloaded, chunk + slack);
+    EXPECT_LE(loaded, chunk + slack);
+}
+} // namespace
