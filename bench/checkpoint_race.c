@@ -52,10 +52,9 @@ static int open_states(contest *c, const char *folder)
 {
     const uint64_t budget = 12 * c->options->elements / c->options->budget_share;
     for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++) {
-        checkpoint_states *s = &c->states[tier];
-        if (checkpoint_states_open(&c->model, folder, (checkpoint_tier)tier, budget, s) != 0)
+        if (checkpoint_states_open(&c->model, folder, (checkpoint_tier)tier, budget, &c->states[tier]) != 0 ||
+            checkpoint_states_count(&c->states[tier], &c->found->tiers[tier]) != 0)
             return -1;
-        s->found = &c->found->tiers[tier];
     }
     c->found->plan = c->states[CHECKPOINT_NVME].engine.plan;
     return checkpoint_mover_open(folder, 12 * c->options->elements, &c->mover);

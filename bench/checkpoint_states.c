@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char NAME[] = "last"; /* of each checkpoint */
@@ -50,42 +51,57 @@ int checkpoint_states_forget(void *ctx, int which)
 {
     const checkpoint_states *s = ctx;
     char text[512];
-    (void)which;
+    checkpoint_states_rest(ctx, which);
     /* The disk frees its blocks before the turn. */
     return bench_command(text, sizeof text, "rm -rf --one-file-system '%s' 2>&1 && sync", s->folder);
 }
 
-/* Bytes of files over those of the states. The kernel counts them. */
-static void note(double dst[2], const uint64_t before[2], double bytes)
+/* Reads ahead of the next step are no part of a turn. */
+int checkpoint_states_rest(void *ctx, int which)
 {
-    for (unsigned way = 0; way < 2; way++)
-        dst[way] = (double)(bench_traffic(way) - before[way]) / bytes;
+    const checkpoint_states *s = ctx;
+    (void)which;
+    while (zoff_engine_progress(s->engine.engine) == ZOFF_PENDING)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    return 0;
 }
 
 int checkpoint_states_save(void *ctx, int which)
 {
-    checkpoint_states *s = ctx;
+    const checkpoint_states *s = ctx;
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
-    const uint64_t before[2] = {bench_traffic(false), bench_traffic(true)};
     (void)which;
     opts.name = NAME;
-    if (bench_told(zoff_checkpoint_save(s->engine.engine, s->folder, &opts)) != 0)
-        return -1;
-    if (s->found)
-        note(s->found->saved, before, s->bytes);
-    return 0;
+    return bench_told(zoff_checkpoint_save(s->engine.engine, s->folder, &opts));
 }
 
 int checkpoint_states_load(void *ctx, int which)
 {
-    checkpoint_states *s = ctx;
-    const uint64_t before[2] = {bench_traffic(false), bench_traffic(true)};
+    const checkpoint_states *s = ctx;
     (void)which;
-    if (bench_told(zoff_checkpoint_load(s->engine.engine, s->folder, NULL)) != 0)
+    return bench_told(zoff_checkpoint_load(s->engine.engine, s->folder, NULL));
+}
+
+/* Run a turn, and count its bytes of files over those of the states, without those that it reads for the next step. */
+static int count_turn(checkpoint_states *s, bench_work_fn turn, double dst[2])
+{
+    zoff_step_info info = {.struct_size = sizeof info};
+    checkpoint_states_rest(s, 0);
+    const uint64_t before[2] = {bench_traffic(false), bench_traffic(true)};
+    if (turn(s, 0) != 0)
         return -1;
-    if (s->found)
-        note(s->found->loaded, before, s->bytes);
-    return 0;
+    checkpoint_states_rest(s, 0);
+    for (unsigned way = 0; way < 2; way++)
+        dst[way] = (double)(bench_traffic(way) - before[way]) / s->bytes;
+    if (bench_told(zoff_step(s->engine.engine, NULL, &info)) != 0)
+        return -1;
+    dst[0] -= turn == checkpoint_states_load ? (double)info.bytes.nvme_read_ahead / s->bytes : 0;
+    return checkpoint_states_rest(s, 0);
+}
+
+int checkpoint_states_count(checkpoint_states *s, checkpoint_tier_found *found)
+{
+    return count_turn(s, checkpoint_states_save, found->saved) != 0 ? -1 : count_turn(s, checkpoint_states_load, found->loaded);
 }
 
 int checkpoint_states_part(const checkpoint_states *s, char out[CHECKPOINT_PATH])

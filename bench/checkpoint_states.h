@@ -8,8 +8,7 @@
 /* An engine on one tier, and the folder of its checkpoints. */
 typedef struct checkpoint_states {
     step_engine engine;
-    checkpoint_tier_found *found; /* gets the bytes of the last turn; NULL: nobody asks */
-    double bytes;                 /* of the states */
+    double bytes; /* of the states */
     char folder[CHECKPOINT_PATH];
     char state_file[CHECKPOINT_PATH]; /* NVMe: a path of it; "" on the host */
 } checkpoint_states;
@@ -19,8 +18,11 @@ int checkpoint_states_open(const step_model *m, const char *folder, checkpoint_t
                            checkpoint_states *out);
 void checkpoint_states_close(checkpoint_states *s);
 int checkpoint_states_forget(void *states, int which); /* before a save: remove the checkpoint before */
+int checkpoint_states_rest(void *states, int which);   /* before a load: wait for reads of the next step */
 int checkpoint_states_save(void *states, int which);
 int checkpoint_states_load(void *states, int which);
+/* Count the bytes of one save and one load. */
+int checkpoint_states_count(checkpoint_states *s, checkpoint_tier_found *found);
 /* The file with the states of the last checkpoint. 0, or -1 with a message. */
 int checkpoint_states_part(const checkpoint_states *s, char out[CHECKPOINT_PATH]);
 

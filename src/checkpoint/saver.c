@@ -89,6 +89,14 @@ static zoff_status land_write(zoff_saver *s, bool waits)
     return status == ZOFF_PENDING && waits ? fail_stuck(s) : status;
 }
 
+/* Threads for a checksum. One is faster than most disks. The team helps where the disk has little left to do: to wake it costs
+ * time, above all on a busy machine. */
+static unsigned threads_now(const zoff_save_work *w)
+{
+    enum { LITTLE = 3 };
+    return w->reads.count + w->writes.count > LITTLE ? 1 : w->threads;
+}
+
 /* Write the unit, whose bytes are at `from` now. Its checksum is computed while the disk writes. */
 static zoff_status launch(zoff_saver *s, zoff_save_unit *unit, const char *from, char *buffer)
 {
@@ -104,7 +112,7 @@ static zoff_status launch(zoff_saver *s, zoff_save_unit *unit, const char *from,
     zoff_checkpoint_flights_add(&w->writes, &flight);
     *zoff_checkpoint_units_checksum(s, unit) = source->place == ZOFF_SAVE_FILE && source->file.has_checksum
                                                    ? source->file.checksum
-                                                   : zoff_digest_blocks_whole(from, bytes, w->threads);
+                                                   : zoff_digest_blocks_whole(from, bytes, threads_now(w));
     return ZOFF_OK;
 }
 
@@ -127,7 +135,7 @@ static zoff_status land_read(zoff_saver *s)
     if (status == ZOFF_PENDING)
         return fail_stuck(s);
     ZOFF_TRY(status);
-    ZOFF_TRY(zoff_checkpoint_source_check(zoff_checkpoint_units_source(s, flight.unit), flight.buffer, s->work.threads));
+    ZOFF_TRY(zoff_checkpoint_source_check(zoff_checkpoint_units_source(s, flight.unit), flight.buffer, threads_now(&s->work)));
     make_unit_safe(s, flight.unit, NULL);
     return launch(s, flight.unit, flight.buffer, flight.buffer);
 }

@@ -449,27 +449,40 @@ static zoff_status finish_chunk(load_pass *p, size_t chunk)
     return zoff_engine_states_give_back(e, &l->pass, chunk, l->memory);
 }
 
-/* Begin a chunk while the one before it is being filled. Chunks on a device share one copy. */
-static zoff_status load_chunk(load_pass *p, size_t chunk)
+/* Chunks that may be filled at the same time: no more than a ring has slots. */
+static size_t loading_most(const zoff_engine *e)
 {
-    const zoff_engine *e = p->engine;
-    const bool has_before = chunk > 0;
-    const bool shares = has_before && place_of(e, chunk) == &DEVICE && place_of(e, chunk - 1) == &DEVICE;
-    if (shares)
-        ZOFF_TRY(finish_chunk(p, chunk - 1));
-    ZOFF_TRY(begin_chunk(p, chunk));
-    return has_before ? finish_chunk(p, chunk - 1) : ZOFF_OK;
+    const zoff_config_values *v = &e->settings.values;
+    size_t most = ZOFF_STATES_LOADING;
+    if (e->settings.tier == ZOFF_TIER_NVME)
+        most = zoff_base_bits_min(most, (size_t)v->slots);
+    if (e->lending.store && v->weights.tier == ZOFF_TIER_NVME)
+        most = zoff_base_bits_min(most, (size_t)v->weights.slots);
+    return most;
 }
 
+/* Begin chunks while those before them are being filled. Chunks on a device share one copy. */
 static zoff_status load_chunks(load_pass *p)
 {
-    const size_t count = p->engine->plan.chunk_count;
+    const zoff_engine *e = p->engine;
+    const size_t count = e->plan.chunk_count, most = loading_most(e);
+    size_t finished = 0;
+    for (size_t chunk = 0; chunk < count; chunk++) {
+        const size_t others = place_of(e, chunk) == &DEVICE ? 0 : most - 1;
+        while (chunk - finished > others)
+            ZOFF_TRY(finish_chunk(p, finished++));
+        ZOFF_TRY(begin_chunk(p, chunk));
+    }
+    while (finished < count)
+        ZOFF_TRY(finish_chunk(p, finished++));
+    return ZOFF_OK;
+}
+
+/* After an error nothing is being filled any more. */
+static zoff_status load_or_stop(load_pass *p)
+{
     zoff_saved_error saved;
-    zoff_status status = ZOFF_OK;
-    for (size_t chunk = 0; status == ZOFF_OK && chunk < count; chunk++)
-        status = load_chunk(p, chunk);
-    if (status == ZOFF_OK && count)
-        status = finish_chunk(p, count - 1);
+    const zoff_status status = load_chunks(p);
     if (status == ZOFF_OK)
         return ZOFF_OK;
     zoff_base_status_save(&saved);
@@ -486,7 +499,7 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
     load_pass p = {.engine = e, .load = load};
     zoff_status status = zoff_engine_states_begin_pass(e, pass);
     if (status == ZOFF_OK)
-        status = load_chunks(&p);
+        status = load_or_stop(&p);
     status = settle(e, status);
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);

@@ -76,7 +76,7 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e);
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
                                      zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx);
 
-enum { ZOFF_STATES_LOADING = 2 }; /* chunks that are filled at the same time, at most */
+enum { ZOFF_STATES_LOADING = 3 }; /* chunks that are filled at the same time, at most */
 
 /* New content for all states. Every function gets `ctx`. Chunks are finished in the order in which they were begun. */
 typedef struct zoff_states_load {
