@@ -17,6 +17,9 @@ static const struct {
      "print what a checkpoint has, or its manifest, which is JSON. Verify compares every byte with its checksum. Diff\n"
      "      prints what differs between two checkpoints, and exits with 1 if anything does. FOLDER is a checkpoint, or a\n"
      "      folder of checkpoints with the newest one"},
+    {"checkpoint scrub", verb_checkpoint_scrub, "FOLDER... [--json]",
+     "compare every array of persistent state files with its checksum, while no run has them open. FOLDER is one of\n"
+     "      nvme_path. Exits with 1 if anything is wrong. Option --json prints the result as JSON"},
     {"export", verb_export, "FOLDER -o DIR [--dtype keep|bf16|fp16|fp32] [--max-shard-size 5GB] [--label L]",
      "write the weights of a checkpoint to DIR as safetensors files. FOLDER is a checkpoint, or a folder of checkpoints with\n"
      "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
