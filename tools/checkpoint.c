@@ -186,6 +186,6 @@ int verb_checkpoint(int argc, char **argv)
         const int result = read_arguments(&o, argc, argv, PARTS[i].folders);
         return result == EXIT_DONE ? PARTS[i].run(&o) : result;
     }
-    return usage_error("checkpoint needs inspect, verify, diff or scrub%s%s", argc > 0 ? ", not " : "",
+    return usage_error("checkpoint needs inspect, verify, diff, scrub or reshard%s%s", argc > 0 ? ", not " : "",
                        argc > 0 ? argv[0] : "");
 }

@@ -17,6 +17,10 @@ static const struct {
      "print what a checkpoint has, or its manifest, which is JSON. Verify compares every byte with its checksum. Diff\n"
      "      prints what differs between two checkpoints, and exits with 1 if anything does. FOLDER is a checkpoint, or a\n"
      "      folder of checkpoints with the newest one"},
+    {"checkpoint reshard", verb_checkpoint_reshard, "FOLDER... -o CHECKPOINTS [--name N] [--label L]",
+     "make a checkpoint of the persistent state files of all ranks, while no run has them open. FOLDER is one of nvme_path;\n"
+     "      give those of all ranks. A run with any number of ranks, stage, tier and drives loads the checkpoint. That load\n"
+     "      writes the new state files: this command writes none"},
     {"checkpoint scrub", verb_checkpoint_scrub, "FOLDER... [--json]",
      "compare every array of persistent state files with its checksum, while no run has them open. FOLDER is one of\n"
      "      nvme_path. Exits with 1 if anything is wrong. Option --json prints the result as JSON"},

@@ -201,6 +201,22 @@ ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
 ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t count, zoff_progress_fn progress, void *ctx,
                                             char *dst, size_t dst_bytes, size_t *out_bytes, uint64_t *out_wrong);
 
+/** Make one checkpoint of the state files of all ranks of a run, while no engine uses them. Any number of ranks, stage, tier
+ * and list of paths loads it: start the new run with empty folders, and call zoff_checkpoint_load(). The files are not changed.
+ *
+ *  It has masters, moments, number of updates, loss scale, and the bytes of zoff_persist_data(), of the newest commit that all
+ *  files have. Frozen weights are not in state files, so a load leaves them as they are. Where the file system can, the
+ *  checkpoint shares disk blocks with the state files. Every array is read and compared with its checksum.
+ *  @param folders `count` folders, which together have all files of all ranks: those in nvme_path of each rank
+ *  @param checkpoints folder of checkpoints; made if it does not exist
+ *  @param opts name, label, engines and keep; NULL: defaults  @param progress NULL: none
+ *  @blocks for all of the data
+ *  @return ERR_INVALID for a rank or file that is missing, or files of different runs; ERR_STATE for a file that an engine has
+ *  open; ERR_CORRUPT with the file that is damaged. ERR_IO, also for a file without its description (<file>.json), or
+ *  ERR_NO_SPACE. ERR_UNSUPPORTED for another version; ERR_CANCELED. After an error earlier checkpoints are as they were */
+ZOFF_API zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count, const char *checkpoints,
+                                                 const zoff_checkpoint_opts *opts, zoff_progress_fn progress, void *ctx);
+
 #ifdef __cplusplus
 }
 #endif

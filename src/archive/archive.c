@@ -185,9 +185,8 @@ static zoff_status check_cover(const zoff_archive *a)
 
 /* ---- open and close ---- */
 
-static zoff_status open_all(zoff_archive *a, const char *label)
+static zoff_status open_files(zoff_archive *a)
 {
-    ZOFF_TRY(zoff_archive_listing_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes));
     ZOFF_TRY(read_tables(a));
     ZOFF_TRY(make_index(a));
     return check_cover(a);
@@ -199,11 +198,28 @@ zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archiv
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "a checkpoint", &a));
     zoff_status status = zoff_base_mem_copy_text(folder, &a->folder);
     if (status == ZOFF_OK)
-        status = open_all(a, label);
+        status = zoff_archive_listing_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes);
+    if (status == ZOFF_OK)
+        status = open_files(a);
     if (status < 0)
         zoff_archive_close(a);
     else
         *out = a;
+    return status;
+}
+
+zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m)
+{
+    zoff_archive *a;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "a checkpoint", &a));
+    zoff_status status = zoff_base_mem_copy_text(folder, &a->folder);
+    if (status == ZOFF_OK)
+        status = zoff_archive_manifest_print(m, &a->text, &a->text_bytes);
+    if (status == ZOFF_OK)
+        status = zoff_archive_manifest_read(folder, a->text, a->text_bytes, &a->manifest);
+    if (status == ZOFF_OK)
+        status = open_files(a);
+    zoff_archive_close(a);
     return status;
 }
 

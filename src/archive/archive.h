@@ -231,6 +231,8 @@ typedef struct zoff_archive {
 /* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once. */
 zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out);
 void zoff_archive_close(zoff_archive *a);
+/* Check manifest and files as zoff_archive_open() does, before the manifest is published. `folder`: of the checkpoint. */
+zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m);
 /* The piece with an element of a slice; NULL: the state is not in the checkpoint. */
 const zoff_archive_ref *zoff_archive_find(const zoff_archive *a, uint32_t param, unsigned kind, size_t slice, size_t element);
 /* The parameter whose states `param` uses: itself, or its owner. */

@@ -10,6 +10,8 @@
  *      source.c   reads the bytes of one unit
  *      describe.c parameters and facts for the manifest
  *      data.c     the program's own bytes
+ *
+ *      convert.c  makes a checkpoint of state files, without an engine; calls source.c and described.c
  */
 #ifndef ZOFF_CHECKPOINT_PRIV_H
 #define ZOFF_CHECKPOINT_PRIV_H
@@ -78,6 +80,10 @@ zoff_status zoff_checkpoint_source_check(const zoff_save_source *source, char *b
 /* Copy a region that only a borrowed chunk shows, from that chunk. */
 void zoff_checkpoint_source_copy(const struct zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory,
                                  uint64_t from, size_t bytes, char *dst);
+/* Read an array of a state file, and compare it with its checksum.  @blocks for the disk  @return ERR_IO; ERR_CORRUPT */
+zoff_status zoff_checkpoint_source_file(const zoff_store_source *file, size_t chunk, char *dst);
+/* Let bytes of another file share the disk blocks of an array.  @return whether the file system has done so */
+bool zoff_checkpoint_source_share(const zoff_store_source *file, int fd, uint64_t offset);
 /* Let the checkpoint share the disk blocks of a state file.  @return whether the file system has done so */
 bool zoff_checkpoint_source_clone(const struct zoff_saver *s, const zoff_save_source *source);
 

@@ -5,9 +5,11 @@
 #include "digest.h"
 #include "try.h"
 
+#include <errno.h>
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 static const zoff_archive_region *region_of(const zoff_saver *s, const zoff_save_source *source)
 {
@@ -55,15 +57,34 @@ void zoff_checkpoint_source_copy(const zoff_saver *s, const zoff_save_source *so
         memcpy(dst, memory.states + source->begin + from, bytes);
 }
 
-zoff_status zoff_checkpoint_source_check(const zoff_save_source *source, char *bytes, unsigned threads)
+/* The bytes behind those of the file are zero. Compare all with the checksum of the state file. */
+static zoff_status complete(const zoff_store_source *f, size_t chunk, char *bytes, unsigned threads)
 {
-    const zoff_store_source *f = &source->file;
     memset(bytes + f->written, 0, f->bytes - f->written);
     ZOFF_FAIL_IF(f->has_checksum && zoff_digest_blocks_whole(bytes, f->bytes, threads) != f->checksum, ZOFF_ERR_CORRUPT,
                  "chunk %zu of a state file is not what was written: its checksum does not hold at offset %llu. The checkpoint "
                  "is not saved",
-                 source->chunk, (unsigned long long)f->offset);
+                 chunk, (unsigned long long)f->offset);
     return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_source_check(const zoff_save_source *source, char *bytes, unsigned threads)
+{
+    return complete(&source->file, source->chunk, bytes, threads);
+}
+
+/* The descriptor of a state file may need the alignment of O_DIRECT, which buffers and arrays have. */
+zoff_status zoff_checkpoint_source_file(const zoff_store_source *f, size_t chunk, char *dst)
+{
+    for (size_t done = 0; done < f->written;) {
+        const ssize_t got = pread(f->fd, dst + done, f->written - done, (off_t)(f->offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        ZOFF_FAIL_IF(got <= 0, ZOFF_ERR_IO, "cannot read a state file at offset %llu for the checkpoint: %s",
+                     (unsigned long long)(f->offset + done), got < 0 ? zoff_base_status_errno(errno) : "it ends there");
+        done += (size_t)got;
+    }
+    return complete(f, chunk, dst, 1);
 }
 
 void zoff_checkpoint_source_read(const zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst)
@@ -76,13 +97,15 @@ void zoff_checkpoint_source_read(const zoff_saver *s, const zoff_save_source *so
         memcpy(dst, source->memory + from, zoff_archive_table_unit_bytes(r, unit));
 }
 
+bool zoff_checkpoint_source_share(const zoff_store_source *f, int fd, uint64_t offset)
+{
+    struct file_clone_range range = {.src_fd = f->fd, .src_offset = f->offset, .src_length = f->written, .dest_offset = offset};
+    return f->written == 0 || ioctl(fd, FICLONERANGE, &range) == 0;
+}
+
 /* Only arrays whose checksum is known: it must not be computed from bytes that nobody has compared. */
 bool zoff_checkpoint_source_clone(const zoff_saver *s, const zoff_save_source *source)
 {
-    const zoff_store_source *f = &source->file;
-    if (source->place != ZOFF_SAVE_FILE || !f->has_checksum)
-        return false;
-    struct file_clone_range range = {
-        .src_fd = f->fd, .src_offset = f->offset, .src_length = f->written, .dest_offset = region_of(s, source)->offset};
-    return f->written == 0 || ioctl(s->part.fd, FICLONERANGE, &range) == 0;
+    return source->place == ZOFF_SAVE_FILE && source->file.has_checksum &&
+           zoff_checkpoint_source_share(&source->file, s->part.fd, region_of(s, source)->offset);
 }

@@ -224,6 +224,22 @@ const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const
     return NULL;
 }
 
+bool zoff_model_program_bytes_next(const char *block, size_t bytes, size_t *at, zoff_program_entry *out)
+{
+    block_entry entry;
+    _Static_assert(sizeof out->name == NAME_MOST + 1, "each name fits");
+    *at = *at ? *at : sizeof(block_head);
+    const char *name = *at < bytes ? next_entry(block, bytes, at, &entry) : NULL;
+    if (!name || entry.name_bytes > NAME_MOST)
+        return false;
+    memcpy(out->name, name, entry.name_bytes);
+    out->name[entry.name_bytes] = 0;
+    out->each_rank = entry.each_rank;
+    out->bytes = name + entry.name_bytes;
+    out->count = (size_t)entry.count;
+    return true;
+}
+
 zoff_status zoff_model_program_bytes_restore(const zoff_program_bytes *p, const char *shared, size_t shared_bytes, bool dry,
                                              const zoff_checkpoint_data *data, size_t count)
 {

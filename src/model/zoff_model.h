@@ -224,6 +224,16 @@ zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *blo
 bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* of that block; false: none */
 /* The bytes of an entry of a block; NULL: it has none of that name. */
 const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count);
+/* One entry of a block. */
+typedef struct zoff_program_entry {
+    char name[256];
+    bool each_rank;
+    const char *bytes;
+    size_t count;
+} zoff_program_entry;
+/* Read the entries of a block that zoff_model_program_bytes_take() has accepted, one by one. Begin with *at = 0.  @return
+ * false: there are no more */
+bool zoff_model_program_bytes_next(const char *block, size_t bytes, size_t *at, zoff_program_entry *out);
 /* Copy what was found into the bytes of a list. `shared` is the block of rank 0. `dry`: only compare the sizes.
  * @return ERR_INVALID for another size: nothing was copied if a dry call came before */
 zoff_status zoff_model_program_bytes_restore(const zoff_program_bytes *p, const char *shared, size_t shared_bytes, bool dry,

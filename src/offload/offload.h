@@ -258,4 +258,41 @@ bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t coun
  * the same, because measurements vary. If one rate is unknown, all shares are equal. */
 void zoff_offload_placement_shares(double *rates, size_t count);
 
+/* ---- persistent state files without a store: swap_scrub.c ---- */
+
+/* State files that are open and locked, so that no engine opens them. */
+typedef struct zoff_state_files zoff_state_files;
+
+/* Whose a file is. `has_commit` false: it is blank, and only path and fd are set. */
+typedef struct zoff_state_file {
+    const char *path;
+    int fd; /* for reading, through the page cache */
+    bool has_commit;
+    uint32_t rank, ranks, file, files;
+    uint64_t layout, cut;
+    uint64_t generation; /* of its last whole commit */
+} zoff_state_file;
+
+/* One commit of a file. */
+typedef struct zoff_state_commit {
+    int64_t t;
+    size_t chunk_count; /* in this file */
+    const void *attached;
+    size_t attached_bytes;
+} zoff_state_commit;
+
+/* Open all state files of some folders. `call` begins messages.
+ * @owns out: zoff_offload_files_close()  @return ERR_STATE for a file that an engine has open; ERR_IO for a folder without
+ * state files; ERR_CORRUPT for a file without a whole commit; ERR_UNSUPPORTED for another version */
+zoff_status zoff_offload_files_open(const char *call, const char *const *folders, size_t count, zoff_state_files **out);
+void zoff_offload_files_close(zoff_state_files *f);
+size_t zoff_offload_files_count(const zoff_state_files *f);
+zoff_state_file zoff_offload_files_file(const zoff_state_files *f, size_t file);
+/* Find the commit of a generation. A file has at most two.  @return false: it does not have it */
+bool zoff_offload_files_commit(const zoff_state_files *f, size_t file, uint64_t generation, zoff_state_commit *out);
+/* Where an array of chunk number `index` of a commit is. `stays`: the step after the last commit does not overwrite it.
+ * @return the chunk; 0 bytes: the array is empty */
+size_t zoff_offload_files_array(const zoff_state_files *f, size_t file, uint64_t generation, size_t index, unsigned array,
+                                zoff_store_source *out);
+
 #endif

@@ -1,5 +1,6 @@
-/* swap_scrub.c: compare every array of persistent state files with its checksum, without an engine: zoff_state_files_scrub(). A
- * file is locked meanwhile. It is read past the page cache where the file system allows it, so that the drive is asked.
+/* swap_scrub.c: reads persistent state files without an engine: zoff_state_files_scrub() compares every array with its
+ * checksum, and zoff_offload_files_open() shows the arrays to others. A file is locked meanwhile. It is read past the page
+ * cache where the file system allows it, so that the drive is asked.
  *
  * A file has two commits. The step after the last one writes over the one before. So an array of the older commit that differs
  * is no damage; an array of the last one is. */
@@ -208,12 +209,13 @@ typedef struct state_file {
     char path[PATH_MAX];
     int lock;
     zoff_swap_found found;
+    unsigned commits[2], commit_count; /* those that can be read, the last one first: 0 or 1 */
 } state_file;
 
-/* The commits of a file that can be compared, the last one first. */
-static unsigned list_commits(const zoff_swap_found *found, unsigned out[2])
+static void list_commits(state_file *f)
 {
-    unsigned count = 0;
+    const zoff_swap_found *found = &f->found;
+    unsigned count = 0, *out = f->commits;
     for (unsigned which = 0; which < 2; which++) {
         if (found->is_whole[which] && table_fits(&found->heads[which], found->tables[which]))
             out[count++] = which;
@@ -222,27 +224,26 @@ static unsigned list_commits(const zoff_swap_found *found, unsigned out[2])
         out[0] = 1;
         out[1] = 0;
     }
-    return count;
+    f->commit_count = count;
 }
 
-static zoff_status open_file(const char *folder, const char *name, state_file *out)
+static zoff_status open_file(const char *call, const char *folder, const char *name, state_file *out)
 {
     struct stat st;
     ZOFF_FAIL_IF(snprintf(out->path, sizeof out->path, "%s/%s", folder, name) >= (int)sizeof out->path, ZOFF_ERR_INVALID,
-                 "zoff_state_files_scrub: the path of '%s' in '%s' is too long", name, folder);
+                 "%s: the path of '%s' in '%s' is too long", call, name, folder);
     out->lock = open(out->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ZOFF_FAIL_IF(out->lock < 0, ZOFF_ERR_IO, "zoff_state_files_scrub: cannot open '%s': %s", out->path,
-                 zoff_base_status_errno(errno));
-    ZOFF_FAIL_IF(fstat(out->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO,
-                 "zoff_state_files_scrub: '%s' is not a regular file", out->path);
-    ZOFF_FAIL_IF(flock(out->lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK, ZOFF_ERR_STATE,
-                 "zoff_state_files_scrub: '%s' is in use by an engine, in this process or another; wait until it has ended",
+    ZOFF_FAIL_IF(out->lock < 0, ZOFF_ERR_IO, "%s: cannot open '%s': %s", call, out->path, zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(fstat(out->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "%s: '%s' is not a regular file", call,
                  out->path);
+    ZOFF_FAIL_IF(flock(out->lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK, ZOFF_ERR_STATE,
+                 "%s: '%s' is in use by an engine, in this process or another; wait until it has ended", call, out->path);
     ZOFF_TRY(zoff_offload_swap_record_read(out->lock, out->path, &out->found));
     const bool has_commit = out->found.is_whole[0] || out->found.is_whole[1];
     ZOFF_FAIL_IF(!has_commit && out->found.other_version, ZOFF_ERR_UNSUPPORTED,
                  "'%s' is a state file of format %u, and this library reads format %u", out->path, out->found.other_version,
                  ZOFF_RECORD_VERSION);
+    list_commits(out);
     return ZOFF_OK;
 }
 
@@ -256,11 +257,10 @@ static void close_file(state_file *f)
 /* Print a file and its commits, and compare them. */
 static zoff_status scrub_file(scrub *s, const state_file *f, bool is_first)
 {
-    unsigned commits[2];
     zoff_aio *file;
     zoff_status status = ZOFF_OK;
     const zoff_aio_opts opts = {.struct_size = sizeof opts};
-    const unsigned count = list_commits(&f->found, commits);
+    const unsigned count = f->commit_count, *commits = f->commits;
     zoff_base_array_print(&s->text, "%s\n  {\"path\": ", is_first ? "" : ",");
     zoff_base_array_print_json(&s->text, f->path);
     if (count) {
@@ -296,10 +296,10 @@ static zoff_status scrub_file(scrub *s, const state_file *f, bool is_first)
 
 /* ---- folders ---- */
 
-typedef struct file_list {
+struct zoff_state_files {
     state_file *files;
     size_t count, capacity;
-} file_list;
+};
 
 static bool is_state_file(const char *name)
 {
@@ -315,13 +315,12 @@ static int by_path(const void *a, const void *b)
     return one != other ? (one < other ? -1 : 1) : strcmp(x->path, y->path);
 }
 
-static zoff_status list_folder(const char *folder, file_list *list)
+static zoff_status list_folder(const char *call, const char *folder, zoff_state_files *list)
 {
     const size_t before = list->count;
     zoff_status status = ZOFF_OK;
     DIR *dir = opendir(folder);
-    ZOFF_FAIL_IF(!dir, ZOFF_ERR_IO, "zoff_state_files_scrub: cannot read the folder '%s': %s", folder,
-                 zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(!dir, ZOFF_ERR_IO, "%s: cannot read the folder '%s': %s", call, folder, zoff_base_status_errno(errno));
     for (struct dirent *entry; status == ZOFF_OK && (entry = readdir(dir));) {
         if (!is_state_file(entry->d_name))
             continue;
@@ -329,26 +328,44 @@ static zoff_status list_folder(const char *folder, file_list *list)
                                          "the list of state files");
         if (status == ZOFF_OK) {
             list->files[list->count].lock = -1;
-            status = open_file(folder, entry->d_name, &list->files[list->count++]);
+            status = open_file(call, folder, entry->d_name, &list->files[list->count++]);
         }
     }
     closedir(dir);
     if (list->count > before)
         qsort(list->files + before, list->count - before, sizeof *list->files, by_path);
     ZOFF_FAIL_IF(status == ZOFF_OK && list->count == before, ZOFF_ERR_IO,
-                 "zoff_state_files_scrub: there is no state file in '%s' (zoff-r<rank>.states)", folder);
+                 "%s: there is no state file in '%s' (zoff-r<rank>.states)", call, folder);
     return status;
 }
 
-static zoff_status scrub_all(scrub *s, const char *const *folders, size_t count, file_list *list)
+/* Open the files of all folders. The caller closes the list also after an error. */
+static zoff_status list_folders(const char *call, const char *const *folders, size_t count, zoff_state_files *list)
 {
+    ZOFF_FAIL_IF(!folders || !count, ZOFF_ERR_INVALID, "%s: folders must not be NULL, and count must be at least 1", call);
     for (size_t i = 0; i < count; i++)
-        ZOFF_TRY(list_folder(folders[i], list));
+        ZOFF_FAIL_IF(!folders[i], ZOFF_ERR_INVALID, "%s: folder %zu is NULL", call, i);
+    for (size_t i = 0; i < count; i++)
+        ZOFF_TRY(list_folder(call, folders[i], list));
+    return ZOFF_OK;
+}
+
+static void close_list(zoff_state_files *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        close_file(&list->files[i]);
+    zoff_base_mem_free(list->files);
+}
+
+/* ---- scrub ---- */
+
+static zoff_status scrub_all(scrub *s, const char *const *folders, size_t count, zoff_state_files *list)
+{
+    ZOFF_TRY(list_folders("zoff_state_files_scrub", folders, count, list));
     for (size_t i = 0; i < list->count; i++) {
-        unsigned commits[2];
-        const zoff_swap_found *found = &list->files[i].found;
-        for (unsigned k = list_commits(found, commits); k-- > 0;)
-            s->total += bytes_of(&found->heads[commits[k]], found->tables[commits[k]]);
+        const state_file *f = &list->files[i];
+        for (unsigned k = f->commit_count; k-- > 0;)
+            s->total += bytes_of(&f->found.heads[f->commits[k]], f->found.tables[f->commits[k]]);
     }
     for (size_t i = 0; i < PARTS; i++)
         ZOFF_TRY(zoff_base_mem_alloc(PART_BYTES, 1, "parts of state files", &s->parts[i]));
@@ -369,9 +386,8 @@ zoff_status zoff_state_files_scrub(const char *const *folders, size_t count, zof
                                    size_t dst_bytes, size_t *out_bytes, uint64_t *out_wrong)
 {
     scrub s = {.progress = progress, .ctx = ctx};
-    file_list list = {.files = NULL};
-    ZOFF_FAIL_IF(!folders || !count || (!dst && dst_bytes), ZOFF_ERR_INVALID,
-                 "zoff_state_files_scrub: folders and dst must not be NULL, and count must be at least 1");
+    zoff_state_files list = {.files = NULL};
+    ZOFF_FAIL_IF(!dst && dst_bytes, ZOFF_ERR_INVALID, "zoff_state_files_scrub: dst must not be NULL");
     const zoff_status status = scrub_all(&s, folders, count, &list);
     if (status == ZOFF_OK && dst_bytes)
         snprintf(dst, dst_bytes, "%s", s.text.words);
@@ -379,12 +395,108 @@ zoff_status zoff_state_files_scrub(const char *const *folders, size_t count, zof
         *out_bytes = s.text.bytes;
     if (status == ZOFF_OK && out_wrong)
         *out_wrong = s.wrong;
-    for (size_t i = 0; i < list.count; i++)
-        close_file(&list.files[i]);
+    close_list(&list);
     for (size_t i = 0; i < PARTS; i++)
         zoff_base_mem_free(s.parts[i]);
-    zoff_base_mem_free(list.files);
     zoff_base_mem_free(s.text.words);
     zoff_base_mem_free(s.complaints.words);
     return status;
+}
+
+/* ---- the files for others ---- */
+
+static zoff_status check_commits(const zoff_state_files *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        ZOFF_FAIL_IF(!f->files[i].commit_count && !f->files[i].found.is_blank, ZOFF_ERR_CORRUPT,
+                     "'%s' has no whole commit record: it is damaged, or not a state file", f->files[i].path);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_files_open(const char *call, const char *const *folders, size_t count, zoff_state_files **out)
+{
+    zoff_state_files *f;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *f, "the list of state files", &f));
+    zoff_status status = list_folders(call, folders, count, f);
+    if (status == ZOFF_OK)
+        status = check_commits(f);
+    if (status < 0)
+        zoff_offload_files_close(f);
+    else
+        *out = f;
+    return status;
+}
+
+void zoff_offload_files_close(zoff_state_files *f)
+{
+    if (!f)
+        return;
+    close_list(f);
+    zoff_base_mem_free(f);
+}
+
+size_t zoff_offload_files_count(const zoff_state_files *f)
+{
+    return f->count;
+}
+
+zoff_state_file zoff_offload_files_file(const zoff_state_files *f, size_t file)
+{
+    const state_file *one = &f->files[file];
+    zoff_state_file out = {.path = one->path, .fd = one->lock, .has_commit = one->commit_count > 0};
+    if (!out.has_commit)
+        return out;
+    const zoff_swap_head *head = &one->found.heads[one->commits[0]];
+    out.rank = head->identity.rank;
+    out.ranks = head->identity.ranks;
+    out.file = head->identity.file;
+    out.files = head->identity.files;
+    out.layout = head->identity.layout;
+    out.cut = head->identity.cut;
+    out.generation = head->generation;
+    return out;
+}
+
+/* The commit of a generation, 0 or 1; 2: the file does not have it. */
+static unsigned find_commit(const state_file *f, uint64_t generation)
+{
+    for (unsigned i = 0; i < f->commit_count; i++) {
+        if (f->found.heads[f->commits[i]].generation == generation)
+            return f->commits[i];
+    }
+    return 2;
+}
+
+bool zoff_offload_files_commit(const zoff_state_files *f, size_t file, uint64_t generation, zoff_state_commit *out)
+{
+    const zoff_swap_found *found = &f->files[file].found;
+    const unsigned which = find_commit(&f->files[file], generation);
+    if (which == 2)
+        return false;
+    *out = (zoff_state_commit){.t = found->heads[which].t,
+                               .chunk_count = (size_t)found->heads[which].entry_count,
+                               .attached = zoff_offload_swap_record_attached(found, which),
+                               .attached_bytes = (size_t)found->heads[which].attached_bytes};
+    return true;
+}
+
+size_t zoff_offload_files_array(const zoff_state_files *f, size_t file, uint64_t generation, size_t index, unsigned array,
+                                zoff_store_source *out)
+{
+    const zoff_swap_found *found = &f->files[file].found;
+    const unsigned which = find_commit(&f->files[file], generation), other = !which;
+    const zoff_swap_entry *entry = &found->tables[which][index];
+    const zoff_swap_entry_array *a = &entry->arrays[array];
+    const bool is_older = find_commit(&f->files[file], generation + 1) == other;
+    const place p = place_of(entry, array);
+    *out = (zoff_store_source){.fd = f->files[file].lock,
+                               .offset = p.offset,
+                               .begin = (size_t)begin_of(entry, array),
+                               .bytes = p.bytes,
+                               .written = p.written,
+                               .has_checksum = a->flags & ZOFF_ENTRY_HAS_CHECKSUM,
+                               .checksum = a->checksum,
+                               .stays = !is_older || (index < found->heads[other].entry_count &&
+                                                      found->tables[other][index].arrays[array].slot == a->slot)};
+    return (size_t)entry->chunk;
 }

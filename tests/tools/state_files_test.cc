@@ -1,4 +1,5 @@
-// state_files_test.cc: `zoff checkpoint scrub` says of each state file whether it is intact.
+// state_files_test.cc: `zoff checkpoint scrub` says of each state file whether it is intact, and `zoff checkpoint reshard`
+// makes a checkpoint of them.
 #include "small_engine.h"
 #include "tool_checkpoints.h"
 
@@ -19,7 +20,8 @@ class state_files : public testing::Test
     }
     zoff_test::engine open()
     {
-        return zoff_test::seal_engine(t, zoff_test::config_text(states.path, 1, ", \"zoff\": {\"persist\": true}"), 2048);
+        return zoff_test::seal_engine(
+            t, zoff_test::config_text(states.path, 1, ", \"zoff\": {\"persist\": true, \"durability\": \"process\"}"), 2048);
     }
     void train(int steps)
     {
@@ -102,4 +104,24 @@ TEST_F(state_files, scrub_says_what_it_cannot_read)
     const verb_result other = run({states.path});
     EXPECT_EQ(EXIT_FAILED, other.exit);
     EXPECT_HAS(other.out, file() + ": no states\n  ! it has no whole commit record");
+}
+
+TEST_F(state_files, reshard_makes_a_checkpoint_and_says_how_to_go_on)
+{
+    train(2);
+    const std::string to = states.file("resharded");
+    const verb_result r = run_verb(verb_checkpoint_reshard, {states.path, "-o", to, "--name", "moved"});
+    EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
+    EXPECT_HAS(r.out, to + "/moved: step 2, ");
+    EXPECT_HAS(r.out, "from 1 rank\n");
+    EXPECT_HAS(r.out, "zoff_checkpoint_load(engine, \"" + to + "\", NULL)");
+    const verb_result whole = run_verb(verb_checkpoint, {"verify", to});
+    EXPECT_EQ(EXIT_DONE, whole.exit) << whole.err;
+    spoil();
+    const verb_result damaged = run_verb(verb_checkpoint_reshard, {states.path, "-o", to});
+    EXPECT_EQ(EXIT_FAILED, damaged.exit);
+    EXPECT_HAS(damaged.err, file());
+    EXPECT_EQ(EXIT_USAGE, run_verb(verb_checkpoint_reshard, {states.path}).exit);
+    EXPECT_EQ(EXIT_USAGE, run_verb(verb_checkpoint_reshard, {"-o", to}).exit);
+    EXPECT_EQ(EXIT_USAGE, run_verb(verb_checkpoint_reshard, {states.path, "-o", to, "--fast"}).exit);
 }
