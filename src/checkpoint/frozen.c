@@ -13,7 +13,8 @@ typedef struct stream {
     zoff_saver *saver;
     const zoff_archive_region *region;
     char *unit;
-    uint64_t at; /* bytes before it are written, or in the unit */
+    uint64_t at;  /* bytes before it are written, or in the unit */
+    bool is_used; /* after an error: the device or the disk may still access the unit */
 } stream;
 
 static zoff_status end_unit(stream *w)
@@ -26,7 +27,8 @@ static zoff_status end_unit(stream *w)
     s->part.table.checksums[r->first_checksum + number] = zoff_digest_blocks_whole(w->unit, bytes, s->view.threads);
     ZOFF_TRY(zoff_aio_write(s->part.aio, r->offset + number * r->unit, bytes, w->unit, &ticket));
     const zoff_status status = zoff_aio_wait(s->part.aio, ticket);
-    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO, "'%s' is not written in time (timeout_seconds)", s->part.path);
+    w->is_used = status == ZOFF_PENDING;
+    ZOFF_FAIL_IF(w->is_used, ZOFF_ERR_IO, "'%s' is not written in time (timeout_seconds)", s->part.path);
     memset(w->unit, 0, r->unit);
     return status;
 }
@@ -34,7 +36,7 @@ static zoff_status end_unit(stream *w)
 static zoff_status add_slice(void *ctx, uint32_t param, size_t slice)
 {
     stream *w = ctx;
-    const zoff_transfer *t = w->saver->view.transfer;
+    zoff_transfer *t = w->saver->view.transfer;
     const zoff_model_param *p = &w->saver->view.model->params[param];
     const size_t element = zoff_adam_dtype_bytes(p->dtype);
     const uint64_t end = w->at + zoff_base_bits_align(p->count * element, ZOFF_ARCHIVE_PAD);
@@ -44,7 +46,9 @@ static zoff_status add_slice(void *ctx, uint32_t param, size_t slice)
         const size_t count = zoff_base_bits_min(left, (w->region->unit - skip) / element);
         const zoff_cast_piece move = {
             .count = count, .dst = w->unit + skip, .src = value, .dst_dtype = p->dtype, .src_dtype = p->dtype};
-        ZOFF_TRY(t->route.link->move((zoff_transfer *)(uintptr_t)t, &move, 1, false));
+        const zoff_status status = t->route.link->move(t, &move, 1, false);
+        w->is_used = status < 0 && !zoff_transfer_streams_end(t);
+        ZOFF_TRY(status);
         value += count * element;
         left -= count;
         w->at += count * element;
@@ -70,6 +74,7 @@ zoff_status zoff_checkpoint_frozen_write(zoff_saver *s)
     const bool is_begun = w.at % w.region->unit != 0;
     if (status == ZOFF_OK && is_begun)
         status = end_unit(&w);
-    zoff_base_mem_free(w.unit);
+    if (!w.is_used)
+        zoff_base_mem_free(w.unit);
     return status;
 }
