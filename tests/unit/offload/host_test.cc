@@ -107,7 +107,7 @@ TEST_F(Host, ThereMayBeNoChunks)
 
 TEST_F(Host, WithoutMemoryNothingIsLeft)
 {
-    EXPECT_EQ(3, fail_each_allocation([&] {
+    EXPECT_EQ(4, fail_each_allocation([&] {
                   const zoff_status status = open();
                   EXPECT_EQ(status == ZOFF_OK, !filled.empty());
                   return status;
