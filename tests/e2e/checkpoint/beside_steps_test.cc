@@ -346,7 +346,7 @@ TEST(SaveWait, IsZeroForOneUpdateWithPersist)
 }
 
 // A chunk is written back as a whole, so an array moves to its other place also in an update that does not change it.
-TEST(SaveOfArrays, ThatAnUpdateOnlyMovesIsExact)
+TEST(SaveOfArrays, MovedByAnUpdateIsExact)
 {
     save_log log;
     save_fault fault;

@@ -230,7 +230,7 @@ void flip(const fs::path &path, uint64_t byte, unsigned bit)
     file.put((char)(was ^ 1 << bit));
 }
 
-TEST_P(LoadFaults, OfOneBitAreNamedAndLoadNothing)
+TEST_P(LoadFaults, ByOneBitAreNamedAndLoadNothing)
 {
     open();
     fast_random random(3);
@@ -251,7 +251,7 @@ TEST_P(LoadFaults, OfOneBitAreNamedAndLoadNothing)
 
 // ---- calls that fail ----
 
-TEST_P(LoadFaults, OfTheDiskLoadNothing)
+TEST_P(LoadFaults, FromTheDiskLoadNothing)
 {
     open();
     const disk_call calls[] = {CALL_OPEN, CALL_PREAD, CALL_READ, CALL_TRANSFER};

@@ -95,7 +95,7 @@ const covering<cell> &matrix()
     return all;
 }
 
-// What a rank can see of a run: numbers of each step; states, weights and loss scaler at the end.
+// Facts that a rank can see of a run: numbers of each step; states, weights and loss scaler at the end.
 struct sight {
     std::vector<zoff_step_numbers> steps;
     std::vector<std::vector<float>> states;

@@ -61,7 +61,7 @@ class SaveFaults : public testing::TestWithParam<cell>
         return failed == 0;
     }
 
-    // What the folder has after a save of step `saved` that has failed or succeeded.
+    // The folder after a save of step `saved` that has failed or succeeded.
     void look(const std::string &folder, int64_t first, int64_t saved, bool is_complete)
     {
         zoff_checkpoint_reader *reader = nullptr;

@@ -68,7 +68,7 @@ class save_log : public log_catcher
     static constexpr const char *IN_MEMORY = "is not on a disk but in memory";
 };
 
-// What a call has returned on one rank.
+// The result of a call on one rank.
 struct rank_result {
     zoff_status status = ZOFF_PENDING;
     std::string words;
