@@ -7,6 +7,7 @@
 #include "array.h"
 #include "bits.h"
 #include "digest.h"
+#include "log.h"
 #include "structs.h"
 #include "try.h"
 
@@ -114,6 +115,10 @@ static zoff_status choose_generation(conversion *c)
                      c->generation, c->manifest.t, commit.t, f.path);
         c->manifest.t = commit.t;
         is_first = false;
+        if (f.is_damaged)
+            ZOFF_WARN("the record of a later commit in '%s' is not valid: it was damaged, or the power failed while it was "
+                      "written. The checkpoint has the states after step %" PRId64,
+                      f.path, commit.t);
     }
     return ZOFF_OK;
 }

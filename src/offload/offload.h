@@ -271,6 +271,7 @@ typedef struct zoff_state_file {
     uint32_t rank, ranks, file, files;
     uint64_t layout, cut;
     uint64_t generation; /* of its last whole commit */
+    bool is_damaged;     /* there was a later one, whose record is damaged, or the power failed while it was written */
 } zoff_state_file;
 
 /* One commit of a file. */

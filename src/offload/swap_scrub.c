@@ -454,6 +454,7 @@ zoff_state_file zoff_offload_files_file(const zoff_state_files *f, size_t file)
     out.layout = head->identity.layout;
     out.cut = head->identity.cut;
     out.generation = head->generation;
+    out.is_damaged = zoff_offload_swap_record_is_damaged(&one->found, head->generation + 1);
     return out;
 }
 

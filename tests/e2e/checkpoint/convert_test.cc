@@ -307,6 +307,42 @@ TEST_F(Files, NoCommonStepIsAnError)
     expect_nothing();
 }
 
+// The record of the last step is damaged in one file: the step before it is in all.
+TEST_F(Files, ADamagedRecordGoesOneStepBack)
+{
+    log_catcher log;
+    {
+        run from(2, 2, ZOFF_TIER_NVME, BF16, true, paths(2));
+        from.record();
+        from.step(1);
+        from.step(2);
+        saved = from.all.want.tensors;
+        from.step(3);
+    }
+    std::string bytes = bytes_of(state_file(1, 0)); // generation 4 is in head 0
+    bytes[40] = (char)(bytes[40] ^ 1);
+    write_bytes(state_file(1, 0), bytes);
+    log.expect("the record of a later commit in '" + state_file(1, 0) + "' is not valid");
+    ASSERT_ZOFF_OK(convert(2));
+    run loads(1, 0, ZOFF_TIER_HOST, BF16, false, {others[0].path});
+    loads.load(to.path, 2, false, false);
+    loads.expect(saved);
+}
+
+// Files of a run without a step: moments were never written, and are zero.
+TEST_F(Files, TheFirstContentIsStepZero)
+{
+    {
+        run from(2, 1, ZOFF_TIER_NVME, BF16, true, paths(2));
+        saved = from.all.want.tensors;
+    }
+    ASSERT_ZOFF_OK(convert(2));
+    run loads(1, 0, ZOFF_TIER_HOST, BF16, false, {others[0].path});
+    loads.all.trainers[0]->scramble();
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(loads.engine_of(0), to.path.c_str(), nullptr));
+    loads.expect_next(saved, 1);
+}
+
 TEST_F(Files, ADamagedArrayIsNamedAndNothingIsLeft)
 {
     train(3);

@@ -66,6 +66,28 @@ TEST_F(ProgramBytes, ComeBackByName)
     EXPECT_EQ(0, memcmp(&scaler, &found, sizeof found));
 }
 
+TEST_F(ProgramBytes, EntriesAreReadOneByOne)
+{
+    std::string position = "12345678", none;
+    const std::string longest(255, 'n');
+    const zoff_checkpoint_data list[] = {entry("position", position), entry(longest.c_str(), none, true)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 2));
+    pass(0, &scaler);
+    size_t at = 0;
+    zoff_program_entry e;
+    ASSERT_TRUE(zoff_model_program_bytes_next(next.found, next.found_bytes, &at, &e));
+    EXPECT_STREQ("position", e.name);
+    EXPECT_FALSE(e.each_rank);
+    EXPECT_EQ(position, std::string(e.bytes, e.count));
+    ASSERT_TRUE(zoff_model_program_bytes_next(next.found, next.found_bytes, &at, &e));
+    EXPECT_EQ(longest, e.name);
+    EXPECT_TRUE(e.each_rank);
+    EXPECT_EQ(0u, e.count);
+    EXPECT_FALSE(zoff_model_program_bytes_next(next.found, next.found_bytes, &at, &e));
+    at = 0;
+    EXPECT_FALSE(zoff_model_program_bytes_next(nullptr, 0, &at, &e)) << "no block";
+}
+
 // Rank 1 packs only what each rank has; the rest comes from the block of rank 0. A name counts with its kind.
 TEST_F(ProgramBytes, SharedOnesAreThoseOfRank0)
 {
@@ -179,9 +201,12 @@ TEST_F(ProgramBytes, ADamagedBlockIsNeverReadBeyondItsEnd)
         std::vector<char> bad(good.begin(), good.end());
         bad[random() % bad.size()] ^= (char)(1 << random() % 8);
         zoff_program_bytes p = {};
-        size_t count;
+        size_t count, at = 0;
+        zoff_program_entry e;
         if (zoff_model_program_bytes_take(&p, bad.data(), bad.size()) == ZOFF_OK)
             (void)zoff_model_program_bytes_find(p.found, p.found_bytes, "nothing", true, &count);
+        while (zoff_model_program_bytes_next(p.found, p.found_bytes, &at, &e))
+            EXPECT_LE(strlen(e.name), 255u);
         zoff_model_program_bytes_close(&p);
     }
     std::string later = good;
