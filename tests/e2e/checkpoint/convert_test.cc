@@ -4,6 +4,9 @@
 #include "covering.h"
 #include "rank_job.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -287,6 +290,60 @@ TEST_F(Files, AnOlderStepNeedsChecksums)
     write_bytes(state_file(1, 0), old[0]);
     write_bytes(state_file(1, 1), old[1]);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no checksum", convert(2));
+}
+
+class Killed : public Files
+{
+};
+
+// The ranks are killed at some moment of a step. The checkpoint has a step that the reference has, too.
+TEST_F(Killed, AtAnyMomentOfAStep)
+{
+    std::vector<std::vector<reference::tensor>> after;
+    {
+        run never_killed(2, 2, ZOFF_TIER_HOST, BF16, false, {others[0].path});
+        for (int64_t t = 1; t <= 12; t++) {
+            never_killed.step(t);
+            after.push_back(never_killed.all.want.tensors);
+        }
+    }
+    fast_random random(9);
+    for (unsigned round = 0; round < 1 + share_of(30) && !HasFailure(); round++) {
+        scratch_folder killed[2], checkpoints;
+        int steps[2];
+        ASSERT_EQ(0, pipe(steps));
+        const pid_t child = fork();
+        if (child == 0) {
+            run from(2, 2, ZOFF_TIER_NVME, BF16, true, {killed[0].path, killed[1].path});
+            from.record();
+            for (int64_t t = 1; t <= 12; t++) {
+                from.step(t);
+                if (write(steps[1], "s", 1) != 1)
+                    _exit(1);
+            }
+            pause();
+        }
+        close(steps[1]);
+        char byte;
+        for (unsigned i = 0; i < 1 + round % 4; i++)
+            ASSERT_EQ(1, read(steps[0], &byte, 1)) << "the child has ended";
+        usleep((useconds_t)(random() % 20000));
+        kill(child, SIGKILL);
+        ASSERT_EQ(child, waitpid(child, nullptr, 0));
+        close(steps[0]);
+        const char *folders[] = {killed[0].path.c_str(), killed[1].path.c_str()};
+        ASSERT_ZOFF_OK(zoff_state_files_checkpoint(folders, 2, checkpoints.path.c_str(), nullptr, nullptr, nullptr));
+        zoff_checkpoint_reader *r = nullptr;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(checkpoints.path.c_str(), nullptr, &r));
+        zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_info(r, &info));
+        const int64_t t = info.t;
+        zoff_checkpoint_reader_close(r);
+        ASSERT_GE(t, 1 + round % 4) << "the step was reported";
+        run loads(3, 1, ZOFF_TIER_HOST, BF16, false, {others[0].path});
+        loads.load(checkpoints.path, t, false, false);
+        loads.expect(after[(size_t)t - 1]);
+    }
 }
 
 // Ranks that are two steps apart have no step together.
