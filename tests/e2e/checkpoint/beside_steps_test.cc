@@ -129,14 +129,20 @@ class scene
         (void)r.reference_step(t);
     }
 
+    // Write a moment, or a master in fp32, which may be the weight itself.
     void write_state()
     {
+        const bool is_master = random() % 2;
+        const zoff_param p = is_master ? 4 : 0;
+        const size_t first = 1500;
         std::vector<float> mine(100);
         for (float &x : mine)
             x = (float)(random() % 1000) / 64;
-        expect_all_ok(r.on_each(
-            [&](zoff_engine *e, unsigned) { return zoff_state_write(e, 0, ZOFF_STATE_M, 1500, mine.size(), mine.data()); }));
-        std::copy(mine.begin(), mine.end(), r.all.want.tensors[0].m.begin() + 1500);
+        expect_all_ok(r.on_each([&](zoff_engine *e, unsigned) {
+            return zoff_state_write(e, p, is_master ? ZOFF_STATE_MASTER : ZOFF_STATE_M, first, mine.size(), mine.data());
+        }));
+        reference::tensor &want = r.all.want.tensors[p];
+        std::copy(mine.begin(), mine.end(), (is_master ? want.master : want.m).begin() + first);
     }
 
     void pull()

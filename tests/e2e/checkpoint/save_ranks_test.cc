@@ -217,7 +217,7 @@ enum fault { STALLS, LEAVES, HEARS_NOTHING };
 class scene
 {
   public:
-    enum { RANKS = 3 };
+    enum { RANKS = 3, LAST_WORD = 0 };
 
     scene(fault what_, int nth_, unsigned faulty_, bool beside_)
         : what(what_), nth(nth_), faulty(faulty_), beside(beside_),
@@ -225,8 +225,10 @@ class scene
     {
         for (unsigned rank = 0; rank < RANKS; rank++)
             wrapped.push_back(std::make_unique<comm_fault>(r.job.comm_of(rank)));
-        wrapped[faulty]->before = [this](const zoff_comm_work &) { return strike(); };
-        wrapped[faulty]->not_yet = [this](const zoff_comm_work &) { return has_struck && what == HEARS_NOTHING; };
+        wrapped[faulty]->before = [this](const zoff_comm_work &work) { return strike(work); };
+        wrapped[faulty]->not_yet = [this](const zoff_comm_work &work) {
+            return has_struck && what == HEARS_NOTHING && go_on(work);
+        };
     }
 
     // Returns whether the save had so many operations.
@@ -239,6 +241,7 @@ class scene
         is_armed = true;
         r.job.on_each([&](unsigned rank) { rank == faulty ? fail() : survive(rank); });
         EXPECT_TRUE(!has_struck || survivors == RANKS - 1);
+        look(); // the faulty rank has ended, too
         for (unsigned rank = 0; rank < RANKS; rank++) {
             r.all.engines[rank].reset();
             r.job.leave(rank);
@@ -247,9 +250,25 @@ class scene
     }
 
   private:
-    zoff_status strike()
+    // Others get what this rank has sent.
+    bool go_on(const zoff_comm_work &work)
     {
-        if (!is_armed || ++started < nth)
+        auto it = const_cast<zoff_comm_work *>(&work);
+        is_done = is_done || wrapped[faulty]->real->poll(r.job.comm_of(faulty), it) != ZOFF_PENDING;
+        return true;
+    }
+
+    // The operation in which ranks say that their files are durable follows the one with their reports, which are longer.
+    bool is_last_word(const zoff_comm_work &work)
+    {
+        const size_t bytes = work.call.receive_bytes ? work.call.receive_bytes[0] : 0;
+        has_reported = has_reported || bytes == 48;
+        return has_reported && bytes == sizeof(int);
+    }
+
+    zoff_status strike(const zoff_comm_work &work)
+    {
+        if (!is_armed || (nth == LAST_WORD ? !has_struck && !is_last_word(work) : ++started < nth))
             return ZOFF_OK;
         has_struck = true;
         if (what == LEAVES)
@@ -324,9 +343,18 @@ class scene
     std::vector<std::unique_ptr<comm_fault>> wrapped; // destroyed after the communicators
     saved_run r;
     int started = 0;
+    bool has_reported = false, is_done = false;
     std::atomic<bool> is_armed{false}, has_struck{false};
     std::atomic<unsigned> survivors{0};
 };
+
+// Rank 0 hears that all files are durable, and another rank does not hear it. The manifest names the file of that rank.
+TEST(RanksThatHearNothing, KeepTheirFiles)
+{
+    save_log log;
+    for (unsigned faulty : {1u, 2u})
+        EXPECT_TRUE(scene(HEARS_NOTHING, scene::LAST_WORD, faulty, faulty == 1).play());
+}
 
 class RanksThatStop : public testing::TestWithParam<fault>
 {
