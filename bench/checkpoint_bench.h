@@ -60,7 +60,7 @@ int checkpoint_memory(const checkpoint_options *options, checkpoint_found *found
 int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *found);
 /* Run one part in its own process. Returns the exit status. */
 int checkpoint_memory_child(size_t elements, uint64_t budget);
-int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds);
+int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds, bool beside_others);
 
 void checkpoint_judge(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out);
 

@@ -92,7 +92,7 @@ static const char DRIVE_SCRIPT[] = "exec unshare --mount --propagation private s
                                    "  device=$(losetup --find --show --direct-io=on xfs.img);"
                                    "  { mkfs.xfs -q -m reflink=1 $device && mount $device xfs; } || failed=1;"
                                    "  losetup --detach $device; [ -z \"$failed\" ];"
-                                   "  exec \"$ZOFF_BENCH_SELF\" --reflink-of %zu %u %.0f' 2>&1";
+                                   "  exec \"$ZOFF_BENCH_SELF\" --reflink-of %zu %u %.0f %d' 2>&1";
 
 static const race_line LINES[COLUMNS] = {
     {"save_reflink", "zoff_checkpoint_save() of states in files", NULL, 12, checkpoint_states_save, 0, 0},
@@ -118,12 +118,14 @@ static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
     return ret;
 }
 
-int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds)
+int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds, bool beside_others)
 {
     static checkpoint_trainer t;
     char folder[CHECKPOINT_PATH];
     step_model model;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (beside_others)
+        bench_stopwatch_beside_others();
     step_folder_guard(false);
     if (getppid() == 1 || !getenv("ZOFF_BENCH_FOLDER") || step_model_open(elements, &model) != 0)
         return 1;
@@ -147,7 +149,8 @@ int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *foun
         return 0;
     const unsigned long long bytes = 12 * (unsigned long long)elements * 7 + (1ull << 30);
     const double seconds = 0.7 * (bench_run_deadline(&options->run, 1) - bench_now());
-    if (bench_command(text, sizeof text, DRIVE_SCRIPT, bytes, elements, (unsigned)options->run.rounds, ceil(seconds)) != 0) {
+    if (bench_command(text, sizeof text, DRIVE_SCRIPT, bytes, elements, (unsigned)options->run.rounds, ceil(seconds),
+                      options->busy != UINT64_MAX) != 0) {
         snprintf(found->no_reflink, CHECKPOINT_REASON, "%s%.200s",
                  geteuid() == 0 ? "" : "loop devices and mounts need root: ", bench_last_line(text));
         return 0;

@@ -140,11 +140,12 @@ static zoff_status land_read(zoff_saver *s)
     return launch(s, flight.unit, flight.buffer, flight.buffer);
 }
 
-/* Beside steps half of the buffers are for copies. */
+/* While a step runs, it brings the units itself, as copies: then reading them would only delay it. */
 static bool may_read(const zoff_saver *s)
 {
-    const unsigned most = s->work.beside ? s->buffers.count - s->buffers.count / 2 : ZOFF_SAVE_FLIGHTS;
-    return s->work.reads.count < zoff_base_bits_min(most, (unsigned)ZOFF_SAVE_FLIGHTS);
+    static const double STEP_PAUSE = 2e-3; /* seconds without a question: no step runs, or it waits for something else */
+    const zoff_save_work *w = &s->work;
+    return w->reads.count < ZOFF_SAVE_FLIGHTS && (!w->beside || zoff_base_clock_seconds() - w->asked > STEP_PAUSE);
 }
 
 /* Under the lock. Get a buffer for a unit that needs one.  @return false: none is free now */
@@ -204,6 +205,16 @@ static zoff_status begin_unit(zoff_saver *s, const job *j)
     return launch(s, j->unit, j->buffer, j->buffer);
 }
 
+/* Wait for a copy, or until reads may begin. */
+static void wait_awhile(zoff_saver *s)
+{
+    const struct timespec until = zoff_checkpoint_units_soon();
+    pthread_mutex_lock(&s->work.lock);
+    if (!s->work.first_copy)
+        pthread_cond_timedwait(&s->work.moved, &s->work.lock, &until);
+    pthread_mutex_unlock(&s->work.lock);
+}
+
 /* Begin one unit, or go on with one.  @return PENDING: there is more to do than to wait for writes */
 static zoff_status turn(zoff_saver *s)
 {
@@ -220,7 +231,9 @@ static zoff_status turn(zoff_saver *s)
         ZOFF_TRY(land_read(s));
     else if (status == ZOFF_PENDING && s->work.writes.count)
         ZOFF_TRY(land_write(s, true));
-    else if (status == ZOFF_OK)
+    else if (status == ZOFF_PENDING)
+        wait_awhile(s);
+    else
         return ZOFF_OK;
     return ZOFF_PENDING;
 }
