@@ -31,7 +31,7 @@ typedef struct checkpoint_found {
     zoff_plan_info plan; /* of the NVMe tier */
     bool in_memory;      /* the folder is a tmpfs */
     bool registered;     /* the memory of the yardsticks */
-    char no_memory[CHECKPOINT_REASON], no_reflink[CHECKPOINT_REASON];
+    char no_memory[CHECKPOINT_REASON], no_reflink[CHECKPOINT_REASON], no_throttle[CHECKPOINT_REASON];
 } checkpoint_found;
 
 /* checkpoint_movers.c: the yardsticks: bytes between memory and a file by the queue of <zoff/aio.h>, as bench/aio moves them,

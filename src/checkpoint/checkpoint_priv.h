@@ -184,7 +184,6 @@ typedef struct zoff_save_work {
     size_t next;                            /* units before it, in the order of writing, are not PENDING */
     zoff_save_unit *first_copy, *last_copy; /* units that are COPIED */
     unsigned copying;                       /* units that a step is copying now: they become COPIED */
-    double asked;                           /* when a step last asked for units, by the clock */
     zoff_save_flights reads, writes;
     zoff_save_readers readers;
     unsigned threads; /* of the team that computes checksums */
@@ -245,8 +244,6 @@ char *zoff_checkpoint_units_take_buffer(zoff_save_buffers *b);              /* N
 void zoff_checkpoint_units_give_buffer(zoff_save_buffers *b, char *buffer); /* NULL is allowed */
 /* Nobody waits for units any more: the save is over, or has failed. */
 bool zoff_checkpoint_units_idle(const zoff_saver *s);
-/* The time in a millisecond, for a wait that ends in any case. */
-struct timespec zoff_checkpoint_units_soon(void);
 /* Copies wait in the order in which they were made. */
 void zoff_checkpoint_units_add_copy(zoff_save_work *w, zoff_save_unit *unit);
 void zoff_checkpoint_units_take_copy(zoff_save_work *w);

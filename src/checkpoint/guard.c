@@ -49,7 +49,12 @@ static bool make_safe(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory mem
 /* Wait under the lock for a moment. The caller's files and other ranks move meanwhile; the engine keeps their errors. */
 static void wait_awhile(zoff_saver *s)
 {
-    const struct timespec until = zoff_checkpoint_units_soon();
+    enum { NAP_NS = 1000000, SECOND_NS = 1000000000 };
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += NAP_NS;
+    until.tv_sec += until.tv_nsec / SECOND_NS;
+    until.tv_nsec %= SECOND_NS;
     pthread_cond_timedwait(&s->work.moved, &s->work.lock, &until);
     pthread_mutex_unlock(&s->work.lock);
     zoff_base_progress_pump(s->view.progress);
@@ -61,7 +66,6 @@ static void keep_units(zoff_saver *s, const zoff_save_source *source, zoff_chunk
     const uint64_t unit = s->part.table.regions[source->region].unit;
     double began = 0;
     pthread_mutex_lock(&s->work.lock);
-    s->work.asked = zoff_base_clock_seconds();
     for (uint64_t i = from / unit; i < zoff_base_bits_ceil_div(to, unit); i++) {
         while (!make_safe(s, &s->units[source->first_unit + i], memory)) {
             began = began > 0 ? began : zoff_base_clock_seconds();

@@ -140,12 +140,12 @@ static zoff_status land_read(zoff_saver *s)
     return launch(s, flight.unit, flight.buffer, flight.buffer);
 }
 
-/* While a step runs, it brings the units itself, as copies: then reading them would only delay it. */
+/* Beside steps few units are read: a step that needs buffers for copies brings the rest itself, without a read. */
 static bool may_read(const zoff_saver *s)
 {
-    static const double STEP_PAUSE = 2e-3; /* seconds without a question: no step runs, or it waits for something else */
-    const zoff_save_work *w = &s->work;
-    return w->reads.count < ZOFF_SAVE_FLIGHTS && (!w->beside || zoff_base_clock_seconds() - w->asked > STEP_PAUSE);
+    enum { LEAST = 2, BESIDE_BYTES = 16 << 20 };
+    const size_t count = s->work.reads.count;
+    return count < ZOFF_SAVE_FLIGHTS && (!s->work.beside || count < LEAST || count * s->buffers.bytes < BESIDE_BYTES);
 }
 
 /* Under the lock. Get a buffer for a unit that needs one.  @return false: none is free now */
@@ -168,16 +168,21 @@ typedef struct job {
     bool is_copied;
 } job;
 
-/* Take the next unit.  @return PENDING: there is one, but no buffer is free */
+/* Take the next unit.  @return PENDING: there is one, but no buffer is free before a transfer ends */
 static zoff_status take(zoff_saver *s, job *out)
 {
     zoff_save_work *w = &s->work;
-    zoff_status status = ZOFF_OK;
+    bool waits = false;
     pthread_mutex_lock(&w->lock);
     *out = (job){.unit = next_or_wait(s)};
-    if (out->unit && !get_buffer(s, out->unit, &out->buffer)) {
-        status = ZOFF_PENDING;
-    } else if (out->unit) {
+    while (out->unit && !get_buffer(s, out->unit, &out->buffer)) {
+        waits = w->reads.count || w->writes.count || !w->copying;
+        if (waits)
+            break;
+        pthread_cond_wait(&w->moved, &w->lock); /* a step is copying into the last buffer */
+        out->unit = next_or_wait(s);
+    }
+    if (out->unit && !waits) {
         out->is_copied = out->unit->state == ZOFF_UNIT_COPIED;
         if (out->is_copied)
             zoff_checkpoint_units_take_copy(w);
@@ -185,7 +190,7 @@ static zoff_status take(zoff_saver *s, job *out)
             out->unit->state = ZOFF_UNIT_BUSY;
     }
     pthread_mutex_unlock(&w->lock);
-    return status;
+    return waits ? ZOFF_PENDING : ZOFF_OK;
 }
 
 static zoff_status begin_unit(zoff_saver *s, const job *j)
@@ -205,16 +210,6 @@ static zoff_status begin_unit(zoff_saver *s, const job *j)
     return launch(s, j->unit, j->buffer, j->buffer);
 }
 
-/* Wait for a copy, or until reads may begin. */
-static void wait_awhile(zoff_saver *s)
-{
-    const struct timespec until = zoff_checkpoint_units_soon();
-    pthread_mutex_lock(&s->work.lock);
-    if (!s->work.first_copy)
-        pthread_cond_timedwait(&s->work.moved, &s->work.lock, &until);
-    pthread_mutex_unlock(&s->work.lock);
-}
-
 /* Begin one unit, or go on with one.  @return PENDING: there is more to do than to wait for writes */
 static zoff_status turn(zoff_saver *s)
 {
@@ -231,9 +226,7 @@ static zoff_status turn(zoff_saver *s)
         ZOFF_TRY(land_read(s));
     else if (status == ZOFF_PENDING && s->work.writes.count)
         ZOFF_TRY(land_write(s, true));
-    else if (status == ZOFF_PENDING)
-        wait_awhile(s);
-    else
+    else if (status == ZOFF_OK)
         return ZOFF_OK;
     return ZOFF_PENDING;
 }

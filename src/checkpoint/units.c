@@ -1,8 +1,6 @@
 /* units.c: the units of a save: where their bytes come from and go to, buffers for copies, and the copies that wait. */
 #include "checkpoint_priv.h"
 
-#include <time.h>
-
 const zoff_save_source *zoff_checkpoint_units_source(const zoff_saver *s, const zoff_save_unit *unit)
 {
     return &s->sources[unit->source];
@@ -54,15 +52,4 @@ void zoff_checkpoint_units_take_copy(zoff_save_work *w)
     w->first_copy->state = ZOFF_UNIT_SAFE;
     w->first_copy = w->first_copy->next_copy;
     w->last_copy = w->first_copy ? w->last_copy : NULL;
-}
-
-struct timespec zoff_checkpoint_units_soon(void)
-{
-    enum { SOON_NS = 1000000, SECOND_NS = 1000000000 };
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_nsec += SOON_NS;
-    at.tv_sec += at.tv_nsec / SECOND_NS;
-    at.tv_nsec %= SECOND_NS;
-    return at;
 }
