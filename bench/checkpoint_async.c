@@ -110,8 +110,7 @@ int checkpoint_trainer_forget(void *ctx, int which)
 /* On a disk of known speed the load of the machine does not show. */
 static int run_throttled(const checkpoint_options *options, checkpoint_trainer *t, checkpoint_found *found)
 {
-    static const uint64_t RATE = 1000 * 1000 * 1000;
-    if (throttle_open(&step_throttle, t->mover.scratch, RATE) != 0) {
+    if (throttle_open(&step_throttle, t->mover.scratch, CHECKPOINT_RATE) != 0) {
         snprintf(found->no_throttle, sizeof found->no_throttle, "%.250s", step_throttle.reason);
         return 0;
     }

@@ -8,6 +8,8 @@
 enum { CHECKPOINT_SAVE = 1, CHECKPOINT_LOAD = 2, CHECKPOINT_ASYNC = 4, CHECKPOINT_REFLINK = 8, CHECKPOINT_MEMORY = 16 };
 enum { CHECKPOINT_ALL = 31, CHECKPOINT_PATH = 4096, CHECKPOINT_REASON = 256, CHECKPOINT_ROUNDS = 5 /* that suffice */ };
 
+#define CHECKPOINT_RATE ((uint64_t)1000 * 1000 * 1000) /* bytes a second of a disk that is held, in each direction */
+
 typedef struct checkpoint_options {
     uint64_t elements;     /* of the model; 12 bytes of states each */
     uint64_t budget_share; /* bytes of states over the DRAM that may hold them, on the NVMe tier */

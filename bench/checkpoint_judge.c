@@ -4,6 +4,7 @@
 #include <math.h>
 
 static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
+enum { LOAD_HOST = 2 };                    /* index of the figure; that of the other tier follows */
 
 static void check(const checkpoint_options *options, const checkpoint_found *found, double part, bench_figure *f)
 {
@@ -47,7 +48,7 @@ static void judge_duels(const checkpoint_options *options, const checkpoint_foun
 static void judge_load(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
 {
     static const bench_asked ASKED = {"load_vs_aio", 1, 0.9, "the lower of load_host_vs_aio and load_nvme_vs_aio", NULL, NULL};
-    const bench_figure *tiers = &out->list[out->count - 2];
+    const bench_figure *tiers = &out->list[LOAD_HOST];
     bench_figure *f = bench_figures_add(out, &ASKED, NULL);
     if (bench_figures_measured(&tiers[0]) && bench_figures_measured(&tiers[1]))
         bench_figures_set(f, fmin(tiers[0].value, tiers[1].value),

@@ -14,39 +14,34 @@ typedef struct contest {
 
 /* A race of two: `a` of zoff, `b` the yardstick. */
 typedef struct duel {
-    const char *part, *label;
-    race_line a, b;
+    unsigned part;
+    const char *part_name, *label;
+    const race_line *a, *b;
     checkpoint_tier tier;
     bench_work_fn before; /* zoff's turn */
 } duel;
 
-static const duel SAVES[] = {
-    {"save",
-     "host",
-     {"save_host", "zoff_checkpoint_save() of states in DRAM", NULL, 12, checkpoint_states_save, 0, 0},
-     {"aio_new_file", "the queue writes a new file, with fsync", NULL, 12, checkpoint_mover_write, 0, 0},
-     CHECKPOINT_HOST,
-     checkpoint_states_forget},
-    {"save",
-     "nvme",
-     {"save_nvme", "zoff_checkpoint_save() of states in files", NULL, 24, checkpoint_states_save, 0, 0},
-     {"copy", "a copy of the state file, with fsync", NULL, 24, checkpoint_mover_copy, 0, 0},
-     CHECKPOINT_NVME,
-     checkpoint_states_forget}};
+static const race_line
+    SAVE_HOST = {"save_host", "zoff_checkpoint_save() of states in DRAM", NULL, 12, checkpoint_states_save, 0, 0},
+    SAVE_NVME = {"save_nvme", "zoff_checkpoint_save() of states in files", NULL, 24, checkpoint_states_save, 0, 0},
+    LOAD_HOST = {"load_host", "zoff_checkpoint_load() into DRAM", NULL, 12, checkpoint_states_load, 0, 0},
+    LOAD_NVME = {"load_nvme", "zoff_checkpoint_load() into files", NULL, 24, checkpoint_states_load, 0, 0},
+    AIO_NEW = {"aio_new_file", "the queue writes a new file, with fsync", NULL, 12, checkpoint_mover_write, 0, 0},
+    AIO_READ = {"aio_read", "the queue reads the same file", NULL, 12, checkpoint_mover_read, 0, 0},
+    AIO_MIX = {"aio_mix", "the queue reads and writes as many bytes at once", NULL, 24, checkpoint_mover_mix, 0, 0},
+    COPY = {"copy", "a copy of the state file, with fsync", NULL, 24, checkpoint_mover_copy, 0, 0};
 
-static const duel LOADS[] = {
-    {"load",
-     "host",
-     {"load_host", "zoff_checkpoint_load() into DRAM", NULL, 12, checkpoint_states_load, 0, 0},
-     {"aio_read", "the queue reads the same file", NULL, 12, checkpoint_mover_read, 0, 0},
-     CHECKPOINT_HOST,
-     NULL},
-    {"load",
-     "nvme",
-     {"load_nvme", "zoff_checkpoint_load() into files", NULL, 24, checkpoint_states_load, 0, 0},
-     {"aio_mix", "the queue reads and writes as many bytes at once", NULL, 24, checkpoint_mover_mix, 0, 0},
-     CHECKPOINT_NVME,
-     NULL}};
+/* Buffered writes are not held at a rate, so a copy takes no part there. */
+static const duel FREE[] = {{CHECKPOINT_SAVE, "save", "host", &SAVE_HOST, &AIO_NEW, CHECKPOINT_HOST, checkpoint_states_forget},
+                            {CHECKPOINT_SAVE, "save", "nvme", &SAVE_NVME, &COPY, CHECKPOINT_NVME, checkpoint_states_forget},
+                            {CHECKPOINT_LOAD, "load", "host", &LOAD_HOST, &AIO_READ, CHECKPOINT_HOST, checkpoint_states_rest},
+                            {CHECKPOINT_LOAD, "load", "nvme", &LOAD_NVME, &AIO_MIX, CHECKPOINT_NVME, checkpoint_states_rest}};
+static const duel HELD[] = {
+    {CHECKPOINT_SAVE, "throttled_save", "host", &SAVE_HOST, &AIO_NEW, CHECKPOINT_HOST, checkpoint_states_forget},
+    {CHECKPOINT_SAVE, "throttled_save", "nvme", &SAVE_NVME, &AIO_MIX, CHECKPOINT_NVME, checkpoint_states_forget},
+    {CHECKPOINT_LOAD, "throttled_load", "host", &LOAD_HOST, &AIO_READ, CHECKPOINT_HOST, checkpoint_states_rest},
+    {CHECKPOINT_LOAD, "throttled_load", "nvme", &LOAD_NVME, &AIO_MIX, CHECKPOINT_NVME, checkpoint_states_rest}};
+enum { DUELS = sizeof FREE / sizeof FREE[0] };
 
 static int open_states(contest *c, const char *folder)
 {
@@ -60,39 +55,47 @@ static int open_states(contest *c, const char *folder)
     return checkpoint_mover_open(folder, 12 * c->options->elements, &c->mover);
 }
 
-static int run_duel(contest *c, const duel *d, const char *from, double share)
+static int run_duel(contest *c, const duel *d, double share)
 {
-    race *r = race_open(&c->found->book, d->part, "%s", d->label);
     checkpoint_states *s = &c->states[d->tier];
+    const bool loads = d->part == CHECKPOINT_LOAD;
     const double elements = (double)c->model.elements;
-    snprintf(c->mover.from, sizeof c->mover.from, "%s", from);
-    race_add(r, &d->a, elements, s, 1)->before = d->before;
-    race_add(r, &d->b, elements, &c->mover, 1)->before = checkpoint_mover_forget;
+    race *r = race_open(&c->found->book, d->part_name, "%s", d->label);
+    int ret = 0;
+    if (loads) { /* of this one, and not of the last save of another race */
+        ret = checkpoint_states_forget(s, 0) != 0 || checkpoint_states_save(s, 0) != 0 ? -1 : 0;
+        ret = ret == 0 ? checkpoint_states_part(s, c->mover.from) : ret;
+    } else {
+        memcpy(c->mover.from, s->state_file, sizeof c->mover.from);
+    }
+    if (ret != 0)
+        return -1;
+    race_add(r, d->a, elements, s, 1)->before = d->before;
+    race_add(r, d->b, elements, &c->mover, 1)->before = checkpoint_mover_forget;
     const double left = bench_run_deadline(&c->options->run, 1) - bench_now();
     return race_run(r, (unsigned)c->options->run.rounds, bench_now() + share * left);
 }
 
-/* The last save of a race has left a checkpoint to load. */
-static int run_duels(contest *c)
+static int run_duels(contest *c, const duel *duels)
 {
-    const unsigned parts = c->options->run.parts;
     int ret = 0;
-    for (unsigned i = 0; ret == 0 && i < CHECKPOINT_TIERS; i++) {
-        const checkpoint_states *s = &c->states[SAVES[i].tier];
-        if (parts & CHECKPOINT_SAVE)
-            ret = run_duel(c, &SAVES[i], s->state_file, 0.2);
-        else
-            ret = checkpoint_states_save(&c->states[i], 0);
+    for (unsigned i = 0; ret == 0 && i < DUELS; i++) {
+        if (c->options->run.parts & duels[i].part)
+            ret = run_duel(c, &duels[i], 0.1);
     }
-    for (unsigned i = 0; ret == 0 && parts & CHECKPOINT_LOAD && i < CHECKPOINT_TIERS; i++) {
-        char file[CHECKPOINT_PATH];
-        checkpoint_states_forget(&c->states[LOADS[i].tier], 0);
-        ret = checkpoint_states_save(&c->states[LOADS[i].tier], 0);
-        if (ret == 0)
-            ret = checkpoint_states_part(&c->states[LOADS[i].tier], file);
-        if (ret == 0)
-            ret = run_duel(c, &LOADS[i], file, 0.2);
+    return ret;
+}
+
+static int run_all(contest *c, const char *folder)
+{
+    if (run_duels(c, FREE) != 0)
+        return -1;
+    if (throttle_open(&step_throttle, folder, CHECKPOINT_RATE) != 0) {
+        snprintf(c->found->no_throttle, sizeof c->found->no_throttle, "%.250s", step_throttle.reason);
+        return 0;
     }
+    const int ret = run_duels(c, HELD);
+    throttle_close(&step_throttle);
     return ret;
 }
 
@@ -104,7 +107,7 @@ int checkpoint_race(const checkpoint_options *options, const char *folder, check
     if (ret == 0)
         ret = open_states(&c, folder);
     if (ret == 0)
-        ret = run_duels(&c);
+        ret = run_all(&c, folder);
     found->registered = c.mover.registered;
     for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++)
         checkpoint_states_close(&c.states[tier]);
