@@ -4,7 +4,7 @@
 #include <math.h>
 
 static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
-enum { LOAD_HOST = 2 };                    /* index of the figure; that of the other tier follows */
+enum { LOAD_HOST = 2, LOAD_NVME };         /* indices of figures */
 
 static void check(const checkpoint_options *options, const checkpoint_found *found, double part, bench_figure *f)
 {
@@ -39,16 +39,34 @@ static void judge_duels(const checkpoint_options *options, const checkpoint_foun
         {{"load_nvme_vs_aio", 1, 0.9, "speed of a load into files / of the queue that reads and writes as many bytes at once",
           "aio_mix", "load_nvme"},
          "load",
+         "nvme"},
+        {{"throttled_save_host_vs_aio", 1, 0.9, "save_host_vs_aio on a disk held at 1 GB/s each way", "aio_new_file",
+          "save_host"},
+         "throttled_save",
+         "host"},
+        {{"throttled_save_nvme_vs_aio", 1, 0.9,
+          "speed of a save from files / of the queue that reads and writes as many bytes at once, on that disk", "aio_mix",
+          "save_nvme"},
+         "throttled_save",
+         "nvme"},
+        {{"throttled_load_host_vs_aio", 1, 0.9, "load_host_vs_aio on that disk", "aio_read", "load_host"},
+         "throttled_load",
+         "host"},
+        {{"throttled_load_nvme_vs_aio", 1, 0.9, "load_nvme_vs_aio on that disk", "aio_mix", "load_nvme"},
+         "throttled_load",
          "nvme"}};
-    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++)
-        check(options, found, 1, bench_figures_add(out, &ASKED[i].asked, race_of(&found->book, ASKED[i].part, ASKED[i].label)));
+    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++) {
+        bench_figure *f = bench_figures_add(out, &ASKED[i].asked, race_of(&found->book, ASKED[i].part, ASKED[i].label));
+        check(options, found, 1, f);
+        bench_figures_excuse(f, i > LOAD_NVME ? found->no_throttle : "");
+    }
 }
 
 /* The lower of the two tiers counts. */
 static void judge_load(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out)
 {
     static const bench_asked ASKED = {"load_vs_aio", 1, 0.9, "the lower of load_host_vs_aio and load_nvme_vs_aio", NULL, NULL};
-    const bench_figure *tiers = &out->list[LOAD_HOST];
+    const bench_figure *tiers = &out->list[LOAD_HOST]; /* and LOAD_NVME */
     bench_figure *f = bench_figures_add(out, &ASKED, NULL);
     if (bench_figures_measured(&tiers[0]) && bench_figures_measured(&tiers[1]))
         bench_figures_set(f, fmin(tiers[0].value, tiers[1].value),
