@@ -12,7 +12,7 @@
 
 enum {
     FLYING_MOST = 128 << 20,  /* bytes: enough for the queue to have its 64 MiB while units are verified */
-    BUFFERS_BYTES = 32 << 20, /* of all buffers, unless units are large */
+    BUFFERS_BYTES = 12 << 20, /* of all buffers, unless units are large: as much as a chunk of three units */
     BUFFERS_LEAST = 3
 };
 
