@@ -99,8 +99,9 @@ TEST_P(SaveMemory, IsAsStated)
     loaded = peak_of([&] { expect_all_ok(other.load(folder.path, opts)); });
     printf("MiB: save %.1f, beside steps %.1f, load %.1f, load into other chunks %.1f\n", saved / MIB, beside / MIB,
            reloaded / MIB, loaded / MIB);
-    if (!GetParam().persist) // there the first update leaves the old states in their place
+    if (!GetParam().persist) { // there the first update leaves the old states in their place
         EXPECT_GT(fault.copies, 0);
+    }
     EXPECT_LE(saved, (double)opts.memory + slack);
     EXPECT_LE(beside, (double)opts.memory + slack);
     EXPECT_LE(reloaded, chunk + slack);
