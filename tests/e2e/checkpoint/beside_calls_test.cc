@@ -80,8 +80,8 @@ TEST_P(BesideCalls, AllRanksRefuseOrNone)
     s.timeout_seconds = 20;
     saved_run r(s, states.path);
     r.step(1);
-    std::atomic<int> seen{0};
-    disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && ++seen == 1; });
+    std::atomic<int> flushes{0};
+    disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && ++flushes == 1; });
     expect_all_ok(r.begin(folder.path, named("first")));
     const auto handles = r.saves;
     gate.expect_one();
@@ -105,8 +105,8 @@ TEST_P(BesideCalls, TheEndOfTheEngineGivesTheSaveUp)
     r->step(2);
     zoff_checkpoint *handles[2];
     {
-        std::atomic<int> flushes{0};
-        disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && ++flushes == 2; });
+        const int files = fault.seen[CALL_FALLOCATE];
+        disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && fault.seen[CALL_FALLOCATE] == files + 2; });
         expect_all_ok(r->begin(folder.path, named("first")));
         handles[0] = r->saves[0];
         expect_all_ok(r->begin(folder.path, named("second"))); // when the first is written, and not complete

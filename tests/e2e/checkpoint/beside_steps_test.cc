@@ -27,7 +27,7 @@ class scene
         : random(seed), delays(seed), memory(has_memory ? 1u << 24 : 1), r(s, states.path)
     {
         fault.before = [this](disk_call kind) {
-            if (is_library_thread() && (kind == CALL_TRANSFER || kind == CALL_PREAD || kind == CALL_FSYNC))
+            if (is_library_thread() && (kind == CALL_TRANSFER || is_read(kind) || kind == CALL_FSYNC))
                 delay();
         };
     }
@@ -287,10 +287,11 @@ TEST(SaveWait, IsZeroWhileCopiesHaveRoom)
     disk_gate gate(fault, [](disk_call kind) { return kind == CALL_TRANSFER; });
     expect_all_ok(r.begin(folder.path));
     gate.expect_one();
+    gate.open_after(std::chrono::seconds(5));
     for (int64_t t = 2; t <= 4; t++) {
         zoff_step_info info = new_info();
         r.backward(t);
-        r.drop_gradients_before(4);
+        r.keep_gradient_of(0); // the worker begins with the other end
         EXPECT_ZOFF_OK(r.step_on(0, &info));
         EXPECT_EQ(0, info.seconds.save_wait);
         (void)r.reference_step(t);
@@ -338,7 +339,7 @@ TEST(SaveWait, IsZeroForOneUpdateWithPersist)
     saved_run r(s, states.path);
     r.step(1);
     const auto want = r.all.want.tensors;
-    disk_gate gate(fault, [](disk_call kind) { return kind == CALL_PREAD; });
+    disk_gate gate(fault, is_read);
     expect_all_ok(r.begin(folder.path, few_copies()));
     gate.expect_one();
     r.step(2);
@@ -373,7 +374,7 @@ TEST(SaveOfArrays, MovedByAnUpdateIsExact)
     r.groups[1] = plain;
     r.step(1);
     const auto want = r.all.want.tensors;
-    disk_gate gate(fault, [](disk_call kind) { return kind == CALL_PREAD; });
+    disk_gate gate(fault, is_read);
     expect_all_ok(r.begin(folder.path, few_copies()));
     gate.expect_one();
     r.backward(2);

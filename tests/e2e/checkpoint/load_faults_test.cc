@@ -423,7 +423,7 @@ TEST(CallsWithoutStates, AreListed)
         const char *const begins[] = {"zoff_engine_", "zoff_param", "zoff_state_",  "zoff_step",
                                       "zoff_grad",    "zoff_loss_", "zoff_persist_"};
         for (const char *begin : begins) {
-            if (name.compare(0, strlen(begin), begin) != 0)
+            if (name.compare(0, strlen(begin), begin) != 0 || name.compare(0, 17, "zoff_state_files_") == 0)
                 continue;
             EXPECT_EQ(1u, known.count(name)) << name;
             seen++;

@@ -1,5 +1,6 @@
 // memory_test.cc: the memory that a save or a load takes beside that of the engine, as the kernel counts it. A save takes the
-// copies that zoff_checkpoint_opts.memory allows, a load no more than one chunk.
+// copies that zoff_checkpoint_opts.memory allows, a load into the same
+// chunks nothing, and into others its buffers.
 #include "save_fault.h"
 #include "saved_run.h"
 
@@ -80,11 +81,11 @@ TEST_P(SaveMemory, IsAsStated)
         saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
         // A slow disk: steps copy what they can.
         fault.before = [](disk_call kind) {
-            if (is_library_thread() && (kind == CALL_TRANSFER || kind == CALL_PREAD))
+            if (is_library_thread() && (kind == CALL_TRANSFER || is_read(kind)))
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
         };
         r.backward(3);
-        r.drop_gradients_before(1); // the disk is busy with the first parameter
+        r.keep_gradient_of(0); // the disk is busy with the other one
         beside = peak_of([&] {
             expect_all_ok(r.begin(folder.path, opts));
             EXPECT_ZOFF_OK(r.step_on(0, &info));
@@ -105,6 +106,6 @@ TEST_P(SaveMemory, IsAsStated)
     EXPECT_LE(saved, (double)opts.memory + slack);
     EXPECT_LE(beside, (double)opts.memory + slack);
     EXPECT_LE(reloaded, chunk + slack);
-    EXPECT_LE(loaded, chunk + slack);
+    EXPECT_LE(loaded, 32 * MIB + slack); // buffers, where the layout is another
 }
 } // namespace

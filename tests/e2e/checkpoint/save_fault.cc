@@ -75,6 +75,7 @@ void zoff_test::save_fault::disarm()
 
 int zoff_test::save_fault::turn(disk_call kind)
 {
+    seen[kind]++;
     if (before)
         before(kind);
     if (kind != armed || (here && std::this_thread::get_id() != thread.load()) || ++count != nth)

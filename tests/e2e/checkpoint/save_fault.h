@@ -32,6 +32,11 @@ enum disk_call {
 const char *const DISK_CALL_NAMES[] = {"open",   "mkdir",     "fallocate", "pwrite",   "write", "fsync",
                                        "rename", "ftruncate", "pread",     "transfer", "read"};
 
+inline bool is_read(disk_call kind)
+{
+    return kind == CALL_READ || kind == CALL_PREAD;
+}
+
 // Whether this is a thread of the library: only those block all signals.
 inline bool is_library_thread()
 {
@@ -51,9 +56,12 @@ struct save_fault {
     void arm_here(disk_call kind, int nth, int error);
     void disarm();
     bool has_struck() const { return struck; }
+    // Calls since arm().
+    int calls() const { return count; }
 
     // Called before each call, in its thread. Set it while no save is under way.
     std::function<void(disk_call kind)> before;
+    std::atomic<int> seen[DISK_CALLS] = {};
     std::atomic<int> copies{0}; // units that a step has copied
 
     // For the functions that replace those of the system. Returns an errno, or 0.

@@ -144,15 +144,16 @@ class saved_run
         all.want.tensors[0].sum[0] = INFINITY;
     }
 
-    // Only parameters from this one on have a gradient.
-    void drop_gradients_before(size_t first)
+    // Only this parameter has a gradient.
+    void keep_gradient_of(size_t one)
     {
-        for (auto &t : all.trainers) {
-            for (size_t i = 0; i < first; i++)
+        for (size_t i = 0; i < all.want.tensors.size(); i++) {
+            if (i == one)
+                continue;
+            for (auto &t : all.trainers)
                 t->tensors[i].present.assign(t->tensors[i].slices, false);
-        }
-        for (size_t i = 0; i < first; i++)
             all.want.tensors[i].present.assign(all.want.tensors[i].slices, false);
+        }
     }
 
     // Hand the gradients of a rank over, and step.
