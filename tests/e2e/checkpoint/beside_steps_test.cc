@@ -282,7 +282,9 @@ TEST(SaveWait, IsZeroWhileCopiesHaveRoom)
     save_log log;
     save_fault fault;
     scratch_folder folder;
-    saved_run r(shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16), "");
+    run_shape s = shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16);
+    s.chunk = 1024; // more units than writes in flight
+    saved_run r(s, "");
     r.step(1);
     const auto want = r.all.want.tensors;
     disk_gate gate(fault, [](disk_call kind) { return kind == CALL_TRANSFER; });
