@@ -164,6 +164,21 @@ static zoff_status check_shared(const zoff_checkpoint *c)
     return ZOFF_OK;
 }
 
+/* Rank 0 removes folder and file if a rank has gone. What another rank does not find is then no error of its own, so a failed
+ * exchange comes first. */
+static zoff_status open_beside_rank_0(zoff_checkpoint *c, identity *all)
+{
+    const zoff_engine_view *v = &c->saver.view;
+    zoff_status own = ZOFF_OK;
+    zoff_saved_error saved;
+    if (zoff_comm_rank(v->comm) != 0)
+        own = check_shared(c) == ZOFF_OK ? open_part(c) : ZOFF_ERR_INVALID;
+    zoff_base_status_save(&saved);
+    ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+    zoff_base_status_restore(&saved);
+    return zoff_agreement_consensus_success(v->agreement, own);
+}
+
 /* Every rank gets the identity of rank 0. */
 static zoff_status share_identity(zoff_checkpoint *c)
 {
@@ -180,11 +195,10 @@ static zoff_status share_identity(zoff_checkpoint *c)
         memcpy(c->manifest.id, all[0].id, sizeof c->manifest.id);
         c->manifest.sequence = all[0].sequence;
     }
+    if (status == ZOFF_OK && ranks > 1)
+        status = open_beside_rank_0(c, all);
     zoff_base_mem_free(all);
-    ZOFF_TRY(status);
-    if (rank != 0)
-        status = check_shared(c) == ZOFF_OK ? open_part(c) : ZOFF_ERR_INVALID;
-    return zoff_agreement_consensus_success(v->agreement, status);
+    return status;
 }
 
 /* Lay out the file, reserve its space, and save what cannot be saved beside steps. */
