@@ -32,7 +32,7 @@ static const bench_word PARTS[] = {{"save", CHECKPOINT_SAVE},
 
 static int parse_options(int argc, char **argv, checkpoint_options *out)
 {
-    static const bench_default DEFAULTS[] = {{CHECKPOINT_ALL, 15, 600}, {CHECKPOINT_ALL, 5, 150}};
+    static const bench_default DEFAULTS[] = {{CHECKPOINT_ALL, 15, 1200}, {CHECKPOINT_ALL, 5, 300}};
     const bench_option own[] = {{"path", .text = &out->path},
                                 {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
                                 {"budget", .number = &out->budget_share, .least = 2, .most = 1000},

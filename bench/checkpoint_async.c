@@ -94,6 +94,7 @@ static int run_race(const checkpoint_options *options, checkpoint_trainer *t, ch
         {.name = NULL}};
     race *r = race_open(&found->book, "async", "%s", label);
     const double elements = t->states.bytes / 12;
+    r->sample = checkpoint_sample;
     race_add_lines(r, LINES, 1, elements, t, 1);
     race_add_lines(r, LINES, 2, elements, &t->mover, 1);
     r->entries[0].before = r->entries[1].before = checkpoint_trainer_forget;
@@ -114,7 +115,7 @@ static int run_throttled(const checkpoint_options *options, checkpoint_trainer *
         snprintf(found->no_throttle, sizeof found->no_throttle, "%.250s", step_throttle.reason);
         return 0;
     }
-    const int ret = run_race(options, t, found, "the disk is held at 1 GB/s each way", 0.4);
+    const int ret = run_race(options, t, found, "the disk is held at 1 GB/s each way", 0.25);
     throttle_close(&step_throttle);
     return ret;
 }
@@ -128,13 +129,13 @@ int checkpoint_async(const checkpoint_options *options, const char *folder, chec
     if (ret == 0)
         ret = checkpoint_trainer_open(&model, folder, 12 * elements / options->budget_share, &t);
     if (ret == 0)
-        ret = run_race(options, &t, found, "the disk has no pause", 0.3);
+        ret = run_race(options, &t, found, "the disk has no pause", 0.25);
     if (ret == 0)
         ret = run_throttled(options, &t, found);
     if (ret == 0)
         ret = checkpoint_trainer_compute(&t);
     if (ret == 0)
-        ret = run_race(options, &t, found, "half of the time is compute", 0.4);
+        ret = run_race(options, &t, found, "half of the time is compute", 0.25);
     checkpoint_trainer_close(&t);
     bench_streams_close(&model.mapping);
     return ret;

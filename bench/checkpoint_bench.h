@@ -55,6 +55,10 @@ int checkpoint_mover_read(void *mover, int which);
 int checkpoint_mover_mix(void *mover, int which);  /* a read and a write of all bytes at the same time */
 int checkpoint_mover_copy(void *mover, int which); /* one file to a newly made one, durable */
 
+/* For races: take a sample. If other processes used the CPUs meanwhile, its second figure is 1, otherwise 0.
+ * checkpoint_states.c */
+int checkpoint_sample(race *r, race_entry *e, double deadline);
+
 /* The parts; -1 with a message for an error. */
 int checkpoint_race(const checkpoint_options *options, const char *folder, checkpoint_found *found);
 int checkpoint_async(const checkpoint_options *options, const char *folder, checkpoint_found *found);

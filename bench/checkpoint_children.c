@@ -73,7 +73,7 @@ int checkpoint_memory(const checkpoint_options *options, checkpoint_found *found
 {
     char text[LINE];
     checkpoint_tier_found *t = found->tiers;
-    if (is_late(options, 0.95, found->no_memory))
+    if (is_late(options, 0.99, found->no_memory))
         return 0;
     const int ret = bench_command(text, sizeof text, "exec \"$ZOFF_BENCH_SELF\" --memory-of %llu %llu 2>&1",
                                   (unsigned long long)options->elements,
@@ -104,6 +104,7 @@ static const race_line LINES[COLUMNS] = {
 static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
 {
     static race r;
+    r.sample = checkpoint_sample;
     void *const contexts[COLUMNS] = {&t->states, &t->mover, t, t, &t->mover};
     const bench_work_fn befores[COLUMNS] = {checkpoint_states_forget, checkpoint_mover_forget, checkpoint_trainer_forget,
                                             checkpoint_trainer_forget, checkpoint_mover_forget};
@@ -116,7 +117,7 @@ static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
     throttle_close(&step_throttle);
     for (unsigned k = 0; ret == 0 && k < r.rounds; k++) {
         for (unsigned i = 0; i < COLUMNS; i++)
-            printf("%.6f ", r.entries[i].seconds[k]);
+            printf("%.6f %.0f ", r.entries[i].seconds[k], r.entries[i].other[k]);
     }
     putchar('\n');
     return ret;
@@ -147,7 +148,7 @@ int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *foun
     static char text[1 << 16];
     const size_t elements = (options->elements / CHECKPOINT_ASYNC_PART + 1023) / 1024 * 1024;
     race *r = race_open(&found->book, "reflink", "XFS on a loop device");
-    if (is_late(options, 0.8, found->no_reflink))
+    if (is_late(options, 0.9, found->no_reflink))
         return 0;
     const unsigned long long bytes = 12 * (unsigned long long)elements * 7 + (1ull << 30);
     const double seconds = 0.7 * (bench_run_deadline(&options->run, 1) - bench_now());
@@ -163,9 +164,10 @@ int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *foun
     for (const char *at = bench_last_line(text); r->rounds < RACE_ROUNDS; r->rounds++) {
         double sum = 0;
         for (unsigned i = 0; i < COLUMNS; i++, at += used) {
-            if (sscanf(at, "%lf%n", &r->entries[i].seconds[r->rounds], &used) != 1)
+            race_entry *e = &r->entries[i];
+            if (sscanf(at, "%lf %lf%n", &e->seconds[r->rounds], &e->other[r->rounds], &used) != 2)
                 return 0;
-            sum += r->entries[i].seconds[r->rounds];
+            sum += e->seconds[r->rounds];
         }
         r->clean_rounds += isfinite(sum) ? 1 : 0;
     }

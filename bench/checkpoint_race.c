@@ -70,6 +70,7 @@ static int run_duel(contest *c, const duel *d, double share)
     }
     if (ret != 0)
         return -1;
+    r->sample = checkpoint_sample;
     race_add(r, d->a, elements, s, 1)->before = d->before;
     race_add(r, d->b, elements, &c->mover, 1)->before = checkpoint_mover_forget;
     const double left = bench_run_deadline(&c->options->run, 1) - bench_now();
@@ -81,7 +82,7 @@ static int run_duels(contest *c, const duel *duels)
     int ret = 0;
     for (unsigned i = 0; ret == 0 && i < DUELS; i++) {
         if (c->options->run.parts & duels[i].part)
-            ret = run_duel(c, &duels[i], 0.1);
+            ret = run_duel(c, &duels[i], 0.07);
     }
     return ret;
 }

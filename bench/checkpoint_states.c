@@ -118,3 +118,11 @@ int checkpoint_states_part(const checkpoint_states *s, char out[CHECKPOINT_PATH]
         closedir(dir);
     return out[0] ? 0 : bench_fail("%s has no file of states", folder);
 }
+
+int checkpoint_sample(race *r, race_entry *e, double deadline)
+{
+    const bench_sample sample = bench_stopwatch_sample(&e->work, 1, 0, 1, deadline);
+    e->seconds[r->rounds] = sample.seconds;
+    e->other[r->rounds] = !sample.status;
+    return sample.status < 0 ? -1 : 1;
+}
