@@ -10,6 +10,7 @@
 extern "C" {
 #include "view.h"
 
+struct zoff_filler;
 struct zoff_saver;
 struct zoff_save_source;
 
@@ -32,6 +33,9 @@ int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
 int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
 int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...);
+zoff_status __real_zoff_checkpoint_fill_frozen(struct zoff_filler *f, bool verify_only);
+zoff_status __wrap_zoff_checkpoint_fill_frozen(struct zoff_filler *f, bool verify_only);
 void __real_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,
                                         zoff_chunk_memory memory, uint64_t from, size_t bytes, char *dst);
 void __wrap_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,
@@ -153,4 +157,11 @@ void __wrap_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct
     if (active)
         active->copies++;
     __real_zoff_checkpoint_source_copy(s, source, memory, from, bytes, dst);
+}
+
+zoff_status __wrap_zoff_checkpoint_fill_frozen(struct zoff_filler *f, bool verify_only)
+{
+    if (active && !verify_only && active->fail_frozen.exchange(false))
+        return zoff_base_status_fail(ZOFF_ERR_IO, "provoked");
+    return __real_zoff_checkpoint_fill_frozen(f, verify_only);
 }

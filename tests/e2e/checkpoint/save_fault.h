@@ -62,7 +62,8 @@ struct save_fault {
     // Called before each call, in its thread. Set it while no save is under way.
     std::function<void(disk_call kind)> before;
     std::atomic<int> seen[DISK_CALLS] = {};
-    std::atomic<int> copies{0}; // units that a step has copied
+    std::atomic<bool> fail_frozen{false}; // the next load of frozen weights fails, when the states are loaded
+    std::atomic<int> copies{0};           // units that a step has copied
 
     // For the functions that replace those of the system. Returns an errno, or 0.
     int turn(disk_call kind);
