@@ -141,9 +141,9 @@ static zoff_status open_part(zoff_checkpoint *c)
 /* Rank 0 makes identity and folder, and its file. */
 static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
+    c->sweeps = true;
     ZOFF_TRY(zoff_archive_folder_make(c->path));
     ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
-    c->sweeps = true;
     c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
@@ -241,7 +241,9 @@ static void release(zoff_checkpoint *c)
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    const bool removes = c->path && !zoff_checkpoint_saver_is_inherited(&c->saver);
+    /* A rank other than 0 that has no file yet leaves the folder alone: rank 0 may just be making it. */
+    const bool has_files = c->path && (c->sweeps || c->saver.part.fd >= 0);
+    const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
     zoff_checkpoint_guard_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);

@@ -282,7 +282,6 @@ TEST_P(LoadFaults, FromTheDiskLoadNothing)
     EXPECT_GT(failed, 15);
 }
 
-// With persist another process finds the last commit, or the loaded states, as a whole.
 // Frozen weights are loaded last. If they cannot be read a second time, no rank goes on, also with persist.
 TEST_P(LoadFaults, OnlyOfFrozenWeightsUnloadAllRanks)
 {
@@ -293,6 +292,7 @@ TEST_P(LoadFaults, OnlyOfFrozenWeightsUnloadAllRanks)
     load_well();
 }
 
+// With persist another process finds the last commit, or the loaded states, as a whole.
 class LoadOfPersist : public LoadFaults
 {
 };
