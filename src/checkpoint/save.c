@@ -164,7 +164,7 @@ static zoff_status check_shared(const zoff_checkpoint *c)
     return ZOFF_OK;
 }
 
-/* Rank 0 removes folder and file if a rank has gone. What another rank does not find is then no error of its own, so a failed
+/* Rank 0 removes folder and file if a rank has gone. A rank that does not find them then has no error of its own, so a failed
  * exchange comes first. */
 static zoff_status open_beside_rank_0(zoff_checkpoint *c, identity *all)
 {
