@@ -67,6 +67,24 @@ TABLES = {
         ("zoff's step of 124 M fp32 parameters in DRAM to a plain loop", "step-quick", "engine_vs_plain_loop"),
         ("MiB more of memory, beside weights and gradients, for ten times the model", "step-quick", "rss_growth_mib"),
     ]),
+    "checkpoint": ("ratio", [
+        ("speed of a save from DRAM to the queue that writes a new file", "checkpoint", "save_host_vs_aio"),
+        ("speed of a save from files to a copy of the state file", "checkpoint", "save_nvme_vs_copy"),
+        ("speed of a load into DRAM to the queue that reads as much", "checkpoint", "load_host_vs_aio"),
+        ("speed of a load into files to the queue that reads and writes as much", "checkpoint", "load_nvme_vs_aio"),
+        ("the same four, disk held at 1 GB/s each way: save from DRAM", "checkpoint", "throttled_save_host_vs_aio"),
+        ("save from files, to the queue that reads and writes as much", "checkpoint", "throttled_save_nvme_vs_aio"),
+        ("load into DRAM", "checkpoint", "throttled_load_host_vs_aio"),
+        ("load into files", "checkpoint", "throttled_load_nvme_vs_aio"),
+        ("bytes that a save or a load moves to those of the states", "checkpoint", "moved_over_state"),
+        ("time that a save adds to ten steps to the time of its bytes, free disk", "checkpoint", "async_save_over_bytes"),
+        ("the same, disk held at 1 GB/s each way", "checkpoint", "async_save_over_bytes_throttled"),
+        ("the same, half of the time is compute", "checkpoint", "async_save_over_bytes_compute"),
+        ("the same on XFS, which shares blocks", "checkpoint", "async_save_over_bytes_reflink"),
+        ("seconds of a save from files on XFS, for each GiB", "checkpoint", "save_nvme_reflink_seconds_per_gib"),
+        ("peak of memory in a save to the plan and 64 MiB", "checkpoint", "save_peak_over_plan"),
+        ("peak of memory in a load to the plan, on the NVMe tier also one chunk", "checkpoint", "load_peak_over_plan"),
+    ]),
     "ranks": ("zoff's speed to Open MPI's", [
         (f"{name}, {ranks} ranks, {mib} MiB", f"comm-{ranks}ranks", f"{key}_vs_mpi_{mib}mib")
         for name, key in (("all-gather", "all_gather"), ("reduce-scatter", "reduce_scatter"))
