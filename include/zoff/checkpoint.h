@@ -212,8 +212,9 @@ ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t c
  *  @param opts name, label, engines and keep; NULL: defaults  @param progress NULL: none
  *  @blocks for all of the data
  *  @return ERR_INVALID for a rank or file that is missing, or files of different runs; ERR_STATE for a file that an engine has
- *  open; ERR_CORRUPT with the file that is damaged. ERR_IO, also for a file without its description (the same name and ".json"), or
- *  ERR_NO_SPACE. ERR_UNSUPPORTED for another version; ERR_CANCELED. After an error earlier checkpoints are as they were */
+ *  open; ERR_CORRUPT with the file that is damaged. ERR_IO, also for a file without its description (the same name and
+ * ".json"), or ERR_NO_SPACE. ERR_UNSUPPORTED for another version; ERR_CANCELED. After an error earlier checkpoints are as they
+ * were */
 ZOFF_API zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count, const char *checkpoints,
                                                  const zoff_checkpoint_opts *opts, zoff_progress_fn progress, void *ctx);
 

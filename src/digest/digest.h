@@ -16,8 +16,8 @@ enum { ZOFF_DIGEST_ARRAYS = 3 };
 /* The blocks of one chunk, hashed in any order. Each array starts a new block. */
 typedef struct zoff_digest {
     uint64_t *hashes;
-    bool *done;                           /* of each block */
-    size_t room;                          /* blocks */
+    bool *done;                            /* of each block */
+    size_t room;                           /* blocks */
     size_t ends[ZOFF_DIGEST_ARRAYS];       /* of the arrays, in bytes: each begins at the end of the one before it */
     size_t block_ends[ZOFF_DIGEST_ARRAYS]; /* of the arrays, in blocks */
 } zoff_digest;
@@ -34,7 +34,7 @@ void zoff_digest_blocks_add(zoff_digest *d, unsigned threads, const void *base, 
 /* Hash the remaining blocks of some arrays (bit k: array k), and write their checksums: XXH3-64 over the XXH3-64 of an array's
  * blocks. They do not depend on the number of threads or the order. Other elements of `out` stay unchanged. */
 void zoff_digest_blocks_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
-                             uint64_t out[ZOFF_DIGEST_ARRAYS]);
+                            uint64_t out[ZOFF_DIGEST_ARRAYS]);
 
 /* The same checksum of one run of bytes: XXH3-64 over the XXH3-64 of its blocks. `threads`: of the calling thread's team. */
 uint64_t zoff_digest_blocks_whole(const void *base, size_t bytes, unsigned threads);
