@@ -1,6 +1,7 @@
 /* checkpoint_priv.h: what the files of this room share. Each calls those below it in this list:
  *
- *      save.c     the public calls that save: agreement of ranks, completion
+ *      save.c     the public calls that save: agreement of ranks
+ *      complete.c the end of a save: the manifest, and what a later save must wait for
  *      load.c     the public call that loads; match.c: is it the same model
  *      fill.c     which bytes of a checkpoint go where; bring.c: read and verify them
  *      guard.c    what a step waits for
@@ -21,12 +22,6 @@
 #include "view.h"
 
 #include <pthread.h>
-
-/* ---- save.c ---- */
-
-/* Wait until saves that are under way have ended on every rank, or refuse on every rank: ERR_STATE. Their owners still complete
- * them.  @blocks until all ranks have called it */
-zoff_status zoff_checkpoint_save_settle(const zoff_engine_view *v, bool refuses);
 
 /* ---- describe.c ---- */
 
@@ -207,10 +202,10 @@ typedef struct zoff_saver {
     zoff_save_frozen frozen;
     zoff_save_buffers buffers;
     zoff_save_work work;
-    unsigned process;           /* that began the save: zoff_base_fork_number() */
-    bool is_attached;           /* the engine knows it */
-    bool is_gone;               /* the engine was destroyed */
-    struct zoff_saver *earlier; /* a save before it that its owner has not freed; it is over */
+    unsigned process; /* that began the save: zoff_base_fork_number() */
+    bool is_attached; /* the engine knows it */
+    bool is_gone;     /* the engine was destroyed */
+    struct zoff_checkpoint *owner;
 } zoff_saver;
 
 /* Once the layout is made: allocate buffers of `memory` bytes. The caller has initialized lock and condition. */
@@ -231,6 +226,8 @@ void zoff_checkpoint_saver_stop(zoff_saver *s);
 bool zoff_checkpoint_saver_is_over(zoff_saver *s);
 /* Wait until it is over, and return the result.  @blocks yes */
 zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
+/* Start a thread to which the program's signals do not go.  @return ERR_NO_MEMORY */
+zoff_status zoff_checkpoint_saver_thread(void *(*begin)(void *ctx), void *ctx, pthread_t *out);
 /* Stop a thread, and free everything. The file stays if part.keeps is set. */
 void zoff_checkpoint_saver_close(zoff_saver *s);
 
@@ -254,6 +251,48 @@ void zoff_checkpoint_units_take_copy(zoff_save_work *w);
 void zoff_checkpoint_guard_attach(zoff_saver *s);
 /* It need not any more. */
 void zoff_checkpoint_guard_detach(zoff_saver *s);
+
+/* ---- complete.c ---- */
+
+typedef enum zoff_save_stage {
+    ZOFF_SAVE_WRITING,    /* ranks write their files */
+    ZOFF_SAVE_PUBLISHING, /* all files are durable; rank 0 writes the manifest and removes old checkpoints */
+    ZOFF_SAVE_ENDED       /* all ranks know the result */
+} zoff_save_stage;
+
+/* The thread of rank 0 that publishes. The saver's lock protects is_over. */
+typedef struct zoff_save_publisher {
+    pthread_t thread;
+    bool has_thread, is_over;
+    zoff_status status;
+    zoff_saved_error words;
+} zoff_save_publisher;
+
+struct zoff_checkpoint {
+    zoff_engine *engine;
+    char *folder, *path;
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1];
+    unsigned keep;
+    zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
+    zoff_saver saver;
+    bool sweeps; /* this is rank 0, and no manifest names the files */
+    zoff_save_stage stage;
+    zoff_save_publisher publisher;
+    zoff_status result;
+    zoff_saved_error words;
+};
+
+/* One question to all ranks, which must be at the same stage.  @return PENDING, or the result, which is kept
+ * @blocks for one short message of every other rank */
+zoff_status zoff_checkpoint_complete_ask(zoff_checkpoint *c);
+/* Between two questions every rank sleeps, so none waits for the disk of another beyond its deadline. A single rank waits for
+ * its own thread. */
+void zoff_checkpoint_complete_nap(zoff_checkpoint *c);
+/* End an earlier save of the engine, of which the owner learns the result later; or refuse on every rank: ERR_STATE.
+ * @blocks until all ranks have called it, and the earlier save has ended */
+zoff_status zoff_checkpoint_complete_settle(const zoff_engine_view *v, bool refuses);
+/* Wait for the thread that publishes. */
+void zoff_checkpoint_complete_close(zoff_checkpoint *c);
 
 /* ---- match.c ---- */
 

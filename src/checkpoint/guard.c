@@ -141,32 +141,18 @@ static void gone(void *ctx)
     zoff_checkpoint_saver_stop(s);
     s->is_gone = true;
     s->is_attached = false;
-    if (s->earlier)
-        gone(s->earlier);
 }
 
-/* The newest save comes first. Earlier ones are over, and only want to hear of the engine's end. */
 void zoff_checkpoint_guard_attach(zoff_saver *s)
 {
     s->guard = (zoff_guard){.before_chunk = before_chunk, .before = before, .before_all = before_all, .gone = gone, .ctx = s};
-    zoff_guard **guard = s->view.guard;
-    s->earlier = *guard ? (*guard)->ctx : NULL;
     s->is_attached = true;
-    *guard = &s->guard;
+    *s->view.guard = &s->guard;
 }
 
 void zoff_checkpoint_guard_detach(zoff_saver *s)
 {
-    zoff_guard **guard = s->view.guard;
-    if (!s->is_attached)
-        return;
+    if (s->is_attached)
+        *s->view.guard = NULL;
     s->is_attached = false;
-    if (*guard == &s->guard) {
-        *guard = s->earlier ? &s->earlier->guard : NULL;
-        return;
-    }
-    for (zoff_saver *later = *guard ? (*guard)->ctx : NULL; later; later = later->earlier) {
-        if (later->earlier == s)
-            later->earlier = s->earlier;
-    }
 }

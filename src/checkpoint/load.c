@@ -145,7 +145,7 @@ static zoff_status replace(loading *l)
 
 static zoff_status load(loading *l)
 {
-    ZOFF_TRY(zoff_checkpoint_save_settle(&l->view, false));
+    ZOFF_TRY(zoff_checkpoint_complete_settle(&l->view, false));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, check_arguments(l)));
     ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_arguments, l, CALL,
                                           "call it with the same arguments on each rank"));

@@ -1,5 +1,5 @@
-/* save.c: the public calls that save. Ranks meet twice: to begin, where they compare what they save and make one identity, and
- * to complete, where rank 0 writes the manifest once the files of all ranks are durable. */
+/* save.c: the public calls that save. Ranks meet to begin, where they compare what they save and make one identity. complete.c
+ * has how they end. */
 #include "checkpoint_priv.h"
 
 #include "bits.h"
@@ -12,19 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-struct zoff_checkpoint {
-    zoff_engine *engine;
-    char *folder, *path;
-    char name[ZOFF_ARCHIVE_NAME_MOST + 1];
-    unsigned keep;
-    zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
-    zoff_saver saver;
-    bool sweeps;      /* this is rank 0, and no manifest names the files */
-    bool is_complete; /* all ranks know the result */
-    zoff_status result;
-    zoff_saved_error words;
-};
 
 /* Rank 0 sends it to the others. */
 typedef struct identity {
@@ -55,59 +42,6 @@ static zoff_status list_agreed(const void *ctx, zoff_facts *out)
         ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data[i].each_rank, "each_rank of data %zu", i));
     }
     return ZOFF_OK;
-}
-
-/* ---- a save that is under way ---- */
-
-/* A rank sends it to all others. */
-typedef struct standing {
-    int32_t is_busy, refuses;
-} standing;
-
-/* Its owner still completes it. One of the parent process concerns no child. */
-static zoff_saver *earlier_save(const zoff_engine_view *v)
-{
-    zoff_saver *earlier = *v->guard ? (*v->guard)->ctx : NULL;
-    if (earlier && zoff_checkpoint_saver_is_inherited(earlier))
-        *v->guard = NULL;
-    return *v->guard ? earlier : NULL;
-}
-
-/* One question to all ranks.  @return PENDING: a rank is still writing */
-static zoff_status ask_busy(const zoff_engine_view *v, bool refuses, standing *all)
-{
-    zoff_saver *earlier = earlier_save(v);
-    const unsigned rank = zoff_comm_rank(v->comm), ranks = zoff_comm_size(v->comm);
-    bool any_busy = false, any_refuses = false;
-    all[rank] = (standing){.is_busy = earlier && !zoff_checkpoint_saver_is_over(earlier), .refuses = refuses};
-    if (ranks > 1)
-        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
-    for (unsigned i = 0; i < ranks; i++) {
-        any_busy = any_busy || all[i].is_busy;
-        any_refuses = any_refuses || all[i].refuses;
-    }
-    ZOFF_FAIL_IF(any_busy && any_refuses, ZOFF_ERR_STATE,
-                 "an earlier save of this engine is under way; call zoff_checkpoint_wait() before "
-                 "(zoff_checkpoint_opts.refuse_if_busy)");
-    return any_busy ? ZOFF_PENDING : ZOFF_OK;
-}
-
-static void nap(void)
-{
-    enum { NAP_NS = 2000000 };
-    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-}
-
-/* Between two questions all ranks sleep: none waits for the disk of another beyond its deadline. */
-zoff_status zoff_checkpoint_save_settle(const zoff_engine_view *v, bool refuses)
-{
-    standing *all;
-    zoff_status status;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(v->comm), sizeof *all, "standings of ranks", &all));
-    while ((status = ask_busy(v, refuses, all)) == ZOFF_PENDING)
-        nap();
-    zoff_base_mem_free(all);
-    return status;
 }
 
 /* ---- begin ---- */
@@ -221,7 +155,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
 {
     const zoff_engine_view *v = &c->saver.view;
     const agreed same = {.checkpoint = c, .opts = opts};
-    ZOFF_TRY(zoff_checkpoint_save_settle(v, opts->refuse_if_busy));
+    ZOFF_TRY(zoff_checkpoint_complete_settle(v, opts->refuse_if_busy));
     ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, prepare(c, folder, opts, call)));
     ZOFF_TRY(
         zoff_agreement_facts_compare(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
@@ -245,6 +179,7 @@ static void release(zoff_checkpoint *c)
     const bool has_files = c->path && (c->sweeps || c->saver.part.fd >= 0);
     const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
+    zoff_checkpoint_complete_close(c);
     zoff_checkpoint_guard_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
     if (removes && c->sweeps)
@@ -270,6 +205,7 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
     const zoff_engine_view view = zoff_engine_rooms_view(e);
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
     c->engine = e;
+    c->saver.owner = c;
     c->saver.view = view;
     c->saver.process = zoff_base_fork_number();
     c->saver.part.fd = -1;
@@ -285,72 +221,12 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
     return ZOFF_OK;
 }
 
-/* ---- complete ---- */
-
-/* A rank sends it to all others. */
-typedef struct report {
-    int32_t over, status;
-    zoff_archive_file file;
-} report;
-
-static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
-{
-    c->is_complete = true;
-    c->result = result;
-    if (result < 0)
-        zoff_base_status_save(&c->words);
-    zoff_checkpoint_guard_detach(&c->saver);
-    return result;
-}
-
-/* Write the manifest. If that fails, the earlier one is there again, and the files of this save are removed. */
-static zoff_status publish(zoff_checkpoint *c)
-{
-    const zoff_status status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, c->keep);
-    c->sweeps = status < 0;
-    return status;
-}
-
-/* Once all ranks have written their files: rank 0 makes the checkpoint complete. Once a rank has said that its file is durable,
- * the manifest may name the file: the rank removes it only if it knows that there will be no manifest. */
-static zoff_status complete(zoff_checkpoint *c, const report *all)
-{
-    const zoff_engine_view *v = &c->saver.view;
-    zoff_status own = zoff_checkpoint_saver_wait(&c->saver);
-    for (unsigned i = 0; i < c->manifest.file_count; i++)
-        c->manifest.files[i] = all[i].file;
-    c->saver.part.keeps = own >= 0;
-    const zoff_status status = zoff_agreement_consensus_success(v->agreement, own);
-    if (status < 0) {
-        c->saver.part.keeps = own >= 0 && zoff_comm_is_broken(v->comm);
-        return status;
-    }
-    own = zoff_comm_rank(v->comm) == 0 ? publish(c) : ZOFF_OK;
-    return zoff_agreement_consensus_success(v->agreement, own);
-}
-
-/* @return PENDING: a rank is still writing */
-static zoff_status ask(zoff_checkpoint *c, report *all)
-{
-    const zoff_engine_view *v = &c->saver.view;
-    const unsigned rank = zoff_comm_rank(v->comm);
-    all[rank] = (report){.over = zoff_checkpoint_saver_is_over(&c->saver)};
-    if (all[rank].over)
-        all[rank].file = c->saver.work.file;
-    if (c->manifest.file_count > 1)
-        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
-    for (unsigned i = 0; i < c->manifest.file_count; i++) {
-        if (!all[i].over)
-            return ZOFF_PENDING;
-    }
-    return keep_result(c, complete(c, all));
-}
+/* ---- end ---- */
 
 static zoff_status poll(zoff_checkpoint *c)
 {
-    report *all;
     const zoff_engine_view *v = &c->saver.view;
-    if (c->is_complete) {
+    if (c->stage == ZOFF_SAVE_ENDED) {
         if (c->result < 0)
             zoff_base_status_restore(&c->words);
         return c->result;
@@ -360,22 +236,8 @@ static zoff_status poll(zoff_checkpoint *c)
                  "zoff_checkpoint_wait()",
                  c->path);
     ZOFF_FAIL_IF(c->saver.is_gone, ZOFF_ERR_STATE, "the engine was destroyed before its checkpoint '%s' was complete", c->path);
-    ZOFF_TRY(zoff_base_mem_alloc(c->manifest.file_count, sizeof *all, "reports of ranks", &all));
     zoff_agreement_identity_enter(v->agreement, ZOFF_COMM_IN_SAVE_POLL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    const zoff_status status = zoff_agreement_identity_exit(v->agreement, ask(c, all));
-    zoff_base_mem_free(all);
-    return status;
-}
-
-/* Ask until the result is there. Between two questions every rank sleeps, so no rank waits for another beyond its deadline. */
-static zoff_status poll_until(zoff_checkpoint *c)
-{
-    zoff_status status;
-    if (c->manifest.file_count == 1 && !c->saver.is_gone && !zoff_checkpoint_saver_is_inherited(&c->saver))
-        (void)zoff_checkpoint_saver_wait(&c->saver);
-    while ((status = zoff_checkpoint_poll(c)) == ZOFF_PENDING)
-        nap();
-    return status;
+    return zoff_agreement_identity_exit(v->agreement, zoff_checkpoint_complete_ask(c));
 }
 
 /* ---- public calls ---- */
@@ -400,7 +262,7 @@ zoff_status zoff_checkpoint_begin(zoff_engine *e, const char *folder, const zoff
 zoff_status zoff_checkpoint_poll(zoff_checkpoint *c)
 {
     ZOFF_FAIL_IF(!c, ZOFF_ERR_INVALID, "zoff_checkpoint_poll: checkpoint must not be NULL");
-    if (c->saver.is_gone || c->is_complete ||
+    if (c->saver.is_gone || c->stage == ZOFF_SAVE_ENDED ||
         zoff_checkpoint_saver_is_inherited(&c->saver)) /* the engine may not exist any more */
         return poll(c);
     ZOFF_ENTER(c->engine);
@@ -411,7 +273,9 @@ zoff_status zoff_checkpoint_wait(zoff_checkpoint *c)
 {
     if (!c)
         return ZOFF_OK;
-    const zoff_status status = poll_until(c);
+    zoff_status status;
+    while ((status = zoff_checkpoint_poll(c)) == ZOFF_PENDING)
+        zoff_checkpoint_complete_nap(c);
     release(c);
     return status;
 }

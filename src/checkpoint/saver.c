@@ -384,17 +384,23 @@ static void *work(void *ctx)
     return NULL;
 }
 
+zoff_status zoff_checkpoint_saver_thread(void *(*begin)(void *ctx), void *ctx, pthread_t *out)
+{
+    sigset_t all, old;
+    sigfillset(&all); /* signals are for the program's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int error = pthread_create(out, NULL, begin, ctx);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    ZOFF_FAIL_IF(error, ZOFF_ERR_NO_MEMORY, "no thread can be started for a checkpoint: %s", zoff_base_status_errno(error));
+    return ZOFF_OK;
+}
+
 /* Beside steps one thread computes checksums: the program's threads are busy. */
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps)
 {
-    sigset_t all, old;
     s->work.beside = beside_steps;
     s->work.threads = beside_steps ? 1 : s->work.threads;
-    sigfillset(&all); /* signals are for the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int error = pthread_create(&s->work.thread, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    ZOFF_FAIL_IF(error, ZOFF_ERR_NO_MEMORY, "no thread can be started for a checkpoint: %s", zoff_base_status_errno(error));
+    ZOFF_TRY(zoff_checkpoint_saver_thread(work, s, &s->work.thread));
     s->work.has_thread = true;
     return ZOFF_OK;
 }

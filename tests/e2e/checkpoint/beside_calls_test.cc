@@ -73,6 +73,32 @@ TEST_P(BesideCalls, ASecondSaveIsRefusedOrWaits)
     expect_loads(r.s, folder.file("third"), 3, r.all.want.tensors);
 }
 
+// A second save completes the first one: it neither loses its files to it, nor is replaced by it.
+TEST_P(BesideCalls, OfTwoSavesUnderOneNameTheLaterOneStays)
+{
+    saved_run r(shape(), states.path);
+    int64_t t = 1;
+    for (bool first_goes_first : {true, false}) {
+        SCOPED_TRACE(first_goes_first);
+        r.step(t++);
+        expect_all_ok(r.begin(folder.path, named("last")));
+        zoff_checkpoint *first = r.saves[0];
+        r.step(t);
+        const auto want = r.all.want.tensors;
+        expect_all_ok(r.begin(folder.path, named("last")));
+        r.step(t + 1);
+        if (first_goes_first) {
+            EXPECT_ZOFF_OK(zoff_checkpoint_wait(first));
+        }
+        expect_all_ok(r.wait());
+        if (!first_goes_first) {
+            EXPECT_ZOFF_OK(zoff_checkpoint_wait(first));
+        }
+        expect_loads(r.s, folder.file("last"), t, want);
+        t += 2;
+    }
+}
+
 // The ranks decide together: one is still writing, and the other is not.
 TEST_P(BesideCalls, AllRanksRefuseOrNone)
 {
@@ -103,25 +129,52 @@ TEST_P(BesideCalls, TheEndOfTheEngineGivesTheSaveUp)
     r->step(1);
     expect_all_ok(r->save(folder.path, named("old")));
     r->step(2);
-    zoff_checkpoint *handles[2];
+    zoff_checkpoint *first, *second;
     {
         const int files = fault.seen[CALL_FALLOCATE];
         disk_gate gate(fault, [&](disk_call kind) { return kind == CALL_FSYNC && fault.seen[CALL_FALLOCATE] == files + 2; });
         expect_all_ok(r->begin(folder.path, named("first")));
-        handles[0] = r->saves[0];
-        expect_all_ok(r->begin(folder.path, named("second"))); // when the first is written, and not complete
+        first = r->saves[0];
+        r->step(3);
+        expect_all_ok(r->begin(folder.path, named("second"))); // which ends the first one
         gate.expect_one();
         gate.open_after(std::chrono::milliseconds(20));
-        handles[1] = r->saves[0];
+        second = r->saves[0];
         r.reset();
     }
-    for (zoff_checkpoint *handle : handles) {
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_poll(handle));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_wait(handle));
-    }
-    expect_newest(folder.path, 1);
-    EXPECT_FALSE(std::filesystem::exists(folder.file("first")));
+    EXPECT_ZOFF_OK(zoff_checkpoint_wait(first));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_poll(second));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_wait(second));
+    expect_newest(folder.path, 2);
     EXPECT_FALSE(std::filesystem::exists(folder.file("second")));
+}
+
+// The manifest is written, and old checkpoints are removed, in a thread of the library.
+TEST_P(BesideCalls, APollLeavesTheDiskToOthers)
+{
+    saved_run r(shape(), states.path);
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.keep = 1;
+    const auto here = std::this_thread::get_id();
+    for (int64_t t : {1, 2}) {
+        r.step(t);
+        expect_all_ok(r.begin(folder.path, opts));
+        std::atomic<int> mine{0}, renames{0};
+        fault.before = [&](disk_call kind) {
+            mine += std::this_thread::get_id() == here;
+            renames += kind == CALL_RENAME;
+        };
+        zoff_status status;
+        while ((status = zoff_checkpoint_poll(r.saves[0])) == ZOFF_PENDING)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
+        fault.before = nullptr;
+        EXPECT_EQ(0, mine);
+        EXPECT_EQ(2, renames) << "of the manifest and of latest";
+        expect_newest(folder.path, t); // although the handle is not freed yet
+        EXPECT_NE(t == 2, std::filesystem::exists(folder.file("step-0000000001")));
+        expect_all_ok(r.wait());
+    }
 }
 
 TEST_P(BesideCalls, AnErrorIsReturnedAgainAndEndsNothingElse)
@@ -207,6 +260,7 @@ TEST_P(BesideCalls, AChildOfForkLeavesTheSaveAlone)
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
+        fault.before = nullptr; // nobody opens the child's copy of the gate
         zoff_engine *e = r.engine_of(0);
         zoff_step_info info = new_info();
         if (GetParam() == ZOFF_TIER_HOST) { // its states are a copy, too
