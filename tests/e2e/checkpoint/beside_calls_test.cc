@@ -74,7 +74,7 @@ TEST_P(BesideCalls, ASecondSaveIsRefusedOrWaits)
 }
 
 // A second save completes the first one: it neither loses its files to it, nor is replaced by it.
-TEST_P(BesideCalls, OfTwoSavesUnderOneNameTheLaterOneStays)
+TEST_P(BesideCalls, TheLaterOfTwoSavesUnderOneNameStays)
 {
     saved_run r(shape(), states.path);
     int64_t t = 1;
