@@ -13,8 +13,9 @@ zoff_status zoff_aio_backend_probe(const char *name);
 zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);
 
 /* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING if no transfer has completed for this time. Transfers stay
- * in flight, tickets stay valid, and the kernel may still access the memory. Negative: no limit, which is the default. The
- * "posix" back-end moves bytes inside the caller's calls and cannot be limited. */
+ * in flight, tickets stay valid, and the kernel may still access the memory. Negative: no limit, which is the default. Any
+ * thread may call it; a wait learns of it within a second. The "posix" back-end moves bytes inside the caller's calls and
+ * cannot be limited. */
 void zoff_aio_queue_limit(zoff_aio *q, double seconds);
 
 /* Close, as zoff_aio_close() does.  @return false: some transfers are still in flight after the limit. Then nothing was freed,

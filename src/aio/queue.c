@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -181,28 +182,30 @@ static zoff_status check_process(const zoff_aio *q)
 
 void zoff_aio_queue_limit(zoff_aio *q, double seconds)
 {
-    q->limit_seconds = seconds;
+    __atomic_store(&q->limit_seconds, &seconds, __ATOMIC_RELAXED);
 }
 
 /* A wait in which no piece completes. */
 typedef struct stretch {
     uint64_t completed;
-    double until; /* by the clock, in seconds */
+    double since; /* by the clock, in seconds */
 } stretch;
 
 static stretch begin_stretch(const zoff_aio *q)
 {
-    return (stretch){.completed = q->counts.completed_pieces, .until = zoff_base_clock_seconds() + q->limit_seconds};
+    return (stretch){.completed = q->counts.completed_pieces, .since = zoff_base_clock_seconds()};
 }
 
-/* Wait until a transfer has completed.  @return PENDING: the limit has passed */
+/* Wait until a transfer has completed, or for a second: another thread may set a limit.  @return PENDING: the limit has
+ * passed */
 static zoff_status wait_on(zoff_aio *q, stretch *s)
 {
-    double left = -1;
+    double limit, left = 1;
     if (q->counts.completed_pieces != s->completed)
         *s = begin_stretch(q);
-    if (q->limit_seconds >= 0) {
-        left = s->until - zoff_base_clock_seconds();
+    __atomic_load(&q->limit_seconds, &limit, __ATOMIC_RELAXED);
+    if (limit >= 0) {
+        left = fmin(left, s->since + limit - zoff_base_clock_seconds());
         if (left <= 0)
             return ZOFF_PENDING;
     }

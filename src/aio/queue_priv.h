@@ -115,7 +115,7 @@ struct zoff_aio {
 
     bool register_called, registered;
     zoff_aio_counts counts;
-    double limit_seconds; /* seconds without a completed piece; negative: no limit */
+    double limit_seconds; /* without a completed piece; negative: no limit. Atomic */
 };
 
 /* process.c: a number that changes with every fork(). */

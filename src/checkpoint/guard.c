@@ -128,7 +128,7 @@ static void before_all(void *ctx)
     pthread_mutex_lock(&s->work.lock);
     for (size_t i = 0; i < s->unit_count; i++) {
         while (!zoff_checkpoint_units_idle(s) && s->units[i].state != ZOFF_UNIT_SAFE && s->units[i].state != ZOFF_UNIT_COPIED)
-            pthread_cond_wait(&s->work.moved, &s->work.lock);
+            wait_awhile(s);
     }
     pthread_mutex_unlock(&s->work.lock);
 }

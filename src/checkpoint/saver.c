@@ -69,12 +69,19 @@ static void make_unit_safe(zoff_saver *s, zoff_save_unit *unit, char *free_buffe
     pthread_mutex_unlock(&w->lock);
 }
 
+/* A disk that stands still fails the save before other ranks miss this one in a step. Negative: never. */
+static double patience_of(const zoff_saver *s)
+{
+    const double timeout = s->view.comm->timeout_seconds;
+    return timeout > 0 ? timeout / 4 : -1;
+}
+
 static zoff_status fail_stuck(zoff_saver *s)
 {
     s->work.is_stuck = true;
     return zoff_base_status_fail(ZOFF_ERR_IO,
                                  "'%s' is not written in time: the disk neither completes a transfer nor fails it "
-                                 "(timeout_seconds)",
+                                 "(a quarter of timeout_seconds)",
                                  s->part.path);
 }
 
@@ -121,7 +128,10 @@ static zoff_status start_read(zoff_saver *s, zoff_save_unit *unit, char *buffer)
 {
     const zoff_store_source *file = &zoff_checkpoint_units_source(s, unit)->file;
     zoff_save_flight flight = {.unit = unit, .buffer = buffer};
-    ZOFF_TRY(zoff_checkpoint_flights_reader(&s->work.readers, file->queue, s->view.comm->timeout_seconds, &flight.queue));
+    pthread_mutex_lock(&s->work.lock);
+    const zoff_status status = zoff_checkpoint_flights_reader(&s->work.readers, file->queue, patience_of(s), &flight.queue);
+    pthread_mutex_unlock(&s->work.lock);
+    ZOFF_TRY(status);
     ZOFF_TRY(zoff_aio_read(flight.queue, file->offset, file->written, buffer, &flight.ticket));
     zoff_checkpoint_flights_add(&s->work.reads, &flight);
     return ZOFF_OK;
@@ -318,8 +328,7 @@ void zoff_checkpoint_saver_clone(zoff_saver *s)
 zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory)
 {
     s->work.threads = s->view.threads;
-    if (s->view.comm->timeout_seconds > 0)
-        zoff_aio_queue_limit(s->part.aio, s->view.comm->timeout_seconds);
+    zoff_aio_queue_limit(s->part.aio, patience_of(s));
     return open_buffers(s, memory);
 }
 
@@ -366,12 +375,25 @@ bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s)
     return s->process != zoff_base_fork_number();
 }
 
+/* Under the lock. Whoever waits for the thread to stop waits no longer than this for a disk that stands still. */
+static void hasten(zoff_saver *s)
+{
+    enum { SECONDS = 10 };
+    const double patience = patience_of(s);
+    if (patience >= 0 && patience < SECONDS)
+        return;
+    zoff_aio_queue_limit(s->part.aio, SECONDS);
+    for (size_t i = 0; i < s->work.readers.count; i++)
+        zoff_aio_queue_limit(s->work.readers.list[i].queue, SECONDS);
+}
+
 void zoff_checkpoint_saver_stop(zoff_saver *s)
 {
     if (!s->work.has_thread || zoff_checkpoint_saver_is_inherited(s))
         return;
     pthread_mutex_lock(&s->work.lock);
     s->work.stops = true;
+    hasten(s);
     pthread_cond_broadcast(&s->work.moved);
     pthread_mutex_unlock(&s->work.lock);
     pthread_join(s->work.thread, NULL);

@@ -5,10 +5,27 @@
 #include <sys/syscall.h>
 
 #include <atomic>
+#include <thread>
 
 #include "aio_choice.h"
 
+extern "C" {
+#include "aio.h"
+ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+}
+
 using namespace zoff_test;
+
+// Writes by threads stand still.
+static std::atomic<bool> stands{false};
+
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
+{
+    while (stands)
+        usleep(100);
+    return __real_pwrite(fd, src, bytes, offset);
+}
 
 namespace
 {
@@ -92,6 +109,25 @@ TEST_F(AioThreads, LoseNoWakeUp)
             ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[1]));
         }
     }
+}
+
+// A wait that had no limit ends soon after another thread has set one. It stays in flight, and can be waited for again.
+TEST_F(AioThreads, ALimitFromAnotherThreadEndsAWait)
+{
+    aio_buffer out(4096, 3);
+    uint64_t ticket = 0;
+    zoff_status status = ZOFF_OK;
+    ASSERT_ZOFF_OK(open());
+    stands = true;
+    EXPECT_ZOFF_OK(zoff_aio_write(q.get(), 0, out.bytes, out.data, &ticket));
+    std::thread waits([&] { status = zoff_aio_wait(q.get(), ticket); });
+    usleep(10000); // usually it waits by now; if not, it meets the limit at once
+    zoff_aio_queue_limit(q.get(), 0.05);
+    waits.join();
+    EXPECT_EQ(ZOFF_PENDING, status);
+    stands = false;
+    zoff_aio_queue_limit(q.get(), -1);
+    EXPECT_ZOFF_OK(zoff_aio_wait(q.get(), ticket));
 }
 
 // A signal to the process is for the program's threads, even if all of them block it.

@@ -8,9 +8,20 @@
 
 using namespace zoff_test;
 
-static std::atomic<bool> refuses_threads;
+std::atomic<bool> zoff_test::refuses_threads;
+
+// Writes by threads stand still.
+static std::atomic<bool> stands{false};
+static std::atomic<int> standing{0}; // such writes
+// Limits of queues are this much shorter.
+static std::atomic<double> hurry{1};
 
 extern "C" {
+#include "aio.h"
+ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+void __real_zoff_aio_queue_limit(zoff_aio *q, double seconds);
+void __wrap_zoff_aio_queue_limit(zoff_aio *q, double seconds);
 int __real_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *ctx);
 int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *ctx);
 }
@@ -18,6 +29,19 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void
 int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *ctx)
 {
     return refuses_threads ? EAGAIN : __real_pthread_create(out, attributes, run, ctx);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
+{
+    standing += stands;
+    while (stands)
+        usleep(100);
+    return __real_pwrite(fd, src, bytes, offset);
+}
+
+void __wrap_zoff_aio_queue_limit(zoff_aio *q, double seconds)
+{
+    __real_zoff_aio_queue_limit(q, seconds / hurry);
 }
 
 namespace
@@ -419,5 +443,59 @@ TEST_F(SaverStop, AnEngineThatIsDestroyedGivesUp)
     EXPECT_TRUE(s().is_gone);
     EXPECT_TRUE(zoff_checkpoint_saver_is_over(&s()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the save was given up: its engine is destroyed", zoff_checkpoint_saver_wait(&s()));
+}
+
+// A disk that neither completes a write nor fails it.
+class SaverDisk : public Saver
+{
+  protected:
+    ~SaverDisk() override
+    {
+        hurry = 1;
+        stands = false;
+    }
+    void open_at(double timeout)
+    {
+        zoff_aio_opts opts = ZOFF_AIO_OPTS_INIT;
+        opts.writable = true;
+        opts.backend = "threads";
+        ranks = std::make_unique<save_ranks>(save_shape{"host"}, states.path, 1024);
+        ranks->step(1);
+        ranks->job.comm_of(0)->timeout_seconds = timeout;
+        lay_out(1);
+        zoff_aio_close(s().part.aio);
+        ASSERT_ZOFF_OK(zoff_aio_open(s().part.path, &opts, &s().part.aio));
+        zoff_aio_queue_limit(s().part.aio, timeout > 0 ? timeout / 4 : -1);
+    }
+};
+
+TEST_F(SaverDisk, StandingStillFailsTheSaveAndNotTheSteps)
+{
+    hurry = 100;
+    open_at(20); // a quarter of it, in a hurry: 50 ms
+    stands = true;
+    ASSERT_ZOFF_OK(start_beside(&s()));
+    for (size_t chunk = 0; chunk < s().view.plan->chunk_count; chunk++)
+        before(chunk);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is not written in time: the disk neither completes a transfer nor fails it",
+                      zoff_checkpoint_saver_wait(&s()));
+    EXPECT_TRUE(s().work.is_stuck);
+}
+
+// Without a limit the save waits for ever, but a program that ends does not.
+TEST_F(SaverDisk, StandingStillDoesNotHoldUpTheEnd)
+{
+    hurry = 100; // 100 ms instead of 10 s
+    log.expect("the engine is destroyed before its checkpoint");
+    log.expect("before anybody asked for its result"); // the writes that stood still, of memory that is gone
+    open_at(-1);
+    stands = true;
+    standing = 0;
+    ASSERT_ZOFF_OK(start_beside(&s()));
+    while (standing == 0)
+        usleep(100);
+    ranks.reset();
+    EXPECT_TRUE(zoff_checkpoint_saver_is_over(&s()));
+    EXPECT_TRUE(s().work.is_stuck);
 }
 } // namespace

@@ -16,6 +16,7 @@ extern "C" {
 
 namespace zoff_test
 {
+extern std::atomic<bool> refuses_threads; // checkpoint_io: no thread can be started
 using archive = handle<zoff_archive, zoff_archive_close>;
 
 // Open the newest checkpoint of a folder.
