@@ -503,8 +503,15 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
     status = settle(e, status);
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
-    status = zoff_agreement_consensus_success(&e->agreement, status);
-    return status == ZOFF_OK ? zoff_transfer_all_gather_all(&e->transfer) : status;
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
+    return zoff_agreement_consensus_success(&e->agreement, zoff_transfer_all_gather_all(&e->transfer));
+}
+
+/* Whether states and weights can be those before the load again, on all ranks. Frozen weights are in no commit. */
+static bool can_restore(const zoff_engine *e, bool was_whole, bool commits)
+{
+    return was_whole && !(commits && e->plan.ranks > 1) && zoff_offload_store_can_rollback(e->store) &&
+           !zoff_model_params_owns_frozen(&e->model);
 }
 
 /* Go back to the last commit, on all ranks or on none. */
@@ -545,7 +552,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    if (was_whole && !(commits && e->plan.ranks > 1) && zoff_offload_store_can_rollback(e->store) && restore(e) == ZOFF_OK) {
+    if (can_restore(e, was_whole, commits) && restore(e) == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
     }

@@ -92,8 +92,8 @@ typedef struct zoff_states_load {
 } zoff_states_load;
 
 /* Replace all states, compute the weights from them, and commit. Collective.
- * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, and where that fails, the
- * engine is unloaded: zoff_engine_phase_check_load() */
+ * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, where that fails, and where
+ * the engine owns frozen weights, it is unloaded: zoff_engine_phase_check_load() */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
 /* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
 void zoff_engine_states_unload(zoff_engine *e);

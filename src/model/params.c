@@ -148,6 +148,14 @@ void zoff_model_params_free(zoff_model *m)
     zoff_base_mem_free(m->groups);
 }
 
+bool zoff_model_params_owns_frozen(const zoff_model *m)
+{
+    bool owns = false;
+    for (size_t i = 0; i < m->param_count; i++)
+        owns = owns || (m->params[i].frozen && m->params[i].engine_owned && m->params[i].count);
+    return owns;
+}
+
 bool zoff_model_params_any_owned(const zoff_model *m)
 {
     for (size_t i = 0; i < m->param_count; i++) {

@@ -68,11 +68,17 @@ typedef struct zoff_program_bytes {
     size_t count;
     bool is_set;        /* the program has given its list, perhaps an empty one */
     char *block;        /* of the next commit; ZOFF_PROGRAM_BYTES_MOST bytes */
-    char *found;        /* the block of the commit that seal has found */
+    char *found;        /* the block of the commit that seal has found, or of the checkpoint that was loaded since */
     size_t found_bytes; /* 0: none, or an update was committed since */
 } zoff_program_bytes;
 
 enum { ZOFF_PROGRAM_BYTES_MOST = 64 << 10 }; /* of one block */
+
+/* A block that seal or a load has found. */
+typedef struct zoff_program_found {
+    char *block; /* zoff_base_mem_free() */
+    size_t bytes;
+} zoff_program_found;
 
 /* The hyper-parameters that the program set for a group, and the state layout of the group. */
 typedef struct zoff_model_group {
@@ -113,6 +119,8 @@ static inline bool zoff_model_params_has_master(const zoff_model *m, const zoff_
 }
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);
+/* Whether any of those is frozen, and not empty. */
+bool zoff_model_params_owns_frozen(const zoff_model *m);
 /* Whether each step computes all of a parameter's weights from masters: true for trained 16-bit weights. */
 static inline bool zoff_model_params_remade(const zoff_model_param *p)
 {
@@ -221,6 +229,11 @@ size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const
 void zoff_model_program_bytes_committed(zoff_program_bytes *p, bool is_step); /* call after a commit */
 /* Take the block that seal has found.  @return ERR_CORRUPT, or ERR_UNSUPPORTED for a later format */
 zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *block, size_t bytes);
+/* Let the bytes of a checkpoint stand for what seal has found: those of `data` that fit into a block, one after the other.
+ * @owns before: the caller frees its block, or puts it back  @return ERR_NO_MEMORY: nothing has changed */
+zoff_status zoff_model_program_bytes_replace(zoff_program_bytes *p, unsigned rank, const zoff_checkpoint_data *data,
+                                             size_t count, zoff_program_found *before);
+void zoff_model_program_bytes_put_back(zoff_program_bytes *p, zoff_program_found *before);
 bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* of that block; false: none */
 /* The bytes of an entry of a block; NULL: it has none of that name. */
 const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count);
