@@ -52,8 +52,9 @@ typedef struct zoff_checkpoint_opts {
 /** Save the states of the last step. Collective over the ranks, which all see `folder`.
  *  @param opts NULL: defaults  @blocks until files and folders are durable
  *  @return ERR_STATE between the micro-steps of an update, as zoff_params_pull(); ERR_NO_SPACE before anything is written, or
- *  ERR_IO; ERR_INVALID for a folder that not all ranks share; ERR_COMM names ranks that did not call. After an error the
- *  checkpoints before this one are as they were, and training can go on */
+ *  ERR_IO; ERR_INVALID for a folder that not all ranks share; ERR_COMM names ranks that did not call. A disk that completes
+ *  nothing for a quarter of timeout_seconds is ERR_IO. After an error the checkpoints before this one are as they were, and
+ *  training can go on */
 ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
 
 /** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step
@@ -82,7 +83,7 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With
- *  zoff.persist it goes back to its last commit.
+ *  zoff.persist it goes back to its last commit, unless it owns frozen weights, which are in no commit.
  *  @param folder a folder of checkpoints, of which the newest complete one is loaded, or one checkpoint
  *  @blocks yes
  *  @return ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place; ERR_IO where there is

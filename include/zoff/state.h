@@ -107,8 +107,11 @@ ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first,
  *  bytes, the loss scale and the states of the last update.
  *
  *  Call it once, after zoff_engine_open() and before the first step. Another call replaces the list; what was recorded is
- * copied until the first update. Collective over the ranks: each gives the same names. Bytes without each_rank are those of
- * rank 0.
+ *  copied until the first update. Collective over the ranks: each gives the same names. Bytes without each_rank are those of
+ *  rank 0.
+ *
+ *  zoff_checkpoint_load() commits, too. Until the program has given a list, that commit records the bytes that it loads
+ *  (zoff_checkpoint_opts.data), as many entries as fit into 64 KiB, and a later call copies those.
  *  @param data copied, `count` entries; together at most 64 KiB with their names. 0 entries: record none
  *  @owns the bytes stay the caller's: keep them until the next call, or until zoff_engine_destroy() has returned
  *  @blocks for the other ranks

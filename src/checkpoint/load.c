@@ -18,6 +18,8 @@ typedef struct loading {
     zoff_archive *archive;
     zoff_match match;
     zoff_filler filler;
+    zoff_program_found before; /* bytes of the commit before; with zoff.persist */
+    bool has_before;
 } loading;
 
 static const char CALL[] = "zoff_checkpoint_load";
@@ -100,12 +102,30 @@ static zoff_status open_all(loading *l)
 }
 
 /* A static scale of the configuration stays. A checkpoint without a loss scale leaves the scale as it is. */
-static bool takes_scaler(const loading *l)
+static zoff_status take_scaler(const loading *l)
 {
-    return l->view.values->fp16.enabled && l->archive->manifest.has_scaler;
+    const zoff_fp16_values *v = &l->view.values->fp16;
+    zoff_loss_scaler scaler = l->archive->manifest.scaler;
+    if (!v->enabled || !l->archive->manifest.has_scaler)
+        return ZOFF_OK;
+    if (!v->dynamic)
+        scaler.scale = v->scale;
+    return zoff_model_loss_scale_set(l->view.model, &scaler);
 }
 
-/* A commit records the loss scale, so it is set before the states. */
+/* A commit records the loss scale and the program's bytes, so both are set before the states. */
+static zoff_status take_facts(loading *l)
+{
+    const unsigned rank = zoff_comm_rank(l->view.comm);
+    ZOFF_TRY(take_scaler(l));
+    ZOFF_TRY(zoff_checkpoint_data_read(&l->opts, l->archive, rank));
+    if (!l->view.values->persist)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_model_program_bytes_replace(&l->view.model->program, rank, l->opts.data, l->opts.data_count, &l->before));
+    l->has_before = true;
+    return ZOFF_OK;
+}
+
 static zoff_status replace_states(loading *l)
 {
     const zoff_states_load load = {.t = l->archive->manifest.t,
@@ -115,12 +135,10 @@ static zoff_status replace_states(loading *l)
                                    .finish = zoff_checkpoint_fill_finish,
                                    .stop = zoff_checkpoint_fill_stop,
                                    .ctx = &l->filler};
-    zoff_status status = takes_scaler(l) ? zoff_model_loss_scale_set(l->view.model, &l->archive->manifest.scaler) : ZOFF_OK;
-    if (status == ZOFF_OK)
-        status = zoff_checkpoint_data_read(&l->opts, l->archive, zoff_comm_rank(l->view.comm));
-    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
+    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, take_facts(l)));
     ZOFF_TRY(zoff_engine_states_load(l->engine, &load));
-    status = zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
+    const zoff_status status =
+        zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
     if (status < 0)
         zoff_engine_states_unload(l->engine);
     return status;
@@ -139,6 +157,9 @@ static zoff_status replace(loading *l)
             zoff_checkpoint_data_restore(&l->opts, kept);
         }
     }
+    if (status < 0 && l->has_before)
+        zoff_model_program_bytes_put_back(&l->view.model->program, &l->before);
+    zoff_base_mem_free(l->before.block);
     zoff_base_mem_free(kept);
     return status;
 }

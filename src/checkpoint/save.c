@@ -52,6 +52,8 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
     ZOFF_TRY(zoff_engine_phase_check_weights(c->engine, call));
     ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
     ZOFF_FAIL_IF(strlen(folder) > 3000, ZOFF_ERR_INVALID, "%s: the path '%.100s...' is too long", call, folder);
+    ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID,
+                 "%s: zoff_checkpoint_opts.engines is %u, and may be %d", call, opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
     ZOFF_TRY(zoff_checkpoint_data_check(opts, call));
     ZOFF_TRY(zoff_archive_publish_name(opts, c->saver.view.t, c->name));
     ZOFF_TRY(zoff_base_mem_copy_text(folder, &c->folder));

@@ -117,20 +117,28 @@ static char *put(char *at, const void *src, size_t bytes)
     return at + bytes;
 }
 
+/* Bytes that all ranks share are in the block of rank 0 alone. */
+static bool is_packed(const zoff_checkpoint_data *data, unsigned rank)
+{
+    return rank == 0 || data->each_rank;
+}
+
+static char *put_entry(char *at, const zoff_checkpoint_data *data, block_head *head)
+{
+    const block_entry entry = {.count = data->count, .name_bytes = (uint32_t)strlen(data->name), .each_rank = data->each_rank};
+    at = put(at, &entry, sizeof entry);
+    at = put(at, data->name, entry.name_bytes);
+    head->entries++;
+    return put(at, data->bytes, data->count);
+}
+
 size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool is_step)
 {
     block_head head = {.version = BLOCK_VERSION};
     char *at = p->block + sizeof head;
     for (size_t i = 0; i < p->count; i++) {
-        const zoff_checkpoint_data *data = &p->list[i];
-        if (rank != 0 && !data->each_rank)
-            continue;
-        const block_entry entry = {
-            .count = data->count, .name_bytes = (uint32_t)strlen(data->name), .each_rank = data->each_rank};
-        at = put(at, &entry, sizeof entry);
-        at = put(at, data->name, entry.name_bytes);
-        at = put(at, data->bytes, data->count);
-        head.entries++;
+        if (is_packed(&p->list[i], rank))
+            at = put_entry(at, &p->list[i], &head);
     }
     if (!p->is_set && !is_step && p->found_bytes) {
         memcpy(p->block, p->found, p->found_bytes);
@@ -152,6 +160,38 @@ void zoff_model_program_bytes_committed(zoff_program_bytes *p, bool is_step)
 {
     if (is_step)
         p->found_bytes = 0;
+}
+
+static bool fits(const zoff_checkpoint_data *data, size_t room)
+{
+    const size_t name = strlen(data->name), head = sizeof(block_entry) + name;
+    return name <= NAME_MOST && head <= room && data->count <= room - head;
+}
+
+zoff_status zoff_model_program_bytes_replace(zoff_program_bytes *p, unsigned rank, const zoff_checkpoint_data *data,
+                                             size_t count, zoff_program_found *before)
+{
+    char *block;
+    block_head head = {.version = BLOCK_VERSION};
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the program's bytes", &block));
+    char *at = block + sizeof head;
+    for (size_t i = 0; i < count; i++) {
+        if (is_packed(&data[i], rank) && fits(&data[i], ZOFF_PROGRAM_BYTES_MOST - (size_t)(at - block)))
+            at = put_entry(at, &data[i], &head);
+    }
+    memcpy(block, &head, sizeof head);
+    *before = (zoff_program_found){.block = p->found, .bytes = p->found_bytes};
+    p->found = block;
+    p->found_bytes = head.entries ? (size_t)(at - block) : 0;
+    return ZOFF_OK;
+}
+
+void zoff_model_program_bytes_put_back(zoff_program_bytes *p, zoff_program_found *before)
+{
+    zoff_base_mem_free(p->found);
+    p->found = before->block;
+    p->found_bytes = before->bytes;
+    *before = (zoff_program_found){.block = NULL};
 }
 
 /* ---- reading a block ---- */

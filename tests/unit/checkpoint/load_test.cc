@@ -231,6 +231,70 @@ TEST_F(Load, TheLossScaleIsThatOfTheCheckpoint)
     EXPECT_ZOFF_OK(load()) << "an engine without one takes none";
 }
 
+// The configuration decides whether the scale is static, and then what it is.
+TEST_F(Load, AStaticLossScaleIsThatOfTheConfiguration)
+{
+    log.expect("fp16.enabled is true"); // the weights are bf16
+    zoff_loss_scaler scaler = {sizeof scaler, 512, 33, 12, 2}, got = ZOFF_LOSS_SCALER_INIT;
+    seal(", \"fp16\": {\"enabled\": true}");
+    ASSERT_ZOFF_OK(zoff_loss_scaler_set(e.get(), &scaler));
+    ASSERT_NO_FATAL_FAILURE(save());
+    seal(", \"fp16\": {\"enabled\": true, \"loss_scale\": 128}");
+    ASSERT_ZOFF_OK(load());
+    ASSERT_ZOFF_OK(zoff_loss_scaler_get(e.get(), &got));
+    EXPECT_EQ(128, got.scale);
+    EXPECT_EQ(33, got.iterations);
+}
+
+// A run that ends right behind the load goes on with what was loaded.
+TEST_F(Load, TheCommitOfALoadRecordsTheProgramsBytes)
+{
+    const std::string persist = ", \"zoff\": {\"persist\": true, \"durability\": \"process\"}";
+    zoff_checkpoint_data data = {"position", &position, sizeof position, false};
+    seal(persist, states.path);
+    ASSERT_ZOFF_OK(zoff_persist_data(e.get(), &data, 1));
+    ASSERT_NO_FATAL_FAILURE(step(1));
+    ASSERT_NO_FATAL_FAILURE(save());
+    position = 9;
+    ASSERT_NO_FATAL_FAILURE(step(2));
+    for (const bool fails : {true, false}) {
+        e.reset();
+        seal(persist, states.path);
+        if (fails) {
+            ASSERT_NO_FATAL_FAILURE(damage());
+        }
+        EXPECT_EQ(fails ? ZOFF_ERR_CORRUPT : ZOFF_OK, load_with_position());
+        if (fails) {
+            ASSERT_NO_FATAL_FAILURE(damage()); // undone
+        }
+        e.reset();
+        seal(persist, states.path);
+        position = 0;
+        ASSERT_ZOFF_OK(zoff_persist_data(e.get(), &data, 1));
+        EXPECT_EQ(fails ? 9u : 5u, position);
+        EXPECT_EQ(fails ? 2 : 1, updates());
+    }
+}
+
+// They are in no commit, so a load that fails may have replaced them for good.
+TEST_F(Load, DamageFoundLateUnloadsFrozenWeightsThatTheEngineOwns)
+{
+    const std::string persist = ", \"zoff\": {\"persist\": true, \"durability\": \"process\"}";
+    t.tensors[1].frozen = true;
+    t.give_away(1);
+    seal(persist, states.path);
+    ASSERT_NO_FATAL_FAILURE(step(1));
+    ASSERT_NO_FATAL_FAILURE(save());
+    ASSERT_NO_FATAL_FAILURE(damage());
+    EXPECT_EQ(ZOFF_ERR_CORRUPT, load());
+    float one;
+    EXPECT_EQ(ZOFF_ERR_STATE, zoff_param_read(e.get(), 1, 0, 1, &one));
+    EXPECT_EQ(ZOFF_ERR_STATE, zoff_step(e.get(), nullptr, nullptr));
+    ASSERT_NO_FATAL_FAILURE(damage()); // undone
+    EXPECT_ZOFF_OK(load());
+    EXPECT_ZOFF_OK(zoff_param_read(e.get(), 1, 0, 1, &one));
+}
+
 // After each failed allocation the engine is as it was, or unloaded, and the next load succeeds. A manifest that was not read
 // for want of memory may be found again in the list of the folder: then nothing has failed.
 TEST_F(Load, WithoutMemory)

@@ -79,6 +79,9 @@ TEST_F(SaveArguments, ImpossibleOptionsAreRefused)
     opts.name = "../elsewhere";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "name", save());
     opts.name = nullptr;
+    opts.engines = (1 << 24) + 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_checkpoint_opts.engines is 16777217, and may be 16777216", save());
+    opts.engines = 0;
     opts.data_count = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_checkpoint_save: data must not be NULL", save());
     opts.data_count = 0;

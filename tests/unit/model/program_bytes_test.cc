@@ -2,6 +2,10 @@
 // it, and a block that does not fit its table is refused.
 #include "small_model.h"
 
+extern "C" {
+#include "mem.h"
+}
+
 #include <string.h>
 
 #include <random>
@@ -183,6 +187,32 @@ TEST_F(ProgramBytes, FoundBytesStayUntilAnUpdate)
     pass(0);
     ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&next, nullptr, 0));
     EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false));
+}
+
+TEST_F(ProgramBytes, AnotherBlockStandsForTheFoundOneUntilItIsPutBack)
+{
+    std::string found = "abc", loaded = "xy", shared = "s", large(ZOFF_PROGRAM_BYTES_MOST, 'l');
+    const std::string longest(256, 'n');
+    const zoff_checkpoint_data list[] = {entry("a", found)};
+    const zoff_checkpoint_data others[] = {entry("large", large), entry(longest.c_str(), loaded, true),
+                                           entry("a", loaded, true), entry("s", shared)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 1));
+    pass(0, &scaler);
+    size_t count = 0;
+    zoff_program_found before;
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_replace(&next, 1, others, 4, &before));
+    const size_t bytes = zoff_model_program_bytes_pack(&next, 1, nullptr, false);
+    EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.block, bytes, "a", false, &count)) << "what seal found";
+    const char *a = zoff_model_program_bytes_find(next.block, bytes, "a", true, &count);
+    ASSERT_NE(nullptr, a);
+    EXPECT_EQ(loaded, std::string(a, count));
+    EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.block, bytes, "s", false, &count)) << "those of rank 0";
+    EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.block, bytes, "large", false, &count));
+    zoff_model_program_bytes_put_back(&next, &before);
+    EXPECT_NE(nullptr, zoff_model_program_bytes_find(next.found, next.found_bytes, "a", false, &count));
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_replace(&next, 1, others, 1, &before));
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 1, nullptr, false)) << "nothing fits";
+    zoff_base_mem_free(before.block);
 }
 
 TEST_F(ProgramBytes, ADamagedBlockIsNeverReadBeyondItsEnd)
