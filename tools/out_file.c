@@ -24,13 +24,14 @@ int out_file_open(out_file *f, const char *path)
         return failed("out of memory for the name %s", path);
     }
     snprintf(f->part, bytes, "%s.part", path);
-    f->to = fopen(f->part, "wbe");
+    f->to = fopen(f->part, "wbxe"); /* a file of this name may be the user's own */
     if (f->to)
         return EXIT_DONE;
-    const int result = cannot_write(f->part);
-    free(f->path);
-    free(f->part);
-    *f = (out_file){0};
+    const int result = errno == EEXIST ? failed("%s: is there already; a command that was killed may have left it. Remove it "
+                                                "or give it another name",
+                                                f->part)
+                                       : cannot_write(f->part);
+    out_file_close(f);
     return result;
 }
 

@@ -11,7 +11,7 @@ typedef struct out_file {
     char *path, *part; /* the final name; the name until then, which ends in ".part" */
 } out_file;
 
-/* Begin to write a file.  @return the exit status */
+/* Begin to write a file. Refuses to touch a file that has the name with ".part" already.  @return the exit status */
 int out_file_open(out_file *f, const char *path);
 
 /* Write bytes behind those written before.  @return the exit status */

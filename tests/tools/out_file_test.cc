@@ -36,6 +36,20 @@ TEST(OutFile, LeavesNothingBehindWithoutACommit)
     EXPECT_NE(0, access((path + ".part").c_str(), F_OK));
 }
 
+TEST(OutFile, AFileOfTheTemporaryNameStaysAsItIs)
+{
+    zoff_test::scratch_folder folder;
+    const std::string path = folder.file("a"), part = path + ".part";
+    write_bytes(part, "mine");
+    out_file f;
+    const outcome result = run([&] { return out_file_open(&f, path.c_str()); });
+    EXPECT_EQ(EXIT_FAILED, result.exit);
+    EXPECT_HAS(result.err, "error: " + part + ": is there already");
+    out_file_close(&f);
+    EXPECT_EQ("mine", bytes_of(part));
+    EXPECT_NE(0, access(path.c_str(), F_OK));
+}
+
 TEST(OutFile, ErrorsNameTheFile)
 {
     zoff_test::scratch_folder folder;

@@ -66,7 +66,7 @@ def check_signal(command, to, appears, number, words, wrong):
 
 
 def check_kill(command, to, appears, wrong):
-    """A killed export leaves no file under a final name, and does not stand in the way of the next one."""
+    """A killed export leaves no file under a final name. The next one names the file that is left, and does not touch it."""
     for _ in range(TRIES):
         remove(to)
         status, _ = signaled(command, appears, signal.SIGKILL)
@@ -74,6 +74,13 @@ def check_kill(command, to, appears, wrong):
             break
     if status != -signal.SIGKILL or glob.glob(to + "/*.safetensors"):
         wrong.append(f"a killed export: exit status {status}, {os.listdir(to)}")
+    left = to + "/model.safetensors.part"
+    before = os.stat(left)
+    again = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    after = os.stat(left)
+    if again.returncode != 1 or left not in again.stderr or (before.st_ino, before.st_size) != (after.st_ino, after.st_size):
+        wrong.append(f"an export after a killed one: exit status {again.returncode}: {again.stderr}")
+    os.remove(left)
     if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode or os.listdir(to) != ["model.safetensors"]:
         wrong.append(f"an export after a killed one has failed, or left {os.listdir(to)}")
 
