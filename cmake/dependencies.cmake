@@ -100,9 +100,9 @@ zoff_part_found(NCCL "${reason}" "Install NCCL, or name its folder in NCCL_ROOT"
 
 set(reason "")
 if(ZOFF_LIBZIP)
-  pkg_check_modules(libzip QUIET IMPORTED_TARGET libzip)
+  pkg_check_modules(libzip QUIET IMPORTED_TARGET libzip>=1.6)
   if(NOT libzip_FOUND)
-    set(reason "no libzip is found")
+    set(reason "no libzip from version 1.6 on is found")
   endif()
 endif()
 zoff_part_found(LIBZIP "${reason}" "Install it (on Debian or Ubuntu: apt-get install libzip-dev)")

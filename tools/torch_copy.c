@@ -167,6 +167,29 @@ static bool copy_entry(copy *c, uint64_t index)
 
 /* ---- the whole ---- */
 
+static int is_stopped(zip_t *zip, void *ctx)
+{
+    (void)zip;
+    const copy *c = ctx;
+    return c->change->stops && c->change->stops();
+}
+
+/* Write the archive, whose entries are known. */
+static bool close_archive(copy *c, const char *path)
+{
+    fault_write(c->elements.fault, "%s", "");
+    zip_register_cancel_callback_with_state(c->zip, is_stopped, NULL, c);
+    if (zip_close(c->zip) == 0)
+        return true;
+    if (*c->elements.fault->text) /* a source that failed has said why */
+        *c->fault = *c->elements.fault;
+    else if (is_stopped(c->zip, c))
+        fault_write(c->fault, "interrupted; there is no %s", path);
+    else
+        fault_write(c->fault, "cannot write %s: %s", path, zip_strerror(c->zip));
+    return false;
+}
+
 static bool write_archive(copy *c, const char *path)
 {
     int code;
@@ -182,13 +205,8 @@ static bool write_archive(copy *c, const char *path)
     const zip_int64_t entries = zip_get_num_entries(c->from->zip, 0);
     for (zip_int64_t i = 0; i < entries && ok; i++)
         ok = copy_entry(c, (uint64_t)i);
-    fault_write(c->elements.fault, "%s", "");
-    if (ok && zip_close(c->zip) == 0)
+    if (ok && close_archive(c, path))
         return true;
-    if (ok && !*c->elements.fault->text) /* a source that failed has said why */
-        fault_write(c->fault, "cannot write %s: %s", path, zip_strerror(c->zip));
-    else if (ok)
-        *c->fault = *c->elements.fault;
     zip_discard(c->zip);
     return false;
 }

@@ -60,6 +60,7 @@ typedef struct torch_change {
     const torch_tensor *tensor; /* fp32; NULL: none. Elements that are stored beside it become zero */
     torch_source source;        /* gives its elements */
     void *ctx;
+    bool (*stops)(void); /* true: end the copy with an error; asked again and again. NULL: never */
 } torch_change;
 
 /* Write a copy of a file with changes. All else stays as it is, except that entries which PyTorch does not need are left out.

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { COPY_BYTES = 16 << 20 }; /* of a file that are copied between two looks for a signal */
+
 typedef struct writing {
     const universal_order *order;
     char part[UNIVERSAL_PATH_MAX]; /* the folder until it is complete */
@@ -23,6 +25,12 @@ typedef struct one_state {
     size_t index;
     zoff_state_kind kind;
 } one_state;
+
+/* True unless a signal has asked the export to end. Work that takes long asks again and again. */
+static bool goes_on(const writing *w, fault *f)
+{
+    return !progress_canceled() || fault_set(f, "interrupted; nothing is left of %s", w->order->out);
+}
 
 static bool make_folder(const char *path, fault *f)
 {
@@ -38,8 +46,8 @@ static bool give_elements(void *ctx, size_t first, size_t count, float *dst, fau
     if (!w->order->source(w->order->ctx, state->index, state->kind, first, count, dst, f))
         return false;
     w->done += count * sizeof *dst;
-    return progress_tell("export", w->done, w->total, w->order->progress) ||
-           fault_set(f, "interrupted; nothing is left of %s", w->order->out);
+    progress_tell("export", w->done, w->total, w->order->progress);
+    return goes_on(w, f);
 }
 
 static bool write_state(writing *w, size_t index, zoff_state_kind kind, const char *folder, fault *f)
@@ -52,7 +60,7 @@ static bool write_state(writing *w, size_t index, zoff_state_kind kind, const ch
         !universal_tensor_open(w->order->like, w->order->like->params[index].name, kind, &t, &tensor, &is_flat, f))
         return false;
     one_state state = {.w = w, .index = index, .kind = kind};
-    const torch_change change = {.tensor = &tensor, .source = give_elements, .ctx = &state};
+    const torch_change change = {.tensor = &tensor, .source = give_elements, .ctx = &state, .stops = progress_canceled};
     const bool ok = torch_file_copy(t, path, &change, f);
     torch_file_close(t);
     return ok;
@@ -93,7 +101,7 @@ static bool write_step(const writing *w, const char *name, const char *folder, f
         return false;
     torch_tensor tensor;
     pickle_edit edit;
-    torch_change change = {.edits = &edit};
+    torch_change change = {.edits = &edit, .stops = progress_canceled};
     const bool ok = universal_path(path, folder, "step.pt", NULL, f) &&
                     change_step(t, torch_file_root(t), &w->order->step, &tensor, &change, f) &&
                     torch_file_copy(t, path, &change, f);
@@ -169,7 +177,7 @@ static bool write_optimizer(const writing *w, fault *f)
     for (size_t i = 0; i < 3; i++)
         most += items_of(holders[i]);
     torch_tensor tensor;
-    torch_change change = {.edits = calloc(most, sizeof *change.edits)};
+    torch_change change = {.edits = calloc(most, sizeof *change.edits), .stops = progress_canceled};
     bool ok = change.edits || fault_set(f, "out of memory for %zu numbers", most);
     for (size_t i = 0; i < 3 && ok; i++)
         ok = change_steps(t, holders[i], &w->order->step, &tensor, &change, f);
@@ -184,10 +192,10 @@ static bool write_optimizer(const writing *w, fault *f)
 /* ---- the model's part ---- */
 
 /* Copy the bytes between two open files. The system clones them where the file system can. */
-static bool copy_bytes(int from, int to, const char *path, fault *f)
+static bool copy_bytes(const writing *w, int from, int to, const char *path, fault *f)
 {
-    for (;;) {
-        const ssize_t moved = copy_file_range(from, NULL, to, NULL, (size_t)1 << 30, 0);
+    while (goes_on(w, f)) {
+        const ssize_t moved = copy_file_range(from, NULL, to, NULL, COPY_BYTES, 0);
         if (moved == 0)
             return true;
         if (moved < 0 && errno == EINTR)
@@ -198,7 +206,7 @@ static bool copy_bytes(int from, int to, const char *path, fault *f)
             return fault_set(f, "cannot copy %s: %s", path, strerror(errno));
     }
     char buffer[1 << 16];
-    for (;;) {
+    while (goes_on(w, f)) {
         const ssize_t got = read(from, buffer, sizeof buffer);
         if (got <= 0)
             return got == 0 || fault_set(f, "cannot read %s: %s", path, strerror(errno));
@@ -208,16 +216,17 @@ static bool copy_bytes(int from, int to, const char *path, fault *f)
                 return fault_set(f, "cannot write a copy of %s: %s", path, strerror(errno));
         }
     }
+    return false;
 }
 
-static bool copy_file(const char *from_path, const char *to_path, fault *f)
+static bool copy_file(const writing *w, const char *from_path, const char *to_path, fault *f)
 {
     const int from = open(from_path, O_RDONLY | O_CLOEXEC);
     if (from < 0)
         return fault_set(f, "cannot open %s: %s", from_path, strerror(errno));
     const int to = open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool ok = to >= 0 || fault_set(f, "cannot create %s: %s", to_path, strerror(errno));
-    ok = ok && copy_bytes(from, to, from_path, f);
+    ok = ok && copy_bytes(w, from, to, from_path, f);
     close(from);
     if (to >= 0 && close(to) < 0 && ok)
         ok = fault_set(f, "cannot write %s: %s", to_path, strerror(errno));
@@ -239,7 +248,7 @@ static bool copy_model(const writing *w, fault *f)
         if (ok && stat(from, &about) < 0)
             ok = fault_set(f, "cannot look at %s: %s", from, strerror(errno));
         if (ok && S_ISREG(about.st_mode))
-            ok = copy_file(from, to, f);
+            ok = copy_file(w, from, to, f);
     }
     closedir(folder);
     return ok;
@@ -300,10 +309,10 @@ static bool write_files(writing *w, fault *f)
     if (!universal_path(zero, w->part, "zero", NULL, f) || !make_folder(zero, f))
         return false;
     for (size_t i = 0; i < w->order->like->count; i++) {
-        if (!write_param(w, i, f))
+        if (!goes_on(w, f) || !write_param(w, i, f))
             return false;
     }
-    return write_optimizer(w, f) && copy_model(w, f) && sync_all(w->part, f);
+    return write_optimizer(w, f) && copy_model(w, f) && sync_all(w->part, f) && goes_on(w, f);
 }
 
 bool universal_folder_write(const universal_order *order, fault *f)

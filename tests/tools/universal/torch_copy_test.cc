@@ -38,6 +38,7 @@ class torch_copy : public testing::Test
   protected:
     const zoff_test::scratch_folder folder;
     const std::string from = folder.file("from.pt"), to = folder.file("to.pt");
+    bool (*stops)() = nullptr;
 
     // Copy with other elements in the tensor under "param".
     bool copy(given *g, fault *f, const std::vector<std::pair<std::string, double>> &changes = {})
@@ -47,7 +48,7 @@ class torch_copy : public testing::Test
         std::vector<pickle_edit> edits;
         for (const auto &change : changes)
             edits.push_back({pickle_find(torch_file_root(t.get()), change.first.c_str()), change.second});
-        torch_change change = {edits.data(), edits.size(), nullptr, give, g};
+        torch_change change = {edits.data(), edits.size(), nullptr, give, g, stops};
         if (g) {
             EXPECT_TRUE(torch_file_tensor(t.get(), pickle_find(torch_file_root(t.get()), "param"), &found, f)) << f->text;
             change.tensor = &found;
@@ -132,6 +133,18 @@ TEST_F(torch_copy, IsNotLeftBehindByAnError)
     given again = {counted(30)};
     EXPECT_FALSE(copy(&again, &f)); // the file is there
     EXPECT_NE(nullptr, strstr(f.text, "cannot create")) << f.text;
+}
+
+TEST_F(torch_copy, EndsBetweenEntriesWhenItIsToldTo)
+{
+    write_pt(from, dict({{text("param"), tensor(contiguous({30}))}}), {bytes_of_floats(counted(30))});
+    fault f = {""};
+    stops = [] { return true; };
+    EXPECT_FALSE(copy(nullptr, &f));
+    EXPECT_NE(nullptr, strstr(f.text, "interrupted")) << f.text;
+    EXPECT_NE(0, access(to.c_str(), F_OK));
+    stops = [] { return false; };
+    EXPECT_TRUE(copy(nullptr, &f)) << f.text;
 }
 
 TEST_F(torch_copy, NeedsElementsOfFp32)

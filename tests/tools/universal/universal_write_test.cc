@@ -1,7 +1,11 @@
 // universal_write_test.cc: a universal folder is written after the pattern of another one, complete or not at all.
 #include "universal_files.h"
 
+#include <signal.h>
+
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 extern "C" {
 #include "universal_write.h"
@@ -131,6 +135,34 @@ TEST_F(universal_writes, NothingAfterAnError)
     ASSERT_EQ("", write());
     EXPECT_NE(std::string::npos, write().find("out is already there"));
     expect_written();
+}
+
+TEST_F(universal_writes, NothingAfterASignalWhileTheModelIsCopied)
+{
+    const std::string model = "/mp_rank_00_model_states.pt";
+    write_stage1(like, PARAMS);
+    std::ofstream(scratch.file("latest_universal")) << "like";
+    ASSERT_EQ(0, truncate((like + model).c_str(), 64 << 20));
+    std::string words;
+    for (int tries = 0; tries < 10 && words.empty(); tries++) { // a copy that ends before the signal proves nothing
+        ASSERT_EQ(0, system(("rm -rf '" + out + "'").c_str()));
+        std::atomic<bool> ended{false};
+        std::thread watcher([&] {
+            while (!ended && access((out + ".part" + model).c_str(), F_OK) != 0)
+                std::this_thread::yield();
+            if (!ended)
+                kill(getpid(), SIGINT);
+        });
+        words = write();
+        ended = true;
+        watcher.join();
+        signal(SIGINT, SIG_IGN); // one that came late
+        signal(SIGINT, SIG_DFL);
+    }
+    EXPECT_EQ("interrupted; nothing is left of " + out, words);
+    EXPECT_NE(0, access(out.c_str(), F_OK));
+    EXPECT_NE(0, access((out + ".part").c_str(), F_OK));
+    EXPECT_EQ("like", read_all(scratch.file("latest_universal")));
 }
 
 TEST_F(universal_writes, NotOverWhatAnotherHasBegun)
