@@ -183,6 +183,8 @@ int import_files_open(import_files *f, char *const *paths, size_t count, const c
             result = open_file(f, paths[i], skip);
         else if (!index || stat(index, &about) != 0)
             result = index ? open_all(f, paths[i], skip) : EXIT_FAILED;
+        else if (!S_ISREG(about.st_mode))
+            result = failed("%s: not a file", index);
         else if (count > 1)
             result = failed("%s: a folder with an index is imported alone", paths[i]);
         else if ((result = read_index(index, &map)) == EXIT_DONE)

@@ -18,7 +18,8 @@ typedef struct maker {
     size_t *owner;      /* of each tensor: 1 + the index of its special parameter; 0: none */
     size_t *param;      /* of each tensor that is the first of a parameter: 1 + the index of that; 0: none */
     json_t *names;      /* {encoded name of a parameter: its index} */
-    json_t *tied_names; /* names of tensors without data that a record accounts for */
+    json_t *listed;     /* every name in the metadata of the files */
+    json_t *tied_names; /* those of them that are tensors without data of a record */
     const import_options *options;
 } maker;
 
@@ -92,16 +93,20 @@ static int add_special(maker *m, const char *whose, const zoff_checkpoint_param 
     return result == EXIT_DONE ? compare_slices(p) : result;
 }
 
-/* Add a tied parameter of a record, and the names that its tensors would have. */
+/* Add a tied parameter of a record, and the names of its tensors that the metadata lists. The number of slices is not trusted:
+ * the names end where one is not listed, or belongs to another record, so they are as few as the names in the files. */
 static int add_tied_record(maker *m, const char *file, const zoff_checkpoint_param *facts)
 {
     m->tied_files[m->tied_count] = file;
     m->tied[m->tied_count++] = (import_param){.facts = *facts};
-    /* Slices that have names in metadata are tied to one tensor each. A number beyond that, from a bad file, is not trusted. */
-    for (size_t i = 0; i < record_tensors(facts) && i < m->files->tensor_count; i++) {
+    for (size_t i = 0; i < record_tensors(facts); i++) {
         const char *name = record_tensor_name(&m->out->memory, facts, i);
-        if (!name || json_object_set_new(m->tied_names, name, json_true()) != 0)
+        if (!name)
             return EXIT_FAILED;
+        if (!json_object_get(m->listed, name) || json_object_get(m->tied_names, name))
+            break;
+        if (json_object_set_new(m->tied_names, name, json_true()) != 0)
+            return failed("%s: out of memory for names", file);
     }
     return EXIT_DONE;
 }
@@ -245,6 +250,8 @@ static int take_memory(maker *m, const json_t *const *records)
     for (size_t i = 0; i < m->files->file_count; i++) {
         m->room += json_array_size(records[i]);
         metadata += json_object_size(m->files->files[i].metadata);
+        if (m->files->files[i].metadata && json_object_update(m->listed, m->files->files[i].metadata) != 0)
+            return failed("%s: out of memory for names", m->files->files[i].path);
     }
     pool *memory = &m->out->memory;
     m->special = pool_take(memory, m->room, sizeof *m->special);
@@ -280,13 +287,16 @@ static int make(maker *m, json_t **records)
 int import_params_make(import_params *p, const import_files *f, const import_options *o)
 {
     *p = (import_params){0};
-    maker m = {.files = f, .out = p, .options = o, .names = json_object(), .tied_names = json_object()};
+    maker m = {
+        .files = f, .out = p, .options = o, .names = json_object(), .listed = json_object(), .tied_names = json_object()};
     json_t **records = calloc(f->file_count + 1, sizeof *records);
-    const int result = records && m.names && m.tied_names ? make(&m, records) : failed("out of memory for the parameters");
+    const int result =
+        records && m.names && m.listed && m.tied_names ? make(&m, records) : failed("out of memory for the parameters");
     for (size_t i = 0; records && i < f->file_count; i++)
         json_decref(records[i]);
     free(records);
     json_decref(m.names);
+    json_decref(m.listed);
     json_decref(m.tied_names);
     return result;
 }

@@ -233,7 +233,7 @@ static int read_header(st_reader *r, const char *const *skip)
 
 int st_reader_open(st_reader *r, const char *path, const char *const *skip)
 {
-    *r = (st_reader){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    *r = (st_reader){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)}; /* a FIFO would block here, before it is refused */
     if (r->fd < 0)
         return failed("%s: cannot open: %s", path, strerror(errno));
     r->path = pool_text(&r->memory, path, strlen(path));

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- entries of the archive ---- */
 
@@ -61,6 +62,9 @@ static bool read_entry(torch_file *t, const char *name, size_t most, unsigned ch
 static bool open_archive(torch_file *t, fault *f)
 {
     int code;
+    struct stat about;
+    if (stat(t->path, &about) == 0 && !S_ISREG(about.st_mode)) /* libzip would wait for the writer of a FIFO */
+        return fault_set(f, "%s is not a file", t->path);
     t->zip = zip_open(t->path, ZIP_RDONLY, &code);
     if (!t->zip) {
         zip_error_t error;

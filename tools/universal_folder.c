@@ -33,7 +33,11 @@ static bool is_folder(const char *path)
 /* Read the name in latest_universal. It may not lead out of the folder. */
 static bool read_latest(const char *path, char name[256], fault *f)
 {
-    FILE *file = fopen(path, "r");
+    struct stat about;
+    const bool is_special = stat(path, &about) == 0 && !S_ISREG(about.st_mode); /* fopen() would wait for its writer */
+    FILE *file = is_special ? NULL : fopen(path, "r");
+    if (is_special)
+        return fault_set(f, "%s is not a file", path);
     if (!file)
         return fault_set(f, "there is neither a folder zero nor a file latest_universal: %s: %s", path, strerror(errno));
     const size_t bytes = fread(name, 1, 255, file);

@@ -264,6 +264,9 @@ TEST_F(import_verb, wrong_indexes_are_refused)
     EXPECT_HAS(refused({folder.file("empty")}), folder.file("empty") + ": has no file that ends in .safetensors");
     EXPECT_HAS(refused({folder.file("one.safetensors"), folder.file("one.safetensors")}),
                "one.safetensors: tensor \"a\": is in ");
+    ASSERT_EQ(0, unlink(index.c_str()));
+    ASSERT_EQ(0, mkfifo(index.c_str(), 0600));
+    EXPECT_HAS(refused({folder.path}), here + "not a file");
 }
 
 TEST_F(import_verb, tensors_are_stacked_by_a_pattern)

@@ -40,6 +40,9 @@ TEST_F(refusals, files_that_are_something_else)
     EXPECT_HAS(run([&] { return st_reader_open(&reader, folder.file("none").c_str(), nullptr); }).err,
                folder.file("none") + ": cannot open: No such file");
     EXPECT_HAS(run([&] { return st_reader_open(&reader, folder.path.c_str(), nullptr); }).err, folder.path + ": not a file");
+    ASSERT_EQ(0, mkfifo(folder.file("fifo").c_str(), 0600));
+    EXPECT_HAS(run([&] { return st_reader_open(&reader, folder.file("fifo").c_str(), nullptr); }).err,
+               folder.file("fifo") + ": not a file");
 }
 
 TEST_F(refusals, headers_beyond_the_file_or_the_limit)

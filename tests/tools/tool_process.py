@@ -18,6 +18,7 @@ import time
 ELEMENTS = 64 << 20     # 128 MiB in bf16, 256 MiB of masters
 PEAK_BYTES = 64 << 20   # of a process that handles it: a few blocks, and the program itself
 TRIES = 10
+RECORDS = 4000          # of a hostile file, and its tensors
 
 
 def write_source(path):
@@ -29,12 +30,31 @@ def write_source(path):
         file.truncate(8 + len(header) + 2 * ELEMENTS)
 
 
-def peak_of(command):
-    """Run a command; the peak of its memory in bytes, or None after a failure."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def write_hostile(path):
+    """Thousands of records, each of a parameter with more slices than a file can have."""
+    header = {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(RECORDS)}
+    records = [{"name": f"p{i}", "tied_to": "t0", "slices": 1 << 62, "slice_name": f"p{i}.{{}}"} for i in range(RECORDS)]
+    header["__metadata__"] = {"zoff.params": json.dumps(records)}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+
+
+def peak_of(command, expected=0):
+    """Run a command; the peak of its memory in bytes, or None after another exit status than expected."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if expected else None)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss * 1024 if child.returncode == 0 else None
+    return usage.ru_maxrss * 1024 if child.returncode == expected else None
+
+
+def check_hostile(tool, source, to, sanitized, wrong):
+    """The memory of an import is bounded by the size of its file."""
+    write_hostile(source)
+    peak = peak_of([tool, "import", "safetensors", source, "-o", to], expected=1)
+    print(f"import of a hostile file: peak memory {(peak or 0) / (1 << 20):.1f} MiB")
+    if peak is None or (peak > PEAK_BYTES and not sanitized):
+        wrong.append(f"the import of a hostile file took {peak} bytes of memory, at most {PEAK_BYTES} are allowed")
 
 
 def signaled(command, appears, number):
@@ -104,6 +124,7 @@ def main():
             wrong.append("the export is too small")
         for number in (signal.SIGINT, signal.SIGTERM):
             check_signal(exports, to, to + "/*.part", number, "export was canceled; its files are removed", wrong)
+        check_hostile(tool, os.path.join(folder, "hostile.safetensors"), checkpoints + "-hostile", sanitized, wrong)
         check_kill(exports, to, to + "/*.part", wrong)
     for words in wrong:
         print("FAILED:", words)

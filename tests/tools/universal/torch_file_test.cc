@@ -207,6 +207,9 @@ TEST_F(torch_file_reads, FilesOfPyTorchOnly)
     write_pt(path, global("os", "system") + ")R");
     EXPECT_NE(std::string::npos,
               refusal_of_file().find("a.pt: the pickle, at byte 2: it names the Python object \"os.system\""));
+    ASSERT_EQ(0, unlink(path.c_str()));
+    ASSERT_EQ(0, mkfifo(path.c_str(), 0600));
+    EXPECT_NE(std::string::npos, refusal_of_file().find("is not a file"));
     const std::string missing = folder.file("missing.pt");
     torch_file *t = nullptr;
     fault f = {""};
