@@ -224,7 +224,7 @@ static int read_options(int argc, char **argv, export_options *o)
             return usage_error("%s needs a value", word);
         *to = argv[i];
     }
-    if (!o->folder || !o->out || !o->like)
+    if (!o->folder || !o->out || !*o->out || !o->like)
         return usage_error("export universal needs a checkpoint, -o with a new folder, and --like with a universal folder of "
                            "DeepSpeed for the same model");
     return EXIT_DONE;

@@ -13,6 +13,8 @@
 
 enum { COPY_BYTES = 16 << 20 }; /* of a file that are copied between two looks for a signal */
 
+static const char LATEST[] = "latest_universal";
+
 typedef struct writing {
     const universal_order *order;
     char part[UNIVERSAL_PATH_MAX]; /* the folder until it is complete */
@@ -35,6 +37,18 @@ static bool goes_on(const writing *w, fault *f)
 static bool make_folder(const char *path, fault *f)
 {
     return mkdir(path, 0777) == 0 || fault_set(f, "cannot make the folder %s: %s", path, strerror(errno));
+}
+
+/* Make the folder that becomes OUT. A folder of this name may be the user's own. */
+static bool make_part(const char *path, fault *f)
+{
+    if (mkdir(path, 0777) == 0)
+        return true;
+    return errno == EEXIST ? fault_set(f,
+                                       "%s is there already; an export that was killed may have left it. Remove it, or give it "
+                                       "another name",
+                                       path)
+                           : fault_set(f, "cannot make the folder %s: %s", path, strerror(errno));
 }
 
 /* ---- zero/NAME ---- */
@@ -247,7 +261,7 @@ static bool copy_model(const writing *w, fault *f)
         ok = universal_path(from, like, entry->d_name, NULL, f) && universal_path(to, w->part, entry->d_name, NULL, f);
         if (ok && stat(from, &about) < 0)
             ok = fault_set(f, "cannot look at %s: %s", from, strerror(errno));
-        if (ok && S_ISREG(about.st_mode))
+        if (ok && S_ISREG(about.st_mode) && strcmp(entry->d_name, LATEST) != 0)
             ok = copy_file(w, from, to, f);
     }
     closedir(folder);
@@ -262,6 +276,11 @@ static int remove_one(const char *path, const struct stat *about, int type, stru
     (void)type;
     (void)where;
     return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* Bring all files of the folder's file system to the disk: one call for many small files. */
@@ -289,21 +308,36 @@ static bool split(const char *out, char above[UNIVERSAL_PATH_MAX], const char **
     return true;
 }
 
-/* Write the name of the folder into latest_universal, where DeepSpeed looks for it. The file changes as a whole. */
-static bool write_latest(const char *above, const char *name, fault *f)
+/* Write the next latest_universal into the folder, so that an export that ends early leaves nothing beside the folder. */
+static bool write_latest(const writing *w, const char *name, fault *f)
 {
-    char path[UNIVERSAL_PATH_MAX], part[UNIVERSAL_PATH_MAX];
-    if (!universal_path(path, above, "latest_universal", NULL, f) ||
-        !universal_path(part, above, "latest_universal.part", NULL, f))
+    char path[UNIVERSAL_PATH_MAX];
+    if (!universal_path(path, w->part, LATEST, NULL, f))
         return false;
-    FILE *file = fopen(part, "w");
-    bool ok = file && fputs(name, file) >= 0 && fflush(file) == 0 && fsync(fileno(file)) == 0;
-    if (file)
-        ok = fclose(file) == 0 && ok;
-    return (ok && rename(part, path) == 0) || fault_set(f, "cannot write %s: %s", path, strerror(errno));
+    FILE *file = fopen(path, "wxe");
+    bool ok = (file && fputs(name, file) >= 0) || fault_set(f, "cannot write %s: %s", path, strerror(errno));
+    if (file && fclose(file) != 0 && ok)
+        ok = fault_set(f, "cannot write %s: %s", path, strerror(errno));
+    return ok;
 }
 
-static bool write_files(writing *w, fault *f)
+/* Give the folder its name, and move latest_universal to where DeepSpeed looks for it. */
+static bool publish(const writing *w, const char *above, fault *f)
+{
+    char from[UNIVERSAL_PATH_MAX], to[UNIVERSAL_PATH_MAX];
+    const char *out = w->order->out;
+    if (!universal_path(from, out, LATEST, NULL, f) || !universal_path(to, above, LATEST, NULL, f))
+        return false;
+    if (rename(w->part, out) < 0)
+        return fault_set(f, "cannot give %s its name: %s", out, strerror(errno));
+    if (rename(from, to) == 0)
+        return true;
+    fault_write(f, "cannot write %s: %s", to, strerror(errno));
+    remove_tree(out);
+    return false;
+}
+
+static bool write_files(writing *w, const char *name, fault *f)
 {
     char zero[UNIVERSAL_PATH_MAX];
     if (!universal_path(zero, w->part, "zero", NULL, f) || !make_folder(zero, f))
@@ -312,7 +346,7 @@ static bool write_files(writing *w, fault *f)
         if (!goes_on(w, f) || !write_param(w, i, f))
             return false;
     }
-    return write_optimizer(w, f) && copy_model(w, f) && sync_all(w->part, f) && goes_on(w, f);
+    return write_optimizer(w, f) && copy_model(w, f) && write_latest(w, name, f) && sync_all(w->part, f) && goes_on(w, f);
 }
 
 bool universal_folder_write(const universal_order *order, fault *f)
@@ -332,12 +366,10 @@ bool universal_folder_write(const universal_order *order, fault *f)
     const int bytes = snprintf(w.part, sizeof w.part, "%s.part", order->out);
     if (bytes < 0 || bytes >= (int)sizeof w.part)
         return fault_set(f, "the path %s is too long", order->out);
-    if (!make_folder(w.part, f))
+    if (!make_part(w.part, f))
         return false;
-    bool ok = write_files(&w, f);
-    if (ok && rename(w.part, order->out) < 0)
-        ok = fault_set(f, "cannot give %s its name: %s", order->out, strerror(errno));
+    const bool ok = write_files(&w, name, f) && publish(&w, above, f);
     if (!ok)
-        nftw(w.part, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    return ok && write_latest(above, name, f) && sync_all(above, f);
+        remove_tree(w.part);
+    return ok && sync_all(above, f);
 }

@@ -20,7 +20,8 @@ typedef struct universal_order {
 } universal_order;
 
 /* Write the folder. It is OUT.part until it is complete and durable. Then it gets its name, and latest_universal beside it
- * names it. After an error nothing is left. */
+ * names it. After an error nothing is left. A process that is killed leaves
+ * OUT.part, which the next export names and does not touch. */
 bool universal_folder_write(const universal_order *order, fault *f);
 
 #endif

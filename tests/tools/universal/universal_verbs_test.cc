@@ -283,6 +283,7 @@ TEST_F(universal_verbs, RefuseWrongArguments)
     expect_fails(import({"--stack", "h.w"}), "--stack needs NAME=PATTERN", EXIT_USAGE);
     expect_fails(import({"--moments", "1"}), "no option \"--moments\"", EXIT_USAGE);
     expect_fails(run(universal_export, {checkpoints, "-o", out}), "--like with a universal folder", EXIT_USAGE);
+    expect_fails(export_to(""), "-o with a new folder", EXIT_USAGE);
     expect_fails(export_to(out, {"--label"}), "--label needs a value", EXIT_USAGE);
     expect_fails(export_to(out, {"--dtype", "fp32"}), "no option \"--dtype\"", EXIT_USAGE);
     expect_fails(export_to(out, {"again"}), "not both", EXIT_USAGE);

@@ -137,6 +137,19 @@ TEST_F(universal_writes, NothingAfterAnError)
     expect_written();
 }
 
+TEST_F(universal_writes, NothingWhereTheirNameCannotBeWritten)
+{
+    write_stage1(like, PARAMS);
+    ASSERT_EQ(0, mkdir(scratch.file("latest_universal").c_str(), 0777));
+    EXPECT_NE(std::string::npos, write().find("cannot write " + scratch.file("latest_universal")));
+    for (const char *left : {"out", "out.part", "latest_universal.part"})
+        EXPECT_NE(0, access(scratch.file(left).c_str(), F_OK)) << left;
+    ASSERT_EQ(0, rmdir(scratch.file("latest_universal").c_str()));
+    ASSERT_EQ("", write());
+    expect_written();
+    EXPECT_NE(0, access((out + "/latest_universal").c_str(), F_OK));
+}
+
 TEST_F(universal_writes, NothingAfterASignalWhileTheModelIsCopied)
 {
     const std::string model = "/mp_rank_00_model_states.pt";
@@ -169,6 +182,6 @@ TEST_F(universal_writes, NotOverWhatAnotherHasBegun)
 {
     write_stage1(like, PARAMS);
     ASSERT_EQ(0, mkdir((out + ".part").c_str(), 0777));
-    EXPECT_NE(std::string::npos, write().find("cannot make the folder"));
+    EXPECT_NE(std::string::npos, write().find(out + ".part is there already"));
     EXPECT_EQ(0, access((out + ".part").c_str(), F_OK));
 }
