@@ -137,7 +137,7 @@ int main(int argc, char **argv)
         (result = gpt_stats_opened(&stats, &model, o.engine)))
         goto close_optimizer;
     if ((result = train(&text, &model, &o, &saves, &stats)) == 0 && (result = gpt_saves_close(&saves)) == 0) {
-        if (options.print_every)
+        if (options.print_every && stats.count)
             printf("  final loss %.4f nat; single bytes have %.4f\n", gpt_stats_final_loss(&stats), gpt_text_entropy(&text));
         if (options.json)
             result = gpt_stats_write(&stats, &options, &model, &text);

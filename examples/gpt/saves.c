@@ -74,7 +74,8 @@ int gpt_saves_open(const gpt_options *options, zoff_engine *engine, gpt_saves *o
     if (check(continue_files(out)) || (options->resume && check(load(out))))
         return -1;
     if (out->position.batches && prints(out))
-        printf("  goes on after step %" PRIu64 "\n", out->position.batches);
+        printf("  goes on after step %" PRIu64 "%s\n", out->position.batches,
+               out->position.batches >= options->steps ? ", which is the end of --steps: there is nothing to do" : "");
     to_stop = engine;
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_sigterm, .sa_flags = SA_RESTART}, NULL);
     return 0;
@@ -110,11 +111,16 @@ int gpt_saves_step(gpt_saves *s, const zoff_step_info *info)
     s->stops = info->stop_requested;
     if (s->under_way && zoff_checkpoint_poll(s->under_way) != ZOFF_PENDING)
         (void)finish(s);
-    const bool is_last = s->stops || s->position.batches >= o->steps;
+    /* Between the micro-steps of an update there is nothing to save, so the last save is that of the last whole update. */
+    const uint64_t left = s->position.batches < o->steps ? o->steps - s->position.batches : 0;
+    const bool is_last = s->stops || left == 0 || left < info->micro_steps;
     const bool is_time = o->save_every && !info->skipped && info->t % (int64_t)o->save_every == 0;
     if (s->stops && prints(s))
         printf("  asked to stop after step %" PRIu64 "\n", s->position.batches);
-    /* Between the micro-steps of an update there is nothing to save. */
+    if (o->save && info->accumulated && left == 0 && zoff_comm_rank(zoff_engine_comm(s->engine)) == 0)
+        fprintf(stderr,
+                "gpt: --steps ends after %u of the %u micro-steps of an update; checkpoints have the steps before these\n",
+                info->micro_step, info->micro_steps);
     if (!o->save || info->accumulated || !(is_last || is_time))
         return 0;
     const int result = save(s, o->async && !is_last);

@@ -226,8 +226,11 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
     struct rusage usage;
     const uint64_t maxrss_bytes = getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
     const zoff_plan_info *plan = &stats->plan;
-    fprintf(file, "  \"steps\": %zu, \"final_loss\": %.17g, \"weights_hash\": \"%016" PRIx64 "\",\n", stats->count,
-            gpt_stats_final_loss(stats), gpt_model_hash(model));
+    char loss[32] = "null";
+    if (stats->count)
+        snprintf(loss, sizeof loss, "%.17g", gpt_stats_final_loss(stats));
+    fprintf(file, "  \"steps\": %zu, \"final_loss\": %s, \"weights_hash\": \"%016" PRIx64 "\",\n", stats->count, loss,
+            gpt_model_hash(model));
     fprintf(file, "  \"open_seconds\": %.6f, \"first_step_seconds\": %.6f, \"seconds\": %.6f, \"tokens_per_second\": %.6g,\n",
             stats->open_seconds, stats->first_seconds, stats->seconds, stats->count ? (double)tokens / stats->seconds : 0.0);
     fprintf(file, "  \"optimizer_seconds\": %.6f, \"optimizer_share\": %.6f,\n", optimizer,

@@ -78,7 +78,27 @@ TEST_F(saves, a_run_that_is_over_has_nothing_to_do)
     EXPECT_EQ(0, r.status) << r.output;
     EXPECT_EQ("0", value("second", "steps"));
     EXPECT_EQ("[]", value("second", "losses"));
+    EXPECT_EQ("null", value("second", "final_loss"));
+    EXPECT_NE(std::string::npos, r.output.find("there is nothing to do")) << r.output;
+    EXPECT_EQ(std::string::npos, r.output.find("final loss")) << r.output;
     EXPECT_EQ(value("first", "weights_hash"), value("second", "weights_hash"));
+}
+
+TEST_F(saves, a_run_that_ends_within_an_update_saves_the_last_whole_one)
+{
+    const std::string micro = config(", \"gradient_accumulation_steps\": 4");
+    ASSERT_EQ(0, run("whole", "--steps 20", micro).status);
+    shell_result r = run("first", "--steps 10 --save saves", micro);
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(std::vector<std::string>{checkpoint(2)}, checkpoints("saves"));
+    EXPECT_NE(std::string::npos, r.output.find("--steps ends after 2 of the 4 micro-steps of an update")) << r.output;
+    r = run("second", "--steps 20 --save saves --resume latest", micro);
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(9u, first_step("second"));
+    expect_part_of("whole", "second", true);
+    r = run("short", "--steps 3 --save none", micro);
+    EXPECT_EQ(0, r.status) << r.output;
+    EXPECT_NE(std::string::npos, r.output.find("--steps ends after 3 of the 4 micro-steps of an update")) << r.output;
 }
 
 TEST_F(saves, sigterm_ends_a_run_with_a_checkpoint)
