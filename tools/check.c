@@ -29,15 +29,13 @@ static int print_effective(zoff_config *config, bool changed)
     if (zoff_config_dump(config, NULL, 0, &bytes) < 0)
         return library_error();
     char *text = malloc(bytes + 1);
-    if (!text) {
-        fprintf(stderr, "error: out of memory for %zu bytes of text\n", bytes);
-        return EXIT_FAILED;
-    }
+    if (!text)
+        return failed("out of memory for %zu bytes of text", bytes);
     int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
         if (changed)
             drop_defaults(text);
-        fputs(text, stdout);
+        print_lines(text);
         result = finish_output();
     }
     free(text);

@@ -19,17 +19,6 @@ typedef struct checkpoint_options {
 
 static const char *const KINDS[] = {"master", "m", "v", "weights"};
 
-/* Print a name of any bytes on one line. */
-static void print_name(const char *name)
-{
-    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-        if (*c < 32 || *c == 127)
-            printf("\\x%02x", *c);
-        else
-            putchar(*c);
-    }
-}
-
 static void print_shape(const zoff_checkpoint_param *p)
 {
     printf("%s [", dtype_name(p->dtype));
@@ -62,18 +51,14 @@ static int print_params(const zoff_checkpoint_reader *r, size_t count)
         zoff_checkpoint_param p = ZOFF_CHECKPOINT_PARAM_INIT;
         if (zoff_checkpoint_reader_param(r, i, &p) < 0)
             return library_error();
-        printf("  ");
-        print_name(p.name);
-        printf("  ");
+        print_text(stdout, "  %s  ", p.name);
         print_shape(&p);
         for (unsigned kind = 0; kind < sizeof KINDS / sizeof KINDS[0] && !p.tied_to; kind++) {
             if (p.states >> kind & 1)
                 printf(" %s", KINDS[kind]);
         }
-        if (p.tied_to) {
-            printf(" tied to ");
-            print_name(p.tied_to);
-        }
+        if (p.tied_to)
+            print_text(stdout, " tied to %s", p.tied_to);
         printf("\n");
     }
     return EXIT_DONE;
@@ -91,7 +76,8 @@ static int inspect(const checkpoint_options *o)
         result = print_manifest(r);
     } else if (result == EXIT_DONE) {
         progress_bytes(bytes, (double)info.bytes);
-        printf("%s\nstep %" PRId64 ", id %s, %s, written by %u rank%s\n", info.folder, info.t, info.id, bytes, info.ranks,
+        print_line(stdout, "%s", info.folder);
+        printf("step %" PRId64 ", id %s, %s, written by %u rank%s\n", info.t, info.id, bytes, info.ranks,
                info.ranks == 1 ? "" : "s");
         if (info.has_loss_scaler)
             printf("loss scale %g, %" PRId64 " steps, last overflow %" PRId64 ", hysteresis %" PRIu64 "\n",
@@ -121,7 +107,7 @@ static int verify(const checkpoint_options *o)
     int result = works ? EXIT_DONE : library_error();
     if (works) {
         progress_bytes(bytes, (double)info.bytes);
-        printf("%s is intact: step %" PRId64 ", %zu parameters, %s\n", info.folder, info.t, info.param_count, bytes);
+        print_line(stdout, "%s is intact: step %" PRId64 ", %zu parameters, %s", info.folder, info.t, info.param_count, bytes);
         result = finish_output();
     }
     zoff_checkpoint_reader_close(r);

@@ -28,7 +28,7 @@ static void compare_facts(comparison *c)
 {
     const zoff_checkpoint_info *a = &c->infos[0], *b = &c->infos[1];
     if (a->t != b->t) {
-        printf("step: %" PRId64 " and %" PRId64 "\n", a->t, b->t);
+        print_line(stdout, "step: %" PRId64 " and %" PRId64, a->t, b->t);
         c->differences++;
     }
     const bool scales = a->has_loss_scaler && b->has_loss_scaler;
@@ -36,8 +36,8 @@ static void compare_facts(comparison *c)
         (scales && (a->loss_scaler.scale != b->loss_scaler.scale || a->loss_scaler.iterations != b->loss_scaler.iterations ||
                     a->loss_scaler.last_overflow != b->loss_scaler.last_overflow ||
                     a->loss_scaler.hysteresis != b->loss_scaler.hysteresis))) {
-        printf("loss scaler: scale %g after %" PRId64 " steps and scale %g after %" PRId64 " steps\n", a->loss_scaler.scale,
-               a->loss_scaler.iterations, b->loss_scaler.scale, b->loss_scaler.iterations);
+        print_line(stdout, "loss scaler: scale %g after %" PRId64 " steps and scale %g after %" PRId64 " steps",
+                   a->loss_scaler.scale, a->loss_scaler.iterations, b->loss_scaler.scale, b->loss_scaler.iterations);
         c->differences++;
     }
 }
@@ -79,8 +79,8 @@ static int compare_state(comparison *c, size_t index, size_t other, const zoff_c
             return failed("canceled");
     }
     if (f.count) {
-        printf("%s of %s: %" PRIu64 " of %zu elements differ, by up to %g; the first is element %zu\n", KINDS[kind], p->name,
-               f.count, all, f.largest, f.first);
+        print_line(stdout, "%s of %s: %" PRIu64 " of %zu elements differ, by up to %g; the first is element %zu", KINDS[kind],
+                   p->name, f.count, all, f.largest, f.first);
         c->differences++;
     }
     return EXIT_DONE;
@@ -90,7 +90,7 @@ static int compare_state(comparison *c, size_t index, size_t other, const zoff_c
 
 static void only_in(comparison *c, int side, const char *name)
 {
-    printf("%s: only in %s\n", name, c->infos[side].folder);
+    print_line(stdout, "%s: only in %s", name, c->infos[side].folder);
     c->differences++;
 }
 
@@ -122,15 +122,15 @@ static int compare_param(comparison *c, size_t index)
     if (zoff_checkpoint_reader_param(c->sides[1], other, &b) < 0)
         return library_error();
     if (!is_same_shape(&a, &b)) {
-        printf("%s: %zu slices of %zu elements and %zu of %zu, or another type or other dims\n", a.name, a.slices, a.count,
-               b.slices, b.count);
+        print_line(stdout, "%s: %zu slices of %zu elements and %zu of %zu, or another type or other dims", a.name, a.slices,
+                   a.count, b.slices, b.count);
         c->differences++;
         return EXIT_DONE;
     }
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         const bool has_a = a.states >> kind & 1, has_b = b.states >> kind & 1;
         if (has_a != has_b) {
-            printf("%s of %s: only in %s\n", KINDS[kind], a.name, c->infos[has_a ? 0 : 1].folder);
+            print_line(stdout, "%s of %s: only in %s", KINDS[kind], a.name, c->infos[has_a ? 0 : 1].folder);
             c->differences++;
         }
         const int result = has_a && has_b && !a.tied_to ? compare_state(c, index, other, &a, kind) : EXIT_DONE;
@@ -176,7 +176,7 @@ int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *
     }
     progress_end(&c.progress, result == EXIT_DONE);
     if (result == EXIT_DONE && c.differences == 0)
-        printf("%s and %s have the same states\n", c.infos[0].folder, c.infos[1].folder);
+        print_line(stdout, "%s and %s have the same states", c.infos[0].folder, c.infos[1].folder);
     for (int i = 0; i < 2; i++)
         free(c.blocks[i]);
     *out_equal = c.differences == 0;

@@ -28,8 +28,8 @@ static int print_result(const reshard_options *o)
     int result = zoff_checkpoint_reader_info(r, &info) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
         progress_bytes(bytes, (double)info.bytes);
-        printf("%s: step %" PRId64 ", %s, from %u rank%s\n", info.folder, info.t, bytes, info.ranks,
-               info.ranks == 1 ? "" : "s");
+        print_line(stdout, "%s: step %" PRId64 ", %s, from %u rank%s", info.folder, info.t, bytes, info.ranks,
+                   info.ranks == 1 ? "" : "s");
         printf("Now start the run with any number of ranks, stage and tier. Its nvme_path needs empty folders.\n"
                "Let it call zoff_checkpoint_load(engine, \"%s\", NULL) before its first step. That writes its state files.\n",
                o->to);

@@ -12,18 +12,19 @@
 
 enum { TEXT_MOST = 64 << 20 }; /* of the result, untouched beyond its end: 4 KiB for each file are usual */
 
-/* Print a text of which each character stands for one byte, on one line. */
+/* Print a text of which each character stands for one byte. */
 static void print_bytes(const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        unsigned char byte = *c;
-        if ((byte == 0xc2 || byte == 0xc3) && c[1])
-            byte = (unsigned char)((byte & 3) << 6 | (*++c & 0x3f));
-        if (byte < 32 || byte == 127)
-            printf("\\x%02x", byte);
-        else
-            putchar(byte);
+    char *bytes = malloc(strlen(text) + 1), *to = bytes;
+    for (const unsigned char *c = (const unsigned char *)text; bytes && *c; c++) {
+        const bool is_pair = (*c == 0xc2 || *c == 0xc3) && c[1];
+        *to++ = (char)(is_pair ? (*c & 3) << 6 | (c[1] & 0x3f) : *c);
+        c += is_pair;
     }
+    if (bytes)
+        *to = 0;
+    print_text(stdout, "%s", bytes ? bytes : text);
+    free(bytes);
 }
 
 static json_int_t number_of(const json_t *object, const char *key)

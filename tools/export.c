@@ -239,8 +239,8 @@ static int print_result(const exporter *x)
     char bytes[32];
     const export_plan *p = &x->plan;
     progress_bytes(bytes, (double)p->data_bytes);
-    printf("%s: %zu tensor%s and %zu tied parameter%s, %s in %zu file%s", x->options->to, p->tensor_count,
-           plural(p->tensor_count), p->alias_count, plural(p->alias_count), bytes, p->shard_count, plural(p->shard_count));
+    print_text(stdout, "%s: %zu tensor%s and %zu tied parameter%s, %s in %zu file%s", x->options->to, p->tensor_count,
+               plural(p->tensor_count), p->alias_count, plural(p->alias_count), bytes, p->shard_count, plural(p->shard_count));
     if (p->missing_count)
         printf("; without %zu frozen parameter%s, which the checkpoint leaves out", p->missing_count, plural(p->missing_count));
     printf("\n");

@@ -84,9 +84,9 @@ static int print_result(const importer *x)
 {
     char bytes[32];
     progress_bytes(bytes, (double)x->files.data_bytes);
-    printf("%s: %zu parameter%s, %zu of them tied, from %s of weights, at update %" PRId64 "%s\n", x->options->to,
-           x->params.count, x->params.count == 1 ? "" : "s", x->params.tied_count, bytes, x->options->step,
-           x->options->moments ? "; the moments are zero" : "; without moments");
+    print_line(stdout, "%s: %zu parameter%s, %zu of them tied, from %s of weights, at update %" PRId64 "%s", x->options->to,
+               x->params.count, x->params.count == 1 ? "" : "s", x->params.tied_count, bytes, x->options->step,
+               x->options->moments ? "; the moments are zero" : "; without moments");
     return finish_output();
 }
 

@@ -1,18 +1,70 @@
-/* messages.c: errors and the end of output, which all verbs of the zoff command share. */
+/* messages.c: text, errors and the end of output, which all verbs of the zoff command share. */
+#include "names.h"
 #include "verbs.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zoff/zoff.h>
+
+/* Print text whose control characters are escaped. U+0080 to U+009F are such, too: terminals take U+009B as the begin of a
+ * command. */
+static void put_printable(FILE *to, const char *text, bool has_lines)
+{
+    while (*text) {
+        const unsigned char *at = (const unsigned char *)text;
+        const size_t bytes = name_character(text);
+        const bool is_control = *at < 32 || *at == 127 || (bytes == 2 && at[0] == 0xc2 && at[1] < 0xa0);
+        if (bytes > 0 && (!is_control || (has_lines && *at == '\n'))) {
+            fwrite(text, 1, bytes, to);
+            text += bytes;
+        } else {
+            fprintf(to, "\\x%02x", *at);
+            text++;
+        }
+    }
+}
+
+static void put_arguments(FILE *to, const char *format, va_list args)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, args) >= 0) {
+        put_printable(to, text, false);
+        free(text);
+    } else {
+        fputs("out of memory for a message", to);
+    }
+}
+
+void print_text(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_arguments(to, format, args);
+    va_end(args);
+}
+
+void print_line(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_arguments(to, format, args);
+    va_end(args);
+    putc('\n', to);
+}
+
+void print_lines(const char *text)
+{
+    put_printable(stdout, text, true);
+}
 
 int usage_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     fprintf(stderr, "zoff: ");
-    vfprintf(stderr, format, args);
+    put_arguments(stderr, format, args);
     fprintf(stderr, "; see `zoff help`\n");
     va_end(args);
     return EXIT_USAGE;
@@ -23,7 +75,7 @@ int failed(const char *format, ...)
     va_list args;
     va_start(args, format);
     fprintf(stderr, "error: ");
-    vfprintf(stderr, format, args);
+    put_arguments(stderr, format, args);
     fprintf(stderr, "\n");
     va_end(args);
     return EXIT_FAILED;

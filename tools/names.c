@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at `text`; 0: there is none. Surrogates and longer forms than needed are none. */
-static size_t character_bytes(const unsigned char *text)
+/* Surrogates and longer forms than needed are no characters. */
+size_t name_character(const char *at)
 {
+    const unsigned char *text = (const unsigned char *)at;
     static const unsigned LEAST[] = {0, 0, 0x80, 0x800, 0x10000};
     const size_t bytes = *text < 0x80             ? 1
                          : (*text & 0xe0) == 0xc0 ? 2
@@ -26,12 +27,11 @@ static size_t character_bytes(const unsigned char *text)
 
 bool name_is_utf8(const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at) {
-        const size_t bytes = character_bytes(at);
+    while (*text) {
+        const size_t bytes = name_character(text);
         if (bytes == 0)
             return false;
-        at += bytes;
+        text += bytes;
     }
     return true;
 }
@@ -40,15 +40,14 @@ char *name_encode(pool *p, const char *text)
 {
     char *encoded = pool_take(p, strlen(text) + 1, 3);
     char *to = encoded;
-    for (const unsigned char *at = (const unsigned char *)text; encoded && *at;) {
-        const size_t bytes = *at == '%' ? 0 : character_bytes(at);
+    while (encoded && *text) {
+        const size_t bytes = *text == '%' ? 0 : name_character(text);
         if (bytes == 0) {
-            to += snprintf(to, 4, "%%%02X", *at);
-            at++;
+            to += snprintf(to, 4, "%%%02X", (unsigned char)*text++);
         } else {
-            memcpy(to, at, bytes);
+            memcpy(to, text, bytes);
             to += bytes;
-            at += bytes;
+            text += bytes;
         }
     }
     return encoded;

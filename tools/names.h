@@ -12,6 +12,9 @@
 /* True if JSON can hold the text as it is. */
 bool name_is_utf8(const char *text);
 
+/* Bytes of the UTF-8 character at `text`; 0: there is none. */
+size_t name_character(const char *text);
+
 /* Write '%', and each byte that is no part of a UTF-8 character, as '%' and two digits.  @return as pool_take() */
 char *name_encode(pool *p, const char *text);
 

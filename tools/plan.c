@@ -85,8 +85,8 @@ static void print_machine(const plan_options *o, const zoff_plan_info *info, con
            need <= have ? "enough" : "NOT ENOUGH");
     if (files > 0 && folder && statvfs(folder, &about) == 0) {
         const double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
-        printf("%-34s %12.3f GiB  of %.3f GiB free in %s: %s\n", "files", files / (1 << 30), free_bytes / (1 << 30), folder,
-               files <= free_bytes ? "enough" : "NOT ENOUGH");
+        print_line(stdout, "%-34s %12.3f GiB  of %.3f GiB free in %s: %s", "files", files / (1 << 30), free_bytes / (1 << 30),
+                   folder, files <= free_bytes ? "enough" : "NOT ENOUGH");
     } else if (files > 0) {
         printf("%-34s %12.3f GiB  %s\n", "files", files / (1 << 30),
                folder ? "the folder does not exist" : "in several folders");
@@ -141,11 +141,11 @@ static void print_seconds(const plan_options *o, const zoff_plan_info *info, con
         printf("%-34s              not measured: %s\n", "read and write files",
                folder ? "--measure does it in two seconds" : "there are several folders");
     } else if (zoff_aio_tune(folder, &opts, &result) < 0) {
-        printf("%-34s              not measured: %s\n", "read and write files", zoff_last_error());
+        print_line(stdout, "%-34s              not measured: %s", "read and write files", zoff_last_error());
     } else {
         disk = bytes / result.mixed_rate;
-        printf("%-34s %12.3f s    measured %s: %.2f GB/s in %s\n", "read and write files", disk,
-               result.cached ? "before" : "now", result.mixed_rate * 1e-9, folder);
+        print_line(stdout, "%-34s %12.3f s    measured %s: %.2f GB/s in %s", "read and write files", disk,
+                   result.cached ? "before" : "now", result.mixed_rate * 1e-9, folder);
         printf("%-34s %12.3f s    the longer of the two, because they overlap\n", "at least", disk > update ? disk : update);
     }
 }
@@ -183,8 +183,7 @@ static int make_plan(const plan_options *o, zoff_config *config, bool owned, zof
     zoff_param_desc desc = {
         .struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model", .engine_owned = owned};
     if (!comms) {
-        fprintf(stderr, "error: out of memory for %u ranks\n", o->ranks);
-        return EXIT_FAILED;
+        return failed("out of memory for %u ranks", o->ranks);
     }
     bool works = o->ranks == 1 || zoff_comm_open_threads(NULL, o->ranks, comms) == 0;
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0]};

@@ -13,7 +13,7 @@ int verb_reference(int argc, char **argv)
     char *text = NULL;
     if (zoff_config_reference(NULL, 0, &bytes) < 0 || !(text = malloc(bytes + 1)) ||
         zoff_config_reference(text, bytes + 1, &fitted) < 0) {
-        fprintf(stderr, "error: %s\n", text ? zoff_last_error() : "out of memory for the reference");
+        failed("%s", text ? zoff_last_error() : "out of memory for the reference");
         free(text);
         return EXIT_FAILED;
     }

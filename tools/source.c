@@ -13,15 +13,12 @@ enum { STDIN_MAX = 32 << 20 };
 static int read_stdin(zoff_config *config)
 {
     char *text = malloc(STDIN_MAX);
-    if (!text) {
-        fprintf(stderr, "error: out of memory for standard input\n");
-        return EXIT_FAILED;
-    }
+    if (!text)
+        return failed("out of memory for standard input");
     const size_t bytes = fread(text, 1, STDIN_MAX, stdin);
     int result = EXIT_DONE;
     if (ferror(stdin)) {
-        fprintf(stderr, "error: cannot read standard input: %s\n", strerror(errno));
-        result = EXIT_FAILED;
+        result = failed("cannot read standard input: %s", strerror(errno));
     } else if (zoff_config_read_text(config, text, bytes, "stdin") < 0) {
         result = library_error();
     }

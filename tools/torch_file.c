@@ -202,8 +202,10 @@ static bool read_storage(const torch_file *t, const pickle_value *v, torch_tenso
         return fault_set(f, "%s: a tensor has no storage of the usual form", t->path);
     if (!dtype_of(type, &out->dtype)) {
         const bool named = type->type == PICKLE_GLOBAL;
-        return fault_set(f, "%s: a tensor has the storage \"%.*s\"; float32, float16 and bfloat16 are read", t->path,
-                         named ? (int)type->text_bytes : 1, named ? type->text : "?");
+        const int module = named ? (int)((const char *)memchr(type->text, '\n', type->text_bytes) - type->text) : 0;
+        return fault_set(f, "%s: a tensor has the storage \"%.*s.%.*s\"; float32, float16 and bfloat16 are read", t->path,
+                         module, named ? type->text : "", named ? (int)type->text_bytes - module - 1 : 1,
+                         named ? type->text + module + 1 : "?");
     }
     return find_elements(t, key, out, f);
 }

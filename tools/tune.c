@@ -10,8 +10,7 @@ static int print_json(const zoff_aio_tune_result *result)
     char text[2048];
     size_t bytes;
     if (zoff_aio_tune_print(result, text, sizeof text, &bytes) < 0 || bytes >= sizeof text) {
-        fprintf(stderr, "error: %s\n", zoff_last_error());
-        return EXIT_FAILED;
+        return library_error();
     }
     fputs(text, stdout);
     return finish_output();
@@ -19,7 +18,7 @@ static int print_json(const zoff_aio_tune_result *result)
 
 static int print_table(const char *folder, const zoff_aio_tune_result *result)
 {
-    printf("%-12s %s (%s)\n", "folder", folder, result->file_system);
+    print_line(stdout, "%-12s %s (%s)", "folder", folder, result->file_system);
     printf("%-12s %s, %s, memory %s\n", "measured by", result->backend, result->direct ? "O_DIRECT" : "through the page cache",
            result->registered ? "registered" : "not registered");
     printf("%-12s %.2f GB/s\n", "reading", result->read_rate * 1e-9);
@@ -49,8 +48,7 @@ int verb_tune(int argc, char **argv)
     zoff_aio_tune_opts opts = {.struct_size = sizeof opts, .fresh = true};
     zoff_aio_tune_result result = {.struct_size = sizeof result};
     if (zoff_aio_tune(folder, &opts, &result) < 0) {
-        fprintf(stderr, "error: %s\n", zoff_last_error());
-        return EXIT_FAILED;
+        return library_error();
     }
     return json ? print_json(&result) : print_table(folder, &result);
 }

@@ -243,7 +243,7 @@ int universal_export(int argc, char **argv)
         result = failed("%s", f.text);
     progress_end(&e.progress, result == EXIT_DONE);
     if (result == EXIT_DONE) {
-        printf("%zu parameters after %lld updates are in %s\n", e.like.count, (long long)e.info.t, o.out);
+        print_line(stdout, "%zu parameters after %lld updates are in %s", e.like.count, (long long)e.info.t, o.out);
         result = finish_output();
     }
     zoff_checkpoint_reader_close(e.from);

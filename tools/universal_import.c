@@ -94,10 +94,10 @@ static bool read_folder(import *m, const import_options *o, fault *f)
         return fault_set(f, "%s does not tell how many updates it has; give --step N", path);
     fault of_model;
     if (!universal_model_read(&m->from, &of_model)) /* its facts can be given or done without */
-        fprintf(stderr,
-                "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
-                "dimension\n",
-                of_model.text, dtype_name(o->dtype ? o->dtype : ZOFF_F32));
+        print_line(stderr,
+                   "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
+                   "dimension",
+                   of_model.text, dtype_name(o->dtype ? o->dtype : ZOFF_F32));
     if (!universal_targets_make(&m->from, o->dtype, o->stacks, o->stack_count, &m->params, f))
         return false;
     for (size_t i = 0; i < m->from.count; i++) {
@@ -211,8 +211,8 @@ import m = {.total = 0 };
     int result = import_folder(&m, o);
     progress_end(&m.progress, result == EXIT_DONE);
     if (result == EXIT_DONE) {
-        printf("%zu parameters after %lld updates are in a checkpoint in %s\n", m.params.count, (long long)m.facts.step,
-               o->out);
+        print_line(stdout, "%zu parameters after %lld updates are in a checkpoint in %s", m.params.count,
+                   (long long)m.facts.step, o->out);
         result = finish_output();
     }
     zoff_checkpoint_writer_close(m.to);

@@ -2,6 +2,7 @@
 #ifndef ZOFF_TOOL_VERBS_H
 #define ZOFF_TOOL_VERBS_H
 
+#include <stdio.h>
 #include <zoff/types.h>
 
 /* Exit status of the command. */
@@ -18,6 +19,15 @@ int verb_info(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_reference(int argc, char **argv);
 int verb_tune(int argc, char **argv);
+
+/* Print formatted text. Names out of files may have any bytes: control characters, line ends among them, and bytes that are no
+ * UTF-8 become \xNN, so that a terminal sees no command and a line stays one line. The second function adds a line
+ * end. All messages below print in this way. */
+void print_text(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void print_line(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Print text on stdout in the same way, but with its line ends. */
+void print_lines(const char *text);
 
 /* Print an error about the arguments on stderr; returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

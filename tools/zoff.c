@@ -133,7 +133,7 @@ static void print_log(zoff_log_level level, const char *room, const char *line, 
 {
     (void)room;
     (void)ctx;
-    fprintf(stderr, "%s: %s\n", level == ZOFF_LOG_ERROR ? "error" : level == ZOFF_LOG_WARN ? "warning" : "note", line);
+    print_line(stderr, "%s: %s", level == ZOFF_LOG_ERROR ? "error" : level == ZOFF_LOG_WARN ? "warning" : "note", line);
 }
 
 static void drop_line(zoff_log_level level, const char *room, const char *line, void *ctx)

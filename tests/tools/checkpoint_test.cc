@@ -90,6 +90,26 @@ TEST_F(checkpoint_verb, diff_names_each_state_that_differs)
     EXPECT_EQ(std::string::npos, r.out.find("layers")) << r.out;
 }
 
+TEST_F(checkpoint_verb, names_reach_no_terminal_as_commands)
+{
+    std::vector<param> evil = model(1);
+    evil[0].name = "w\x1b[2J\xc2\x9b\xff\n\x7f\xc3\xa9"; // the last two bytes are a letter
+    evil[2].tied_to = evil[0].name;
+    const std::string a = saved("a", evil), b = saved("b", model(1)), shown = "w\\x1b[2J\\xc2\\x9b\\xff\\x0a\\x7f\xc3\xa9";
+    const verb_result listed = run({"inspect", a}), differs = run({"diff", a, b});
+    EXPECT_NE(std::string::npos, listed.out.find("  " + shown + "  bf16 [30, 40]")) << listed.out;
+    EXPECT_NE(std::string::npos, listed.out.find(" tied to " + shown + "\n")) << listed.out;
+    EXPECT_NE(std::string::npos, differs.out.find(shown + ": only in ")) << differs.out;
+    evil[0].states = M;
+    const verb_result exported = run_export({saved("c", evil), "-o", folder.file("out")});
+    EXPECT_EQ(EXIT_FAILED, exported.exit);
+    EXPECT_NE(std::string::npos, exported.err.find("parameter \"" + shown + "\"")) << exported.err;
+    for (const std::string &text : {listed.out, differs.out, exported.err}) {
+        for (const char c : {'\x1b', '\x9b', '\xff', '\x7f'})
+            EXPECT_EQ(std::string::npos, text.find(c)) << text;
+    }
+}
+
 TEST_F(checkpoint_verb, wrong_arguments_are_told)
 {
     EXPECT_EQ(EXIT_USAGE, run({}).exit);
