@@ -39,10 +39,13 @@ static int print_manifest(const zoff_checkpoint_reader *r)
     char *text = malloc(bytes + 1);
     if (!text)
         return failed("out of memory for a manifest of %zu bytes", bytes);
-    const bool works =
-        zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL) >= 0 && fwrite(text, 1, bytes, stdout) == bytes;
+    int result = zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL) < 0 ? library_error() : EXIT_DONE;
+    if (result == EXIT_DONE) {
+        fwrite(text, 1, bytes, stdout);
+        result = finish_output();
+    }
     free(text);
-    return works ? finish_output() : library_error();
+    return result;
 }
 
 static int print_params(const zoff_checkpoint_reader *r, size_t count)

@@ -88,8 +88,10 @@ int library_error(void)
 
 int finish_output(void)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    const int of_earlier = errno; /* a write that failed has lost its bytes, so fflush() may find none to write */
+    const bool works = fflush(stdout) == 0;
+    if (works && !ferror(stdout))
         return EXIT_DONE;
-    fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(errno));
+    fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(works ? of_earlier : errno));
     return EXIT_FAILED;
 }

@@ -3,7 +3,7 @@
 
 tool_process.py ZOFF [--sanitized]
 
-Makes a file with one large tensor of zeros, imports it, and exports the checkpoint. --sanitized leaves out the memory, which a
+Makes a file with one large tensor of zeros and many empty ones, imports it, and exports the checkpoint. --sanitized leaves out the memory, which a
 sanitizer multiplies."""
 import glob
 import json
@@ -22,8 +22,9 @@ RECORDS = 4000          # of a hostile file, and its tensors
 
 
 def write_source(path):
-    entry = {"w": {"dtype": "BF16", "shape": [ELEMENTS], "data_offsets": [0, 2 * ELEMENTS]}}
-    header = json.dumps(entry).encode()
+    entries = {f"empty{i}": {"dtype": "BF16", "shape": [0], "data_offsets": [0, 0]} for i in range(100)}
+    entries["w"] = {"dtype": "BF16", "shape": [ELEMENTS], "data_offsets": [0, 2 * ELEMENTS]}
+    header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
@@ -85,6 +86,15 @@ def check_signal(command, to, appears, number, words, wrong):
         wrong.append(f"{command[1]} after signal {number} has left {left}")
 
 
+def check_full(commands, wrong):
+    """Output that cannot be written is an error with its reason."""
+    for command in commands:
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 1 or "cannot write the output: No space left on device" not in done.stderr:
+            wrong.append(f"{command[1:]} to a full disk: exit status {done.returncode}: {done.stderr}")
+
+
 def check_kill(command, to, appears, wrong):
     """A killed export leaves no file under a final name. The next one names the file that is left, and does not touch it."""
     for _ in range(TRIES):
@@ -124,6 +134,8 @@ def main():
             wrong.append("the export is too small")
         for number in (signal.SIGINT, signal.SIGTERM):
             check_signal(exports, to, to + "/*.part", number, "export was canceled; its files are removed", wrong)
+        inspect = [tool, "checkpoint", "inspect", checkpoints]
+        check_full([inspect, inspect + ["--manifest"], [tool, "checkpoint", "verify", checkpoints], [tool, "info"], [tool, "reference"]], wrong)
         check_hostile(tool, os.path.join(folder, "hostile.safetensors"), checkpoints + "-hostile", sanitized, wrong)
         check_kill(exports, to, to + "/*.part", wrong)
     for words in wrong:
