@@ -32,7 +32,7 @@ typedef struct exporter {
     progress progress;
     uint64_t written; /* bytes of data */
     size_t complete;  /* files that have their names */
-    bool made_folder;
+    bool made_folder, has_index;
     float *block;
     void *rounded;
 } exporter;
@@ -47,6 +47,16 @@ static char *path_of(const exporter *x, size_t shard)
                                                : asprintf(&path, "%s/model-%05zu-of-%05zu.safetensors", x->options->to,
                                                           shard + 1, x->plan.shard_count);
     if (bytes >= 0)
+        return path;
+    failed("out of memory for a name in %s", x->options->to);
+    return NULL;
+}
+
+/* The same for the index. */
+static char *index_path_of(const exporter *x)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/model.safetensors.index.json", x->options->to) >= 0)
         return path;
     failed("out of memory for a name in %s", x->options->to);
     return NULL;
@@ -71,6 +81,8 @@ static int prepare_folder(exporter *x)
     x->made_folder = mkdir(to, 0777) == 0;
     if (!x->made_folder && errno != EEXIST)
         return failed("%s: cannot make this folder: %s", to, strerror(errno));
+    if (x->made_folder && out_file_sync_name(to) != EXIT_DONE)
+        return EXIT_FAILED;
     DIR *folder = opendir(to);
     if (!folder)
         return failed("%s: cannot open this folder: %s", to, strerror(errno));
@@ -92,6 +104,10 @@ static void remove_files(exporter *x)
             unlink(path);
         free(path);
     }
+    char *index = x->has_index ? index_path_of(x) : NULL;
+    if (index)
+        unlink(index);
+    free(index);
     if (x->made_folder)
         rmdir(x->options->to);
 }
@@ -192,20 +208,20 @@ static json_t *make_index(const exporter *x)
 /* Write the index last: an export without it is not complete. */
 static int write_index(exporter *x)
 {
-    char *path = NULL;
+    char *path = index_path_of(x);
     json_t *index = make_index(x);
     char *text = index ? json_dumps(index, JSON_INDENT(2)) : NULL;
     json_decref(index);
     out_file file = {0};
-    int result = text && asprintf(&path, "%s/model.safetensors.index.json", x->options->to) >= 0
-                     ? out_file_open(&file, path)
-                     : failed("out of memory for the index of %zu tensors", x->plan.tensor_count);
+    int result =
+        text && path ? out_file_open(&file, path) : failed("out of memory for the index of %zu tensors", x->plan.tensor_count);
     if (result == EXIT_DONE)
         result = out_file_write(&file, text, strlen(text));
     if (result == EXIT_DONE)
         result = out_file_write(&file, "\n", 1);
     if (result == EXIT_DONE)
         result = out_file_commit(&file);
+    x->has_index = file.path && !file.part;
     out_file_close(&file);
     free(path);
     free(text);
@@ -216,11 +232,10 @@ static int write_index(exporter *x)
 
 static int write_all(exporter *x)
 {
-    int result = prepare_folder(x);
-    if (result != EXIT_DONE)
-        return result;
     progress_begin(&x->progress, "export");
-    result = write_shards(x);
+    int result = prepare_folder(x);
+    if (result == EXIT_DONE)
+        result = write_shards(x);
     if (result == EXIT_DONE && x->plan.shard_count > 1)
         result = write_index(x);
     progress_end(&x->progress, result == EXIT_DONE);

@@ -40,11 +40,14 @@ int out_file_write(out_file *f, const void *bytes, size_t count)
     return fwrite(bytes, 1, count, f->to) == count ? EXIT_DONE : cannot_write(f->part);
 }
 
-/* Make a rename in the folder of `path` durable. */
-static int sync_folder(const char *path)
+int out_file_sync_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/') /* "a/b/" is in "a/" */
+        bytes--;
+    while (bytes > 0 && path[bytes - 1] != '/')
+        bytes--;
+    char *folder = bytes > 0 ? strndup(path, bytes) : strdup(".");
     const int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     const bool works = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* some file systems cannot flush folders */
     const int result = works ? EXIT_DONE : failed("%s: cannot make its folder durable: %s", path, strerror(errno));
@@ -62,7 +65,7 @@ int out_file_commit(out_file *f)
         return failed("%s: cannot rename it to %s: %s", f->part, f->path, strerror(errno));
     free(f->part);
     f->part = NULL; /* out_file_close() has nothing to remove */
-    return sync_folder(f->path);
+    return out_file_sync_name(f->path);
 }
 
 void out_file_close(out_file *f)

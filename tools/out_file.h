@@ -20,6 +20,9 @@ int out_file_write(out_file *f, const void *bytes, size_t count);
 /* Make the file durable, and give it its name in place of an older file.  @return the exit status */
 int out_file_commit(out_file *f);
 
+/* Make the name of a file or folder durable, by a flush of the folder it is in.  @return the exit status */
+int out_file_sync_name(const char *path);
+
 /* Close it; without a commit before, remove what was written. */
 void out_file_close(out_file *f);
 

@@ -2,8 +2,25 @@
 #include "tool_checkpoints.h"
 
 #include <dirent.h>
+#include <sys/syscall.h>
 
 using namespace tool_files;
+
+// What the process flushes, in order. A path in `bad_flush` cannot be flushed once `bad_flush_after` is there.
+static std::vector<std::string> flushed;
+static std::string bad_flush, bad_flush_after;
+
+extern "C" int fsync(int fd)
+{
+    char path[4096];
+    const ssize_t bytes = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
+    flushed.emplace_back(path, bytes > 0 ? (size_t)bytes : 0);
+    if (flushed.back() == bad_flush && access(bad_flush_after.c_str(), F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 namespace
 {
@@ -312,6 +329,35 @@ TEST_F(export_verb, a_damaged_checkpoint_leaves_no_files)
     EXPECT_EQ(EXIT_FAILED, last.exit);
     EXPECT_HAS(last.err, "is damaged in the bytes from ");
     EXPECT_NE(0, access(folder.file("x").c_str(), F_OK)) << "the first file was complete, and is removed, too";
+}
+
+TEST_F(export_verb, a_new_folder_is_flushed_into_the_one_around_it)
+{
+    save({{"a", {2}}});
+    for (const char *slash : {"", "/"}) {
+        to = folder.file("new" + std::to_string(++exports));
+        flushed.clear();
+        last = run_export({checkpoints, "-o", to + slash});
+        ASSERT_EQ(EXIT_DONE, last.exit) << last.err;
+        char *real = realpath(folder.path.c_str(), nullptr);
+        EXPECT_EQ(1, std::count(flushed.begin(), flushed.end(), real)) << slash;
+        free(real);
+    }
+}
+
+TEST_F(export_verb, a_flush_that_fails_at_the_end_leaves_no_files)
+{
+    save({{"a", {2}}, {"b", {2}}});
+    to = folder.file("export");
+    char *real = realpath(folder.path.c_str(), nullptr);
+    bad_flush = std::string(real) + "/export";
+    free(real);
+    bad_flush_after = to + "/model.safetensors.index.json";
+    last = run_export({checkpoints, "-o", to, "--max-shard-size", "4B"});
+    bad_flush.clear();
+    EXPECT_EQ(EXIT_FAILED, last.exit) << last.out;
+    EXPECT_HAS(last.err, "cannot make its folder durable: Input/output error");
+    EXPECT_NE(0, access(to.c_str(), F_OK));
 }
 
 TEST_F(export_verb, errors_name_what_to_change)
