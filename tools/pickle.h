@@ -91,7 +91,8 @@ bool pickle_number(const pickle_value *v, int64_t *out);
 
 /* A copy of the pickle's bytes in which numbers are replaced. */
 typedef struct pickle_edit {
-    const pickle_value *value; /* INT or FLOAT of the pickle; it keeps its type, except that a fraction is a float */
+    const pickle_value
+        *value; /* INT or FLOAT of the pickle; it keeps its type, but a fraction or more than 64 bits is a float */
     double number;
 } pickle_edit;
 

@@ -66,11 +66,13 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Write `number` as an opcode: a float of 9 bytes, or an integer of 10. A fraction is a float in any case. Returns its end. */
+/* Write `number` as an opcode: a float of 9 bytes, or an integer of 10. A fraction, and what an integer of 64 bits cannot hold,
+ * is a float in any case. Returns its end. */
 static unsigned char *put_number(unsigned char *to, pickle_type type, double number)
 {
-    uint64_t bits = (uint64_t)(int64_t)number;
-    if (type == PICKLE_FLOAT || number != floor(number)) {
+    const bool is_whole = number == floor(number) && number >= -0x1p63 && number < 0x1p63;
+    uint64_t bits = is_whole ? (uint64_t)(int64_t)number : 0;
+    if (type == PICKLE_FLOAT || !is_whole) {
         memcpy(&bits, &number, sizeof bits);
         *to++ = 'G';
         for (unsigned shift = 64; shift > 0; shift -= 8)

@@ -142,5 +142,8 @@ TEST(pickle_copies, HaveOtherNumbersAndNothingElse)
               edited(from, {{"c", -1}, {"a", 70000}, {"b", 0.25}})); // in any order
     EXPECT_EQ(bytes("\x8a\x08" + little(3, 8), real(1), number(9)), edited(from, {{"a", 3}, {"a", 3}}));
     EXPECT_EQ(bytes(real(0.5), real(1), number(9)), edited(from, {{"a", 0.5}})); // a fraction is no integer
+    for (const double beyond : {1e300, -1e300, 0x1p63, (double)INFINITY, (double)-INFINITY, (double)NAN})
+        EXPECT_EQ(bytes(real(beyond), real(1), number(9)), edited(from, {{"a", beyond}}));
+    EXPECT_EQ(bytes("\x8a\x08" + little(1ULL << 63, 8), real(1), number(9)), edited(from, {{"a", -0x1p63}}));
     EXPECT_EQ(from, edited(from, {}));
 }
