@@ -16,6 +16,18 @@ typedef struct reshard_options {
     zoff_checkpoint_opts opts; /* name and label */
 } reshard_options;
 
+/* Tell how a run goes on with the checkpoint. A load needs its label, and finds one of a given name by its own folder. */
+static void print_hint(const reshard_options *o, const char *path)
+{
+    const char *label = o->opts.label && *o->opts.label ? o->opts.label : NULL;
+    printf("Now start the run with any number of ranks, stage and tier. Its nvme_path needs empty folders.\n");
+    print_text(stdout, "Let it call zoff_checkpoint_load(engine, \"%s\", %s) before its first step", path,
+               label ? "&opts" : "NULL");
+    if (label)
+        print_text(stdout, ", where opts.label of zoff_checkpoint_opts is \"%s\"", label);
+    printf(". That writes its state files.\n");
+}
+
 /* The checkpoint that was written, and how to go on with it. */
 static int print_result(const reshard_options *o)
 {
@@ -30,9 +42,7 @@ static int print_result(const reshard_options *o)
         progress_bytes(bytes, (double)info.bytes);
         print_line(stdout, "%s: step %" PRId64 ", %s, from %u rank%s", info.folder, info.t, bytes, info.ranks,
                    info.ranks == 1 ? "" : "s");
-        printf("Now start the run with any number of ranks, stage and tier. Its nvme_path needs empty folders.\n"
-               "Let it call zoff_checkpoint_load(engine, \"%s\", NULL) before its first step. That writes its state files.\n",
-               o->to);
+        print_hint(o, path);
         result = finish_output();
     }
     zoff_checkpoint_reader_close(r);

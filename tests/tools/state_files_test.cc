@@ -114,7 +114,16 @@ TEST_F(state_files, reshard_makes_a_checkpoint_and_says_how_to_go_on)
     EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
     EXPECT_HAS(r.out, to + "/moved: step 2, ");
     EXPECT_HAS(r.out, "from 1 rank\n");
-    EXPECT_HAS(r.out, "zoff_checkpoint_load(engine, \"" + to + "\", NULL)");
+    EXPECT_HAS(r.out, "zoff_checkpoint_load(engine, \"" + to + "/moved\", NULL) before its first step. That");
+    const verb_result labeled = run_verb(verb_checkpoint_reshard, {states.path, "-o", to + "2", "--label", "tp0"});
+    EXPECT_EQ(EXIT_DONE, labeled.exit) << labeled.err;
+    EXPECT_HAS(labeled.out, "zoff_checkpoint_load(engine, \"" + to +
+                                "2\", &opts) before its first step, where opts.label of zoff_checkpoint_opts is \"tp0\". That");
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.label = "tp0";
+    const zoff_test::scratch_folder empty;
+    const zoff_test::engine e = zoff_test::seal_engine(t, zoff_test::config_text(empty.path, 1, ""), 2048);
+    EXPECT_ZOFF_OK(zoff_checkpoint_load(e.get(), (to + "2").c_str(), &opts)); // as it says
     const verb_result whole = run_verb(verb_checkpoint, {"verify", to});
     EXPECT_EQ(EXIT_DONE, whole.exit) << whole.err;
     spoil();
