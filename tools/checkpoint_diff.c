@@ -1,6 +1,7 @@
 /* checkpoint_diff.c: compares two checkpoints, one block of elements at a time. Elements are equal if their bits are. */
 #include "checkpoint_diff.h"
 
+#include "checkpoint_data.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -109,6 +110,21 @@ static bool find_other(const comparison *c, int side, size_t index, const char *
            zoff_checkpoint_reader_find(c->sides[side], name, out) >= 0;
 }
 
+/* Print how a parameter is tied if the checkpoints differ in it. The states of its owners are compared there. */
+static bool is_tied_alike(comparison *c, const zoff_checkpoint_param *a, const zoff_checkpoint_param *b)
+{
+    if (!a->tied_to == !b->tied_to && (!a->tied_to || strcmp(a->tied_to, b->tied_to) == 0))
+        return true;
+    print_text(stdout, "%s: ", a->name);
+    for (int i = 0; i < 2; i++) {
+        const char *to = i ? b->tied_to : a->tied_to;
+        print_text(stdout, "%s%s%s in %s", i ? ", and " : "", to ? "tied to " : "not tied", to ? to : "", c->infos[i].folder);
+    }
+    printf("\n");
+    c->differences++;
+    return false;
+}
+
 static int compare_param(comparison *c, size_t index)
 {
     size_t other;
@@ -127,6 +143,8 @@ static int compare_param(comparison *c, size_t index)
         c->differences++;
         return EXIT_DONE;
     }
+    if (!is_tied_alike(c, &a, &b))
+        return EXIT_DONE;
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         const bool has_a = a.states >> kind & 1, has_b = b.states >> kind & 1;
         if (has_a != has_b) {
@@ -158,6 +176,73 @@ static int compare_params(comparison *c)
     return EXIT_DONE;
 }
 
+/* ---- the program's own bytes ---- */
+
+static void name_datum(const checkpoint_datum *d)
+{
+    print_text(stdout, "data \"%s\"", d->name);
+    if (d->each_rank)
+        printf(" of rank %u", d->rank);
+}
+
+static int compare_bytes(comparison *c, const checkpoint_datum *d, char *a, char *b)
+{
+    size_t differ = 0, first = 0;
+    if (zoff_checkpoint_reader_data(c->sides[0], d->name, d->rank, a, d->count, NULL) < 0 ||
+        zoff_checkpoint_reader_data(c->sides[1], d->name, d->rank, b, d->count, NULL) < 0)
+        return library_error();
+    for (size_t i = 0; i < d->count; i++) {
+        if (a[i] != b[i])
+            first = differ++ ? first : i;
+    }
+    if (differ) {
+        name_datum(d);
+        printf(": %zu of %zu bytes differ; the first is byte %zu\n", differ, d->count, first);
+        c->differences++;
+    }
+    return EXIT_DONE;
+}
+
+static int compare_datum(comparison *c, const checkpoint_datum *a, const checkpoint_datum *b)
+{
+    if (progress_canceled())
+        return failed("canceled");
+    if (b && a->count == b->count) {
+        char *bytes = malloc(2 * a->count + 1);
+        const int result =
+            bytes ? compare_bytes(c, a, bytes, bytes + a->count) : failed("out of memory for 2 times %zu bytes", a->count);
+        free(bytes);
+        return result;
+    }
+    name_datum(a);
+    if (b)
+        printf(": %zu bytes and %zu bytes\n", a->count, b->count);
+    else
+        print_line(stdout, ": only in %s", c->infos[0].folder);
+    c->differences++;
+    return EXIT_DONE;
+}
+
+static int compare_data(comparison *c)
+{
+    checkpoint_data all[2];
+    int result = checkpoint_data_list(c->sides[0], &all[0]);
+    const int other = checkpoint_data_list(c->sides[1], &all[1]);
+    result = result == EXIT_DONE ? other : result;
+    for (size_t i = 0; i < all[0].count && result == EXIT_DONE; i++)
+        result = compare_datum(c, &all[0].data[i], checkpoint_data_find(&all[1], &all[0].data[i]));
+    for (size_t i = 0; i < all[1].count && result == EXIT_DONE; i++) {
+        if (checkpoint_data_find(&all[0], &all[1].data[i]))
+            continue;
+        name_datum(&all[1].data[i]);
+        print_line(stdout, ": only in %s", c->infos[1].folder);
+        c->differences++;
+    }
+    pool_free(&all[0].memory);
+    pool_free(&all[1].memory);
+    return result;
+}
+
 int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *out_equal)
 {
     comparison c = {.sides = {a, b}};
@@ -174,6 +259,8 @@ int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *
         compare_facts(&c);
         result = compare_params(&c);
     }
+    if (result == EXIT_DONE)
+        result = compare_data(&c);
     progress_end(&c.progress, result == EXIT_DONE);
     if (result == EXIT_DONE && c.differences == 0)
         print_line(stdout, "%s and %s have the same states", c.infos[0].folder, c.infos[1].folder);

@@ -4,7 +4,8 @@
 
 #include <zoff/checkpoint.h>
 
-/* Print a line for each difference: facts, parameters that one of them lacks, and states with other bits.
+/* Print a line for each difference: facts, parameters that one of them lacks or ties in another way, and
+ * states and bytes of the program with other bits.
  * @return the exit status; *out_equal: there is none */
 int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *out_equal);
 

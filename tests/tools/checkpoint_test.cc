@@ -90,6 +90,46 @@ TEST_F(checkpoint_verb, diff_names_each_state_that_differs)
     EXPECT_EQ(std::string::npos, r.out.find("layers")) << r.out;
 }
 
+TEST_F(checkpoint_verb, diff_names_ties_that_differ)
+{
+    std::vector<param> other = model(1);
+    other[2].tied_to = "", other[2].states = MASTER | M | V;
+    const std::string a = saved("a", model(1)), b = saved("b", other);
+    const verb_result r = run({"diff", a, b}), back = run({"diff", b, a});
+    const std::string in_a = a + "/step-0000000007", in_b = b + "/step-0000000007";
+    EXPECT_EQ(EXIT_FAILED, r.exit);
+    EXPECT_EQ("head: tied to wte in " + in_a + ", and not tied in " + in_b + "\n", r.out);
+    EXPECT_EQ("head: not tied in " + in_b + ", and tied to wte in " + in_a + "\n", back.out);
+    other = model(1);
+    other.push_back(other[0]);
+    other[3].name = "wpe";
+    std::vector<param> third = other;
+    third[2].tied_to = "wpe";
+    const verb_result owners = run({"diff", saved("c", other), saved("d", third)});
+    EXPECT_NE(std::string::npos, owners.out.find("head: tied to wte in ")) << owners.out;
+    EXPECT_NE(std::string::npos, owners.out.find(", and tied to wpe in ")) << owners.out;
+}
+
+TEST_F(checkpoint_verb, diff_names_bytes_of_the_program_that_differ)
+{
+    const auto with = [&](const std::string &name, const std::map<std::string, std::string> &data) {
+        std::vector<param> params = model(1);
+        write_checkpoint(folder.file(name), params, 7, nullptr, data);
+        return folder.file(name);
+    };
+    const std::string a = with("a", {{"batch", "12345678"}, {"random", std::string(10000, 'x')}, {"none", ""}});
+    const std::string same = with("same", {{"random", std::string(10000, 'x')}, {"none", ""}, {"batch", "12345678"}});
+    EXPECT_EQ(EXIT_DONE, run({"diff", a, same}).exit);
+    const std::string b = with("b", {{"batch", "12349999"}, {"random", "x"}, {"epoch", "1"}});
+    const verb_result r = run({"diff", a, b});
+    EXPECT_EQ(EXIT_FAILED, r.exit) << r.err;
+    EXPECT_NE(std::string::npos, r.out.find("data \"batch\": 4 of 8 bytes differ; the first is byte 4\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("data \"random\": 10000 bytes and 1 bytes\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("data \"none\": only in " + a)) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("data \"epoch\": only in " + b)) << r.out;
+    EXPECT_EQ(4, std::count(r.out.begin(), r.out.end(), '\n')) << r.out;
+}
+
 TEST_F(checkpoint_verb, names_reach_no_terminal_as_commands)
 {
     std::vector<param> evil = model(1);

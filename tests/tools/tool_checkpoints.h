@@ -85,7 +85,8 @@ inline std::vector<float> widened(const std::string &bytes, zoff_dtype dtype)
 }
 
 // Write a checkpoint; parameters that are not tied get numbers unless they have some.
-inline void write_checkpoint(const std::string &folder, std::vector<param> &params, int64_t t = 7, const char *label = nullptr)
+inline void write_checkpoint(const std::string &folder, std::vector<param> &params, int64_t t = 7, const char *label = nullptr,
+                             const std::map<std::string, std::string> &data = {})
 {
     std::vector<zoff_checkpoint_param> facts;
     for (const param &p : params)
@@ -104,6 +105,8 @@ inline void write_checkpoint(const std::string &folder, std::vector<param> &para
         const zoff_state_kind kind = p.states & MASTER ? ZOFF_STATE_MASTER : ZOFF_STATE_WEIGHTS;
         ASSERT_ZOFF_OK(zoff_checkpoint_writer_write(w, i, kind, 0, p.values.size(), p.values.data()));
     }
+    for (const auto &[name, bytes] : data)
+        ASSERT_ZOFF_OK(zoff_checkpoint_writer_data(w, name.c_str(), bytes.data(), bytes.size()));
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w));
 }
 
