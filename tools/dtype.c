@@ -1,8 +1,6 @@
 /* dtype.c: names of element types, and rounding from fp32 to fp16 and bf16 with integers alone. */
 #include "dtype.h"
 
-#include "verbs.h"
-
 #include <string.h>
 
 static const struct {
@@ -32,13 +30,6 @@ zoff_dtype dtype_of(const char *name)
             return TYPES[i].dtype;
     }
     return ZOFF_DTYPE_DEFAULT;
-}
-
-int dtype_read(const char *option, const char *text, zoff_dtype *out)
-{
-    *out = dtype_of(text);
-    return *out || strcmp(text, "keep") == 0 ? EXIT_DONE
-                                             : usage_error("%s must be bf16, fp16, fp32 or keep, not \"%s\"", option, text);
 }
 
 /* Drop the last `bits` bits of a number, rounding to nearest even. A carry of the fraction moves into the exponent. */

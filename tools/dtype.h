@@ -7,9 +7,6 @@
 /* "fp32", "fp16" or "bf16" */
 const char *dtype_name(zoff_dtype dtype);
 
-/* Read the value of an option: a name, or "keep", which is ZOFF_DTYPE_DEFAULT.  @return the exit status */
-int dtype_read(const char *option, const char *text, zoff_dtype *out);
-
 /* Bytes of an element. */
 size_t dtype_bytes(zoff_dtype dtype);
 

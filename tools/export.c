@@ -2,6 +2,7 @@
  * time. */
 #include "dtype.h"
 #include "export_plan.h"
+#include "options.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -310,7 +311,7 @@ static int read_option(export_options *o, const char *option, const char *value)
     }
     if (strcmp(option, "--max-shard-size") == 0)
         return read_size(option, value, &o->shard_bytes);
-    return strcmp(option, "--dtype") == 0 ? dtype_read(option, value, &o->dtype)
+    return strcmp(option, "--dtype") == 0 ? option_dtype_or_keep(value, &o->dtype)
                                           : usage_error("export: there is no option \"%s\"", option);
 }
 

@@ -1,10 +1,9 @@
 /* import.c: `zoff import FORMAT FILE...`: reads the arguments. Each format has a file of its own. */
 #include "import.h"
 
-#include "dtype.h"
+#include "options.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zoff/state.h>
@@ -32,26 +31,6 @@ static int read_optimizer(const char *text, unsigned *out)
     return usage_error("--optimizer must be adam, lion, adagrad, sgd or none, not \"%s\"", text);
 }
 
-static int read_step(const char *text, int64_t *out)
-{
-    char *end;
-    errno = 0;
-    const long long step = strtoll(text, &end, 10);
-    if (*end || end == text || errno || step < 0)
-        return usage_error("--step needs a number of updates from 0 on, not \"%s\"", text);
-    *out = step;
-    return EXIT_DONE;
-}
-
-static int read_stack(import_options *o, char *text)
-{
-    const char *equals = strchr(text, '='), *place = equals ? strstr(equals, "{}") : NULL;
-    if (equals == text || !place || strstr(place + 2, "{}"))
-        return usage_error("--stack needs NAME=PATTERN with {} once in the pattern, not \"%s\"", text);
-    o->stacks[o->stack_count++] = text;
-    return EXIT_DONE;
-}
-
 static int read_option(import_options *o, const char *option, char *value)
 {
     if (strcmp(option, "-o") == 0) {
@@ -66,12 +45,13 @@ static int read_option(import_options *o, const char *option, char *value)
         return EXIT_DONE;
     }
     if (strcmp(option, "--step") == 0)
-        return read_step(value, &o->step);
+        return option_step(value, &o->step);
     if (strcmp(option, "--dtype") == 0)
-        return dtype_read(option, value, &o->dtype);
+        return option_dtype_or_keep(value, &o->dtype);
     if (strcmp(option, "--optimizer") == 0)
         return read_optimizer(value, &o->moments);
-    return strcmp(option, "--stack") == 0 ? read_stack(o, value) : usage_error("import: there is no option \"%s\"", option);
+    return strcmp(option, "--stack") == 0 ? option_stack(value, o->stacks, &o->stack_count)
+                                          : usage_error("import: there is no option \"%s\"", option);
 }
 
 static int read_arguments(import_options *o, int argc, char **argv)

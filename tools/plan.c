@@ -2,6 +2,7 @@
  * the time of a step, and how many steps a drive lasts. The sizes come from an engine's own plan, without the allocation of
  * such memory. */
 #include "dtype.h"
+#include "options.h"
 #include "verbs.h"
 
 #include <ctype.h>
@@ -257,10 +258,8 @@ static int read_option(plan_options *o, const char *option, char *value)
         int result = read_ranks(value, &o->ranks);
         return result == EXIT_DONE && o->ranks > 1024 ? usage_error("plan: --ranks is at most 1024, not %u", o->ranks) : result;
     }
-    if (strcmp(option, "--dtype") == 0) {
-        o->dtype = dtype_of(value);
-        return o->dtype ? EXIT_DONE : usage_error("--dtype must be bf16, fp16 or fp32, not \"%s\"", value);
-    }
+    if (strcmp(option, "--dtype") == 0)
+        return option_dtype(value, &o->dtype);
     if (strcmp(option, "--set") == 0) {
         o->sets[o->set_count++] = value; /* collect the values at the front of argv, which has been read already */
         return EXIT_DONE;

@@ -3,11 +3,11 @@
 #include "universal_verbs.h"
 
 #include "dtype.h"
+#include "options.h"
 #include "progress.h"
 #include "universal_params.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,42 +143,16 @@ static int import_folder(import *m, const import_options *o)
 
 /* ---- arguments ---- */
 
-static int read_step(const char *text, int64_t *out)
-{
-    char *end;
-    errno = 0;
-    const long long step = strtoll(text, &end, 10);
-    if (*end || end == text || errno || step < 0)
-        return usage_error("--step needs a number of updates, not \"%s\"", text);
-    *out = step;
-    return EXIT_DONE;
-}
-
-static int read_dtype(const char *text, zoff_dtype *out)
-{
-    *out = dtype_of(text);
-    return *out ? EXIT_DONE : usage_error("--dtype must be bf16, fp16 or fp32, not \"%s\"", text);
-}
-
-static int read_stack(char *text, import_options *o)
-{
-    const char *equals = strchr(text, '=');
-    if (!equals || equals == text || !strstr(equals, "{}"))
-        return usage_error("--stack needs NAME=PATTERN with {} in the pattern, not \"%s\"", text);
-    o->stacks[o->stack_count++] = text;
-    return EXIT_DONE;
-}
-
 static int read_option(const char *option, char *value, import_options *o)
 {
     if (!value)
         return usage_error("%s needs a value", option);
     if (strcmp(option, "--dtype") == 0)
-        return read_dtype(value, &o->dtype);
+        return option_dtype_or_keep(value, &o->dtype);
     if (strcmp(option, "--step") == 0)
-        return read_step(value, &o->step);
+        return option_step(value, &o->step);
     if (strcmp(option, "--stack") == 0)
-        return read_stack(value, o);
+        return option_stack(value, o->stacks, &o->stack_count);
     if (strcmp(option, "-o") != 0 && strcmp(option, "--name") != 0)
         return usage_error("import universal: there is no option \"%s\"", option);
     *(option[1] == 'o' ? &o->out : &o->name) = value;

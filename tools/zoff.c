@@ -40,7 +40,7 @@ static const struct {
      "      tensors the slices of one parameter: PATTERN is their name with {} for 0, 1, 2. Option --skip leaves tensors out.\n"
      "      In the other patterns * is any text"},
     {"import universal", universal_import,
-     "DEEPSPEED -o FOLDER [--dtype bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
+     "DEEPSPEED -o FOLDER [--dtype keep|bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
      "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the\n"
      "      type that they have there, unless --dtype gives one. Option --step sets the number of updates. Option --stack "
      "makes\n"

@@ -105,7 +105,7 @@ class universal_verbs : public testing::Test
 TEST_F(universal_verbs, ImportStage1)
 {
     write_stage1(like, PARAMS);
-    const outcome result = import();
+    const outcome result = import({"--dtype", "keep"});
     ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
     EXPECT_EQ("", result.err);
     expect_imported(ZOFF_BF16);
@@ -276,11 +276,12 @@ TEST_F(universal_verbs, RefuseWrongArguments)
     expect_fails(run(universal_import, {like}), "-o with a folder", EXIT_USAGE);
     expect_fails(run(universal_import, {"-o", checkpoints}), "needs a folder of DeepSpeed", EXIT_USAGE);
     expect_fails(import({"again"}), "not both", EXIT_USAGE);
-    expect_fails(import({"--dtype", "fp8"}), "bf16, fp16 or fp32, not \"fp8\"", EXIT_USAGE);
+    expect_fails(import({"--dtype", "fp8"}), "bf16, fp16, fp32 or keep, not \"fp8\"", EXIT_USAGE);
     expect_fails(import({"--dtype"}), "--dtype needs a value", EXIT_USAGE);
     expect_fails(import({"--step", "-1"}), "--step needs a number", EXIT_USAGE);
     expect_fails(import({"--step", "2x"}), "--step needs a number", EXIT_USAGE);
     expect_fails(import({"--stack", "h.w"}), "--stack needs NAME=PATTERN", EXIT_USAGE);
+    expect_fails(import({"--stack", "h=h.{}.{}"}), "with {} once in the pattern, not \"h=h.{}.{}\"", EXIT_USAGE);
     expect_fails(import({"--moments", "1"}), "no option \"--moments\"", EXIT_USAGE);
     expect_fails(run(universal_export, {checkpoints, "-o", out}), "--like with a universal folder", EXIT_USAGE);
     expect_fails(export_to(""), "-o with a new folder", EXIT_USAGE);
