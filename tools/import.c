@@ -33,8 +33,8 @@ static int read_optimizer(const char *text, unsigned *out)
 
 static int read_option(import_options *o, const char *option, char *value)
 {
-    if (strcmp(option, "-o") == 0) {
-        o->to = value;
+    if (strcmp(option, "-o") == 0 || strcmp(option, "--name") == 0) {
+        *(option[1] == 'o' ? &o->to : &o->name) = value;
         return EXIT_DONE;
     }
     if (strcmp(option, "--skip") == 0 || strcmp(option, "--frozen") == 0) {

@@ -19,6 +19,7 @@ typedef struct import_options {
     const char **frozen; /* patterns of parameters that are frozen; they end with NULL */
     char **stacks;       /* texts NAME=PATTERN */
     size_t stack_count;
+    const char *name; /* of the checkpoint; NULL: "step-" and ten digits */
 } import_options;
 
 /* Import files of the safetensors format.  @return the exit status */

@@ -61,8 +61,10 @@ static int open_writer(importer *x)
         return failed("out of memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++)
         facts[i] = x->params.params[i].facts;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.name = x->options->name;
     const zoff_status status =
-        zoff_checkpoint_writer_open(x->options->to, NULL, x->options->step, facts, count, NULL, &x->writer);
+        zoff_checkpoint_writer_open(x->options->to, &opts, x->options->step, facts, count, NULL, &x->writer);
     free(facts);
     return status < 0 ? library_error() : EXIT_DONE;
 }

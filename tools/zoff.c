@@ -33,12 +33,12 @@ static const struct {
      "      its states are replaced, and its files of the model are copied"},
     {"import", verb_import,
      "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
-     "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]...",
+     "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]... [--name N]",
      "write a checkpoint whose masters are the tensors of safetensors files. The moments are ZERO, and those of --optimizer\n"
      "      (adam unless given; sgd means with momentum). Option --step sets the number of updates. Option --dtype sets the\n"
      "      type of the weights; masters stay exact. Option --frozen names parameters without states. Option --stack makes\n"
      "      tensors the slices of one parameter: PATTERN is their name with {} for 0, 1, 2. Option --skip leaves tensors out.\n"
-     "      In the other patterns * is any text"},
+     "      In the other patterns * is any text. Option --name names the checkpoint"},
     {"import universal", universal_import,
      "DEEPSPEED -o FOLDER [--dtype keep|bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
      "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the\n"

@@ -179,6 +179,15 @@ TEST_F(import_verb, options_choose_states_and_step)
     }
 }
 
+TEST_F(import_verb, a_checkpoint_may_have_a_name)
+{
+    write_file(path, {{"a", ZOFF_BF16, {5}}});
+    EXPECT_EQ(1u, imported({path, "--name", "start"}).size());
+    EXPECT_EQ(1u, read_checkpoint(to + "/start").size());
+    EXPECT_NE(0, access((to + "/step-0000000000").c_str(), F_OK));
+    EXPECT_HAS(refused({path, "--name", "a/b"}), "a/b");
+}
+
 TEST_F(import_verb, dtype_is_that_of_the_weights_alone)
 {
     const auto values = write_file(path, {{"a", ZOFF_F32, {50}}, {"base", ZOFF_F32, {50}}});
