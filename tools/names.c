@@ -94,9 +94,13 @@ static char *fill_in(pool *p, const char *pattern, size_t slice)
     return name;
 }
 
+char *name_of_slice(pool *p, const char *pattern, size_t slice)
+{
+    return slice == NAME_WHOLE ? pool_text(p, pattern, strlen(pattern)) : fill_in(p, pattern, slice);
+}
+
 char *name_of_tensor(pool *p, const char *pattern, size_t slice)
 {
-    const bool is_whole = slice == NAME_WHOLE;
-    char *name = is_whole ? pool_text(p, pattern, strlen(pattern)) : fill_in(p, pattern, slice);
+    char *name = name_of_slice(p, pattern, slice);
     return name && !name_is_utf8(name) ? name_encode(p, name) : name;
 }

@@ -21,8 +21,11 @@ char *name_encode(pool *p, const char *text);
 /* Undo name_encode().  @return NULL: the text is not of this form, or memory is exhausted */
 char *name_decode(pool *p, const char *text);
 
-/* Name the tensor of one slice: each "{}" in `pattern` becomes its index. NAME_WHOLE: `pattern` is the name of a whole
- * parameter. A name that is not UTF-8 is encoded.  @return as pool_take() */
+/* Name one slice: each "{}" in `pattern` becomes its index. NAME_WHOLE: `pattern` is the name of a whole parameter.
+ * @return as pool_take() */
+char *name_of_slice(pool *p, const char *pattern, size_t slice);
+
+/* The same as the name of a tensor: a name that is not UTF-8 is encoded. */
 char *name_of_tensor(pool *p, const char *pattern, size_t slice);
 
 #endif

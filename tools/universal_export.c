@@ -79,7 +79,7 @@ static bool add_param(export *e, size_t index, const zoff_checkpoint_param *p, f
         one.dims[one.dim_count++] = p->dims[i];
     for (size_t slice = 0; slice < (is_cut ? p->slices : 1); slice++) {
         one.first = slice * p->count;
-        one.name = name_of_tensor(&e->memory, is_cut ? p->slice_name : p->name, is_cut ? slice : NAME_WHOLE);
+        one.name = name_of_slice(&e->memory, is_cut ? p->slice_name : p->name, is_cut ? slice : NAME_WHOLE);
         if (!add(e, one, f))
             return false;
     }

@@ -41,7 +41,7 @@ static bool add(universal_targets *t, const char *name, const universal_param *f
 
 static const universal_param *find_slice(const universal_folder *u, universal_targets *t, const char *pattern, size_t slice)
 {
-    const char *name = name_of_tensor(&t->memory, pattern, slice);
+    const char *name = name_of_slice(&t->memory, pattern, slice);
     return name ? universal_folder_find(u, name, strlen(name)) : NULL;
 }
 

@@ -174,6 +174,19 @@ TEST_F(universal_verbs, ImportSlices)
     }
 }
 
+TEST_F(universal_verbs, KeepNamesOfAnyBytes)
+{
+    write_stage1(like, {{"\xff.0", {2}, 1}, {"\xff.1", {2}, 5}, {"w\xe9", {3}, 9}});
+    for (const bool is_stack : {false, true}) {
+        ASSERT_EQ(0, system(("rm -rf '" + out + "' '" + checkpoints + "'").c_str()));
+        outcome result = is_stack ? import({"--stack", "\xff=\xff.{}"}) : import();
+        ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
+        result = export_to(out);
+        ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
+        EXPECT_EQ(counted(3, 9), opened(out).values("w\xe9", ZOFF_STATE_MASTER));
+    }
+}
+
 TEST_F(universal_verbs, RefuseSlicesThatDoNotFit)
 {
     write_stage1(like, {{"h.0.w", {2, 3}, 1}, {"h.1.w", {3, 2}, 50}, {"x", {2}, 5}});
