@@ -6,7 +6,8 @@
 
 using namespace tool_files;
 
-// Files and folders that the process flushes, in order. A path in `bad_flush` cannot be flushed once `bad_flush_after` is there.
+// Files and folders that the process flushes, in order. A path in `bad_flush` cannot be flushed once `bad_flush_after` is
+// there.
 static std::vector<std::string> flushed;
 static std::string bad_flush, bad_flush_after;
 
