@@ -174,6 +174,8 @@ typedef struct zoff_save_work {
     pthread_t thread;
     bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing */
     bool beside;                      /* steps run meanwhile */
+    double patience; /* seconds for a disk that stands still: it fails the save before other ranks miss this one in a step.
+                        Negative: no limit */
     pthread_mutex_t lock;
     pthread_cond_t moved;                   /* a unit became safe, a buffer free, or all is over */
     size_t next;                            /* units before it, in the order of writing, are not PENDING */

@@ -24,6 +24,12 @@ static void *publish(void *ctx)
     return NULL;
 }
 
+/* A save of one rank that has no thread blocks its caller anyway. */
+static bool wants_thread(const zoff_checkpoint *c)
+{
+    return c->manifest.file_count > 1 || c->saver.work.has_thread;
+}
+
 static void begin_publishing(zoff_checkpoint *c)
 {
     c->stage = ZOFF_SAVE_PUBLISHING;
@@ -32,7 +38,7 @@ static void begin_publishing(zoff_checkpoint *c)
         c->publisher.is_over = true;
         return;
     }
-    c->publisher.has_thread = zoff_checkpoint_saver_thread(publish, c, &c->publisher.thread) == ZOFF_OK;
+    c->publisher.has_thread = wants_thread(c) && zoff_checkpoint_saver_thread(publish, c, &c->publisher.thread) == ZOFF_OK;
     if (!c->publisher.has_thread)
         (void)publish(c);
 }

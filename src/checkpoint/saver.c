@@ -69,13 +69,6 @@ static void make_unit_safe(zoff_saver *s, zoff_save_unit *unit, char *free_buffe
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A disk that stands still fails the save before other ranks miss this one in a step. Negative: never. */
-static double patience_of(const zoff_saver *s)
-{
-    const double timeout = s->view.comm->timeout_seconds;
-    return timeout > 0 ? timeout / 4 : -1;
-}
-
 static zoff_status fail_stuck(zoff_saver *s)
 {
     s->work.is_stuck = true;
@@ -129,7 +122,7 @@ static zoff_status start_read(zoff_saver *s, zoff_save_unit *unit, char *buffer)
     const zoff_store_source *file = &zoff_checkpoint_units_source(s, unit)->file;
     zoff_save_flight flight = {.unit = unit, .buffer = buffer};
     pthread_mutex_lock(&s->work.lock);
-    const zoff_status status = zoff_checkpoint_flights_reader(&s->work.readers, file->queue, patience_of(s), &flight.queue);
+    const zoff_status status = zoff_checkpoint_flights_reader(&s->work.readers, file->queue, s->work.patience, &flight.queue);
     pthread_mutex_unlock(&s->work.lock);
     ZOFF_TRY(status);
     ZOFF_TRY(zoff_aio_read(flight.queue, file->offset, file->written, buffer, &flight.ticket));
@@ -327,8 +320,10 @@ void zoff_checkpoint_saver_clone(zoff_saver *s)
 
 zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory)
 {
+    const double timeout = s->view.comm->timeout_seconds;
     s->work.threads = s->view.threads;
-    zoff_aio_queue_limit(s->part.aio, patience_of(s));
+    s->work.patience = timeout > 0 ? timeout / 4 : -1;
+    zoff_aio_queue_limit(s->part.aio, s->work.patience);
     return open_buffers(s, memory);
 }
 
@@ -379,8 +374,7 @@ bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s)
 static void hasten(zoff_saver *s)
 {
     enum { SECONDS = 10 };
-    const double patience = patience_of(s);
-    if (patience >= 0 && patience < SECONDS)
+    if (s->work.patience >= 0 && s->work.patience < SECONDS)
         return;
     zoff_aio_queue_limit(s->part.aio, SECONDS);
     for (size_t i = 0; i < s->work.readers.count; i++)
