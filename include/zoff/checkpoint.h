@@ -162,7 +162,8 @@ ZOFF_API zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zo
  *  @param opts name, label, engines and keep; NULL: defaults  @param params `count` descriptions, copied
  *  @param scaler NULL: none
  *  @owns caller; zoff_checkpoint_writer_close()
- *  @return ERR_INVALID for descriptions that contradict themselves or each other; ERR_NO_SPACE; ERR_IO */
+ *  @return ERR_INVALID for descriptions that contradict themselves or each other, or if `folder` has a checkpoint of this name
+ *  and label already: only saves of an engine replace one; ERR_NO_SPACE; ERR_IO */
 ZOFF_API zoff_status zoff_checkpoint_writer_open(const char *folder, const zoff_checkpoint_opts *opts, int64_t t,
                                                  const zoff_checkpoint_param *params, size_t count,
                                                  const zoff_loss_scaler *scaler, zoff_checkpoint_writer **out);
@@ -212,10 +213,10 @@ ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t c
  *  @param checkpoints folder of checkpoints; made if it does not exist
  *  @param opts name, label, engines and keep; NULL: defaults  @param progress NULL: none
  *  @blocks for all of the data
- *  @return ERR_INVALID for a rank or file that is missing, or files of different runs; ERR_STATE for a file that an engine has
- *  open; ERR_CORRUPT with the file that is damaged. ERR_IO, also for a file without its description (the same name and
- * ".json"), or ERR_NO_SPACE. ERR_UNSUPPORTED for another version; ERR_CANCELED. After an error earlier checkpoints are as they
- * were */
+ *  @return ERR_INVALID for a rank or file that is missing, files of different runs, or if `checkpoints` has a checkpoint of
+ *  this name and label already. ERR_STATE for a file that an engine has open; ERR_CORRUPT with the file that is damaged.
+ *  ERR_IO, also for a file without its description (the same name and ".json"), or ERR_NO_SPACE. ERR_UNSUPPORTED for another
+ *  version; ERR_CANCELED. After an error earlier checkpoints are as they were */
 ZOFF_API zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count, const char *checkpoints,
                                                  const zoff_checkpoint_opts *opts, zoff_progress_fn progress, void *ctx);
 

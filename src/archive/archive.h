@@ -198,6 +198,9 @@ zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_
 zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
 /* Check label and name of the options, and make a name from step `t` where they have none.  @return ERR_INVALID */
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
+/* Check that the folder `path` holds no checkpoint of the label. Writers without an engine make new checkpoints only: nobody
+ * expects an import to replace one of a run.  @return ERR_INVALID; ERR_IO: cannot be read */
+zoff_status zoff_archive_publish_check_free(const char *path, const char *label);
 /* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. If all engines have saved then, point
  * `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the checkpoint's folder that belong to an
  * earlier save of the label are removed. After an error everything is as before, and the call may be repeated.

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES])
@@ -33,6 +34,21 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
     } else {
         snprintf(out, ZOFF_ARCHIVE_NAME_MOST + 1, "step-%010" PRId64, t);
     }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_publish_check_free(const char *path, const char *label)
+{
+    char file[512], manifest[4096];
+    struct stat about;
+    zoff_archive_folder_manifest_name(label, file);
+    ZOFF_TRY(zoff_archive_folder_join(path, file, manifest));
+    const int error = lstat(manifest, &about) == 0 ? 0 : errno;
+    ZOFF_FAIL_IF(error == 0, ZOFF_ERR_INVALID,
+                 "'%s' is a checkpoint already, and is not replaced: give the new one another name, or remove that folder",
+                 path);
+    ZOFF_FAIL_IF(error != ENOENT && error != ENOTDIR, ZOFF_ERR_IO, "cannot look for '%s': %s", manifest,
+                 zoff_base_status_errno(error));
     return ZOFF_OK;
 }
 

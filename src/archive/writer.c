@@ -170,6 +170,7 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
+    ZOFF_TRY(zoff_archive_publish_check_free(path, m->label));
     m->engines = opts->engines ? opts->engines : 1;
     m->sequence = zoff_archive_choose_sequence(folder);
     ZOFF_TRY(zoff_archive_publish_id(m->id));

@@ -329,6 +329,7 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
                  "%s: the path '%.100s...' is too long", CALL, c->folder);
     m->engines = opts->engines ? opts->engines : 1;
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
+    ZOFF_TRY(zoff_archive_publish_check_free(c->path, m->label));
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);
     ZOFF_TRY(zoff_base_mem_copy_text(about, &m->about));

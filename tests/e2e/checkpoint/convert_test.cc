@@ -412,7 +412,7 @@ TEST_F(Files, ADamagedArrayIsNamedAndNothingIsLeft)
     expect_nothing();
 }
 
-// An earlier checkpoint of the same name stays complete when the new one fails.
+// An earlier checkpoint stays complete when the new one fails.
 TEST_F(Files, AnEarlierCheckpointStays)
 {
     train(2);
@@ -421,7 +421,12 @@ TEST_F(Files, AnEarlierCheckpointStays)
     for (size_t i = bytes.size() / 2; i < bytes.size(); i += 512)
         bytes[i] = (char)(bytes[i] ^ 8);
     write_bytes(state_file(0, 0), bytes);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, state_file(0, 0), convert(2));
+    const char *folders[] = {states[0].path.c_str(), states[1].path.c_str()};
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.name = "other";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, state_file(0, 0),
+                      zoff_state_files_checkpoint(folders, 2, to.path.c_str(), &opts, nullptr, nullptr));
+    EXPECT_NE(0, access(to.file("other").c_str(), F_OK));
     run loads(1, 0, ZOFF_TIER_HOST, BF16, false, {others[0].path});
     loads.load(to.path, 2, false, false);
     loads.expect(saved);
@@ -478,6 +483,17 @@ TEST_F(Files, TheProgramCanEndIt)
         return true;
     }));
     EXPECT_EQ(total, last);
+}
+
+TEST_F(Files, ReplacesNoCheckpoint)
+{
+    train(1);
+    ASSERT_ZOFF_OK(convert(2));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, to.path + "/step-0000000001' is a checkpoint already", convert(2));
+    zoff_checkpoint_reader *r = nullptr;
+    ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(to.path.c_str(), nullptr, &r));
+    EXPECT_ZOFF_OK(zoff_checkpoint_reader_verify(r, nullptr, nullptr));
+    zoff_checkpoint_reader_close(r);
 }
 
 TEST_F(Files, ArgumentsAreChecked)

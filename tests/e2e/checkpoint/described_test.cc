@@ -84,10 +84,15 @@ class Described : public testing::Test
             }
         }
     }
+    // Into a checkpoint of another name each time.
     zoff_status convert()
     {
         const char *folders[] = {states.path.c_str()};
-        return zoff_state_files_checkpoint(folders, 1, to.path.c_str(), nullptr, nullptr, nullptr);
+        const std::string name = std::to_string(++conversions);
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.name = name.c_str();
+        opts.keep = 1;
+        return zoff_state_files_checkpoint(folders, 1, to.path.c_str(), &opts, nullptr, nullptr);
     }
     handle<zoff_checkpoint_reader, zoff_checkpoint_reader_close> read() const
     {
@@ -112,6 +117,7 @@ class Described : public testing::Test
 
     log_catcher log;
     scratch_folder folder, states, to;
+    unsigned conversions = 0;
     std::vector<float> table, table_grad, wide, wide_grad;
     uint16_t layers[LAYERS * SQUARE] = {0x3f80, 0x4000}, layers_grad[LAYERS * SQUARE] = {0x3f80, 0x3f80}, base[BASE] = {};
     std::map<std::pair<zoff_param, zoff_state_kind>, std::vector<float>> want;

@@ -1,4 +1,5 @@
 // choose_test.cc: which checkpoint of a folder is loaded, whatever happened to the folder.
+#include "replacing.h"
 #include "sample.h"
 
 extern "C" {
@@ -43,6 +44,7 @@ class choose : public testing::Test
     }
     scratch_folder scratch;
     sample written;
+    replacing as_engines_do;
 };
 } // namespace
 

@@ -1,4 +1,5 @@
 // listing_test.cc: the checkpoints of a folder in the order of their sequences, and which are complete.
+#include "replacing.h"
 #include "sample.h"
 
 extern "C" {
@@ -91,6 +92,7 @@ TEST(listing, names_the_labels_that_are_there)
 TEST(listing, counts_engines)
 {
     scratch_folder scratch;
+    const replacing as_engines_do;
     const std::string folder = scratch.file("a");
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp0", 2));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));

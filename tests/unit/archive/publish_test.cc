@@ -1,5 +1,6 @@
 // publish_test.cc: identity and name of a checkpoint, when `latest` changes, and which checkpoints are removed.
 #include "ranks.h"
+#include "replacing.h"
 
 extern "C" {
 #include "archive_priv.h"
@@ -31,6 +32,7 @@ class publish : public testing::Test
     scratch_folder scratch;
     std::string folder = scratch.path;
     sample written;
+    replacing as_engines_do;
 };
 } // namespace
 

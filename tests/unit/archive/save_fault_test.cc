@@ -2,6 +2,7 @@
 // complete one is found and intact, and the next save with the same name works.
 #include "call_fault.h"
 #include "covering.h"
+#include "replacing.h"
 #include "sample.h"
 
 #include <errno.h>
@@ -66,6 +67,7 @@ class save_fault : public testing::Test
     int fail_each(const char *name, int error);
     int kill_each(const char *name);
 
+    replacing as_engines_do;
     sample early, late; // the checkpoint "a", and the one that is saved
 };
 

@@ -173,6 +173,27 @@ TEST(writer, refuses_options_it_cannot_keep)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "loss scaler", zoff_checkpoint_writer_commit(w.get()));
 }
 
+TEST(writer, replaces_no_checkpoint)
+{
+    scratch_folder scratch;
+    sample written, other;
+    checkpoint_writer w;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    other.shift = 1;
+    ASSERT_ZOFF_OK(written.write(scratch.path));
+    const auto before = names_in(scratch.file("step-0000000012"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, scratch.file("step-0000000012") + "' is a checkpoint already",
+                      other.open(scratch.path, nullptr, 12, &w));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "another name, or remove that folder", other.open(scratch.path, nullptr, 12, &w));
+    EXPECT_EQ(before, names_in(scratch.file("step-0000000012")));
+    written.compare(scratch.path);
+    opts.label = "tp0"; // another engine
+    EXPECT_ZOFF_OK(other.write(scratch.path, &opts));
+    ASSERT_EQ(0, system(("rm -r '" + scratch.file("step-0000000012") + "'").c_str()));
+    ASSERT_ZOFF_OK(other.write(scratch.path));
+    other.compare(scratch.path);
+}
+
 TEST(writer, refuses_elements_out_of_order_or_outside)
 {
     scratch_folder scratch;

@@ -1,0 +1,16 @@
+// replacing.h: lets the writer of checkpoints replace one of the same name, as a save of an engine does. Add replacing.cc to
+// the sources of a test, and -Wl,--wrap=zoff_archive_publish_check_free to its LINKS.
+#ifndef ZOFF_ARCHIVE_REPLACING_H
+#define ZOFF_ARCHIVE_REPLACING_H
+
+namespace zoff_test
+{
+// The writer replaces checkpoints from its construction to its end. Only one object may exist at a time.
+struct replacing {
+    replacing();
+    ~replacing();
+    replacing(const replacing &) = delete;
+};
+} // namespace zoff_test
+
+#endif
