@@ -115,6 +115,13 @@ static void remove_checkpoint(const char *path)
         ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(errno));
 }
 
+/* A link leads to a checkpoint that is counted under its own name, or lies elsewhere. A folder that cannot be read stays. */
+static bool is_folder(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
 /* Remove complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: engines may be at work there. */
 static void prune(const char *folder, const char *name, const char *label, unsigned keep)
 {
@@ -128,7 +135,7 @@ static void prune(const char *folder, const char *name, const char *label, unsig
     for (size_t i = 0; i < l.count; i++) {
         const zoff_archive_candidate *c = &l.all[i];
         const bool is_new = strcmp(c->name, name) == 0;
-        if (is_new || c->sequence == 0 || zoff_archive_folder_join(folder, c->name, path) < 0)
+        if (is_new || c->sequence == 0 || zoff_archive_folder_join(folder, c->name, path) < 0 || !is_folder(path))
             kept += is_new;
         else if (kept < keep)
             kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;

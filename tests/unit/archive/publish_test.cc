@@ -79,6 +79,28 @@ TEST_F(publish, keeps_as_many_as_it_is_told)
     written.compare(folder, 1);
 }
 
+TEST_F(publish, follows_no_link_to_remove_a_checkpoint)
+{
+    scratch_folder elsewhere;
+    const auto link = [&](const std::string &to, const char *name) {
+        ASSERT_EQ(0, symlink(to.c_str(), scratch.file(name).c_str()));
+    };
+    log_catcher log;
+    ASSERT_ZOFF_OK(written.write(elsewhere.path, nullptr, 1));
+    link(elsewhere.file("step-0000000001"), "elsewhere");
+    ASSERT_ZOFF_OK(save("a"));
+    link("a", "best");
+    ASSERT_ZOFF_OK(save("b", 2)); // "best" does not count
+    EXPECT_EQ((names{"a", "b", "best", "elsewhere", "latest"}), names_in(folder));
+    ASSERT_ZOFF_OK(save("b", 1));
+    EXPECT_EQ((names{"b", "best", "elsewhere", "latest"}), names_in(folder));
+    link("b", "newest");
+    ASSERT_ZOFF_OK(save("b", 1));
+    EXPECT_EQ((names{"b", "best", "elsewhere", "latest", "newest"}), names_in(folder));
+    written.compare(folder, 1);
+    written.compare(elsewhere.path, 1);
+}
+
 TEST_F(publish, counts_only_complete_checkpoints)
 {
     log_catcher log;
