@@ -176,6 +176,7 @@ typedef struct names {
     bool has_old;
 } names;
 
+/* Without a second name the old manifest could not be put back, so a save that would replace it does not begin to. */
 static zoff_status keep_old(const char *path, const char *file, names *out)
 {
     char hidden[600];
@@ -183,7 +184,11 @@ static zoff_status keep_old(const char *path, const char *file, names *out)
     ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
     ZOFF_TRY(zoff_archive_folder_join(path, hidden, out->old));
     (void)unlink(out->old); /* of a save that was killed */
-    out->has_old = link(out->own, out->old) == 0;
+    const int error = link(out->own, out->old) == 0 ? 0 : errno;
+    ZOFF_FAIL_IF(error && error != ENOENT, ZOFF_ERR_IO,
+                 "cannot keep '%s' as '%s' until it is replaced: %s; give the checkpoint another name", out->own, out->old,
+                 zoff_base_status_errno(error));
+    out->has_old = error == 0;
     return ZOFF_OK;
 }
 

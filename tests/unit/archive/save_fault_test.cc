@@ -162,6 +162,26 @@ TEST_F(save_fault, leaves_earlier_checkpoints_after_an_error_of_any_call)
     }
 }
 
+// Some file systems have no links.
+TEST_F(save_fault, replaces_nothing_that_it_cannot_put_back)
+{
+    scratch_folder scratch;
+    int link = 0;
+    save_first(early, scratch.path, "a");
+    {
+        const call_fault none(0, 0);
+        ASSERT_ZOFF_OK(save(early, scratch.path, "a"));
+        while (none.calls[(size_t)link] != "link .manifest.json.old")
+            link++;
+    }
+    for (int error : {EPERM, EIO, EMLINK}) {
+        const call_fault fault(link + 1, error);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "give the checkpoint another name", save(late, scratch.path, "a"));
+        EXPECT_TRUE(fault.has_struck());
+        early.compare(scratch.path);
+    }
+}
+
 TEST_F(save_fault, leaves_the_newest_complete_one_when_killed_at_any_call)
 {
     for (const char *name : {"b", "a"})
