@@ -192,20 +192,19 @@ static zoff_status keep_old(const char *path, const char *file, names *out)
     return ZOFF_OK;
 }
 
-/* After an error: put the old manifest back, if the new one has taken its place. */
-static void put_back(const char *path, const zoff_archive_manifest *m, const names *n)
+/* After an error: put the old manifest back, if the new one has taken its place. This reads nothing and opens no file, since
+ * the disk or the process may just have failed at that. If both names are those of the old file, rename() leaves both. */
+static void put_back(const char *path, const names *n)
 {
-    zoff_archive_manifest now;
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    bool is_new = false;
-    if (zoff_archive_listing_read(path, m->label, &now, NULL, NULL) == ZOFF_OK) {
-        is_new = strcmp(now.id, m->id) == 0;
-        zoff_archive_manifest_free(&now);
-    }
-    if (is_new && !(n->has_old && rename(n->old, n->own) == 0))
+    if (!n->has_old)
         (void)unlink(n->own);
-    (void)unlink(n->old);
+    else if (rename(n->old, n->own) == 0)
+        (void)unlink(n->old);
+    else
+        ZOFF_WARN("cannot rename '%s' to '%s': %s; do it by hand, or the earlier checkpoint is lost", n->old, n->own,
+                  zoff_base_status_errno(errno));
     (void)zoff_archive_folder_flush(path);
     zoff_base_status_restore(&saved);
 }
@@ -258,7 +257,7 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     if (status == ZOFF_OK)
         status = write_both(folder, path, name, file, &written, &is_complete);
     if (status < 0) {
-        put_back(path, m, &n);
+        put_back(path, &n);
         return status;
     }
     (void)unlink(n.old);

@@ -15,6 +15,8 @@ struct call_fault {
     call_fault(int nth_, int error_);
     ~call_fault();
     call_fault(const call_fault &) = delete;
+    // From the nth call on, calls that begin with this text fail, too: "open " as if no descriptor were left.
+    std::string also;
     bool has_struck() const { return nth && count >= nth; }
 
     int nth, error, count = 0;

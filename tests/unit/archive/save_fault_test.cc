@@ -63,15 +63,15 @@ class save_fault : public testing::Test
         std::set<std::string> known = {"a", "latest", name};
         EXPECT_EQ(known, names_in(folder));
     }
-    // Each call of a save of `name` fails once. Returns how many did.
-    int fail_each(const char *name, int error);
+    // Each call of a save of `name` fails once, and those after it that begin with `also`. Returns how many did.
+    int fail_each(const char *name, int error, const char *also = "");
     int kill_each(const char *name);
 
     replacing as_engines_do;
     sample early, late; // the checkpoint "a", and the one that is saved
 };
 
-int save_fault::fail_each(const char *name, int error)
+int save_fault::fail_each(const char *name, int error, const char *also)
 {
     for (int n = 1; n < 1000 && !HasFailure(); n++) {
         scratch_folder scratch;
@@ -84,6 +84,7 @@ int save_fault::fail_each(const char *name, int error)
         std::string call;
         {
             call_fault fault(n, error);
+            fault.also = also;
             status = late.open(scratch.path, &opts, 12, &w);
             if (status == ZOFF_OK)
                 status = late.fill(w.get());
@@ -180,6 +181,12 @@ TEST_F(save_fault, replaces_nothing_that_it_cannot_put_back)
         EXPECT_TRUE(fault.has_struck());
         early.compare(scratch.path);
     }
+}
+
+TEST_F(save_fault, leaves_earlier_checkpoints_when_no_file_can_be_opened_any_more)
+{
+    for (const char *name : {"b", "a"})
+        EXPECT_GT(fail_each(name, EMFILE, "open "), 25);
 }
 
 TEST_F(save_fault, leaves_the_newest_complete_one_when_killed_at_any_call)
