@@ -86,8 +86,9 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *  zoff.persist it goes back to its last commit, unless it owns frozen weights, which are in no commit.
  *  @param folder a folder of checkpoints, of which the newest complete one is loaded, or one checkpoint
  *  @blocks yes
- *  @return ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place; ERR_IO where there is
- * no complete checkpoint; ERR_UNSUPPORTED for a checkpoint of a newer version, with what it needs */
+ *  @return ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place. ERR_IO where there is
+ *  no complete checkpoint, or one that may be the newest cannot be read. ERR_UNSUPPORTED for a checkpoint of a newer version,
+ *  with what it needs */
 ZOFF_API zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
 
 /* ---- files, without an engine ---- */

@@ -4,6 +4,8 @@
 
 #include "archive.h"
 
+#include <dirent.h>
+
 /* The end of a manifest, around the 16 digits of its checksum. */
 #define ZOFF_ARCHIVE_CHECKSUM_BEFORE ",\n  \"checksum\": \""
 #define ZOFF_ARCHIVE_CHECKSUM_AFTER "\"\n}\n"
@@ -23,13 +25,16 @@
  * different tags.  @blocks for the disk */
 zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *tag, const char *text,
                                            size_t bytes);
-/* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free() */
+/* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
+ * @return ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
 /* Read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
 /* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
 bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
+/* The next name in a folder; NULL: there is none.  @return ERR_IO */
+zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);
 /* folder/name.  @return ERR_INVALID: it is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
 
@@ -41,12 +46,15 @@ const char *zoff_archive_manifest_dtype(zoff_dtype dtype);
 /* As zoff_archive_manifest_read(), without the parameters. */
 zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 
-/* ---- listing.c: the checkpoints of a folder ---- */
+/* ---- listing.c: the checkpoints of a folder ----
+ *
+ * ERR_STATE and ERR_CORRUPT say that a checkpoint is not complete: loads take another one. ERR_IO says that it cannot be read,
+ * and may be complete. */
 
 /* Read the manifest of a checkpoint. `out_text` is the caller's to free; NULL: only the facts are read, without parameters. */
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes);
-/* Whether all files of a manifest are there, with their sizes.  @return ERR_IO names one that is not */
+/* Whether all files of a manifest are there, with their sizes.  @return ERR_STATE, ERR_CORRUPT and ERR_IO name a file */
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m);
 /* Ask whether all engines have saved into a checkpoint. *out_last is the greatest sequence of their manifests. */
 zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_manifest *m, bool *out_complete,
@@ -56,6 +64,7 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
 typedef struct zoff_archive_candidate {
     char *name;
     uint64_t sequence; /* as its manifest says, which is not checked yet; 0: it has none of the label */
+    int error;         /* errno: it cannot be read, and stands before the others; 0: it can */
 } zoff_archive_candidate;
 
 typedef struct zoff_archive_listing {

@@ -5,6 +5,7 @@
 #include "log.h"
 #include "try.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,22 @@
 static void warn(const char *path)
 {
     ZOFF_WARN("'%s' is no complete checkpoint, and is ignored: %s", path, zoff_last_error());
+}
+
+/* The status of a judgement for callers of this room. */
+static zoff_status outside(zoff_status status)
+{
+    return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
+}
+
+/* The newest checkpoint must not be passed over because it cannot be read at the moment. */
+static zoff_status judge(const char *path, const char *label, int error)
+{
+    static const char HINT[] = "make it readable, move it away, or load another checkpoint by its own folder";
+    const zoff_status status = error ? ZOFF_ERR_IO : zoff_archive_listing_judge(path, label);
+    ZOFF_FAIL_IF(status == ZOFF_ERR_IO, ZOFF_ERR_IO, "'%s' may be the newest checkpoint, and cannot be read: %s; %s", path,
+                 error ? zoff_base_status_errno(error) : zoff_last_error(), HINT);
+    return status;
 }
 
 /* Compare `latest` with the list, and warn of what it names if that cannot be loaded. `best` was chosen; those before it were
@@ -39,7 +56,8 @@ static zoff_status check_latest(const char *folder, const char *label, const zof
 }
 
 /* Find the newest complete one. *out is l->count if there is none; then `why` has the reason of the first that is not complete.
- * A checkpoint of a newer version is an error: a run must not go on from an older one because the library is old. */
+ * A checkpoint of a newer version is an error: a run must not go on from an older one because the library is old. The same
+ * holds for one that cannot be read. */
 static zoff_status find_newest(const char *folder, const char *label, const zoff_archive_listing *l, zoff_saved_error *why,
                                size_t *out)
 {
@@ -50,12 +68,12 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
             continue; /* an older one */
         if (zoff_archive_folder_join(folder, l->all[i].name, path) < 0)
             continue;
-        const zoff_status status = zoff_archive_listing_judge(path, label);
+        const zoff_status status = judge(path, label, l->all[i].error);
         if (status == ZOFF_OK) {
             best = i;
             continue;
         }
-        if (status == ZOFF_ERR_UNSUPPORTED || status == ZOFF_ERR_NO_MEMORY)
+        if (status != ZOFF_ERR_STATE && status != ZOFF_ERR_CORRUPT)
             return status;
         warn(path);
         if (!*why->text)
@@ -67,7 +85,7 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
 
 static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out)
 {
-    size_t best;
+    size_t best = l->count;
     char path[4096];
     zoff_saved_error before, why = {.text = ""};
     zoff_base_status_save(&before);
@@ -86,21 +104,21 @@ static bool is_checkpoint(const char *folder, const char *label)
     char name[512], path[4096];
     struct stat about;
     zoff_archive_folder_manifest_name(label, name);
-    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && stat(path, &about) == 0;
+    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && (stat(path, &about) == 0 || errno != ENOENT);
 }
 
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
 {
     zoff_archive_listing l;
     if (is_checkpoint(folder, label)) {
-        ZOFF_TRY(zoff_archive_listing_judge(folder, label));
+        ZOFF_TRY(outside(zoff_archive_listing_judge(folder, label)));
         return zoff_base_mem_copy_text(folder, out);
     }
     ZOFF_TRY(zoff_archive_listing_make(folder, label, &l));
     const zoff_status status = l.count || !zoff_archive_listing_has_any(folder) ? choose(folder, label, &l, out)
                                                                                 : zoff_archive_listing_judge(folder, label);
     zoff_archive_listing_free(&l);
-    return status;
+    return outside(status);
 }
 
 /* The clock, unless a checkpoint is from the future. */

@@ -95,6 +95,15 @@ zoff_status zoff_archive_folder_join(const char *folder, const char *name, char 
 
 /* ---- folders ---- */
 
+zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out)
+{
+    errno = 0; /* readdir() returns NULL at the end, and after an error */
+    const struct dirent *entry = readdir(entries);
+    ZOFF_FAIL_IF(!entry && errno, ZOFF_ERR_IO, "cannot read the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    *out = entry ? entry->d_name : NULL;
+    return ZOFF_OK;
+}
+
 static zoff_status code_of(int error)
 {
     return error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
@@ -208,7 +217,8 @@ static zoff_status read_open(int fd, const char *path, size_t most, char **out, 
 {
     struct stat about;
     char *text;
-    ZOFF_FAIL_IF(fstat(fd, &about) != 0 || !S_ISREG(about.st_mode), ZOFF_ERR_IO, "'%s' is no file", path);
+    ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "cannot look at '%s': %s", path, zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(!S_ISREG(about.st_mode), ZOFF_ERR_CORRUPT, "'%s' is no file", path);
     ZOFF_FAIL_IF(about.st_size > 0 && (uint64_t)about.st_size > most, ZOFF_ERR_CORRUPT, "'%s' has %llu bytes, too many", path,
                  (unsigned long long)about.st_size);
     const size_t bytes = (size_t)about.st_size;

@@ -7,7 +7,6 @@
 #include "array.h"
 #include "try.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,6 +38,15 @@ zoff_status zoff_archive_listing_read(const char *folder, const char *label, zof
     return status;
 }
 
+/* Whether a manifest was removed. Another engine may do so after it was listed. */
+static bool is_gone(const char *folder, const char *label)
+{
+    char name[512], path[4096];
+    struct stat about;
+    zoff_archive_folder_manifest_name(label, name);
+    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && stat(path, &about) != 0 && errno == ENOENT;
+}
+
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m)
 {
     char name[512], path[4096];
@@ -46,8 +54,9 @@ zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archiv
     for (unsigned rank = 0; rank < m->file_count; rank++) {
         zoff_archive_folder_part_name(m->label, m->id, rank, name);
         ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-        ZOFF_FAIL_IF(lstat(path, &about) != 0, ZOFF_ERR_IO, "the file '%s' of rank %u is not there: %s", path, rank,
-                     zoff_base_status_errno(errno));
+        const int error = lstat(path, &about) == 0 ? 0 : errno;
+        ZOFF_FAIL_IF(error == ENOENT, ZOFF_ERR_STATE, "the file '%s' of rank %u is not there", path, rank);
+        ZOFF_FAIL_IF(error, ZOFF_ERR_IO, "cannot look at '%s': %s", path, zoff_base_status_errno(error));
         ZOFF_FAIL_IF(!S_ISREG(about.st_mode) || (uint64_t)about.st_size != m->files[rank].bytes, ZOFF_ERR_CORRUPT,
                      "'%s' has %llu bytes, and the manifest says %llu: it was cut, or belongs elsewhere", path,
                      (unsigned long long)about.st_size, (unsigned long long)m->files[rank].bytes);
@@ -71,15 +80,17 @@ typedef struct engines {
 static zoff_status add_engine(const char *folder, const char *label, const zoff_archive_manifest *m, engines *list)
 {
     zoff_archive_manifest other;
-    const zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
-    if (status < 0)
-        return status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK;
-    const engine e = {.sequence = other.sequence, .replaces = other.replaces};
-    const bool counts =
-        other.t == m->t && other.engines == m->engines && zoff_archive_listing_has_files(folder, &other) == ZOFF_OK;
-    zoff_archive_manifest_free(&other);
-    if (!counts)
+    zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
+    if (status == ZOFF_ERR_IO && is_gone(folder, label))
         return ZOFF_OK;
+    if (status < 0)
+        return status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_IO ? status : ZOFF_OK;
+    const engine e = {.sequence = other.sequence, .replaces = other.replaces};
+    const bool is_same = other.t == m->t && other.engines == m->engines;
+    status = is_same ? zoff_archive_listing_has_files(folder, &other) : ZOFF_ERR_STATE;
+    zoff_archive_manifest_free(&other);
+    if (status < 0)
+        return status == ZOFF_ERR_IO ? status : ZOFF_OK;
     ZOFF_TRY(zoff_base_array_reserve(&list->all, list->count, &list->room, list->count + 1, sizeof *list->all, "engines"));
     list->all[list->count++] = e;
     return ZOFF_OK;
@@ -104,17 +115,19 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
 {
     engines list = {.all = NULL};
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    zoff_status status = ZOFF_OK;
-    const struct dirent *entry;
+    const char *name = "";
     *out_complete = true;
     *out_last = m->sequence;
     if (m->engines <= 1)
         return ZOFF_OK;
     DIR *entries = opendir(folder);
     ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
-    while (status == ZOFF_OK && (entry = readdir(entries))) {
-        if (zoff_archive_folder_is_manifest(entry->d_name, label))
+    zoff_status status = zoff_archive_folder_next(entries, folder, &name);
+    while (status == ZOFF_OK && name) {
+        if (zoff_archive_folder_is_manifest(name, label))
             status = add_engine(folder, label, m, &list);
+        if (status == ZOFF_OK)
+            status = zoff_archive_folder_next(entries, folder, &name);
     }
     closedir(entries);
     *out_complete = count_new(&list, out_last) >= m->engines;
@@ -137,28 +150,25 @@ static zoff_status fail_label(const char *path, const char *label)
     }
     if (entries)
         closedir(entries);
-    ZOFF_FAIL_IF(used, ZOFF_ERR_IO, "'%s' has no manifest of the engine '%s', but of %s: name one as the label", path, label,
+    ZOFF_FAIL_IF(used, ZOFF_ERR_STATE, "'%s' has no manifest of the engine '%s', but of %s: name one as the label", path, label,
                  known);
-    return zoff_base_status_fail(ZOFF_ERR_IO, "'%s' has no manifest: its save ended early, or is under way", path);
+    return zoff_base_status_fail(ZOFF_ERR_STATE, "'%s' has no manifest: its save ended early, or is under way", path);
 }
 
 zoff_status zoff_archive_listing_judge(const char *path, const char *label)
 {
-    char name[512], where[4096];
-    struct stat about;
     zoff_archive_manifest m;
-    zoff_archive_folder_manifest_name(label, name);
-    ZOFF_TRY(zoff_archive_folder_join(path, name, where));
-    if (stat(where, &about) != 0 && errno == ENOENT)
-        return fail_label(path, label);
-    ZOFF_TRY(zoff_archive_listing_read(path, label, &m, NULL, NULL));
     bool is_complete = false;
     uint64_t last;
-    zoff_status status = zoff_archive_listing_has_files(path, &m);
+    zoff_status status = zoff_archive_listing_read(path, label, &m, NULL, NULL);
+    if (status == ZOFF_ERR_IO && is_gone(path, label))
+        return fail_label(path, label);
+    ZOFF_TRY(status);
+    status = zoff_archive_listing_has_files(path, &m);
     if (status == ZOFF_OK)
         status = zoff_archive_listing_ask(path, &m, &is_complete, &last);
     if (status == ZOFF_OK && !is_complete)
-        status = zoff_base_status_fail(ZOFF_ERR_IO, "'%s' is not complete: %u engines save into it, and not all have", path,
+        status = zoff_base_status_fail(ZOFF_ERR_STATE, "'%s' is not complete: %u engines save into it, and not all have", path,
                                        m.engines);
     zoff_archive_manifest_free(&m);
     return status;
@@ -169,14 +179,22 @@ zoff_status zoff_archive_listing_judge(const char *path, const char *label)
 /* Greater than every legal sequence: a manifest without a readable one is looked at first, and then named. */
 #define UNREADABLE UINT64_MAX
 
+/* Whether an error says that something is no folder or file of a checkpoint, or was removed, and not that it cannot be read. */
+static bool is_foreign(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ELOOP || error == EISDIR || error == ESPIPE || error == ENXIO;
+}
+
 /* The sequence in a manifest, which is not verified here. */
-static uint64_t sequence_of(const char *folder, const char *name)
+static uint64_t sequence_of(const char *folder, const char *name, int *out_error)
 {
     char path[4096], text[4097];
     if (zoff_archive_folder_join(folder, name, path) < 0)
         return UNREADABLE;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const ssize_t bytes = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+    if (bytes < 0 && !is_foreign(errno))
+        *out_error = errno;
     if (fd >= 0)
         close(fd);
     text[bytes > 0 ? bytes : 0] = 0;
@@ -185,43 +203,56 @@ static uint64_t sequence_of(const char *folder, const char *name)
     return sequence > 0 && sequence <= ZOFF_ARCHIVE_SEQUENCE_MOST ? sequence : UNREADABLE;
 }
 
-/* Whether a folder has files of a checkpoint; then *out is the sequence of a label, or the greatest one for label NULL. */
-static bool look_into(const char *folder, const char *label, uint64_t *out)
+static const struct dirent *next(DIR *entries, int *out_error)
+{
+    errno = 0; /* readdir() returns NULL at the end, and after an error */
+    const struct dirent *entry = readdir(entries);
+    if (!entry && errno && !is_foreign(errno))
+        *out_error = errno;
+    return entry;
+}
+
+/* Whether a folder has files of a checkpoint; then out->sequence is that of a label, or the greatest one for label NULL. A
+ * folder that cannot be read may have some. */
+static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
 {
     bool has = false;
     char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const struct dirent *entry;
     DIR *entries = opendir(folder);
-    *out = 0;
-    while (entries && (entry = readdir(entries))) {
+    out->error = entries || is_foreign(errno) ? 0 : errno;
+    while (entries && (entry = next(entries, &out->error))) {
         if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
             has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
             continue;
         }
         has = true;
-        const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(folder, entry->d_name) : 0;
-        *out = sequence > *out ? sequence : *out;
+        const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(folder, entry->d_name, &out->error) : 0;
+        out->sequence = sequence > out->sequence ? sequence : out->sequence;
     }
     if (entries)
         closedir(entries);
-    return has;
+    out->sequence = out->error ? UNREADABLE : out->sequence;
+    return has || out->error;
 }
 
 bool zoff_archive_listing_has_any(const char *path)
 {
-    uint64_t sequence;
-    return look_into(path, NULL, &sequence);
+    zoff_archive_candidate c = {.name = NULL};
+    return look_into(path, NULL, &c);
 }
 
 static zoff_status add(const char *folder, const char *label, const char *name, zoff_archive_listing *l)
 {
     char path[4096];
-    uint64_t sequence;
-    if (name[0] == '.' || zoff_archive_folder_join(folder, name, path) < 0 || !look_into(path, label, &sequence))
+    zoff_archive_candidate c = {.name = NULL};
+    if (name[0] == '.' || zoff_archive_folder_join(folder, name, path) < 0 || !look_into(path, label, &c))
         return ZOFF_OK;
+    if (c.error && zoff_archive_folder_check_name("name", name) < 0)
+        return ZOFF_OK; /* such as lost+found: no save makes it */
     ZOFF_TRY(zoff_base_array_reserve(&l->all, l->count, &l->room, l->count + 1, sizeof *l->all, "checkpoints"));
-    ZOFF_TRY(zoff_base_mem_copy_text(name, &l->all[l->count].name));
-    l->all[l->count++].sequence = sequence;
+    ZOFF_TRY(zoff_base_mem_copy_text(name, &c.name));
+    l->all[l->count++] = c;
     return ZOFF_OK;
 }
 
@@ -233,13 +264,16 @@ static int by_age(const void *a, const void *b)
 
 zoff_status zoff_archive_listing_make(const char *folder, const char *label, zoff_archive_listing *out)
 {
-    zoff_status status = ZOFF_OK;
-    const struct dirent *entry;
+    const char *name = "";
     zoff_archive_listing l = {.all = NULL};
     DIR *entries = opendir(folder);
     ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
-    while (status == ZOFF_OK && (entry = readdir(entries)))
-        status = add(folder, label, entry->d_name, &l);
+    zoff_status status = zoff_archive_folder_next(entries, folder, &name);
+    while (status == ZOFF_OK && name) {
+        status = add(folder, label, name, &l);
+        if (status == ZOFF_OK)
+            status = zoff_archive_folder_next(entries, folder, &name);
+    }
     closedir(entries);
     if (status < 0) {
         zoff_archive_listing_free(&l);

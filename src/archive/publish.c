@@ -135,7 +135,7 @@ static void prune(const char *folder, const char *name, const char *label, unsig
     for (size_t i = 0; i < l.count; i++) {
         const zoff_archive_candidate *c = &l.all[i];
         const bool is_new = strcmp(c->name, name) == 0;
-        if (is_new || c->sequence == 0 || zoff_archive_folder_join(folder, c->name, path) < 0 || !is_folder(path))
+        if (is_new || c->sequence == 0 || c->error || zoff_archive_folder_join(folder, c->name, path) < 0 || !is_folder(path))
             kept += is_new;
         else if (kept < keep)
             kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;
@@ -247,11 +247,13 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     zoff_archive_manifest written = *m;
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     zoff_archive_folder_manifest_name(m->label, file);
-    ZOFF_TRY(zoff_archive_listing_has_files(path, m));
+    zoff_status status = zoff_archive_listing_has_files(path, m);
+    if (status < 0)
+        return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
     ZOFF_TRY(find_replaced(path, m->label, &written.replaces));
     ZOFF_TRY(keep_old(path, file, &n));
     /* The files must have their names on the disk before a manifest names them. */
-    zoff_status status = zoff_archive_folder_flush(path);
+    status = zoff_archive_folder_flush(path);
     if (status == ZOFF_OK)
         status = zoff_archive_folder_flush(folder);
     if (status == ZOFF_OK)

@@ -1,6 +1,7 @@
 // call_fault.cc: the functions that replace those of the system (see call_fault.h).
 #include "call_fault.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -67,6 +69,14 @@ ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
 ssize_t __real_write(int fd, const void *src, size_t bytes);
 ssize_t __wrap_write(int fd, const void *src, size_t bytes);
+ssize_t __real_pread(int fd, void *dst, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset);
+int __real_lstat(const char *path, struct stat *out);
+int __wrap_lstat(const char *path, struct stat *out);
+DIR *__real_opendir(const char *path);
+DIR *__wrap_opendir(const char *path);
+dirent *__real_readdir(DIR *entries);
+dirent *__wrap_readdir(DIR *entries);
 int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
 int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
@@ -131,6 +141,26 @@ ssize_t __wrap_write(int fd, const void *src, size_t bytes)
     (void)!__real_write(fd, src, bytes / 2);
     errno = error;
     return -1;
+}
+
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
+{
+    return fails("pread", fd) ? -1 : __real_pread(fd, dst, bytes, offset);
+}
+
+int __wrap_lstat(const char *path, struct stat *out)
+{
+    return fails("lstat", path) ? -1 : __real_lstat(path, out);
+}
+
+DIR *__wrap_opendir(const char *path)
+{
+    return fails("opendir", path) ? nullptr : __real_opendir(path);
+}
+
+dirent *__wrap_readdir(DIR *entries)
+{
+    return fails("readdir", dirfd(entries)) ? nullptr : __real_readdir(entries);
 }
 
 int __wrap_ftruncate(int fd, off_t bytes)

@@ -116,6 +116,23 @@ TEST_F(choose, is_right_in_a_copy_with_other_times)
     }
 }
 
+TEST_F(choose, ignores_what_no_save_makes)
+{
+    log_catcher log;
+    for (const char *name : {"pipe.manifest.json", "manifest.json"}) {
+        const std::string folder = scratch.file("of_" + std::string(name));
+        ASSERT_EQ(0, mkdir(folder.c_str(), 0777));
+        ASSERT_EQ(0, mkfifo((folder + "/" + name).c_str(), 0600));
+        log.expect(folder + "' is no complete checkpoint");
+    }
+    ASSERT_EQ(0, mkdir(scratch.file("folder").c_str(), 0777));
+    ASSERT_EQ(0, mkdir(scratch.file("folder/manifest.json").c_str(), 0777));
+    log.expect("folder/manifest.json' is no file");
+    ASSERT_EQ(0, symlink("nowhere", scratch.file("link").c_str()));
+    ASSERT_EQ(0, symlink("itself", scratch.file("itself").c_str()));
+    EXPECT_EQ("step-0000000003", chosen());
+}
+
 TEST_F(choose, ignores_a_checkpoint_without_its_files)
 {
     log_catcher log;

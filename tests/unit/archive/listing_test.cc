@@ -70,9 +70,9 @@ TEST(listing, judges_files)
     write_file(part, text + "x");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, part, zoff_archive_listing_judge(folder.c_str(), ""));
     ASSERT_EQ(0, remove(part.c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "of rank 0 is not there", zoff_archive_listing_judge(folder.c_str(), ""));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "of rank 0 is not there", zoff_archive_listing_judge(folder.c_str(), ""));
     ASSERT_EQ(0, remove((folder + "/manifest.json").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "has no manifest: its save ended early", zoff_archive_listing_judge(folder.c_str(), ""));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "has no manifest: its save ended early", zoff_archive_listing_judge(folder.c_str(), ""));
     EXPECT_FALSE(zoff_archive_listing_has_any(folder.c_str()));
     write_file(part, text);
     EXPECT_TRUE(zoff_archive_listing_has_any(folder.c_str()));
@@ -82,7 +82,7 @@ TEST(listing, names_the_labels_that_are_there)
 {
     scratch_folder scratch;
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp0", 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no manifest of the engine '', but of 'tp0': name one",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no manifest of the engine '', but of 'tp0': name one",
                       zoff_archive_listing_judge(scratch.file("a").c_str(), ""));
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
     write_file(scratch.file("a/tp1.manifest.json"), read_file(scratch.file("a/tp0.manifest.json")));
@@ -95,11 +95,11 @@ TEST(listing, counts_engines)
     const replacing as_engines_do;
     const std::string folder = scratch.file("a");
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp0", 2));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 2, 2)); // of another step
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 3)); // of another number of engines
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 2));
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(folder.c_str(), "tp0"));
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(folder.c_str(), "tp1"));
@@ -109,5 +109,5 @@ TEST(listing, counts_engines)
             ASSERT_EQ(0, remove((folder + "/" + name).c_str()));
         }
     }
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
 }

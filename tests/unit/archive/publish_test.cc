@@ -178,8 +178,8 @@ TEST_F(publish, does_not_mix_two_saves_of_one_name)
     written.shift = 1;
     for (int round = 0; round < 2; round++) {
         ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
     }
     ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));

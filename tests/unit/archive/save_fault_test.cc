@@ -195,6 +195,35 @@ TEST_F(save_fault, leaves_the_newest_complete_one_when_killed_at_any_call)
         EXPECT_GT(kill_each(name), 25);
 }
 
+// Neither an older checkpoint nor "there is none".
+TEST_F(save_fault, is_no_reason_to_load_an_older_checkpoint)
+{
+    const call_fault none(0, 0);
+    scratch_folder scratch;
+    for (const char *label : {"tp0", "tp1"}) {
+        save_first(early, scratch.path, "a", label);
+        save_first(late, scratch.path, "b", label);
+    }
+    for (int error : {EIO, EACCES, EMFILE}) {
+        unsigned failed = 0;
+        for (bool has_struck = true; has_struck && !HasFailure(); failed++) {
+            call_fault fault((int)failed + 1, error);
+            fault.also = error == EMFILE ? "open" : "";
+            char *path = nullptr;
+            const zoff_status status = zoff_archive_choose(scratch.path.c_str(), "tp1", &path);
+            has_struck = fault.has_struck();
+            SCOPED_TRACE(has_struck ? fault.calls[failed] : "no fault");
+            EXPECT_EQ(status == ZOFF_OK ? ZOFF_OK : ZOFF_ERR_IO, status) << zoff_last_error();
+            if (status == ZOFF_OK)
+                EXPECT_EQ(scratch.file("b"), path);
+            else
+                EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find(strerror(error))) << zoff_last_error();
+            zoff_base_mem_free(path);
+        }
+        EXPECT_GT(failed, 20u);
+    }
+}
+
 // Two engines: both find the same checkpoint, wherever the second one is killed.
 TEST_F(save_fault, leaves_what_both_engines_have)
 {
