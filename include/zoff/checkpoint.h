@@ -179,7 +179,8 @@ ZOFF_API zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, siz
 ZOFF_API zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *name, const void *bytes, size_t count);
 /** Make the checkpoint complete and durable. After an error it is not, and may be tried again. Nothing can be written after the
  *  first call.
- *  @blocks for the disk  @return ERR_STATE after zoff_checkpoint_writer_write() has failed at the disk */
+ *  @blocks for the disk  @return ERR_STATE after zoff_checkpoint_writer_write() or a flush has failed at the disk: close the
+ *  writer and begin again */
 ZOFF_API zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w);
 /** Close; without a commit before, remove what was written. NULL is allowed. */
 ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);

@@ -170,7 +170,8 @@ typedef struct zoff_archive_part {
     int fd;
     uint64_t end; /* of the regions so far */
     zoff_archive_table table;
-    bool keeps; /* the file stays after close */
+    bool keeps;   /* the file stays after close */
+    bool is_lost; /* a flush failed: the system reports lost bytes only once, so another flush proves nothing */
 } zoff_archive_part;
 
 /* Create the file.  @return ERR_IO */
@@ -184,7 +185,7 @@ zoff_status zoff_archive_part_reserve(zoff_archive_part *p);
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count);
 /* Make its name durable, and that of its folder. The manifest may name it afterwards.  @blocks for the disk */
 zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p);
-/* Write head and table, and flush the file.  @blocks for the disk */
+/* Write head and table, and flush the file. May be tried again unless `is_lost` is set.  @blocks for the disk */
 zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out);
 /* Close the file; remove it unless `keeps` is set. */
 void zoff_archive_part_close(zoff_archive_part *p);

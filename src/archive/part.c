@@ -172,7 +172,8 @@ zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *ou
     ZOFF_TRY(status);
     if (ftruncate(p->fd, (off_t)f.bytes) != 0)
         return fail_write(p, "set the length of", errno);
-    if (fsync(p->fd) != 0)
+    p->is_lost = fsync(p->fd) != 0;
+    if (p->is_lost)
         return fail_write(p, "flush", errno);
     *out = f;
     return ZOFF_OK;

@@ -29,7 +29,7 @@ struct zoff_checkpoint_writer {
     zoff_archive_part part;
     stream streams[ZOFF_ARCHIVE_KINDS];
     uint64_t zero_checksum; /* of a whole unit of zeros; 0: not known yet */
-    bool is_broken;         /* a write failed, so elements are missing */
+    bool is_broken;         /* a write or a flush failed, so bytes may be missing */
     bool is_ending, is_committed;
 };
 
@@ -333,14 +333,19 @@ zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
 {
     ZOFF_FAIL_IF(!w, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_commit: writer must not be NULL");
     ZOFF_FAIL_IF(w->is_broken, ZOFF_ERR_STATE,
-                 "zoff_checkpoint_writer_commit: an earlier zoff_checkpoint_writer_write() failed, so elements are missing; "
-                 "close the writer and begin again");
+                 "zoff_checkpoint_writer_commit: an earlier zoff_checkpoint_writer_write() or a flush failed, so bytes may be "
+                 "missing; close the writer and begin again");
     if (w->is_committed)
         return ZOFF_OK;
     w->is_ending = true;
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
         ZOFF_TRY(end_units(w, &w->streams[kind], zoff_base_bits_ceil_div(w->streams[kind].bytes, ZOFF_ARCHIVE_UNIT)));
-    ZOFF_TRY(zoff_archive_part_finish(&w->part, &w->manifest.files[0]));
+    zoff_status status = zoff_archive_part_finish(&w->part, &w->manifest.files[0]);
+    w->is_broken = w->part.is_lost;
+    ZOFF_TRY(status);
+    status = zoff_archive_part_flush_name(&w->part);
+    w->is_broken = status < 0;
+    ZOFF_TRY(status);
     ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, w->keep));
     w->part.keeps = true;
     w->is_committed = true;
