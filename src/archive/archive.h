@@ -204,7 +204,8 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
 zoff_status zoff_archive_publish_check_free(const char *path, const char *label);
 /* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. If all engines have saved then, point
  * `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the checkpoint's folder that belong to an
- * earlier save of the label are removed. After an error everything is as before, and the call may be repeated.
+ * earlier save of the label are removed. After an error everything is as before, and the call may be repeated. If only
+ * `latest` cannot be written, that is a warning.
  * @blocks for the disk  @return ERR_IO also for a file of a rank that is not there: then the ranks do not share the folder */
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);
 

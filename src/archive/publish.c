@@ -224,26 +224,38 @@ static zoff_status point(const char *folder, const char *name, const zoff_archiv
     return is_later ? ZOFF_OK : zoff_archive_latest_write(folder, m->label, name);
 }
 
-/* Write the manifest, and `latest` if the checkpoint is complete then. */
-static zoff_status write_both(const char *folder, const char *path, const char *name, const char *file,
-                              const zoff_archive_manifest *m, bool *out_complete)
+static zoff_status write_manifest(const char *path, const char *file, const zoff_archive_manifest *m)
 {
     char *text;
     size_t bytes;
-    uint64_t last;
     ZOFF_TRY(zoff_archive_manifest_print(m, &text, &bytes));
     const zoff_status status = zoff_archive_folder_write_file(path, file, "", text, bytes);
     zoff_base_mem_free(text);
-    ZOFF_TRY(status);
-    ZOFF_TRY(zoff_archive_listing_ask(path, m, out_complete, &last));
-    return *out_complete ? point(folder, name, m) : ZOFF_OK;
+    return status;
+}
+
+/* Write `latest` if all engines have saved. The manifest is durable, so an error no longer undoes the save: loads do not need
+ * `latest`.  @return the checkpoint is complete, and `latest` names it or a newer one */
+static bool complete(const char *folder, const char *path, const char *name, const zoff_archive_manifest *m)
+{
+    uint64_t last;
+    bool is_complete = false;
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    zoff_status status = zoff_archive_listing_ask(path, m, &is_complete, &last);
+    if (status == ZOFF_OK && is_complete)
+        status = point(folder, name, m);
+    if (status < 0)
+        ZOFF_WARN("'%s' is saved, but '%s/latest' may not name it, and old checkpoints stay: %s", path, folder,
+                  zoff_last_error());
+    zoff_base_status_restore(&saved);
+    return status == ZOFF_OK && is_complete;
 }
 
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
 {
     char path[4096], file[512];
     names n;
-    bool is_complete = false;
     zoff_archive_manifest written = *m;
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     zoff_archive_folder_manifest_name(m->label, file);
@@ -257,11 +269,12 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     if (status == ZOFF_OK)
         status = zoff_archive_folder_flush(folder);
     if (status == ZOFF_OK)
-        status = write_both(folder, path, name, file, &written, &is_complete);
+        status = write_manifest(path, file, &written);
     if (status < 0) {
         put_back(path, &n);
         return status;
     }
+    const bool is_complete = complete(folder, path, name, &written);
     (void)unlink(n.old);
     remove_files(path, is_replaced, m);
     if (is_complete && keep)

@@ -175,6 +175,34 @@ TEST_F(save_fault, leaves_earlier_checkpoints_after_an_error_of_any_call)
     }
 }
 
+TEST_F(save_fault, warns_if_only_latest_cannot_be_written)
+{
+    unsigned failed = 0;
+    for (int n = 1; !HasFailure(); n++) {
+        scratch_folder scratch;
+        zoff_checkpoint_opts opts = options("b");
+        opts.keep = 1;
+        save_first(early, scratch.path, "a");
+        log_catcher log;
+        call_fault fault(n, EIO);
+        const zoff_status status = late.write(scratch.path, &opts);
+        if (!fault.has_struck())
+            break;
+        const std::string call = fault.calls[(size_t)n - 1];
+        if (call != "rename latest" && call.find(".latest.new") == std::string::npos) {
+            log.warnings.clear();
+            continue;
+        }
+        SCOPED_TRACE(call);
+        EXPECT_ZOFF_OK(status);
+        log.expect("b' is saved, but '" + scratch.path + "/latest' may not name it");
+        late.compare(scratch.path);
+        EXPECT_EQ((std::set<std::string>{"a", "b", "latest"}), names_in(scratch.path));
+        failed++;
+    }
+    EXPECT_GE(failed, 4u);
+}
+
 // fsync() reports lost bytes once, and succeeds the next time.
 TEST_F(save_fault, commits_nothing_after_a_flush_has_failed)
 {
