@@ -89,30 +89,36 @@ void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *
     remove_files(path, is_own, m);
 }
 
+/* Manifests of a label, or all of them for NULL. */
 static bool is_manifest(const char *name, const void *ctx)
 {
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    (void)ctx;
-    return zoff_archive_folder_is_manifest(name, label);
+    return zoff_archive_folder_is_manifest(name, label) && (!ctx || strcmp(label, ctx) == 0);
 }
 
-/* Files of ranks, and manifests under their temporary names. */
+/* Files of ranks, and manifests under their temporary names, in the same way. */
 static bool is_other(const char *name, const void *ctx)
 {
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    (void)ctx;
-    return zoff_archive_folder_is_part(name, label, id) || (name[0] == '.' && strstr(name, "manifest.json."));
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES], hidden[512] = "manifest.json";
+    if (zoff_archive_folder_is_part(name, label, id))
+        return !ctx || strcmp(label, ctx) == 0;
+    if (ctx)
+        zoff_archive_folder_manifest_name(ctx, hidden);
+    const char *found = name[0] == '.' ? strstr(name, hidden) : NULL;
+    return found && found[strlen(hidden)] == '.' && (!ctx || found == name + 1);
 }
 
-/* The manifests go first: a checkpoint whose removal is interrupted does not count. */
-static void remove_checkpoint(const char *path)
+/* Remove the files of a label, or of all for NULL. The manifests go first: a checkpoint whose removal is interrupted does not
+ * count. */
+static void remove_checkpoint(const char *path, const char *label)
 {
-    remove_files(path, is_manifest, NULL);
+    remove_files(path, is_manifest, label);
     if (zoff_archive_folder_flush(path) < 0)
         return;
-    remove_files(path, is_other, NULL);
-    if (rmdir(path) != 0 && errno != ENOENT) /* another engine may have removed it */
-        ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(errno));
+    remove_files(path, is_other, label);
+    const int error = rmdir(path) == 0 ? 0 : errno;
+    if (error && error != ENOENT && !zoff_archive_listing_has_any(path)) /* another engine may have removed it, or needs it */
+        ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(error));
 }
 
 /* A link leads to a checkpoint that is counted under its own name, or lies elsewhere. A folder that cannot be read stays. */
@@ -122,9 +128,11 @@ static bool is_folder(const char *path)
     return lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Remove complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: engines may be at work there. */
-static void prune(const char *folder, const char *name, const char *label, unsigned keep)
+/* Remove complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: engines may be at work there. An
+ * engine that saves alone leaves the files of other labels: they are checkpoints of their own. */
+static void prune(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
 {
+    const char *label = m->label, *removes = m->engines > 1 ? NULL : label;
     char path[4096];
     unsigned kept = 0;
     zoff_archive_listing l;
@@ -140,7 +148,7 @@ static void prune(const char *folder, const char *name, const char *label, unsig
         else if (kept < keep)
             kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;
         else
-            remove_checkpoint(path);
+            remove_checkpoint(path, removes);
     }
     zoff_archive_listing_free(&l);
 }
@@ -278,6 +286,6 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     (void)unlink(n.old);
     remove_files(path, is_replaced, m);
     if (is_complete && keep)
-        prune(folder, name, m->label, keep);
+        prune(folder, name, m, keep);
     return ZOFF_OK;
 }

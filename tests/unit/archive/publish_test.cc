@@ -156,6 +156,25 @@ TEST_F(publish, points_latest_at_what_was_begun_last)
     EXPECT_EQ((names{"early", "late", "latest"}), names_in(folder)); // neither the newest nor the new one is removed
 }
 
+TEST_F(publish, removes_no_checkpoint_of_an_engine_that_saves_alone)
+{
+    log_catcher log;
+    log.expect("has no manifest of the engine 'gen', but of 'disc'");
+    const std::string hidden = scratch.file("a/.disc.manifest.json.old");
+    ASSERT_ZOFF_OK(save("a", 1, "gen"));
+    ASSERT_ZOFF_OK(save("a", 1, "disc"));
+    write_file(hidden, "of a save that is under way");
+    ASSERT_ZOFF_OK(save("b", 1, "gen"));
+    EXPECT_EQ((names{"a", "b", "latest"}), names_in(folder));
+    EXPECT_EQ(3u, names_in(scratch.file("a")).size());
+    written.compare(scratch.path, 1, "gen");
+    written.compare(scratch.file("a"), 1, "disc");
+    ASSERT_ZOFF_OK(save("b", 1, "disc"));
+    EXPECT_EQ((names{"b", "latest"}), names_in(folder));
+    for (const char *label : {"gen", "disc"})
+        written.compare(folder, 1, label);
+}
+
 TEST_F(publish, waits_for_all_engines)
 {
     ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
