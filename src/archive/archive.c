@@ -205,7 +205,7 @@ zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archiv
         zoff_archive_close(a);
     else
         *out = a;
-    return status;
+    return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status; /* it was removed just now */
 }
 
 zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m)

@@ -51,7 +51,8 @@ zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text
  * ERR_STATE and ERR_CORRUPT say that a checkpoint is not complete: loads take another one. ERR_IO says that it cannot be read,
  * and may be complete. */
 
-/* Read the manifest of a checkpoint. `out_text` is the caller's to free; NULL: only the facts are read, without parameters. */
+/* Read the manifest of a checkpoint; ERR_STATE: there is none. `out_text` is the caller's to free; NULL: only the facts are
+ * read, without parameters. */
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes);
 /* Whether all files of a manifest are there, with their sizes.  @return ERR_STATE, ERR_CORRUPT and ERR_IO name a file */

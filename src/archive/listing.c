@@ -15,6 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool is_gone(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) != 0 && errno == ENOENT;
+}
+
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes)
 {
@@ -22,9 +28,11 @@ zoff_status zoff_archive_listing_read(const char *folder, const char *label, zof
     size_t bytes;
     zoff_archive_folder_manifest_name(label, name);
     ZOFF_TRY(zoff_archive_folder_join(folder, name, where));
-    ZOFF_TRY(zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes));
-    zoff_status status = out_text ? zoff_archive_manifest_read(where, text, bytes, out)
-                                  : zoff_archive_manifest_read_facts(where, text, bytes, out);
+    zoff_status status = zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes);
+    if (status < 0)
+        return status == ZOFF_ERR_IO && is_gone(where) ? ZOFF_ERR_STATE : status;
+    status = out_text ? zoff_archive_manifest_read(where, text, bytes, out)
+                      : zoff_archive_manifest_read_facts(where, text, bytes, out);
     if (status == ZOFF_OK && strcmp(out->label, label) != 0) {
         zoff_archive_manifest_free(out);
         status = zoff_base_status_fail(ZOFF_ERR_CORRUPT, "the manifest '%s' is that of another engine", where);
@@ -36,15 +44,6 @@ zoff_status zoff_archive_listing_read(const char *folder, const char *label, zof
         zoff_base_mem_free(text);
     }
     return status;
-}
-
-/* Whether a manifest was removed. Another engine may do so after it was listed. */
-static bool is_gone(const char *folder, const char *label)
-{
-    char name[512], path[4096];
-    struct stat about;
-    zoff_archive_folder_manifest_name(label, name);
-    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && stat(path, &about) != 0 && errno == ENOENT;
 }
 
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m)
@@ -81,9 +80,7 @@ static zoff_status add_engine(const char *folder, const char *label, const zoff_
 {
     zoff_archive_manifest other;
     zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
-    if (status == ZOFF_ERR_IO && is_gone(folder, label))
-        return ZOFF_OK;
-    if (status < 0)
+    if (status < 0) /* another engine may have removed it */
         return status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_IO ? status : ZOFF_OK;
     const engine e = {.sequence = other.sequence, .replaces = other.replaces};
     const bool is_same = other.t == m->t && other.engines == m->engines;
@@ -97,12 +94,13 @@ static zoff_status add_engine(const char *folder, const char *label, const zoff_
 }
 
 /* Count the engines that have saved. Manifests that belong to an earlier save under the same name do not count. */
-static size_t count_new(const engines *list, uint64_t *out_last)
+static size_t count_new(const engines *list, uint64_t *out_last, uint64_t *out_replaced)
 {
     uint64_t replaced = 0, last = 0;
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++)
         replaced = list->all[i].replaces > replaced ? list->all[i].replaces : replaced;
+    *out_replaced = replaced;
     for (size_t i = 0; i < list->count; i++) {
         count += list->all[i].sequence > replaced;
         last = list->all[i].sequence > last ? list->all[i].sequence : last;
@@ -114,6 +112,7 @@ static size_t count_new(const engines *list, uint64_t *out_last)
 zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_manifest *m, bool *out_complete, uint64_t *out_last)
 {
     engines list = {.all = NULL};
+    uint64_t replaced;
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
     const char *name = "";
     *out_complete = true;
@@ -130,7 +129,7 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
             status = zoff_archive_folder_next(entries, folder, &name);
     }
     closedir(entries);
-    *out_complete = count_new(&list, out_last) >= m->engines;
+    *out_complete = count_new(&list, out_last, &replaced) >= m->engines && m->sequence > replaced;
     zoff_base_mem_free(list.all);
     return status;
 }
@@ -161,7 +160,7 @@ zoff_status zoff_archive_listing_judge(const char *path, const char *label)
     bool is_complete = false;
     uint64_t last;
     zoff_status status = zoff_archive_listing_read(path, label, &m, NULL, NULL);
-    if (status == ZOFF_ERR_IO && is_gone(path, label))
+    if (status == ZOFF_ERR_STATE)
         return fail_label(path, label);
     ZOFF_TRY(status);
     status = zoff_archive_listing_has_files(path, &m);

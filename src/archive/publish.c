@@ -155,27 +155,37 @@ static void prune(const char *folder, const char *name, const zoff_archive_manif
 
 /* ---- the manifest ---- */
 
-/* The manifest that is there belongs to an earlier save under the same name. If that was complete, then manifests of other
- * engines up to *out belong to it, too. If not, those that it replaced stay replaced. */
-static zoff_status find_replaced(const char *path, const char *label, uint64_t *out)
+/* The manifest of the label that is there belongs to an earlier save under the same name. If that was complete, then manifests
+ * of other engines up to *out belong to it, too. If not, those that it replaced stay replaced. */
+static zoff_status find_own(const char *path, const char *label, uint64_t *out)
 {
     zoff_archive_manifest old;
-    zoff_saved_error saved;
     bool is_complete = false;
     uint64_t last = 0;
-    *out = 0;
-    zoff_base_status_save(&saved);
-    zoff_status status = zoff_archive_listing_read(path, label, &old, NULL, NULL);
-    if (status == ZOFF_ERR_NO_MEMORY)
-        return status;
-    if (status < 0) {
-        zoff_base_status_restore(&saved);
-        return ZOFF_OK;
-    }
-    status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
+    ZOFF_TRY(zoff_archive_listing_read(path, label, &old, NULL, NULL));
+    const zoff_status status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
     *out = is_complete ? last : old.replaces;
     zoff_archive_manifest_free(&old);
     return status;
+}
+
+/* Set the greatest sequence of manifests that this save replaces. If all engines have saved this step without it, they belong
+ * to an earlier save, perhaps with other labels. */
+static zoff_status find_replaced(const char *path, zoff_archive_manifest *m)
+{
+    zoff_saved_error saved;
+    bool is_complete = false;
+    uint64_t last = 0;
+    zoff_base_status_save(&saved);
+    zoff_status status = find_own(path, m->label, &m->replaces);
+    if (status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_IO)
+        return status;
+    zoff_base_status_restore(&saved); /* there is none, or one that cannot be loaded */
+    if (m->engines <= 1)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_archive_listing_ask(path, m, &is_complete, &last));
+    m->replaces = is_complete && last > m->replaces ? last : m->replaces;
+    return ZOFF_OK;
 }
 
 /* Names of the manifest: its own, and one that keeps the old manifest until the new one is durable. */
@@ -265,12 +275,13 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     char path[4096], file[512];
     names n;
     zoff_archive_manifest written = *m;
+    written.replaces = 0;
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     zoff_archive_folder_manifest_name(m->label, file);
     zoff_status status = zoff_archive_listing_has_files(path, m);
     if (status < 0)
         return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
-    ZOFF_TRY(find_replaced(path, m->label, &written.replaces));
+    ZOFF_TRY(find_replaced(path, &written));
     ZOFF_TRY(keep_old(path, file, &n));
     /* The files must have their names on the disk before a manifest names them. */
     status = zoff_archive_folder_flush(path);

@@ -207,6 +207,23 @@ TEST_F(publish, does_not_mix_two_saves_of_one_name)
     written.compare(scratch.file("a"), 1, "tp1");
 }
 
+// A run with other labels uses the name again: each of its engines finds no manifest of its own.
+TEST_F(publish, does_not_mix_saves_of_other_labels)
+{
+    const std::string a = scratch.file("a");
+    for (const char *label : {"tp0.pp0", "tp1.pp0"})
+        ASSERT_ZOFF_OK(save("a", 0, label, 2));
+    written.shift = 1;
+    ASSERT_ZOFF_OK(save("a", 0, "tp0.pp1", 2));
+    for (const char *label : {"tp0.pp0", "tp1.pp0", "tp0.pp1"})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(a.c_str(), label));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1.pp1", 2));
+    for (const char *label : {"tp0.pp1", "tp1.pp1"})
+        written.compare(a, 1, label);
+    for (const char *label : {"tp0.pp0", "tp1.pp0"})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(a.c_str(), label));
+}
+
 TEST_F(publish, notices_files_that_are_not_there)
 {
     ranks_checkpoint ranks(folder, 2);
