@@ -51,7 +51,7 @@ typedef struct zoff_archive_manifest {
     char id[ZOFF_ARCHIVE_ID_BYTES];
     char *label;       /* "" for the only engine */
     unsigned engines;  /* that save into the checkpoint */
-    uint64_t sequence; /* greater than that of every earlier checkpoint in the folder */
+    uint64_t sequence; /* greater than that of every earlier checkpoint in the folder; publish.c raises it above `replaces` */
     uint64_t replaces; /* manifests of this checkpoint up to this sequence belong to an earlier save; set by publish.c */
     int64_t t;
     bool has_scaler;

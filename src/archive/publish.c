@@ -188,6 +188,13 @@ static zoff_status find_replaced(const char *path, zoff_archive_manifest *m)
     return ZOFF_OK;
 }
 
+/* A save that began before those that it replaces were complete must not replace itself. */
+static void raise_sequence(zoff_archive_manifest *m)
+{
+    if (m->sequence <= m->replaces && m->replaces < ZOFF_ARCHIVE_SEQUENCE_MOST)
+        m->sequence = m->replaces + 1;
+}
+
 /* Names of the manifest: its own, and one that keeps the old manifest until the new one is durable. */
 typedef struct names {
     char own[4096], old[4096];
@@ -282,6 +289,7 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     if (status < 0)
         return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
     ZOFF_TRY(find_replaced(path, &written));
+    raise_sequence(&written);
     ZOFF_TRY(keep_old(path, file, &n));
     /* The files must have their names on the disk before a manifest names them. */
     status = zoff_archive_folder_flush(path);

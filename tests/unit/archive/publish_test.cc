@@ -207,6 +207,24 @@ TEST_F(publish, does_not_mix_two_saves_of_one_name)
     written.compare(scratch.file("a"), 1, "tp1");
 }
 
+// An engine begins its next save before the other one has ended the save before.
+TEST_F(publish, does_not_replace_itself)
+{
+    checkpoint_writer early;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.name = "a";
+    opts.label = "tp0";
+    opts.engines = 2;
+    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2, 10));
+    ASSERT_ZOFF_OK(written.open(folder, &opts, 20, &early));
+    ASSERT_ZOFF_OK(written.fill(early.get()));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2, 10));
+    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(early.get()));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2, 20));
+    for (const char *label : {"tp0", "tp1"})
+        written.compare(folder, 20, label);
+}
+
 // A run with other labels uses the name again: each of its engines finds no manifest of its own.
 TEST_F(publish, does_not_mix_saves_of_other_labels)
 {
