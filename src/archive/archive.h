@@ -79,8 +79,8 @@ zoff_status zoff_archive_folder_flush(const char *folder);
 
 /* ---- choose.c: which checkpoint of a folder ---- */
 
-/* Find the checkpoint to load: `folder` itself where it has a manifest of `label`, else the newest complete one in it. Newer
- * ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
+/* Find the checkpoint to load: `folder` itself where it has a valid manifest of `label` or no checkpoints in it, else the
+ * newest complete one in it. Newer ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
  * @return ERR_IO: there is none, with the reason of the newest, or one cannot be read and may be the newest */
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */

@@ -110,13 +110,25 @@ static bool is_checkpoint(const char *folder, const char *label)
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
 {
     zoff_archive_listing l;
-    if (is_checkpoint(folder, label)) {
-        ZOFF_TRY(outside(zoff_archive_listing_judge(folder, label)));
+    zoff_saved_error why;
+    const bool is_one = is_checkpoint(folder, label);
+    zoff_status status = is_one ? zoff_archive_listing_judge(folder, label) : ZOFF_ERR_CORRUPT;
+    if (status == ZOFF_OK)
         return zoff_base_mem_copy_text(folder, out);
-    }
+    if (status != ZOFF_ERR_CORRUPT)
+        return outside(status);
+    zoff_base_status_save(&why);
     ZOFF_TRY(zoff_archive_listing_make(folder, label, &l));
-    const zoff_status status = l.count || !zoff_archive_listing_has_any(folder) ? choose(folder, label, &l, out)
-                                                                                : zoff_archive_listing_judge(folder, label);
+    if (is_one && l.count) { /* other programs have files of this name, too */
+        zoff_base_status_restore(&why);
+        ZOFF_WARN("%s: it is ignored, as there are checkpoints beside it", zoff_last_error());
+    }
+    if (l.count || (!is_one && !zoff_archive_listing_has_any(folder)))
+        status = choose(folder, label, &l, out);
+    else if (is_one)
+        zoff_base_status_restore(&why);
+    else
+        status = zoff_archive_listing_judge(folder, label);
     zoff_archive_listing_free(&l);
     return outside(status);
 }

@@ -238,6 +238,7 @@ zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, 
     char path[PATH_MAX];
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not stop the program */
+    ZOFF_FAIL_IF(fd < 0 && (errno == ELOOP || errno == ENXIO), ZOFF_ERR_CORRUPT, "'%s' is no file", path); /* or a socket */
     ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
     const zoff_status status = read_open(fd, path, most, out, out_bytes);
     close(fd);

@@ -113,6 +113,8 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
 {
     engines list = {.all = NULL};
     uint64_t replaced;
+    zoff_saved_error why;
+    zoff_status unread = ZOFF_OK; /* of a manifest that cannot be read, which may be foreign */
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
     const char *name = "";
     *out_complete = true;
@@ -125,13 +127,21 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
     while (status == ZOFF_OK && name) {
         if (zoff_archive_folder_is_manifest(name, label))
             status = add_engine(folder, label, m, &list);
+        if (status == ZOFF_ERR_IO) {
+            zoff_base_status_save(&why);
+            unread = status;
+            status = ZOFF_OK;
+        }
         if (status == ZOFF_OK)
             status = zoff_archive_folder_next(entries, folder, &name);
     }
     closedir(entries);
     *out_complete = count_new(&list, out_last, &replaced) >= m->engines && m->sequence > replaced;
     zoff_base_mem_free(list.all);
-    return status;
+    if (status < 0 || unread == ZOFF_OK || *out_complete)
+        return status;
+    zoff_base_status_restore(&why);
+    return unread;
 }
 
 /* ---- one checkpoint ---- */

@@ -30,6 +30,12 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
         ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.name", opts->name));
         ZOFF_FAIL_IF(strcmp(opts->name, "latest") == 0, ZOFF_ERR_INVALID,
                      "zoff_checkpoint_opts.name is \"latest\", which is the name of the file beside the checkpoints");
+        char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+        ZOFF_FAIL_IF(zoff_archive_folder_is_manifest(opts->name, label) || zoff_archive_folder_is_part(opts->name, label, id),
+                     ZOFF_ERR_INVALID,
+                     "zoff_checkpoint_opts.name is \"%s\", which is the name of a file in a checkpoint: a load would take the "
+                     "folder around it for one",
+                     opts->name);
         snprintf(out, ZOFF_ARCHIVE_NAME_MOST + 1, "%s", opts->name);
     } else {
         snprintf(out, ZOFF_ARCHIVE_NAME_MOST + 1, "step-%010" PRId64, t);

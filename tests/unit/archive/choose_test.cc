@@ -128,8 +128,29 @@ TEST_F(choose, ignores_what_no_save_makes)
     ASSERT_EQ(0, mkdir(scratch.file("folder").c_str(), 0777));
     ASSERT_EQ(0, mkdir(scratch.file("folder/manifest.json").c_str(), 0777));
     log.expect("folder/manifest.json' is no file");
+    ASSERT_EQ(0, mkdir(scratch.file("loop").c_str(), 0777));
+    ASSERT_EQ(0, symlink("manifest.json", scratch.file("loop/manifest.json").c_str()));
+    log.expect("loop/manifest.json' is no file");
     ASSERT_EQ(0, symlink("nowhere", scratch.file("link").c_str()));
     ASSERT_EQ(0, symlink("itself", scratch.file("itself").c_str()));
+    EXPECT_EQ("step-0000000003", chosen());
+}
+
+TEST_F(choose, ignores_a_foreign_file_beside_checkpoints)
+{
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.label = "tp0";
+    opts.name = "other";
+    const std::string name = scratch.file("manifest.json");
+    log_catcher log;
+    log.expect("it is ignored, as there are checkpoints beside it");
+    log.expect("of the engine");
+    write_file(name, "{}");
+    EXPECT_EQ("step-0000000003", chosen());
+    ASSERT_ZOFF_OK(written.write(scratch.path, &opts, 4));
+    EXPECT_EQ("other", chosen("tp0"));
+    ASSERT_EQ(0, remove(name.c_str()));
+    ASSERT_EQ(0, mkdir(name.c_str(), 0777));
     EXPECT_EQ("step-0000000003", chosen());
 }
 

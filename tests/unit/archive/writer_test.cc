@@ -157,6 +157,10 @@ TEST(writer, refuses_options_it_cannot_keep)
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.name = "latest";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "\"latest\"", written.open(scratch.path, &opts, 1, &w));
+    for (const char *name : {"manifest.json", "tp0.manifest.json", "0123456789abcdef.rank-00000.states"}) {
+        opts.name = name;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the name of a file in a checkpoint", written.open(scratch.path, &opts, 1, &w));
+    }
     opts.name = "../x";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_checkpoint_opts.name", written.open(scratch.path, &opts, 1, &w));
     opts.name = nullptr;
