@@ -47,6 +47,7 @@ typedef struct aio_place {
     int pages_lock;          /* held while that is changed, since two runs would restore each other's values; -1: none */
     bool pages_for_fio;      /* enough are free for fio's memory */
     bool direct, registered; /* of our queues */
+    double registering;      /* seconds in which our last run registered its memory, beside its own time */
     char backend[32];
 } aio_place;
 

@@ -53,8 +53,10 @@ int aio_ours_run(aio_place *place, const aio_line *line, aio_way way, uint64_t b
     t.request = line->request ? line->request : t.part;
     t.memory = line->small_pages ? place->small : place->huge;
     int ret = bench_told(zoff_aio_open(place->path, &opts, &t.queue));
+    const double opened = bench_now();
     if (ret == 0)
         ret = bench_told(zoff_aio_register(t.queue, t.memory, line->request ? REQUESTS_A_WAIT * line->request : bytes));
+    place->registering = bench_now() - opened;
     if (ret == 0)
         ret = bench_told(zoff_aio_get_info(t.queue, &info));
     const double used = bench_cpu_seconds(), start = bench_now();

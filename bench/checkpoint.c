@@ -102,14 +102,14 @@ static int report(const checkpoint_options *options, const checkpoint_found *fou
 
 int main(int argc, char **argv)
 {
-    static checkpoint_found found = {.book.enough = CHECKPOINT_ROUNDS};
+    static checkpoint_found found = {.book.enough = CHECKPOINT_ROUNDS, .registered = true};
     checkpoint_options options;
     /* The program starts itself again in this way for a part. */
     if (argc == 4 && strcmp(argv[1], "--memory-of") == 0)
         return checkpoint_memory_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
-    if (argc == 6 && strcmp(argv[1], "--reflink-of") == 0)
-        return checkpoint_reflink_child(strtoull(argv[2], NULL, 10), (unsigned)strtoul(argv[3], NULL, 10),
-                                        strtod(argv[4], NULL), argv[5][0] == '1');
+    if (argc == 7 && strcmp(argv[1], "--reflink-of") == 0)
+        return checkpoint_reflink_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
+                                        (unsigned)strtoul(argv[4], NULL, 10), strtod(argv[5], NULL), argv[6][0] == '1');
     if (parse_options(argc, argv, &options) != 0)
         return 2;
     if (options.busy != UINT64_MAX && bench_start_busy(options.busy) != 0)

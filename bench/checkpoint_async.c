@@ -63,6 +63,7 @@ int checkpoint_trainer_open(const step_model *m, const char *folder, uint64_t bu
         checkpoint_mover_open(folder, 12 * m->elements, &out->mover) != 0)
         return -1;
     snprintf(out->mover.from, sizeof out->mover.from, "%s", out->states.state_file);
+    out->mover.rest = (bench_work){checkpoint_states_rest, &out->states, 0};
     out->states.engine.sample_steps = STEPS;
     return 0;
 }
@@ -95,9 +96,11 @@ static int run_race(const checkpoint_options *options, checkpoint_trainer *t, ch
     race *r = race_open(&found->book, "async", "%s", label);
     const double elements = t->states.bytes / 12;
     r->sample = checkpoint_sample;
+    r->user = &t->mover;
     race_add_lines(r, LINES, 1, elements, t, 1);
     race_add_lines(r, LINES, 2, elements, &t->mover, 1);
     r->entries[0].before = r->entries[1].before = checkpoint_trainer_forget;
+    r->entries[2].before = checkpoint_mover_forget;
     const double left = bench_run_deadline(&options->run, 1) - bench_now();
     return race_run(r, (unsigned)options->run.rounds, bench_now() + share * left);
 }
@@ -136,6 +139,7 @@ int checkpoint_async(const checkpoint_options *options, const char *folder, chec
         ret = checkpoint_trainer_compute(&t);
     if (ret == 0)
         ret = run_race(options, &t, found, "half of the time is compute", 0.25);
+    found->registered = found->registered && t.mover.registered;
     checkpoint_trainer_close(&t);
     bench_streams_close(&model.mapping);
     return ret;

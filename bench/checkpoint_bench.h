@@ -32,7 +32,7 @@ typedef struct checkpoint_found {
     checkpoint_tier_found tiers[CHECKPOINT_TIERS];
     zoff_plan_info plan; /* of the NVMe tier */
     bool in_memory;      /* the folder is a tmpfs */
-    bool registered;     /* the memory of the yardsticks */
+    bool registered;     /* the memory of all yardsticks that ran */
     char no_memory[CHECKPOINT_REASON], no_reflink[CHECKPOINT_REASON], no_throttle[CHECKPOINT_REASON];
 } checkpoint_found;
 
@@ -46,6 +46,8 @@ typedef struct checkpoint_mover {
     char made[CHECKPOINT_PATH];    /* the file that a write or a copy makes */
     char from[CHECKPOINT_PATH];    /* the file that a read or a copy reads */
     bool registered;
+    double registering; /* seconds in which turns registered their memory, which is no part of their work; set it to 0 before */
+    bench_work rest;    /* runs before each turn: the contestant beside it ends the reads that it has begun; or nothing */
 } checkpoint_mover;
 int checkpoint_mover_open(const char *folder, uint64_t bytes, checkpoint_mover *out);
 void checkpoint_mover_close(checkpoint_mover *m);
@@ -55,8 +57,8 @@ int checkpoint_mover_read(void *mover, int which);
 int checkpoint_mover_mix(void *mover, int which);  /* a read and a write of all bytes at the same time */
 int checkpoint_mover_copy(void *mover, int which); /* one file to a newly made one, durable */
 
-/* For races: take a sample. If other processes used the CPUs meanwhile, its second figure is 1, otherwise 0.
- * checkpoint_states.c */
+/* For races whose `user` is the mover: take a sample. If other processes used the CPUs meanwhile, it is not clean, and its
+ * second figure is 1, otherwise 0. checkpoint_states.c */
 int checkpoint_sample(race *r, race_entry *e, double deadline);
 
 /* The parts; -1 with a message for an error. */
@@ -66,7 +68,7 @@ int checkpoint_memory(const checkpoint_options *options, checkpoint_found *found
 int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *found);
 /* Run one part in its own process. Returns the exit status. */
 int checkpoint_memory_child(size_t elements, uint64_t budget);
-int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds, bool beside_others);
+int checkpoint_reflink_child(size_t elements, uint64_t budget, unsigned rounds, double seconds, bool beside_others);
 
 void checkpoint_judge(const checkpoint_options *options, const checkpoint_found *found, bench_figures *out);
 

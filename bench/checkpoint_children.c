@@ -92,7 +92,7 @@ static const char DRIVE_SCRIPT[] = "exec unshare --mount --propagation private s
                                    "  device=$(losetup --find --show --direct-io=on xfs.img);"
                                    "  { mkfs.xfs -q -m reflink=1 $device && mount $device xfs; } || failed=1;"
                                    "  losetup --detach $device; [ -z \"$failed\" ];"
-                                   "  exec \"$ZOFF_BENCH_SELF\" --reflink-of %zu %u %.0f %d' 2>&1";
+                                   "  exec \"$ZOFF_BENCH_SELF\" --reflink-of %zu %llu %u %.0f %d' 2>&1";
 
 static const race_line LINES[COLUMNS] = {
     {"save_reflink", "zoff_checkpoint_save() of states in files", NULL, 12, checkpoint_states_save, 0, 0},
@@ -105,6 +105,7 @@ static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
 {
     static race r;
     r.sample = checkpoint_sample;
+    r.user = &t->mover;
     void *const contexts[COLUMNS] = {&t->states, &t->mover, t, t, &t->mover};
     const bench_work_fn befores[COLUMNS] = {checkpoint_states_forget, checkpoint_mover_forget, checkpoint_trainer_forget,
                                             checkpoint_trainer_forget, checkpoint_mover_forget};
@@ -115,6 +116,7 @@ static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
         return bench_fail("no throttle: %s", step_throttle.reason);
     const int ret = race_run(&r, rounds, bench_now() + seconds);
     throttle_close(&step_throttle);
+    printf("%d ", t->mover.registered);
     for (unsigned k = 0; ret == 0 && k < r.rounds; k++) {
         for (unsigned i = 0; i < COLUMNS; i++)
             printf("%.6f %.0f ", r.entries[i].seconds[k], r.entries[i].other[k]);
@@ -123,7 +125,7 @@ static int race_reflink(checkpoint_trainer *t, unsigned rounds, double seconds)
     return ret;
 }
 
-int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds, bool beside_others)
+int checkpoint_reflink_child(size_t elements, uint64_t budget, unsigned rounds, double seconds, bool beside_others)
 {
     static checkpoint_trainer t;
     char folder[CHECKPOINT_PATH];
@@ -135,12 +137,32 @@ int checkpoint_reflink_child(size_t elements, unsigned rounds, double seconds, b
     if (getppid() == 1 || !getenv("ZOFF_BENCH_FOLDER") || step_model_open(elements, &model) != 0)
         return 1;
     snprintf(folder, sizeof folder, "%.4000s/xfs", getenv("ZOFF_BENCH_FOLDER"));
-    int ret = checkpoint_trainer_open(&model, folder, 12 * elements / 10, &t);
+    int ret = checkpoint_trainer_open(&model, folder, budget, &t);
     if (ret == 0)
         ret = race_reflink(&t, rounds, seconds);
     checkpoint_trainer_close(&t);
     bench_streams_close(&model.mapping);
     return ret ? 1 : 0;
+}
+
+/* Parse the line that race_reflink() has printed in the child. */
+static void take_rounds(const char *line, race *r, checkpoint_found *found)
+{
+    int registered = 0, used = 0;
+    if (sscanf(line, "%d%n", &registered, &used) != 1)
+        return;
+    found->registered = found->registered && registered;
+    line += used;
+    for (; r->rounds < RACE_ROUNDS; r->rounds++) {
+        bool clean = true;
+        for (unsigned i = 0; i < COLUMNS; i++, line += used) {
+            race_entry *e = &r->entries[i];
+            if (sscanf(line, "%lf %lf%n", &e->seconds[r->rounds], &e->other[r->rounds], &used) != 2)
+                return;
+            clean = clean && e->other[r->rounds] == 0;
+        }
+        r->clean_rounds += clean;
+    }
 }
 
 int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *found)
@@ -151,8 +173,9 @@ int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *foun
     if (is_late(options, 0.9, found->no_reflink))
         return 0;
     const unsigned long long bytes = 12 * (unsigned long long)elements * 7 + (1ull << 30);
+    const unsigned long long budget = 12 * (unsigned long long)elements / options->budget_share;
     const double seconds = 0.7 * (bench_run_deadline(&options->run, 1) - bench_now());
-    if (bench_command(text, sizeof text, DRIVE_SCRIPT, bytes, elements, (unsigned)options->run.rounds, ceil(seconds),
+    if (bench_command(text, sizeof text, DRIVE_SCRIPT, bytes, elements, budget, (unsigned)options->run.rounds, ceil(seconds),
                       options->busy != UINT64_MAX) != 0) {
         snprintf(found->no_reflink, CHECKPOINT_REASON, "%s%.200s",
                  geteuid() == 0 ? "" : "loop devices and mounts need root: ", bench_last_line(text));
@@ -160,16 +183,6 @@ int checkpoint_reflink(const checkpoint_options *options, checkpoint_found *foun
     }
     for (unsigned i = 0; i < COLUMNS; i++)
         race_add(r, &LINES[i], (double)elements, NULL, 1);
-    int used = 0;
-    for (const char *at = bench_last_line(text); r->rounds < RACE_ROUNDS; r->rounds++) {
-        double sum = 0;
-        for (unsigned i = 0; i < COLUMNS; i++, at += used) {
-            race_entry *e = &r->entries[i];
-            if (sscanf(at, "%lf %lf%n", &e->seconds[r->rounds], &e->other[r->rounds], &used) != 2)
-                return 0;
-            sum += e->seconds[r->rounds];
-        }
-        r->clean_rounds += isfinite(sum) ? 1 : 0;
-    }
+    take_rounds(bench_last_line(text), r, found);
     return 0;
 }

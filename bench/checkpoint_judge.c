@@ -1,21 +1,28 @@
 /* checkpoint_judge.c: compute the figures of a run, with the limit of each and the reasons that make one worthless. */
-#include "checkpoint_async.h"
+#include "checkpoint_bench.h"
 
 #include <math.h>
 
-static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
-enum { LOAD_HOST = 2, LOAD_NVME };         /* indices of figures */
+static const double LEAST_BYTES = 1 << 30;    /* of states, for a verdict */
+enum { SAVE_NVME = 1, LOAD_HOST, LOAD_NVME }; /* indices of figures */
 
-static void check(const checkpoint_options *options, const checkpoint_found *found, double part, bench_figure *f)
+static void check(const checkpoint_options *options, const checkpoint_found *found, bench_figure *f)
 {
     const double bytes = 12.0 * (double)options->elements;
     f->enough = CHECKPOINT_ROUNDS;
     if (options->busy != UINT64_MAX)
         bench_figures_spoil(f, "measured beside other work (--busy)");
     if (bytes < LEAST_BYTES)
-        bench_figures_spoil(f, "measured with %.0f MiB of states; what is asked is 1 GiB or more", bytes * part / (1 << 20));
+        bench_figures_spoil(f, "the model has %.0f MiB of states; a verdict needs 1 GiB or more", bytes / (1 << 20));
     if (found->in_memory)
         bench_figures_spoil(f, "the folder is in memory, not on a disk");
+}
+
+/* A queue whose memory the kernel pins for each request is a slower yardstick. */
+static void check_queue(const checkpoint_found *found, bench_figure *f)
+{
+    if (!found->registered)
+        bench_figures_spoil(f, "the memory of the yardstick was not registered; raise the limit of locked memory (ulimit -l)");
 }
 
 /* Set the value to the median of the rounds in which nobody was disturbed. If those are too few, of all, and it is void. */
@@ -30,11 +37,14 @@ static void set_value(bench_figure *f, const race *r, race_value_fn value)
         all[k] = value(r, k);
         clean[k] = disturbed ? NAN : all[k];
     }
-    bench_spread spread = bench_spread_of(clean, rounds);
-    const bool busy = spread.count < f->enough;
-    bench_figures_set_median(f, busy ? bench_spread_of(all, rounds) : spread);
-    if (busy && bench_figures_measured(f))
-        bench_figures_spoil(f, "other processes used the CPUs in most samples; run again on a quieter machine");
+    const bench_spread quiet = bench_spread_of(clean, rounds), any = bench_spread_of(all, rounds);
+    bench_figures_set_median(f, quiet.count < f->enough ? any : quiet);
+    if (any.count && any.count < f->enough)
+        bench_figures_spoil(f, "%u rounds ended in time; a verdict needs %u: raise --seconds or --rounds", any.count,
+                            f->enough);
+    else if (any.count && quiet.count < f->enough)
+        bench_figures_spoil(f, "other processes used the CPUs in %u of %u rounds; run again on a quieter machine",
+                            any.count - quiet.count, any.count);
 }
 
 /* Time of the yardstick, which is the last entry, over that of zoff. */
@@ -75,7 +85,9 @@ static void judge_duels(const checkpoint_options *options, const checkpoint_foun
         {{"throttled_load_nvme_vs_aio", 1, 0.9, "load_nvme_vs_aio on that disk", NULL, NULL}, "throttled_load", "nvme"}};
     for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++) {
         bench_figure *f = bench_figures_add(out, &ASKED[i].asked, NULL);
-        check(options, found, 1, f);
+        check(options, found, f);
+        if (i != SAVE_NVME) /* its yardstick is a copy */
+            check_queue(found, f);
         set_value(f, race_of(&found->book, ASKED[i].part, ASKED[i].label), speed);
         bench_figures_excuse(f, i > LOAD_NVME ? found->no_throttle : "");
     }
@@ -90,11 +102,21 @@ static void judge_load(const checkpoint_options *options, const checkpoint_found
     if (bench_figures_measured(&tiers[0]) && bench_figures_measured(&tiers[1]))
         bench_figures_set(f, fmin(tiers[0].value, tiers[1].value),
                           tiers[0].rounds < tiers[1].rounds ? tiers[0].rounds : tiers[1].rounds);
-    check(options, found, 1, f);
+    check(options, found, f);
     for (unsigned i = 0; i < 2; i++) {
         if (tiers[i].spoilt[0])
             bench_figures_spoil(f, "%s", tiers[i].spoilt);
     }
+}
+
+/* Set the value to that of the tier with more. A limit holds for both tiers, so one alone is no value. */
+static void set_most(bench_figure *f, const double values[CHECKPOINT_TIERS])
+{
+    const bool measured[CHECKPOINT_TIERS] = {values[0] > 0, values[1] > 0};
+    if (measured[0] && measured[1])
+        bench_figures_set(f, fmax(values[0], values[1]), 1);
+    else if (measured[0] || measured[1])
+        bench_figures_excuse(f, "only one of the two tiers was measured");
 }
 
 /* Bytes that must move: a save writes all, a load reads all; from and to files as many the other way. */
@@ -106,14 +128,16 @@ static void judge_moved(const checkpoint_options *options, const checkpoint_foun
                                       "bytes of files over those of the states, the most of each way of saves and loads",
                                       NULL,
                                       NULL};
-    double most = 0;
-    for (const checkpoint_tier_found *t = found->tiers; t < found->tiers + CHECKPOINT_TIERS; t++) {
-        for (unsigned way = 0; way < 2; way++)
-            most = fmax(most, fmax(t->saved[way], t->loaded[way]));
+    double most[CHECKPOINT_TIERS];
+    for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++) {
+        const checkpoint_tier_found *t = &found->tiers[tier];
+        most[tier] = fmax(fmax(t->saved[0], t->saved[1]), fmax(t->loaded[0], t->loaded[1]));
+        if (!(t->saved[1] > 0 && t->loaded[0] > 0)) /* on each tier a save writes and a load reads; host saves read nothing */
+            most[tier] = NAN;
     }
     bench_figure *f = bench_figures_add(out, &ASKED, NULL);
-    bench_figures_set(f, most > 0 ? most : NAN, 1);
-    check(options, found, 1, f);
+    set_most(f, most);
+    check(options, found, f);
 }
 
 static double extra_over_bytes(const race *r, unsigned round)
@@ -136,7 +160,8 @@ static void judge_async(const checkpoint_options *options, const checkpoint_foun
     const char *const reasons[] = {"", found->no_throttle, "", found->no_reflink};
     for (unsigned i = 0; i < 4; i++) {
         bench_figure *f = bench_figures_add(out, &ASKED[i], NULL);
-        check(options, found, 1.0 / CHECKPOINT_ASYNC_PART, f);
+        check(options, found, f);
+        check_queue(found, f);
         set_value(f, race_of(&found->book, PARTS[i][0], PARTS[i][1]), extra_over_bytes);
         bench_figures_excuse(f, reasons[i]);
     }
@@ -157,7 +182,7 @@ static void judge_reflink(const checkpoint_options *options, const checkpoint_fo
                                       NULL,
                                       NULL};
     bench_figure *f = bench_figures_add(out, &ASKED, NULL);
-    check(options, found, 1.0 / CHECKPOINT_ASYNC_PART, f);
+    check(options, found, f);
     set_value(f, race_of(&found->book, "reflink", ""), seconds_per_gib);
     bench_figures_excuse(f, found->no_reflink);
 }
@@ -168,12 +193,12 @@ static void judge_memory(const checkpoint_options *options, const checkpoint_fou
         {"save_peak_over_plan", -1, 1.02, "peak of memory in a save / the plan and 64 MiB, the most of both tiers", NULL, NULL},
         {"load_peak_over_plan", -1, 1.02, "peak of memory in a load / the plan, and on the NVMe tier one chunk", NULL, NULL}};
     const checkpoint_tier_found *t = found->tiers;
-    const double values[2] = {fmax(t[0].save_peak, t[1].save_peak), fmax(t[0].load_peak, t[1].load_peak)};
+    const double peaks[2][CHECKPOINT_TIERS] = {{t[0].save_peak, t[1].save_peak}, {t[0].load_peak, t[1].load_peak}};
     for (unsigned i = 0; i < 2; i++) {
         bench_figure *f = bench_figures_add(out, &ASKED[i], NULL);
-        bench_figures_set(f, values[i] > 0 ? values[i] : NAN, 1);
+        set_most(f, peaks[i]);
         bench_figures_excuse(f, found->no_memory);
-        check(options, found, 1, f);
+        check(options, found, f);
     }
 }
 

@@ -22,6 +22,7 @@ static int move(checkpoint_mover *m, const char *path, aio_way way, uint64_t byt
     place.registered = true;
     const int ret = aio_ours_run(&place, &line, way, bytes, &seconds, &cpu);
     m->registered = m->registered && place.registered;
+    m->registering += place.registering;
     return ret;
 }
 
@@ -72,6 +73,8 @@ int checkpoint_mover_forget(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
     (void)which;
+    if (m->rest.run && m->rest.run(m->rest.ctx, m->rest.which) != 0)
+        return -1;
     (void)unlink(m->made);
     sync();           /* the disk frees its blocks before the turn */
     if (m->from[0]) { /* a copy has left it in the page cache */

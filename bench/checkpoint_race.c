@@ -62,6 +62,8 @@ static int run_duel(contest *c, const duel *d, double share)
     const double elements = (double)c->model.elements;
     race *r = race_open(&c->found->book, d->part_name, "%s", d->label);
     int ret = 0;
+    for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++) /* the duel before may have left reads of a next step */
+        checkpoint_states_rest(&c->states[tier], 0);
     if (loads) { /* of this one, and not of the last save of another race */
         ret = checkpoint_states_forget(s, 0) != 0 || checkpoint_states_save(s, 0) != 0 ? -1 : 0;
         ret = ret == 0 ? checkpoint_states_part(s, c->mover.from) : ret;
@@ -70,7 +72,9 @@ static int run_duel(contest *c, const duel *d, double share)
     }
     if (ret != 0)
         return -1;
+    c->mover.rest = (bench_work){checkpoint_states_rest, s, 0};
     r->sample = checkpoint_sample;
+    r->user = &c->mover;
     race_add(r, d->a, elements, s, 1)->before = d->before;
     race_add(r, d->b, elements, &c->mover, 1)->before = checkpoint_mover_forget;
     const double left = bench_run_deadline(&c->options->run, 1) - bench_now();
@@ -109,7 +113,7 @@ int checkpoint_race(const checkpoint_options *options, const char *folder, check
         ret = open_states(&c, folder);
     if (ret == 0)
         ret = run_all(&c, folder);
-    found->registered = c.mover.registered;
+    found->registered = found->registered && c.mover.registered;
     for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++)
         checkpoint_states_close(&c.states[tier]);
     checkpoint_mover_close(&c.mover);

@@ -1,0 +1,220 @@
+// checkpoint_judge_test.cc: tests the verdicts of the checkpoints' benchmark on results that are made up: which one is a value,
+// which one is void and why.
+#include "zoff_test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <zoff/zoff.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+extern "C" {
+#include "checkpoint_bench.h"
+}
+
+namespace
+{
+// A figure of 1 has no limit that it misses: its yardstick took as long.
+class checkpoint_judge : public testing::Test
+{
+  protected:
+    checkpoint_judge()
+    {
+        options.elements = 96u << 20;
+        options.busy = UINT64_MAX;
+        found.registered = true;
+    }
+    ~checkpoint_judge() override { race_book_free(&found.book); }
+
+    // Add a race of two, one round for each pair: seconds of both, and whether somebody disturbed them.
+    void add_duel(const char *part, const char *label, const std::vector<std::pair<double, double>> &rounds,
+                  const std::vector<size_t> &disturbed = {})
+    {
+        static const race_line ZOFF = {"zoff", "", nullptr, 12, nullptr, 0, 0},
+                               QUEUE = {"queue", "", nullptr, 12, nullptr, 0, 0};
+        race *r = race_open(&found.book, part, "%s", label);
+        race_entry *a = race_add(r, &ZOFF, 1, nullptr, 1), *b = race_add(r, &QUEUE, 1, nullptr, 1);
+        for (const auto &[ours, theirs] : rounds) {
+            a->seconds[r->rounds] = ours;
+            b->seconds[r->rounds++] = theirs;
+        }
+        for (size_t round : disturbed)
+            b->other[round] = 1;
+    }
+    const bench_figure &judge(const std::string &name)
+    {
+        checkpoint_judge_all();
+        for (unsigned i = 0; i < figures.count; i++) {
+            if (figures.list[i].name == name)
+                return figures.list[i];
+        }
+        ADD_FAILURE() << "there is no " << name;
+        return figures.list[0];
+    }
+    void checkpoint_judge_all() { ::checkpoint_judge(&options, &found, &figures); }
+    // The value, with a verdict.
+    void expect_value(const char *name, double value, bool held)
+    {
+        const bench_figure &f = judge(name);
+        EXPECT_DOUBLE_EQ(value, f.value) << name;
+        EXPECT_STREQ("", f.spoilt) << name;
+        EXPECT_EQ(held, bench_figures_held(&f)) << name;
+    }
+    void expect_void(const char *name, const char *why)
+    {
+        const bench_figure &f = judge(name);
+        EXPECT_TRUE(bench_figures_measured(&f)) << name;
+        EXPECT_FALSE(bench_figures_held(&f)) << name;
+        EXPECT_NE(std::string::npos, std::string(f.spoilt).find(why)) << name << ": " << f.spoilt;
+    }
+    void expect_missing(const char *name, const char *why)
+    {
+        const bench_figure &f = judge(name);
+        EXPECT_TRUE(std::isnan(f.value)) << name << ": " << f.value;
+        EXPECT_FALSE(bench_figures_held(&f)) << name;
+        EXPECT_NE(std::string::npos, std::string(f.missing).find(why)) << name << ": " << f.missing;
+    }
+
+    checkpoint_options options = {};
+    checkpoint_found found = {};
+    bench_figures figures = {};
+};
+
+const std::vector<std::pair<double, double>> FIVE = {{2, 2}, {2, 2}, {2, 2}, {2, 2}, {2, 2}};
+const char NO_PART[] = "not among the parts";
+
+TEST_F(checkpoint_judge, nothing_is_measured_in_an_empty_run)
+{
+    checkpoint_judge_all();
+    EXPECT_EQ(17u, figures.count);
+    for (unsigned i = 0; i < figures.count; i++)
+        expect_missing(std::string(figures.list[i].name).c_str(), NO_PART);
+}
+
+TEST_F(checkpoint_judge, a_speed_is_the_median_of_the_rounds)
+{
+    add_duel("save", "host", {{1, 0.7}, {1, 0.8}, {1, 0.95}, {1, 1.1}, {1, 1.2}});
+    expect_value("save_host_vs_aio", 0.95, true);
+    add_duel("save", "nvme", {{1, 0.7}, {1, 0.8}, {1, 0.85}, {1, 1.1}, {1, 1.2}});
+    expect_value("save_nvme_vs_copy", 0.85, false);
+}
+
+TEST_F(checkpoint_judge, disturbed_rounds_do_not_count)
+{
+    add_duel("save", "host", {{1, 1}, {1, 1}, {1, 9}, {1, 9}, {1, 9}, {1, 1}, {1, 1}, {1, 1}}, {2, 3, 4});
+    expect_value("save_host_vs_aio", 1, true);
+}
+
+TEST_F(checkpoint_judge, too_few_quiet_rounds_are_void)
+{
+    add_duel("save", "host", FIVE, {1});
+    expect_void("save_host_vs_aio", "other processes used the CPUs in 1 of 5 rounds");
+}
+
+// The machine was quiet: the reason must not be other processes.
+TEST_F(checkpoint_judge, too_few_rounds_are_void)
+{
+    add_duel("save", "host", {{1, 1}, {1, 1}, {1, 1}, {1, 1}});
+    expect_void("save_host_vs_aio", "4 rounds ended in time; a verdict needs 5");
+}
+
+TEST_F(checkpoint_judge, a_yardstick_without_registered_memory_proves_nothing)
+{
+    for (const char *part : {"save", "load", "throttled_save", "throttled_load"}) {
+        for (const char *tier : {"host", "nvme"})
+            add_duel(part, tier, FIVE);
+    }
+    expect_value("load_vs_aio", 1, true);
+    found.registered = false;
+    for (const char *name :
+         {"save_host_vs_aio", "load_host_vs_aio", "load_nvme_vs_aio", "load_vs_aio", "throttled_save_host_vs_aio",
+          "throttled_save_nvme_vs_aio", "throttled_load_host_vs_aio", "throttled_load_nvme_vs_aio"})
+        expect_void(name, "was not registered");
+    expect_value("save_nvme_vs_copy", 1, true); // a copy registers nothing
+}
+
+TEST_F(checkpoint_judge, the_slower_load_counts)
+{
+    add_duel("load", "host", FIVE);
+    expect_missing("load_vs_aio", NO_PART);
+    add_duel("load", "nvme", {{2, 1}, {2, 1}, {2, 1}, {2, 1}, {2, 1}});
+    expect_value("load_vs_aio", 0.5, false);
+}
+
+TEST_F(checkpoint_judge, a_void_load_makes_both_void)
+{
+    add_duel("load", "host", FIVE);
+    add_duel("load", "nvme", FIVE, {0});
+    expect_void("load_vs_aio", "other processes");
+}
+
+// The host's save reads nothing, so a 0 there is a measured one.
+TEST_F(checkpoint_judge, moved_bytes_are_those_of_both_tiers)
+{
+    found.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
+    expect_missing("moved_over_state", "only one of the two tiers");
+    found.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // its load was not counted
+    expect_missing("moved_over_state", "only one of the two tiers");
+    found.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
+    expect_value("moved_over_state", 1.01, true);
+    found.tiers[CHECKPOINT_NVME].loaded[1] = 1.03;
+    expect_value("moved_over_state", 1.03, false);
+}
+
+TEST_F(checkpoint_judge, memory_is_that_of_both_tiers)
+{
+    found.tiers[CHECKPOINT_NVME].save_peak = 0.9;
+    expect_missing("save_peak_over_plan", "only one of the two tiers");
+    expect_missing("load_peak_over_plan", NO_PART);
+    found.tiers[CHECKPOINT_HOST].save_peak = 1;
+    expect_value("save_peak_over_plan", 1, true);
+    found.tiers[CHECKPOINT_HOST].load_peak = 1.03;
+    found.tiers[CHECKPOINT_NVME].load_peak = -0.1; // the load failed
+    expect_missing("load_peak_over_plan", "only one of the two tiers");
+    snprintf(found.no_memory, sizeof found.no_memory, "the reason");
+    expect_missing("load_peak_over_plan", "the reason");
+    found.tiers[CHECKPOINT_NVME].load_peak = 1;
+    expect_value("load_peak_over_plan", 1.03, false);
+}
+
+TEST_F(checkpoint_judge, a_save_beside_steps_costs_the_difference_over_its_bytes)
+{
+    static const race_line LINES[] = {{"steps", "", nullptr, 240, nullptr, 0, 0},
+                                      {"steps_and_save", "", nullptr, 264, nullptr, 0, 0},
+                                      {"aio_mix", "", nullptr, 24, nullptr, 0, 0}};
+    race *r = race_open(&found.book, "async", "%s", "half of the time is compute");
+    const double seconds[] = {10, 12, 2};
+    for (unsigned i = 0; i < 3; i++)
+        std::fill_n(race_add(r, &LINES[i], 1, nullptr, 1)->seconds, 5, seconds[i]);
+    r->rounds = 5;
+    expect_value("async_save_over_bytes_compute", 1, true);
+    expect_missing("async_save_over_bytes", NO_PART);
+    found.registered = false;
+    expect_void("async_save_over_bytes_compute", "was not registered");
+}
+
+TEST_F(checkpoint_judge, void_reasons_are_those_of_the_run)
+{
+    add_duel("save", "host", FIVE);
+    found.in_memory = true;
+    expect_void("save_host_vs_aio", "in memory");
+    options.elements = 32u << 20;
+    expect_void("save_host_vs_aio", "384 MiB");
+    options.busy = 0;
+    expect_void("save_host_vs_aio", "--busy");
+}
+
+TEST_F(checkpoint_judge, missing_figures_have_the_reason_of_their_part)
+{
+    snprintf(found.no_throttle, sizeof found.no_throttle, "no cgroup");
+    snprintf(found.no_reflink, sizeof found.no_reflink, "no mount");
+    for (const char *name : {"throttled_save_host_vs_aio", "throttled_load_nvme_vs_aio", "async_save_over_bytes_throttled"})
+        expect_missing(name, "no cgroup");
+    for (const char *name : {"async_save_over_bytes_reflink", "save_nvme_reflink_seconds_per_gib"})
+        expect_missing(name, "no mount");
+    expect_missing("load_nvme_vs_aio", NO_PART);
+}
+} // namespace
