@@ -3,9 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <sys/types.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
 
 extern "C" {
 #include "view.h"
@@ -31,6 +37,8 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
 int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
 int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
 zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...);
@@ -143,6 +151,59 @@ int __wrap_rename(const char *from, const char *to)
 int __wrap_ftruncate(int fd, off_t bytes)
 {
     return fails(zoff_test::CALL_FTRUNCATE) ? -1 : __real_ftruncate(fd, bytes);
+}
+
+void zoff_test::save_fault::share(int refused_from_, int error_)
+{
+    asked_to_share = shared = 0;
+    share_error = error_;
+    refused_from = refused_from_;
+}
+
+int zoff_test::save_fault::share_turn()
+{
+    return ++asked_to_share >= refused_from ? share_error.load() : 0;
+}
+
+// The files are opened again, because their descriptors may need aligned memory.
+static int open_again(int fd, int flags)
+{
+    return __real_open(("/proc/self/fd/" + std::to_string(fd)).c_str(), flags | O_CLOEXEC);
+}
+
+// Copy the bytes that a file system would share. Refuse what it would refuse: a range that is no blocks of the file.
+static int copy_range(int to, const file_clone_range &range)
+{
+    enum { BLOCK = 4096 };
+    struct stat about;
+    const int from = (int)range.src_fd;
+    const uint64_t end = range.src_offset + range.src_length;
+    if (fstat(from, &about) != 0 || range.src_offset % BLOCK || range.dest_offset % BLOCK || end > (uint64_t)about.st_size ||
+        (range.src_length % BLOCK && end != (uint64_t)about.st_size))
+        return EINVAL;
+    std::vector<char> bytes(range.src_length);
+    const int reader = open_again(from, O_RDONLY), writer = open_again(to, O_WRONLY);
+    const bool done = __real_pread(reader, bytes.data(), bytes.size(), (off_t)range.src_offset) == (ssize_t)bytes.size() &&
+                      __real_pwrite(writer, bytes.data(), bytes.size(), (off_t)range.dest_offset) == (ssize_t)bytes.size();
+    close(reader);
+    close(writer);
+    return done ? 0 : EIO;
+}
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+    va_list args;
+    va_start(args, request);
+    void *argument = va_arg(args, void *);
+    va_end(args);
+    if (request != FICLONERANGE || !active || !active->shares())
+        return __real_ioctl(fd, request, argument);
+    int error = active->share_turn();
+    if (!error)
+        error = copy_range(fd, *static_cast<const file_clone_range *>(argument));
+    active->shared += !error;
+    errno = error ? error : errno;
+    return error ? -1 : 0;
 }
 
 int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)

@@ -65,11 +65,19 @@ struct save_fault {
     std::atomic<bool> fail_frozen{false}; // the next load of frozen weights fails, when the states are loaded
     std::atomic<int> copies{0};           // units that a step has copied
 
+    // Shares blocks where the file system has none to share: the bytes of the range are copied instead. From call number
+    // `refused_from` on it fails with an errno. Counts from 1 again.
+    void share(int refused_from, int error);
+    std::atomic<int> asked_to_share{0}, shared{0};
+
     // For the functions that replace those of the system. Returns an errno, or 0.
     int turn(disk_call kind);
+    bool shares() const { return refused_from > 0; }
+    int share_turn();
 
   private:
     std::atomic<int> armed{DISK_CALLS}, count{0}, nth{0}, error{0};
+    std::atomic<int> refused_from{0}, share_error{0}; // 0: the file system shares, or refuses
     std::atomic<bool> struck{false}, here{false};
     std::atomic<std::thread::id> thread;
 };
