@@ -140,11 +140,7 @@ class run
             s.scaler = ZOFF_LOSS_SCALER_INIT;
             EXPECT_ZOFF_OK(zoff_loss_scaler_get(e, &s.scaler));
             for (size_t i = 0; i < t.tensors.size(); i++) {
-                for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
-                    std::vector<float> all(t.tensors[i].total());
-                    if (!t.tensors[i].frozen && zoff_state_read(e, (zoff_param)i, kind, 0, all.size(), all.data()) == ZOFF_OK)
-                        s.states.push_back(all);
-                }
+                look_at_states(e, i, t.tensors[i], s);
                 for (size_t k = 0; k < t.tensors[i].total(); k++)
                     s.weights.push_back(trainer::get(t.value(i), t.tensors[i].dtype, t.place(i, k)));
             }
@@ -195,6 +191,26 @@ class run
         d.name = "head";
         d.grad = nullptr;
         EXPECT_ZOFF_OK(zoff_engine_add_param(e, &d, nullptr));
+    }
+
+    // The optimizer of the group says which states there are: each of them must be readable.
+    static void look_at_states(zoff_engine *e, size_t i, const reference::tensor &tensor, sight &out)
+    {
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
+        EXPECT_ZOFF_OK(zoff_engine_get_group(e, tensor.group, 1, &h));
+        const bool is_adam = h.optimizer == ZOFF_OPTIMIZER_ADAM;
+        const std::pair<zoff_state_kind, bool> kinds[] = {
+            {ZOFF_STATE_MASTER, true},
+            {ZOFF_STATE_M, is_adam || h.optimizer == ZOFF_OPTIMIZER_LION || h.momentum > 0},
+            {ZOFF_STATE_V, is_adam || h.optimizer == ZOFF_OPTIMIZER_ADAGRAD}};
+        for (const auto &[kind, is_there] : kinds) {
+            std::vector<float> all(tensor.total());
+            if (tensor.frozen || !is_there)
+                continue;
+            EXPECT_ZOFF_OK(zoff_state_read(e, (zoff_param)i, kind, 0, all.size(), all.data()));
+            out.states.push_back(all);
+        }
     }
 
     std::vector<sight> sights;
