@@ -322,8 +322,9 @@ TEST(SaveWait, IsTheTimeThatUpdatesWait)
     disk_gate gate(fault, [](disk_call kind) { return kind == CALL_TRANSFER; });
     expect_all_ok(r.begin(folder.path, few_copies()));
     gate.expect_one();
-    gate.open_after(std::chrono::milliseconds(30));
+    gate.open_when_a_step_waits();
     r.step(2);
+    EXPECT_GT(fault.waits, 0);
     EXPECT_GT(r.save_wait(), 0.0);
     EXPECT_LE(r.save_wait(), r.infos[0].seconds.total);
     expect_all_ok(r.wait());
@@ -350,8 +351,10 @@ TEST(SaveWait, IsZeroForOneUpdateWithPersist)
     gate.expect_one();
     r.step(2);
     EXPECT_EQ(0, r.save_wait());
-    gate.open_after(std::chrono::milliseconds(30));
+    EXPECT_EQ(0, fault.waits);
+    gate.open_when_a_step_waits();
     r.step(3);
+    EXPECT_GT(fault.waits, 0);
     EXPECT_GT(r.save_wait(), 0.0);
     expect_all_ok(r.wait());
     expect_loads(r.s, folder.path, 1, want);
@@ -389,8 +392,10 @@ TEST(SaveOfArrays, MovedByAnUpdateIsExact)
     EXPECT_ZOFF_OK(r.step_on(0, &info));
     EXPECT_EQ(0, info.seconds.save_wait);
     (void)r.reference_step(2);
-    gate.open_after(std::chrono::milliseconds(100));
+    EXPECT_EQ(0, fault.waits);
+    gate.open_when_a_step_waits();
     r.step(3);
+    EXPECT_GT(fault.waits, 0);
     r.step(4);
     expect_all_ok(r.wait());
     r.expect();

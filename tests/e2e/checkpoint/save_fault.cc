@@ -37,6 +37,8 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
+int __real_pthread_cond_timedwait(pthread_cond_t *moved, pthread_mutex_t *lock, const timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *moved, pthread_mutex_t *lock, const timespec *until);
 int __real_ioctl(int fd, unsigned long request, ...);
 int __wrap_ioctl(int fd, unsigned long request, ...);
 int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
@@ -210,6 +212,14 @@ int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t b
 {
     const int error = active ? active->turn(writes ? zoff_test::CALL_TRANSFER : zoff_test::CALL_READ) : 0;
     return error ? -error : __real_zoff_aio_result_check(res, writes, offset, bytes);
+}
+
+// No thread that calls the library waits until a time, but a step that waits for a save.
+int __wrap_pthread_cond_timedwait(pthread_cond_t *moved, pthread_mutex_t *lock, const timespec *until)
+{
+    if (active && !zoff_test::is_library_thread())
+        active->waits++;
+    return __real_pthread_cond_timedwait(moved, lock, until);
 }
 
 void __wrap_zoff_checkpoint_source_copy(const struct zoff_saver *s, const struct zoff_save_source *source,

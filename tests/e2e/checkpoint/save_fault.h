@@ -3,6 +3,7 @@
 #ifndef ZOFF_SAVE_FAULT_H
 #define ZOFF_SAVE_FAULT_H
 
+#include <limits.h>
 #include <signal.h>
 
 #include <atomic>
@@ -64,6 +65,7 @@ struct save_fault {
     std::atomic<int> seen[DISK_CALLS] = {};
     std::atomic<bool> fail_frozen{false}; // the next load of frozen weights fails, when the states are loaded
     std::atomic<int> copies{0};           // units that a step has copied
+    std::atomic<int> waits{0};            // times that a step has begun to wait for a save
 
     // Shares blocks where the file system has none to share: the bytes of the range are copied instead. From call number
     // `refused_from` on it fails with an errno. Counts from 1 again.
@@ -107,6 +109,12 @@ class disk_gate
         until = std::chrono::steady_clock::now() + time;
         has_end = true;
     }
+    // Open it when a step waits for the save. One that never waits opens it after a while, so that the test can fail.
+    void open_when_a_step_waits()
+    {
+        waits = fault.waits.load();
+        open_after(std::chrono::seconds(20));
+    }
     // Wait until a thread is held back.
     void expect_one()
     {
@@ -122,7 +130,7 @@ class disk_gate
         std::unique_lock<std::mutex> guard(lock);
         held++;
         moved.notify_all();
-        while (!is_open && !(has_end && std::chrono::steady_clock::now() >= until.load()))
+        while (!is_open && fault.waits <= waits && !(has_end && std::chrono::steady_clock::now() >= until.load()))
             moved.wait_for(guard, std::chrono::milliseconds(1));
         held--;
     }
@@ -132,6 +140,7 @@ class disk_gate
     std::mutex lock;
     std::condition_variable moved;
     std::atomic<bool> is_open{false}, has_end{false};
+    std::atomic<int> waits{INT_MAX}; // it is open when steps have waited more often
     std::atomic<std::chrono::steady_clock::time_point> until{};
     int held = 0;
 };

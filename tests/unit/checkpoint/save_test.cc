@@ -4,9 +4,41 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <thread>
+#include <time.h>
 
 using namespace zoff_test;
+
+namespace
+{
+// Called in the thread of the test before it sleeps, and before it waits for the end of a thread.
+std::function<void()> before_nap, before_join;
+const pthread_t test_thread = pthread_self();
+
+void call(const std::function<void()> &hook)
+{
+    if (hook && pthread_equal(pthread_self(), test_thread))
+        hook();
+}
+} // namespace
+
+extern "C" {
+int __real_nanosleep(const timespec *time, timespec *rest);
+int __wrap_nanosleep(const timespec *time, timespec *rest);
+int __real_pthread_join(pthread_t thread, void **result);
+int __wrap_pthread_join(pthread_t thread, void **result);
+}
+
+int __wrap_nanosleep(const timespec *time, timespec *rest)
+{
+    call(before_nap);
+    return __real_nanosleep(time, rest);
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    call(before_join);
+    return __real_pthread_join(thread, result);
+}
 
 namespace
 {
@@ -165,7 +197,11 @@ class SaveBeside : public Save
             return writes && fails ? -EIO : res;
         };
     }
-    ~SaveBeside() override { holds = false; }
+    ~SaveBeside() override
+    {
+        holds = false;
+        before_nap = before_join = nullptr;
+    }
     aio_fault fault;
     std::atomic<bool> holds{true}, fails{false};
     zoff_checkpoint *first = nullptr, *second = nullptr;
@@ -219,15 +255,18 @@ TEST_F(SaveBeside, ASecondOneIsRefusedIfAsked)
 
 TEST_F(SaveBeside, ASecondOneWaitsOtherwise)
 {
+    int naps = 0;
+    before_nap = [&] { holds = ++naps < 3; };
     ASSERT_ZOFF_OK(begin(&first));
-    holds = false;
-    step();
+    opts.name = "second";
     ASSERT_ZOFF_OK(begin(&second));
+    EXPECT_GE(naps, 3) << "it did not wait for the first one";
+    holds = false;
     EXPECT_EQ(ZOFF_OK, zoff_checkpoint_poll(first)) << "it had to end before";
     EXPECT_ZOFF_OK(zoff_checkpoint_wait(second));
     EXPECT_ZOFF_OK(zoff_checkpoint_wait(first));
     EXPECT_TRUE(exists("step-0000000000"));
-    EXPECT_TRUE(exists("step-0000000001"));
+    EXPECT_TRUE(exists("second"));
 }
 
 TEST_F(SaveBeside, TheProgramsBytesAreReadBeforeBeginReturns)
@@ -249,12 +288,9 @@ TEST_F(SaveBeside, AnEngineThatIsGoneEndsIt)
 {
     log.expect("the engine is destroyed before its checkpoint");
     ASSERT_ZOFF_OK(begin(&first));
-    std::thread release([this] {
-        usleep(20000);
-        holds = false;
-    });
+    before_join = [this] { holds = !log.contains("the engine is destroyed before its checkpoint"); };
     e.reset();
-    release.join();
+    EXPECT_FALSE(holds) << "the engine did not wait for the thread of the save";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the engine was destroyed before its checkpoint", zoff_checkpoint_poll(first));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the engine was destroyed before its checkpoint", zoff_checkpoint_wait(first));
     EXPECT_EQ(0u, entries());
