@@ -85,11 +85,9 @@ class SaveFaults : public testing::TestWithParam<cell>
             return "/step-[0-9]+";
         case CALL_WRITE:
         case CALL_RENAME:
-            return "/(step-[0-9]+/[.]manifest[.]json[.]new|[.]latest[.]new)";
+            return "/step-[0-9]+/[.]manifest[.]json[.]new";
         case CALL_FSYNC:
-            return "(|/step-[0-9]+|/step-[0-9]+/[.]manifest[.]json[.]new|/[.]latest[.]new|/step-[0-9]+/"
-                   "[0-9a-f]+[.]rank-[0-9]+[.]"
-                   "states)";
+            return "(|/step-[0-9]+|/step-[0-9]+/[.]manifest[.]json[.]new|/step-[0-9]+/[0-9a-f]+[.]rank-[0-9]+[.]states)";
         default:
             return "/step-[0-9]+/[0-9a-f]+[.]rank-[0-9]+[.]states";
         }
@@ -111,10 +109,11 @@ class SaveFaults : public testing::TestWithParam<cell>
         r.step(++t);
         const int64_t saved = t;
         const auto want = r.all.want.tensors;
+        const size_t warnings = log.count(LATEST);
         fault.arm(kind, nth, error);
         const bool is_complete = try_to_save(kind, error, r, folder), struck = fault.has_struck();
-        // Without a look at another checkpoint a save goes on: it is only not removed.
-        EXPECT_TRUE(struck != is_complete || kind == CALL_OPEN) << "the error was not told";
+        // Behind the manifest an error is a warning. Without a look at another checkpoint that one is only not removed.
+        EXPECT_TRUE(struck != is_complete || log.count(LATEST) > warnings || kind == CALL_OPEN) << "the error was not told";
         EXPECT_TRUE(struck || is_complete);
         look(folder, saved, is_complete);
         if (is_complete) {
@@ -156,6 +155,8 @@ class SaveFaults : public testing::TestWithParam<cell>
         expect_loads(GetParam().shape, first_folder, first, old);
     }
 
+    static constexpr const char *LATEST = "latest' may not name it";
+    save_log log;
     save_fault fault;
     scratch_folder checkpoints, states;
     saved_run::tensors last_want; // of the newest complete checkpoint
@@ -182,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, SaveFaults,
 
 TEST_P(SaveFaults, LeaveTheCheckpointBeforeAndTheRun)
 {
-    save_log log;
+    log.expect(LATEST);
     saved_run r(GetParam().shape, states.path);
     r.step(++t);
     for (int kind = 0; kind < CALL_PREAD && !HasFailure(); kind++)
@@ -190,7 +191,5 @@ TEST_P(SaveFaults, LeaveTheCheckpointBeforeAndTheRun)
     if (!GetParam().beside) // otherwise steps transfer, too
         try_all(CALL_TRANSFER, r);
     EXPECT_GT(strikes, 15) << "saves that failed";
-    if (log.contains("latest' may not name it")) // the save returned OK
-        log.expect("latest' may not name it");
 }
 } // namespace
