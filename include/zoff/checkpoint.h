@@ -14,6 +14,10 @@
  *
  *  A checkpoint is a folder in `folder`. It counts once its manifest is there, which is written last. Then the file `latest`
  *  names it. A save that ends early, also by kill -9 or a power cut, leaves earlier checkpoints as they were.
+ *
+ *  Each engine that saves into a folder needs a label of its own, such as one for each pipeline stage. Engines that make one
+ *  checkpoint together give the same name and the same number of engines. Without labels the engines replace each other's
+ *  checkpoints, or remove them with `keep`, and a load finds the newest one of any of them.
  */
 #ifndef ZOFF_CHECKPOINT_H
 #define ZOFF_CHECKPOINT_H
@@ -35,8 +39,8 @@ typedef struct zoff_checkpoint_opts {
         *data; /**< the program's own bytes, data_count of them. A load ignores others of the checkpoint */
     size_t data_count;
     const char *name;    /**< save: name of the checkpoint's folder; NULL: "step-" and ten digits */
-    const char *label;   /**< names an engine where several save into one checkpoint, such as "tp0.pp1": letters, digits, ".",
-                              "_", "-"; at most 200. NULL: the only one */
+    const char *label;   /**< names an engine where several save into one folder, such as "tp0.pp1": letters, digits, ".", "_",
+                              "-"; at most 200. A load needs the same. NULL: the only one */
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
                               0 means 1 */
     unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
