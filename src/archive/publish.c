@@ -134,23 +134,31 @@ static bool is_folder(const char *path)
     return lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+/* Whether prune() may remove a checkpoint. */
+static bool is_old(const char *folder, const char *name, const zoff_archive_candidate *c, char path[4096])
+{
+    return strcmp(c->name, name) != 0 && c->sequence && !c->error &&
+           zoff_archive_folder_join(folder, c->name, path) == ZOFF_OK && is_folder(path);
+}
+
 /* Remove complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: engines may be at work there. An
  * engine that saves alone leaves the files of other labels: they are checkpoints of their own. */
 static void prune(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
 {
-    const char *label = m->label, *removes = m->engines > 1 ? NULL : label;
     char path[4096];
+    const char *label = m->label, *removes = m->engines > 1 ? NULL : label;
     unsigned kept = 0;
+    size_t count = 0; /* the new one, and those that may be removed */
     zoff_archive_listing l;
     if (zoff_archive_listing_make(folder, label, &l) < 0) {
         ZOFF_WARN("old checkpoints stay: %s", zoff_last_error());
         return;
     }
-    for (size_t i = 0; i < l.count; i++) {
-        const zoff_archive_candidate *c = &l.all[i];
-        const bool is_new = strcmp(c->name, name) == 0;
-        if (is_new || c->sequence == 0 || c->error || zoff_archive_folder_join(folder, c->name, path) < 0 || !is_folder(path))
-            kept += is_new;
+    for (size_t i = 0; i < l.count; i++)
+        count += strcmp(l.all[i].name, name) == 0 || is_old(folder, name, &l.all[i], path);
+    for (size_t i = 0; i < l.count && count > keep; i++) { /* with fewer, no manifest has to be read */
+        if (!is_old(folder, name, &l.all[i], path))
+            kept += strcmp(l.all[i].name, name) == 0;
         else if (kept < keep)
             kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;
         else

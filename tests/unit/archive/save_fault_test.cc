@@ -231,6 +231,27 @@ TEST_F(save_fault, commits_nothing_after_a_flush_has_failed)
     }
 }
 
+// The manifests of large models are long. Only the newest `keep` have to be complete, and only if there are more.
+TEST_F(save_fault, reads_no_more_manifests_than_it_needs)
+{
+    scratch_folder scratch;
+    zoff_checkpoint_opts opts = options("e");
+    for (const char *name : {"a", "b", "c", "d"})
+        save_first(early, scratch.path, name);
+    std::vector<long> counts;
+    for (unsigned keep : {100u, 5u, 4u}) {
+        checkpoint_writer w;
+        opts.keep = keep;
+        ASSERT_ZOFF_OK(late.open(scratch.path, &opts, 12, &w));
+        ASSERT_ZOFF_OK(late.fill(w.get()));
+        const call_fault none(0, 0);
+        ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
+        counts.push_back(std::count(none.calls.begin(), none.calls.end(), "open manifest.json"));
+    }
+    EXPECT_EQ(counts[0], counts[1]);
+    EXPECT_EQ(counts[1] + 3, counts[2]);
+}
+
 // Some file systems have no links.
 TEST_F(save_fault, replaces_nothing_that_it_cannot_put_back)
 {
