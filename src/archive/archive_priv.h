@@ -13,6 +13,9 @@
  */
 #define ZOFF_ARCHIVE_SEQUENCE_LINE "\n  \"sequence\": "
 
+/* The end of the hidden name of a manifest whose checkpoint is being removed. */
+#define ZOFF_ARCHIVE_REMOVED ".removed"
+
 /* The most bytes of a manifest that are read. */
 #define ZOFF_ARCHIVE_MANIFEST_MOST ((size_t)4 << 30)
 /* Elements of one parameter, and the greatest sequence: products and sums of them fit 64 bits, and JSON's integers. */
@@ -32,6 +35,8 @@ zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
 /* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
 bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
+/* The same for a manifest under a hidden name, such as ".manifest.json.old", which has *out_end. */
+bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], const char **out_end);
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
 /* The next name in a folder; NULL: there is none.  @return ERR_IO */
 zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);

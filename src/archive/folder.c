@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,19 @@ bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_L
 {
     const size_t bytes = strlen(name), end = sizeof MANIFEST - 1;
     return bytes >= end && strcmp(name + bytes - end, MANIFEST) == 0 && read_label(name, bytes - end, label);
+}
+
+bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], const char **out_end)
+{
+    char inner[512];
+    const char *dot = strrchr(name, '.');
+    if (name[0] != '.' || dot == name || dot - name > (ptrdiff_t)sizeof inner)
+        return false;
+    if (strcmp(dot, ".new") != 0 && strcmp(dot, ".old") != 0 && strcmp(dot, ZOFF_ARCHIVE_REMOVED) != 0)
+        return false; /* such as the copy of an editor */
+    snprintf(inner, sizeof inner, "%.*s", (int)(dot - name - 1), name + 1);
+    *out_end = dot;
+    return zoff_archive_folder_is_manifest(inner, label);
 }
 
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])

@@ -212,6 +212,14 @@ static uint64_t sequence_of(const char *folder, const char *name, int *out_error
     return sequence > 0 && sequence <= ZOFF_ARCHIVE_SEQUENCE_MOST ? sequence : UNREADABLE;
 }
 
+/* Whether a name says that the removal of a checkpoint was cut short. */
+static bool is_removed(const char *name)
+{
+    const char *end;
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
+    return zoff_archive_folder_is_hidden(name, label, &end) && strcmp(end, ZOFF_ARCHIVE_REMOVED) == 0;
+}
+
 static const struct dirent *next(DIR *entries, int *out_error)
 {
     errno = 0; /* readdir() returns NULL at the end, and after an error */
@@ -232,7 +240,7 @@ static bool look_into(const char *folder, const char *label, zoff_archive_candid
     out->error = entries || is_foreign(errno) ? 0 : errno;
     while (entries && (entry = next(entries, &out->error))) {
         if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
-            has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
+            has = has || zoff_archive_folder_is_part(entry->d_name, other, id) || is_removed(entry->d_name);
             continue;
         }
         has = true;

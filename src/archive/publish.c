@@ -95,37 +95,100 @@ void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *
     remove_files(path, is_own, m);
 }
 
-/* Manifests of a label, or all of them for NULL. */
-static bool is_manifest(const char *name, const void *ctx)
+/* ---- removal of a checkpoint ----
+ *
+ * Its manifests get hidden names first, so it no longer counts. They stay until its other files are gone: a removal that was
+ * cut short is told by them from a save that is under way, and the next one ends it. */
+
+/* Hide the manifests of a label, or all of them for NULL.  @return false: one could not be */
+static bool hide_manifests(const char *folder, const char *label)
 {
+    char path[4096], hidden[4096], name[512], other[ZOFF_ARCHIVE_LABEL_MOST + 1];
+    bool is_done = true;
+    const struct dirent *entry;
+    DIR *entries = opendir(folder);
+    if (!entries)
+        return false;
+    while (is_done && (entry = readdir(entries))) {
+        if (!zoff_archive_folder_is_manifest(entry->d_name, other) || (label && strcmp(label, other) != 0))
+            continue;
+        snprintf(name, sizeof name, ".%s%s", entry->d_name, ZOFF_ARCHIVE_REMOVED);
+        is_done = zoff_archive_folder_join(folder, entry->d_name, path) == ZOFF_OK &&
+                  zoff_archive_folder_join(folder, name, hidden) == ZOFF_OK && rename(path, hidden) == 0;
+    }
+    closedir(entries);
+    return is_done;
+}
+
+/* Remove the files that a hidden manifest names, and then itself. */
+static bool end_manifest(const char *folder, const char *name)
+{
+    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], *text;
+    const char *end;
+    size_t bytes;
+    zoff_archive_manifest m;
+    if (!zoff_archive_folder_is_hidden(name, label, &end) || strcmp(end, ZOFF_ARCHIVE_REMOVED) != 0 ||
+        zoff_archive_folder_join(folder, name, path) < 0 ||
+        zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes) < 0)
+        return false;
+    zoff_status status = zoff_archive_manifest_read_facts(path, text, bytes, &m);
+    zoff_base_mem_free(text);
+    if (status < 0)
+        return false;
+    const bool is_whole = strcmp(m.label, label) == 0;
+    if (is_whole) {
+        remove_files(folder, is_own, &m);
+        (void)unlink(path);
+    }
+    zoff_archive_manifest_free(&m);
+    return is_whole;
+}
+
+/* End removals that were cut short. */
+static void end_removals(const char *folder)
+{
+    bool has_ended = false;
+    const struct dirent *entry;
+    zoff_saved_error saved;
+    DIR *entries = opendir(folder);
+    zoff_base_status_save(&saved);
+    while (entries && (entry = readdir(entries)))
+        has_ended = end_manifest(folder, entry->d_name) || has_ended;
+    if (entries)
+        closedir(entries);
+    if (has_ended)
+        (void)rmdir(folder); /* fails where there is something else */
+    zoff_base_status_restore(&saved);
+}
+
+/* Files of ranks of a label, or of all for NULL. */
+static bool is_part(const char *name, const void *ctx)
+{
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    return zoff_archive_folder_is_part(name, label, id) && (!ctx || strcmp(label, ctx) == 0);
+}
+
+/* Manifests under hidden and temporary names, in the same way. */
+static bool is_hidden(const char *name, const void *ctx)
+{
+    const char *end;
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    return zoff_archive_folder_is_manifest(name, label) && (!ctx || strcmp(label, ctx) == 0);
+    return zoff_archive_folder_is_hidden(name, label, &end) && (!ctx || strcmp(label, ctx) == 0);
 }
 
-/* Files of ranks, and manifests under their temporary names, in the same way. */
-static bool is_other(const char *name, const void *ctx)
-{
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES], hidden[512] = "manifest.json";
-    if (zoff_archive_folder_is_part(name, label, id))
-        return !ctx || strcmp(label, ctx) == 0;
-    if (ctx)
-        zoff_archive_folder_manifest_name(ctx, hidden);
-    const char *found = name[0] == '.' ? strstr(name, hidden) : NULL;
-    return found && found[strlen(hidden)] == '.' && (!ctx || found == name + 1);
-}
-
-/* Remove the files of a label, or of all for NULL. The manifests go first: a checkpoint whose removal is interrupted does not
- * count. */
+/* Remove the files of a label, or of all for NULL. */
 static void remove_checkpoint(const char *path, const char *label)
 {
-    remove_files(path, is_manifest, label);
-    if (zoff_archive_folder_flush(path) < 0)
-        return;
-    remove_files(path, is_other, label);
+    if (!hide_manifests(path, label) || zoff_archive_folder_flush(path) < 0)
+        return; /* another save tries again */
+    remove_files(path, is_part, label);
+    remove_files(path, is_hidden, label);
     const int error = rmdir(path) == 0 ? 0 : errno;
     if (error && error != ENOENT && !zoff_archive_listing_has_any(path)) /* another engine may have removed it, or needs it */
         ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(error));
 }
+
+/* ---- which ones are removed ---- */
 
 /* A link leads to a checkpoint that is counted under its own name, or lies elsewhere. A folder that cannot be read stays. */
 static bool is_folder(const char *path)
@@ -154,8 +217,11 @@ static void prune(const char *folder, const char *name, const zoff_archive_manif
         ZOFF_WARN("old checkpoints stay: %s", zoff_last_error());
         return;
     }
-    for (size_t i = 0; i < l.count; i++)
+    for (size_t i = 0; i < l.count; i++) {
+        if (l.all[i].sequence == 0 && zoff_archive_folder_join(folder, l.all[i].name, path) == ZOFF_OK && is_folder(path))
+            end_removals(path);
         count += strcmp(l.all[i].name, name) == 0 || is_old(folder, name, &l.all[i], path);
+    }
     for (size_t i = 0; i < l.count && count > keep; i++) { /* with fewer, no manifest has to be read */
         if (!is_old(folder, name, &l.all[i], path))
             kept += strcmp(l.all[i].name, name) == 0;
@@ -316,8 +382,8 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
         return status;
     }
     const bool is_complete = complete(folder, path, name, &written);
-    (void)unlink(n.old);
     remove_files(path, is_replaced, m);
+    remove_files(path, is_hidden, m->label);
     if (is_complete && keep)
         prune(folder, name, m, keep);
     return ZOFF_OK;

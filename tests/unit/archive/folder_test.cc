@@ -53,6 +53,14 @@ TEST(folder, takes_no_other_name_for_its_own)
           "123456789abcdef.rank-00000.states", "0123456789abcdef.rank-00000.state", "a0123456789abcdef.rank-00000.states",
           "0123456789ABCDEF.rank-00000.states", "0123456789abcdef-rank-00000.states", ".0123456789abcdef.rank-00000.states"})
         EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id)) << name;
+    const char *end = nullptr;
+    for (const char *name : {".new", "manifest.json.new", ".manifest.json", ".manifest.json.swp", ".xmanifest.json.old",
+                             "..new", ".a b.manifest.json.removed"})
+        EXPECT_FALSE(zoff_archive_folder_is_hidden(name, label, &end)) << name;
+    EXPECT_FALSE(zoff_archive_folder_is_hidden(("." + std::string(600, 'a') + ".manifest.json.new").c_str(), label, &end));
+    ASSERT_TRUE(zoff_archive_folder_is_hidden(".manifest.json.manifest.json.removed", label, &end));
+    EXPECT_STREQ("manifest.json", label);
+    EXPECT_STREQ(".removed", end);
     // A label that looks like a file of the engine without a label.
     ASSERT_TRUE(zoff_archive_folder_is_part("0123456789abcdef.rank-00000.fedcba9876543210.rank-00001.states", label, id));
     EXPECT_STREQ("0123456789abcdef.rank-00000", label);

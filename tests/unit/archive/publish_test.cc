@@ -156,6 +156,20 @@ TEST_F(publish, points_latest_at_what_was_begun_last)
     EXPECT_EQ((names{"early", "late", "latest"}), names_in(folder)); // neither the newest nor the new one is removed
 }
 
+TEST_F(publish, ends_only_the_removal_that_was_begun)
+{
+    log_catcher log;
+    ASSERT_ZOFF_OK(save("a"));
+    const std::string a = scratch.file("a"), other = "fedcba9876543210.rank-00000.states";
+    ASSERT_EQ(0, rename((a + "/manifest.json").c_str(), (a + "/.manifest.json.removed").c_str()));
+    write_file(a + "/" + other, "of a save that is under way");
+    write_file(a + "/.tp0.manifest.json.removed", "damaged");
+    ASSERT_ZOFF_OK(save("b", 1));
+    EXPECT_EQ((names{".tp0.manifest.json.removed", other}), names_in(a));
+    ASSERT_ZOFF_OK(save("a")); // the name is used again
+    EXPECT_EQ(3u, names_in(a).size());
+}
+
 TEST_F(publish, removes_no_checkpoint_of_an_engine_that_saves_alone)
 {
     log_catcher log;

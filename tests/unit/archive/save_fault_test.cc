@@ -316,6 +316,34 @@ TEST_F(save_fault, is_no_reason_to_load_an_older_checkpoint)
     }
 }
 
+TEST_F(save_fault, leaves_no_removal_undone_when_killed_at_any_call)
+{
+    int n = 1;
+    unsigned cut_short = 0;
+    zoff_checkpoint_opts opts = options("b");
+    opts.keep = 1;
+    for (bool is_done = false; !is_done && !HasFailure(); n++) {
+        scratch_folder scratch;
+        SCOPED_TRACE(testing::Message() << "killed at call " << n);
+        save_first(early, scratch.path, "a");
+        const pid_t child = fork();
+        if (child == 0) {
+            const call_fault fault(n, 0);
+            _exit(late.write(scratch.path, &opts) == ZOFF_OK ? 0 : 1);
+        }
+        int how = 0;
+        EXPECT_EQ(child, waitpid(child, &how, 0));
+        is_done = WIFEXITED(how);
+        const call_fault none(0, 0);
+        cut_short += names_in(scratch.file("a")).count(".manifest.json.removed") != 0;
+        ASSERT_ZOFF_OK(late.write(scratch.path, &opts));
+        late.compare(scratch.path);
+        EXPECT_EQ(2u, names_in(scratch.file("b")).size());
+        EXPECT_EQ(0u, names_in(scratch.file("a")).size());
+    }
+    EXPECT_GT(cut_short, 3u);
+}
+
 // Two engines: both find the same checkpoint, wherever the second one is killed.
 TEST_F(save_fault, leaves_what_both_engines_have)
 {
