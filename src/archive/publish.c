@@ -289,7 +289,10 @@ static zoff_status keep_old(const char *path, const char *file, names *out)
     ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
     ZOFF_TRY(zoff_archive_folder_join(path, hidden, out->old));
     (void)unlink(out->old); /* of a save that was killed */
-    const int error = link(out->own, out->old) == 0 ? 0 : errno;
+    struct stat about;
+    int error = link(out->own, out->old) == 0 ? 0 : errno;
+    if (error && lstat(out->own, &about) != 0 && errno == ENOENT)
+        error = ENOENT; /* whatever a file system without links says */
     ZOFF_FAIL_IF(error && error != ENOENT, ZOFF_ERR_IO,
                  "cannot keep '%s' as '%s' until it is replaced: %s; give the checkpoint another name", out->own, out->old,
                  zoff_base_status_errno(error));

@@ -256,20 +256,23 @@ TEST_F(save_fault, reads_no_more_manifests_than_it_needs)
 TEST_F(save_fault, replaces_nothing_that_it_cannot_put_back)
 {
     scratch_folder scratch;
-    int link = 0;
-    save_first(early, scratch.path, "a");
-    {
+    const auto link_of = [&](const char *name) { // the number of the call
         const call_fault none(0, 0);
-        ASSERT_ZOFF_OK(save(early, scratch.path, "a"));
-        while (none.calls[(size_t)link] != "link .manifest.json.old")
-            link++;
-    }
+        EXPECT_ZOFF_OK(save(early, scratch.path, name));
+        const auto found = std::find(none.calls.begin(), none.calls.end(), "link .manifest.json.old");
+        return (int)(found - none.calls.begin()) + 1;
+    };
+    const int first_link = link_of("a"), link = link_of("a");
     for (int error : {EPERM, EIO, EMLINK}) {
-        const call_fault fault(link + 1, error);
+        const call_fault fault(link, error);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "give the checkpoint another name", save(late, scratch.path, "a"));
         EXPECT_TRUE(fault.has_struck());
         early.compare(scratch.path);
     }
+    ASSERT_EQ(0, system(("rm -r '" + scratch.path + "'/*").c_str()));
+    const call_fault fault(first_link, EPERM);
+    EXPECT_ZOFF_OK(save(late, scratch.path, "a")); // there is nothing to keep
+    EXPECT_EQ("link .manifest.json.old", fault.calls[(size_t)first_link - 1]);
 }
 
 TEST_F(save_fault, leaves_earlier_checkpoints_when_no_file_can_be_opened_any_more)
