@@ -44,8 +44,9 @@ typedef struct zoff_checkpoint_opts {
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
                               0 means 1 */
     unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
-    uint64_t memory;     /**< begin: DRAM in bytes for states that are copied before a step changes them. Beyond it updates
-                              wait for the disk. 0: 64 MiB; at least one chunk of states */
+    uint64_t memory;     /**< every save: most DRAM in bytes for states on their way to the disk. Beside steps it also has the
+                              copies of states that a step changes; beyond it updates wait for the disk. 0: 64 MiB; at least
+                              three units, see docs/MEMORY.md */
     bool skip_frozen;    /**< save: leave frozen weights out; a load leaves them as they are */
     bool refuse_if_busy; /**< save and begin: return ERR_STATE while an earlier save of this engine is under way. false: wait
                               until it has ended */
