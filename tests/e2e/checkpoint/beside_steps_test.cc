@@ -315,6 +315,7 @@ TEST(SaveWait, IsTheTimeThatUpdatesWait)
     save_log log;
     save_fault fault;
     scratch_folder folder;
+    static const char NAME[] = "\"save_wait_seconds\": ";
     char text[8192];
     saved_run r(shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16), "");
     r.step(1);
@@ -327,10 +328,14 @@ TEST(SaveWait, IsTheTimeThatUpdatesWait)
     EXPECT_GT(fault.waits, 0);
     EXPECT_GT(r.save_wait(), 0.0);
     EXPECT_LE(r.save_wait(), r.infos[0].seconds.total);
+    const double waited = r.save_wait();
     expect_all_ok(r.wait());
     r.step(3);
     EXPECT_EQ(0, r.save_wait());
-    EXPECT_ZOFF_OK(zoff_stats_print(r.engine_of(0), text, sizeof text, nullptr));
+    ASSERT_ZOFF_OK(zoff_stats_print(r.engine_of(0), text, sizeof text, nullptr));
+    const char *const printed = strstr(text, NAME);
+    ASSERT_TRUE(printed) << text;
+    EXPECT_NEAR(waited, strtod(printed + sizeof NAME - 1, nullptr), 2e-6) << text;
     expect_loads(r.s, folder.path, 1, want);
 }
 
