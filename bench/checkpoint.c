@@ -2,12 +2,10 @@
  * parts. */
 #include "checkpoint_async.h"
 
-#include <errno.h>
 #include <linux/magic.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 
 static const char USAGE[] =
@@ -45,27 +43,14 @@ static int parse_options(int argc, char **argv, checkpoint_options *out)
     return 0;
 }
 
-/* The files of all contestants exist at the same time. */
-static int check_room(const checkpoint_options *options)
-{
-    enum { TIMES = 8 };
-    struct statvfs fs;
-    const double wanted = 12.0 * (double)options->elements * TIMES;
-    if (statvfs(options->path, &fs) != 0)
-        return bench_fail("--path %s: %s", options->path, strerror(errno));
-    const double room = (double)fs.f_bavail * (double)fs.f_frsize;
-    return room >= wanted ? 0
-                          : bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with "
-                                       "--elements",
-                                       options->path, 1e-9 * room, 1e-9 * wanted);
-}
-
 static int run_parts(const checkpoint_options *options, checkpoint_found *found)
 {
+    enum { TIMES = 8 }; /* the files of all contestants exist at the same time */
     static char folder[CHECKPOINT_PATH];
     struct statfs fs;
     const unsigned parts = options->run.parts;
-    if (check_room(options) != 0 || step_folder_make(options->path, folder) != 0)
+    if (bench_check_room(options->path, TIMES * 12.0 * (double)options->elements) != 0 ||
+        step_folder_make(options->path, folder) != 0)
         return -1;
     found->in_memory = statfs(folder, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
     int ret = 0;

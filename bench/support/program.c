@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 double bench_run_deadline(const bench_run *run, double share)
@@ -48,6 +49,18 @@ bool bench_scan(const char *path, int wanted, const char *format, ...)
     if (file)
         fclose(file);
     return found;
+}
+
+int bench_check_room(const char *path, double bytes)
+{
+    struct statvfs fs;
+    if (statvfs(path, &fs) != 0)
+        return bench_fail("--path %s: %s", path, strerror(errno));
+    const double room = (double)fs.f_bavail * (double)fs.f_frsize;
+    return room >= bytes ? 0
+                         : bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with "
+                                      "--elements",
+                                      path, 1e-9 * room, 1e-9 * bytes);
 }
 
 int bench_told(zoff_status status)

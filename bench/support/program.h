@@ -54,6 +54,9 @@ const char *bench_program_quantity(const char *text, uint64_t *out);
 /* Look for the first line of a file that has `wanted` values in this format of scanf(). */
 bool bench_scan(const char *path, int wanted, const char *format, ...) __attribute__((format(scanf, 3, 4)));
 
+/* Check that the folder of --path has room for so many bytes; --elements changes them. 0, or -1 with a message. */
+int bench_check_room(const char *path, double bytes);
+
 /* Print the program's name and a line to standard error; -1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns 0; for an error of the library, prints its message and returns -1. */
