@@ -2,11 +2,8 @@
 // started again each time. It goes on from the newest complete checkpoint, which is whole and no older than the last one that
 // it reported. Its states and weights always equal those of a run that was never killed.
 #include "covering.h"
+#include "lives.h"
 #include "saved_run.h"
-
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #include <random>
 
@@ -121,42 +118,16 @@ class trainer_process
 class KillSave : public testing::TestWithParam<kind>
 {
   protected:
-    struct life {
-        int64_t opened = -1, saved = -1;
-        int status = 0;
-    };
-
     // A trainer that is killed after `usec`, or ends by itself.
     life live(int64_t last, unsigned usec)
     {
-        int ends[2];
-        EXPECT_EQ(0, pipe(ends));
-        fflush(stdout);
-        const pid_t child = fork();
-        if (child == 0) {
-            quiet_log quiet;
-            close(ends[0]);
-            trainer_process(GetParam(), folder.path, ends[1]).live(last);
-            fflush(stdout);
-            _exit(HasFailure());
-        }
-        close(ends[1]);
-        if (usec) {
-            usleep(usec);
-            kill(child, SIGKILL);
-        }
-        std::string said;
-        char buffer[4096];
-        for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
-            said.append(buffer, (size_t)got);
-        close(ends[0]);
-        life l;
-        waitpid(child, &l.status, 0);
-        std::istringstream lines(said);
-        std::string word;
-        for (int64_t t; lines >> word >> t;)
-            (word == "open" ? l.opened : l.saved) = t;
-        return l;
+        return zoff_test::live(
+            [&](int to) {
+                quiet_log quiet;
+                trainer_process(GetParam(), folder.path, to).live(last);
+                return (int)HasFailure();
+            },
+            usec);
     }
 
     scratch_folder folder;
@@ -177,30 +148,30 @@ TEST_P(KillSave, TheNewestCheckpointIsWhole)
     const auto start = std::chrono::steady_clock::now();
     const life first = live(10, 0);
     ASSERT_EQ(0, first.status);
-    ASSERT_EQ(10, first.saved);
+    ASSERT_EQ(10, first.done);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
     auto moments = (unsigned)took.count() * 2;
-    int64_t saved = first.saved;
+    int64_t saved = first.done;
     unsigned in_steps = 0;
     // On a busy machine later moments are used, until half of the lives had opened their engine, and one has saved.
     const unsigned kills = GetParam().kills;
-    for (unsigned i = 0; i < kills || ((in_steps < kills / 2 || saved == first.saved) && i < 20 * kills); i++) {
+    for (unsigned i = 0; i < kills || ((in_steps < kills / 2 || saved == first.done) && i < 20 * kills); i++) {
         const life l = live(1 << 30, 1000 + random() % moments);
         moments += i >= kills && moments < 5000000 ? moments / 8 : 0;
-        ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
+        ASSERT_TRUE(l.was_killed()) << "life " << i << " ended by itself";
         if (l.opened < 0)
             continue;
         in_steps++;
         // A kill may come between the end of one save and its report. With persist the run also goes on from its own files.
         ASSERT_GE(l.opened, saved) << "life " << i << " lost a checkpoint that was complete";
         ASSERT_LE(l.opened, saved + 2) << "life " << i;
-        saved = std::max(l.opened, l.saved);
+        saved = std::max(l.opened, l.done);
     }
     EXPECT_GE(in_steps, kills / 2);
     EXPECT_GT(saved, 10);
     const life last = live(saved + 4, 0);
     EXPECT_EQ(0, last.status);
-    EXPECT_EQ(saved + 4 - (saved + 4) % 2, last.saved);
+    EXPECT_EQ(saved + 4 - (saved + 4) % 2, last.done);
     unsigned folders = 0;
     for (const auto &entry : std::filesystem::directory_iterator(folder.file("saves")))
         folders += std::filesystem::exists(entry.path() / "manifest.json");

@@ -3,14 +3,8 @@
 // must be that of the update which the states are of: the victim compares it each time it opens. In the end all states,
 // weights, the loss scaler and the data must equal, bit for bit, those of a trainer that was never killed.
 #include "covering.h"
-#include "shell.h"
+#include "lives.h"
 #include "zoff_test.h"
-
-#include <fcntl.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -57,44 +51,19 @@ class Kill : public testing::TestWithParam<kind>
         return all.str();
     }
 
-    // Start the trainer and kill it after `usec`, or let it end by itself if `usec` is 0. Reads the steps it printed; -1 if it
-    // printed none.
-    struct life {
-        int64_t opened = -1, done = -1;
-        int status = 0;
-    };
+    // Start the trainer and kill it after `usec`, or let it end by itself if `usec` is 0.
     static life live(const std::string &config, int64_t last, const std::string &digest, unsigned usec)
     {
-        const std::string ranks = std::to_string(GetParam().ranks);
-        int ends[2];
-        EXPECT_EQ(0, pipe(ends));
-        const std::string until = std::to_string(last);
-        const pid_t child = fork();
-        if (child == 0) {
-            dup2(ends[1], STDOUT_FILENO);
-            close(ends[0]);
-            close(ends[1]);
-            setenv("ZOFF_LOG_LEVEL", "error", 1); // skipped steps are warnings
-            execl(ZOFF_VICTIM, "victim", config.c_str(), until.c_str(), digest.c_str(), ranks.c_str(), nullptr);
-            _exit(127);
-        }
-        close(ends[1]);
-        if (usec) {
-            usleep(usec);
-            kill(child, SIGKILL);
-        }
-        std::string said;
-        char buffer[4096];
-        for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
-            said.append(buffer, (size_t)got);
-        close(ends[0]);
-        life l;
-        waitpid(child, &l.status, 0);
-        std::istringstream lines(said);
-        std::string word;
-        for (int64_t t; lines >> word >> t;)
-            (word == "open" ? l.opened : l.done) = t;
-        return l;
+        const std::string ranks = std::to_string(GetParam().ranks), until = std::to_string(last);
+        return zoff_test::live(
+            [&](int to) {
+                dup2(to, STDOUT_FILENO);
+                close(to);
+                setenv("ZOFF_LOG_LEVEL", "error", 1); // skipped steps are warnings
+                execl(ZOFF_VICTIM, "victim", config.c_str(), until.c_str(), digest.c_str(), ranks.c_str(), nullptr);
+                return 127;
+            },
+            usec);
     }
 };
 
@@ -122,7 +91,7 @@ TEST_P(Kill, ContinuesBitForBit)
     const int most = 50 * GetParam().kills, wanted = GetParam().kills / 4 + 1;
     for (int i = 0; i < GetParam().kills || (i < most && (killed_in_steps < wanted || returned < wanted)); i++) {
         const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % moments);
-        ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
+        ASSERT_TRUE(l.was_killed()) << "life " << i << " ended by itself";
         if (l.opened >= 0) {
             // A kill may come after the commit of one step and before the trainer prints it. Two such steps are an error.
             ASSERT_GE(l.opened, returned) << "life " << i << " lost a step that had returned";
