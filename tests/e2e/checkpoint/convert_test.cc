@@ -2,13 +2,12 @@
 // ranks, tier and list of paths load it, and have the same masters, moments, step, loss scale and data. Their next step equals
 // that of a reference that was never interrupted.
 #include "covering.h"
+#include "file_bytes.h"
 #include "rank_job.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <fstream>
-#include <sstream>
 
 using namespace zoff_test;
 
@@ -55,19 +54,6 @@ const covering<cell> &matrix()
         },
         fill);
     return all;
-}
-
-std::string bytes_of(const std::string &path)
-{
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
-
-void write_bytes(const std::string &path, const std::string &bytes)
-{
-    std::ofstream(path, std::ios::binary) << bytes;
 }
 
 // One side: ranks, and the program's data of each.

@@ -1,24 +1,16 @@
 // described_test.cc: the description beside state files gives a checkpoint its names, shapes and ties. A description that was
 // changed is refused, or the states are right all the same: no number of it puts a state in a wrong place.
+#include "file_bytes.h"
 #include "random.h"
 #include "zoff_test.h"
 
 #include <fstream>
 #include <map>
-#include <sstream>
 
 using namespace zoff_test;
 
 namespace
 {
-std::string bytes_of(const std::string &path)
-{
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
-
 class Described : public testing::Test
 {
   protected:
@@ -160,7 +152,7 @@ TEST_F(Described, AChangedDigitPutsNoStateElsewhere)
             continue;
         std::string changed = good;
         changed[at] = changed[at] == '9' ? '1' : (char)(changed[at] + 1);
-        std::ofstream(description(), std::ios::binary) << changed;
+        write_bytes(description(), changed);
         tried++;
         const zoff_status status = convert();
         if (status != ZOFF_OK) {
@@ -170,7 +162,7 @@ TEST_F(Described, AChangedDigitPutsNoStateElsewhere)
             EXPECT_EQ(0u, differences()) << changed;
         }
     }
-    std::ofstream(description(), std::ios::binary) << good;
+    write_bytes(description(), good);
     EXPECT_GT(tried, 50u);
     EXPECT_GT(refused, tried / 2);
     EXPECT_ZOFF_OK(convert());
@@ -182,7 +174,7 @@ TEST_F(Described, AForeignDescriptionIsRefused)
     const auto with = [&](const std::string &from, const std::string &into) {
         std::string changed = good;
         changed.replace(changed.find(from), from.size(), into);
-        std::ofstream(description(), std::ios::binary) << changed;
+        write_bytes(description(), changed);
     };
     with("\"version\": 1", "\"version\": 2");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "another version", convert());
@@ -194,9 +186,9 @@ TEST_F(Described, AForeignDescriptionIsRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not a description", convert());
     with("\"m\", ", "");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not fit its parameter", convert());
-    std::ofstream(description(), std::ios::binary) << good.substr(0, good.size() / 2);
+    write_bytes(description(), good.substr(0, good.size() / 2));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
-    std::ofstream(description(), std::ios::binary) << "[]";
+    write_bytes(description(), "[]");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
 }
 } // namespace

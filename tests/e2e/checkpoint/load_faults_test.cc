@@ -2,6 +2,7 @@
 // one leaves it without states, and every call says so, until another load makes it whole; with persist it goes back to its
 // last commit. All ranks are alike.
 #include "covering.h"
+#include "file_bytes.h"
 #include "save_fault.h"
 #include "saved_run.h"
 
@@ -230,15 +231,6 @@ std::vector<place> places_in(const fs::path &checkpoint)
     return all;
 }
 
-void flip(const fs::path &path, uint64_t byte, unsigned bit)
-{
-    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-    file.seekg((long)byte);
-    const int was = file.get();
-    file.seekp((long)byte);
-    file.put((char)(was ^ 1 << bit));
-}
-
 TEST_P(LoadFaults, ByOneBitAreNamedAndLoadNothing)
 {
     open();
@@ -249,10 +241,10 @@ TEST_P(LoadFaults, ByOneBitAreNamedAndLoadNothing)
         const uint64_t byte = p.from + (((uint64_t)random() << 32) + random()) % (p.to - p.from);
         SCOPED_TRACE(p.path.string() + ", byte " + std::to_string(byte));
         const unsigned bit = random() % 8;
-        flip(p.path, byte, bit);
+        flip_bit(p.path.string(), byte, bit);
         expect_failed(load(true), p.path.string());
         expect_whole_or_unloaded(p.is_data && !GetParam().persist);
-        flip(p.path, byte, bit);
+        flip_bit(p.path.string(), byte, bit);
         load_well();
     }
     EXPECT_TRUE(unloaded > 0 || GetParam().persist);
@@ -456,7 +448,7 @@ TEST_P(Unloaded, EnginesRefuseAllOtherCalls)
     const auto flip_all = [this] {
         for (const place &p : places_in(checkpoint)) {
             if (p.is_data)
-                flip(p.path, p.from + 10, 3);
+                flip_bit(p.path.string(), p.from + 10, 3);
         }
     };
     flip_all();

@@ -1,6 +1,7 @@
 // save_faults_test.cc: each call fails once with which a checkpoint is saved, on one of two ranks or on the only one. Then the
 // save ends with that error and the name of the file, or it is complete. The checkpoint before it is untouched, training goes
 // on, and the next save succeeds.
+#include "file_bytes.h"
 #include "save_fault.h"
 #include "saved_run.h"
 
@@ -8,10 +9,8 @@
 #include <limits.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
-#include <sstream>
 
 using namespace zoff_test;
 namespace fs = std::filesystem;
@@ -27,9 +26,8 @@ std::map<std::string, std::string> content_of(const std::string &folder)
 {
     std::map<std::string, std::string> all;
     for (const auto &entry : fs::recursive_directory_iterator(folder)) {
-        std::ostringstream bytes;
-        bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
-        all[entry.path().string()] = entry.is_regular_file() ? bytes.str() : "folder";
+        const std::string path = entry.path().string();
+        all[path] = entry.is_regular_file() ? bytes_of(path) : "folder";
     }
     return all;
 }

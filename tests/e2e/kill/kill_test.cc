@@ -3,13 +3,13 @@
 // must be that of the update which the states are of: the victim compares it each time it opens. In the end all states,
 // weights, the loss scaler and the data must equal, bit for bit, those of a trainer that was never killed.
 #include "covering.h"
+#include "file_bytes.h"
 #include "lives.h"
 #include "zoff_test.h"
 
 #include <chrono>
 #include <fstream>
 #include <random>
-#include <sstream>
 
 using namespace zoff_test;
 
@@ -41,14 +41,6 @@ class Kill : public testing::TestWithParam<kind>
                                "{\"device\": \"nvme\", \"nvme_path\": ["
                             << paths << "]}}, \"zoff\": {\"persist\": true, \"threads\": 1" << GetParam().more << "}}";
         return name;
-    }
-
-    static std::string content(const std::string &path)
-    {
-        std::ifstream file(path, std::ios::binary);
-        std::stringstream all;
-        all << file.rdbuf();
-        return all.str();
     }
 
     // Start the trainer and kill it after `usec`, or let it end by itself if `usec` is 0.
@@ -112,8 +104,8 @@ TEST_P(Kill, ContinuesBitForBit)
     const life whole = live(other, returned + 3, digests.file("undisturbed"), 0);
     ASSERT_EQ(0, whole.opened);
     ASSERT_EQ(returned + 3, whole.done);
-    const std::string want = content(digests.file("undisturbed"));
+    const std::string want = bytes_of(digests.file("undisturbed"));
     EXPECT_EQ(60000u * 14 + 30001u * 16 + 777u * 14 + sizeof(zoff_loss_scaler) + 3 * 8, want.size());
-    EXPECT_TRUE(want == content(digests.file("killed"))) << "states, weights, loss scaler or data differ";
+    EXPECT_TRUE(want == bytes_of(digests.file("killed"))) << "states, weights, loss scaler or data differ";
 }
 } // namespace
