@@ -61,18 +61,13 @@ class FetchMemory : public testing::Test
         const std::string text = "{\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
                                  "\"stage3_max_live_parameters\": 9000, \"stage3_prefetch_bucket_size\": 3000" +
                                  more + "}}";
-        zoff_config *settings = nullptr;
-        zoff_engine *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
         zoff_engine_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.config = settings;
         opts.comm = ranks;
         opts.threads = 1;
         opts.chunk_elements = 2048;
-        ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
-        zoff_config_close(settings);
-        *out = made;
+        *out = make_engine(text, opts).release();
+        zoff_engine *const made = *out;
+        ASSERT_TRUE(made);
         std::vector<float> first[PARAMS];
         for (size_t p = 0; p < PARAMS; p++) {
             for (size_t k = 0; k < (size_t)SLICES * COUNT; k++)

@@ -23,17 +23,10 @@ class sequence
             text = with_offloaded_weights(text, folder);
         if (clip > 0)
             text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
-        zoff_config *config = nullptr;
-        zoff_engine *made = nullptr;
-        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "model.json", &config));
         zoff_engine_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.config = config;
         opts.chunk_elements = 1 + random() % 4000;
         opts.threads = 1 + random() % 2;
-        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
-        zoff_config_close(config);
-        e.reset(made);
+        e = make_engine(text, opts);
         groups = config_groups(3);
         // The trainer's tensors exist from the start; they are added to the engine one by one.
         for (size_t i = 0, count = 1 + random() % 4; i < count; i++) {

@@ -89,28 +89,34 @@ bool has_progress_thread()
     return getenv("ZOFF_TEST_PROGRESS_THREAD") != nullptr;
 }
 
-engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements, uint64_t host_bytes, zoff_comm *ranks,
-                   zoff_accel *device)
+engine make_engine(const std::string &text, zoff_engine_opts opts)
 {
     zoff_config *parsed = nullptr;
     zoff_engine *made = nullptr;
     EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
-    zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = parsed;
+    EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    zoff_config_close(parsed); // zoff_engine_create() has read it
+    return engine(made);
+}
+
+engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements, uint64_t host_bytes, zoff_comm *ranks,
+                   zoff_accel *device)
+{
+    zoff_engine_opts opts = {};
     opts.chunk_elements = chunk_elements;
     opts.host_bytes = host_bytes;
     opts.threads = ranks ? threads_of_rank() : 2;
     opts.comm = ranks;
     opts.accel = device;
     opts.progress_thread = has_progress_thread();
-    EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
-    zoff_config_close(parsed); // zoff_engine_create() has read it
+    engine made = make_engine(text, opts);
     for (size_t i = 0; made && i < t.tensors.size(); i++) {
         zoff_param_desc d = t.desc(i);
-        EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+        EXPECT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, nullptr));
     }
-    return engine(made);
+    return made;
 }
 
 engine seal_engine(trainer &t, const std::string &text, uint64_t chunk_elements, uint64_t host_bytes)

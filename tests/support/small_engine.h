@@ -31,6 +31,9 @@ unsigned threads_of_rank();
 // True if all engines of the program have a progress thread.
 bool has_progress_thread();
 
+// Created from a text and options, whose struct_size and config are set here. Without parameters.
+engine make_engine(const std::string &text, zoff_engine_opts opts);
+
 // Created, with parameters added, but not sealed.
 engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
                    zoff_comm *ranks = nullptr, zoff_accel *device = nullptr);

@@ -1,6 +1,7 @@
 // deadlines_test.cc: a disk or a device that hangs. After the communicator's timeout_seconds the call must return an error. The
 // step can be finished when the disk or device works again, and an engine can be destroyed while it hangs.
 #include "aio_place.h"
+#include "small_engine.h"
 #include "zoff_test.h"
 
 #include <algorithm>
@@ -167,19 +168,13 @@ class Deadlines : public testing::TestWithParam<where>
                    : std::string("\"stage\": 1")) +
             ", \"offload_optimizer\": {\"device\": \"nvme\", \"buffer_count\": 2, \"nvme_path\": \"" + folder.path +
             "\"}}, \"zoff\": {\"io_backend\": \"threads\", \"persist\": true}}";
-        zoff_config *parsed = nullptr;
-        zoff_engine *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
         zoff_engine_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.config = parsed;
         opts.chunk_elements = COUNT / chunks;
         opts.threads = 1;
         opts.comm = group.get();
         opts.accel = device.get();
-        ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
-        zoff_config_close(parsed);
-        e.reset(made);
+        e = make_engine(text, opts);
+        ASSERT_TRUE(e);
         zoff_param_desc d = {};
         d.struct_size = sizeof d;
         d.name = "layer";

@@ -5,6 +5,7 @@
 // By default one in 6 to 13 of the places is tried, plus some flushes, at different offsets for each kind. ZOFF_TEST_FULL=1
 // tries all places.
 #include "drive_fault.h"
+#include "small_engine.h"
 #include "zoff_test.h"
 
 #include <algorithm>
@@ -130,20 +131,13 @@ class LostWrite : public testing::TestWithParam<kind>
 
     zoff_status make(uint64_t host_bytes)
     {
-        zoff_config *parsed = nullptr;
-        zoff_engine *made = nullptr;
         const std::string text = configuration();
-        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
         zoff_engine_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.config = parsed;
         opts.chunk_elements = 1536;
         opts.host_bytes = host_bytes;
         opts.threads = 1;
         opts.accel = accelerator;
-        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
-        zoff_config_close(parsed);
-        e.reset(made);
+        e = make_engine(text, opts);
         for (int i = 0; i < TENSORS; i++) {
             zoff_param_desc d = {};
             d.struct_size = sizeof d;

@@ -75,19 +75,12 @@ class buffer
 
 engine make(const std::string &text, zoff_comm *ranks, zoff_accel *accel, uint64_t chunk_elements = 1024)
 {
-    zoff_config *settings = nullptr;
-    zoff_engine *made = nullptr;
     zoff_engine_opts opts = {};
-    EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
-    opts.struct_size = sizeof opts;
-    opts.config = settings;
     opts.threads = 1;
     opts.comm = ranks;
     opts.accel = accel;
     opts.chunk_elements = chunk_elements;
-    EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
-    zoff_config_close(settings);
-    return engine(made);
+    return make_engine(text, opts);
 }
 
 zoff_param_desc slices_of(const char *name, void *value, void *grad, zoff_dtype dtype, zoff_dtype grad_dtype)
