@@ -112,7 +112,7 @@ void zoff_digest_blocks_add(zoff_digest *d, unsigned threads, const void *base, 
 }
 
 void zoff_digest_blocks_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
-                             uint64_t out[ZOFF_DIGEST_ARRAYS])
+                            uint64_t out[ZOFF_DIGEST_ARRAYS])
 {
     work w = {.digest = d, .base = base, .arrays = arrays, .end = d->block_ends[ZOFF_DIGEST_ARRAYS - 1]};
     hash(&w, threads); /* all arrays at once, so that a team is woken once */

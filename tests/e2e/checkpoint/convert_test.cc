@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-
 using namespace zoff_test;
 
 namespace
