@@ -42,14 +42,13 @@ static double peak_of(bench_work_fn turn, checkpoint_states *s)
 /* Print the peaks of a save and a load over what is expected: the plan, and the memory of a save or one chunk. */
 static int print_peaks(const step_model *m, const char *folder, checkpoint_tier tier, uint64_t budget)
 {
-    static const double SAVE_MEMORY = 64 << 20; /* the default of zoff_checkpoint_opts.memory */
     checkpoint_states s;
     const double before = status_bytes("VmRSS: %zu kB");
     if (checkpoint_states_open(m, folder, tier, budget, &s) != 0)
         return -1;
     const double plan = (double)s.engine.plan.memory_bytes, chunk = (double)s.engine.plan.chunk_bytes;
     const double save = peak_of(checkpoint_states_save, &s), load = save < 0 ? -1 : peak_of(checkpoint_states_load, &s);
-    printf("%.6f %.6f ", (save - before) / (plan + SAVE_MEMORY),
+    printf("%.6f %.6f ", (save - before) / (plan + (double)s.engine.plan.save_bytes),
            (load - before) / (plan + (tier == CHECKPOINT_NVME ? chunk : 0)));
     checkpoint_states_close(&s);
     return load < 0 ? -1 : 0;

@@ -45,6 +45,7 @@ static void print_memory(const zoff_plan_info *info)
     if (info->device_host_bytes)
         print_bytes("DRAM for transfers to a device", info->device_host_bytes);
     print_bytes("DRAM in total", info->memory_bytes);
+    print_bytes("more while a checkpoint is saved", info->save_bytes);
 }
 
 static void print_files(const zoff_plan_info *info)

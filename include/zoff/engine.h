@@ -113,6 +113,8 @@ typedef struct zoff_plan_info {
     uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
                                      device_host_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */
+    uint64_t save_bytes;        /**< DRAM beside memory_bytes while a checkpoint is saved, at most: copies of states, by the
+                                     default of zoff_checkpoint_opts.memory */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

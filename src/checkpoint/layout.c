@@ -98,6 +98,7 @@ static zoff_status add_array(zoff_saver *s, size_t chunk, zoff_plan_span own, un
         return ZOFF_OK;
     ZOFF_TRY(find_place(v, &source, &from, &to));
     source.begin = from;
+    _Static_assert((int)ZOFF_SAVE_UNIT == (int)ZOFF_ARCHIVE_UNIT, "what the plan counts with");
     const uint64_t unit = source.place == ZOFF_SAVE_FILE ? 0 : ZOFF_ARCHIVE_UNIT;
     ZOFF_TRY(zoff_archive_part_region(&s->part, to - from, unit, &source.region));
     for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {

@@ -140,14 +140,13 @@ static zoff_status share_identity(zoff_checkpoint *c)
 /* Lay out the file, reserve its space, and save what cannot be saved beside steps. */
 static zoff_status fill_part(zoff_checkpoint *c, const zoff_checkpoint_opts *opts)
 {
-    enum { MEMORY = 64 << 20 };
     zoff_saver *s = &c->saver;
     ZOFF_TRY(zoff_engine_stores_drain(c->engine));
     ZOFF_TRY(zoff_checkpoint_layout_make(s, opts->skip_frozen));
     zoff_checkpoint_saver_clone(s);
     ZOFF_TRY(zoff_archive_part_reserve(&s->part));
     ZOFF_TRY(zoff_checkpoint_data_write(opts, zoff_comm_rank(s->view.comm), &s->part));
-    ZOFF_TRY(zoff_checkpoint_saver_open(s, opts->memory ? opts->memory : MEMORY));
+    ZOFF_TRY(zoff_checkpoint_saver_open(s, opts->memory ? opts->memory : ZOFF_SAVE_COPIES));
     ZOFF_TRY(zoff_checkpoint_saver_visit(s, c->engine));
     return zoff_checkpoint_frozen_write(s);
 }

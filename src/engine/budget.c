@@ -213,6 +213,39 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
     info->weight_host_bytes += zoff_lending_param_cache_room(&e->lending, plan);
 }
 
+/* Parts of states that a save copies one by one: the largest, and how many there are. */
+typedef struct save_units {
+    uint64_t largest, count;
+} save_units;
+
+/* An array is copied in parts of at most `most` bytes; 0: as a whole. */
+static void add_array(save_units *u, uint64_t bytes, uint64_t most)
+{
+    const uint64_t part = most ? zoff_base_bits_min(bytes, most) : bytes;
+    u->largest = zoff_base_bits_max(u->largest, part);
+    u->count += part ? zoff_base_bits_ceil_div(bytes, part) : 0;
+}
+
+/* Copies of states while a checkpoint is saved, at most: see checkpoint/saver.c. */
+static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
+{
+    save_units u = {.count = 0};
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        const zoff_plan_chunk *c = &plan->chunks[i];
+        uint64_t elements = 0; /* of weights, which may be their own masters */
+        for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
+            const size_t end = stream + 1 < ZOFF_STREAM_COUNT ? c->starts[stream + 1] : c->bytes;
+            if (c->lengths[stream])
+                add_array(&u, end - c->starts[stream], info->tier == ZOFF_TIER_NVME ? 0 : ZOFF_SAVE_UNIT);
+        }
+        for (size_t k = 0; k < c->piece_count; k++)
+            elements += plan->pieces[c->first_piece + k].count;
+        add_array(&u, elements * sizeof(float), ZOFF_SAVE_UNIT);
+    }
+    const uint64_t copies = u.largest ? zoff_base_bits_max(ZOFF_SAVE_COPIES / u.largest, ZOFF_SAVE_COPIES_LEAST) : 0;
+    return zoff_base_bits_min(copies, u.count) * u.largest;
+}
+
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
     const zoff_settings *s = &e->settings;
@@ -258,6 +291,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
+    info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &e->transfer.route;
     info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - zoff_transfer_device_tier_sums_of(&plan, kept));
     info.exchange_bytes = zoff_transfer_ranks_bytes(&e->transfer, &plan);

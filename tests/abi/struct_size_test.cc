@@ -39,7 +39,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_step_args, 64, flags);
     SIZE_OF(zoff_step_info, 368, stop_requested);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 168, memory_free_bytes);
+    SIZE_OF(zoff_plan_info, 176, save_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

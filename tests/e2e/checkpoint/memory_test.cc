@@ -102,6 +102,9 @@ TEST_P(SaveMemory, IsAsStated)
     if (!GetParam().persist) { // there the first update leaves the old states in their place
         EXPECT_GT(fault.copies, 0);
     }
+    const uint64_t planned = plan_of(other.engine_of(0)).save_bytes; // without opts.memory: as many whole units as fit
+    EXPECT_GE(64u << 20, planned);
+    EXPECT_LT(60u << 20, planned);
     EXPECT_LE(saved, (double)opts.memory + SLACK);
     EXPECT_LE(beside, (double)opts.memory + SLACK);
     EXPECT_LE(reloaded, SLACK);

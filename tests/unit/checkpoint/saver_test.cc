@@ -226,6 +226,17 @@ TEST_F(SaverRun, WithoutMemoryForCopies)
 }
 
 // Files that can share blocks are cloned, others are copied.
+TEST_F(SaverRun, CopiesTakeNoMoreThanThePlanSays)
+{
+    for (const save_shape &shape : save_shapes()) {
+        open(shape, ZOFF_SAVE_COPIES);
+        EXPECT_LE(s().buffers.count * s().buffers.bytes, plan_of(e()).save_bytes) << shape.name;
+        save.reset();
+        want.clear();
+        zoff_base_progress_remove(&progress, &naps);
+    }
+}
+
 TEST_F(SaverRun, StatesOfFiles)
 {
     open({"persist", 1, 1, true, true}, 1);
