@@ -81,6 +81,7 @@ typedef struct zoff_config_values {
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
     bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
+    bool sums_ranks;               /* gradient_allreduce_op: the sum over ranks is not divided by their number */
     double grad_factor;   /* gradients times this, before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */

@@ -62,8 +62,8 @@ zoff_status zoff_config_value_from_json(const zoff_config_key *key, json_t *valu
 zoff_status zoff_config_value_from_text(const zoff_config_key *key, const char *text, zoff_config_where where,
                                         zoff_config_cell *out);
 
-/* Whether zoff supports the value of a cell. Keys with several_ranks are always supported if `ranks` is 1. */
-bool zoff_config_value_accepted(const zoff_config_key *key, const zoff_config_cell *cell, unsigned ranks);
+/* Whether zoff supports the value of a cell. */
+bool zoff_config_value_accepted(const zoff_config_key *key, const zoff_config_cell *cell);
 
 /* Write the reason why a value is refused, without its place. */
 void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cell *cell, char *dst, size_t dst_bytes);

@@ -216,7 +216,7 @@ zoff_status zoff_config_set(zoff_config *config, const char *key, const char *va
                  "api: %s: this is a section; expected one of its keys, as in %s.%s", key, key, "key");
     ZOFF_TRY(zoff_config_value_from_text(row, value, (zoff_config_where){"api", key}, &cell));
     zoff_status status;
-    if (!zoff_config_value_accepted(row, &cell, 1)) {
+    if (!zoff_config_value_accepted(row, &cell)) {
         char words[640];
         zoff_config_value_refusal(row, &cell, words, sizeof words);
         status = zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "api: %s: %s", key, words);

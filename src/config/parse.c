@@ -222,7 +222,7 @@ static zoff_status check_refusals(const parser *p)
     for (size_t i = 0; i < p->tree.count; i++) {
         const verdict *v = &p->verdicts[i];
         if (!v->row || v->is_shadowed || is_replaced(p, v->row) ||
-            zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)], 1))
+            zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)]))
             continue;
         if (first == SIZE_MAX)
             first = i;
@@ -277,15 +277,12 @@ static zoff_status check_unknown(const parser *p)
     return ZOFF_OK;
 }
 
-/* Warn about known keys that zoff ignores, and about values that are refused only with two or more ranks. */
+/* Warn about known keys that zoff ignores. */
 static void warn_ignored(const parser *p)
 {
     name_list ignored = {.room = LIST_BYTES};
     for (size_t i = 0; i < p->tree.count; i++) {
-        const verdict *v = &p->verdicts[i];
-        bool dormant = v->row && v->row->several_ranks &&
-                       !zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)], 2);
-        if (v->is_ignored || dormant)
+        if (p->verdicts[i].is_ignored)
             list_add(&ignored, p, i);
     }
     list_end(&ignored);

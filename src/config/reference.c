@@ -122,7 +122,7 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
         add_cell(sink, row->help);
         zoff_config_sink_add(sink, " | ");
         add_cell(sink, row->why);
-        zoff_config_sink_add(sink, "%s |\n", row->several_ranks ? " (With one rank it has no effect and is ignored)" : "");
+        zoff_config_sink_add(sink, " |\n");
     }
 }
 

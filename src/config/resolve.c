@@ -78,23 +78,6 @@ static void leave_to_tuning(zoff_config *config)
     }
 }
 
-/* ---- ranks ---- */
-
-static zoff_status check_ranks(const zoff_config *config, unsigned world_size)
-{
-    size_t count;
-    const zoff_config_key *table = zoff_config_schema_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        char words[640];
-        if (!table[i].several_ranks || zoff_config_value_accepted(&table[i], &config->effective[i], world_size))
-            continue;
-        zoff_config_value_refusal(&table[i], &config->effective[i], words, sizeof words);
-        return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s (there are %u ranks)",
-                                     zoff_config_cells_source(&config->effective[i]), table[i].path, words, world_size);
-    }
-    return ZOFF_OK;
-}
-
 /* ---- paths ---- */
 
 static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths, size_t *count)
@@ -149,7 +132,6 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     apply_cpu_offload(config, "zero_optimization.cpu_offload_params", WEIGHT_DEVICE);
     settle_weights(config);
     leave_to_tuning(config);
-    ZOFF_TRY(check_ranks(config, world_size));
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));
     ZOFF_TRY(gather_paths(config));
     ZOFF_TRY(zoff_config_schedule_settle(config));

@@ -307,8 +307,7 @@ HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "false: unknown keys are a 
 /* ---- several ranks ---- */
 HONOUR("prescale_gradients", BOOL, "false", .help = "true: divide each gradient by the number of ranks before the sum over the ranks instead of after it. The sum is in fp32"),
 HONOUR("gradient_predivide_factor", NUMBER, "1", RANGE(1e-30, 1e30), .help = "Divide each gradient by this factor before the sum over ranks, and the sum by the number of ranks / factor. No effect with prescale_gradients"),
-REFUSE("gradient_allreduce_op", CHOICE, "mean", "mean", .choices = "mean|sum", .several_ranks = true,
-       .why = "ranks are averaged; set it to \"mean\" and scale the loss instead", .help = "Mean or sum over the ranks"),
+HONOUR("gradient_allreduce_op", CHOICE, "mean", .choices = "mean|sum", .help = "`mean`: the sum of the gradients of all ranks is divided by the number of ranks. `sum`: it is not. Both are the mean over the micro-steps of an update"),
 HONOUR("communication_data_type", CHOICE, "null", .choices = "fp16|bf16|fp32", .help = "Type in which gradients are sent to the rank that adds them up, in fp32; null: the type of each gradient"),
 REFUSE("sequence_parallel_size", INTEGER, "1", "1", RANGE(1, MANY),
        .why = "ranks that share a sequence change the batch arithmetic, which zoff does not support; set it to 1", .help = "Ranks that share a sequence"),

@@ -33,7 +33,6 @@ typedef struct zoff_config_key {
     bool ranged;
     bool below_max;      /* max itself is not allowed */
     bool open;           /* sections: unknown keys inside are ignored, not errors */
-    bool several_ranks;  /* values not in `accepts` are refused only with two or more ranks */
     bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */
     unsigned count;      /* length of a list of numbers */
     const char *word;    /* flags: a third value, as a text; NULL: none */

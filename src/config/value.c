@@ -313,10 +313,10 @@ zoff_status zoff_config_value_from_text(const zoff_config_key *key, const char *
 
 /* ---- supported values ---- */
 
-bool zoff_config_value_accepted(const zoff_config_key *key, const zoff_config_cell *cell, unsigned ranks)
+bool zoff_config_value_accepted(const zoff_config_key *key, const zoff_config_cell *cell)
 {
     char word[64];
-    if (!key->accepts || cell->kind != ZOFF_CELL_VALUE || (key->several_ranks && ranks == 1))
+    if (!key->accepts || cell->kind != ZOFF_CELL_VALUE)
         return true;
     switch (key->type) {
     case ZOFF_KEY_ANY:
@@ -344,8 +344,7 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
         }
         expected[kept] = 0;
     }
-    snprintf(dst, dst_bytes, "%s is not supported%s; expected %s: %s", shown, key->several_ranks ? " with several ranks" : "",
-             expected, key->why);
+    snprintf(dst, dst_bytes, "%s is not supported; expected %s: %s", shown, expected, key->why);
 }
 
 /* ---- back to text ---- */

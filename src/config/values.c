@@ -190,6 +190,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
         .wire_dtype = fill_wire(config),
         .nccl_adds = is_text(config, "zoff.reduce_scatter", "nccl"),
+        .sums_ranks = is_text(config, "gradient_allreduce_op", "sum"),
         .grad_factor =
             integer(config, "prescale_gradients") ? 1.0 / world_size : 1.0 / number(config, "gradient_predivide_factor"),
         .state_tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,

@@ -89,9 +89,10 @@ static zoff_status decide(zoff_engine *e)
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&squares, &e->gate.votes[rank].squares);
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
-    double scale = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight : 1);
+    double scale = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight / summed : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
     run->info.numbers.grad_norm = run->looks ? norm : NAN; /* otherwise unknown, or incomplete */
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. Because of 1e-6 it is below 1 even for a norm just below the

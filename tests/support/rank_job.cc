@@ -147,7 +147,7 @@ void rank_trainers::backward(unsigned round, float scale, double leave_out)
 
 reference::result rank_trainers::step(const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double clip)
 {
-    const reference::result r = reference::step(want.tensors, groups, t, 1.0, weight_sum, clip);
+    const reference::result r = reference::step(want.tensors, groups, t, 1.0, weight_sum / (sums ? job.size : 1), clip);
     forget();
     return r;
 }

@@ -82,6 +82,7 @@ class rank_trainers
     std::vector<engine> engines;
     std::vector<double> weights; // weight of each rank's next micro-batch
     zoff_dtype wire = ZOFF_DTYPE_DEFAULT;
+    bool sums = false; // the sum over ranks is not divided by their number
 
   private:
     void add(unsigned rank, size_t i, size_t slice, bool is_there, bool first);

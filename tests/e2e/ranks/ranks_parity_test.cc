@@ -20,7 +20,8 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
-    double ratio = 1; // the share of the states that is on the host
+    double ratio = 1;  // the share of the states that is on the host
+    bool sums = false; // gradient_allreduce_op
 };
 
 const char *name_of(zoff_dtype d)
@@ -38,7 +39,7 @@ std::string name(const cell &c)
             : c.owner == ON_DEVICE ? "_onDevice"
             : c.owner == REACHED   ? "_onDeviceReached"
                                    : "") +
-           (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "");
+           (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -50,6 +51,7 @@ class RanksParity : public testing::TestWithParam<cell>
         return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) +
                ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0" +
                (c.wire ? std::string(", \"communication_data_type\": \"") + c.wire + "\"" : "") +
+               (c.sums ? ", \"gradient_allreduce_op\": \"sum\"" : "") +
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
@@ -141,6 +143,12 @@ void fill(covering<cell> &all)
     }
     all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
     all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
+    for (unsigned world : {1u, 3u, 4u}) {
+        all.corner({0, ZOFF_TIER_HOST, ZOFF_F32, world, 3, nullptr, 3000, OF_PROGRAM, 1, true});
+        all.corner({2, ZOFF_TIER_NVME, ZOFF_BF16, world, 1, nullptr, 3000, OF_PROGRAM, 1, true});
+    }
+    all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 3000, IN_FILES, 1, true});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_F16, 3, 3, nullptr, 3000, REACHED, 0.5, true});
     for (weights owner : {IN_DRAM, IN_FILES}) {
         for (unsigned stage : {0u, 1u, 3u}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
@@ -166,7 +174,8 @@ const covering<cell> &matrix()
                                           {"wire", c.wire ? c.wire : "default"},
                                           {"chunk", std::to_string(c.chunk_elements)},
                                           {"weights", name_of(c.owner)},
-                                          {"ratio", std::to_string((int)(c.ratio * 100))}};
+                                          {"ratio", std::to_string((int)(c.ratio * 100))},
+                                          {"over ranks", c.sums ? "sum" : "mean"}};
         },
         fill);
     return all;
@@ -196,6 +205,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     });
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
+    all.sums = c.sums;
     if (c.owner == ON_DEVICE || c.owner == REACHED)
         all.use_devices(c.stage * 10 + c.world);
     if (c.owner == REACHED)

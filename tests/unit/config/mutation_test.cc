@@ -17,7 +17,7 @@ const char *const SEEDS[] = {
   "zero_optimization": {"stage": 2, "overlap_comm": true, "aio": {"queue_depth": 8},
     "offload_optimizer": {"device": "nvme", "nvme_path": ["/a", "/b\u00e4\\"], "buffer_count": 4}},
   "zoff": {"host_memory": "64MiB", "strict": false}, "_note": [[], {}, null, -1.5e-3], "what": {"is": "this"} })",
-    R"({"gradient_allreduce_op": "sum", "zero_optimization": true, "aio": {"block_size": "1MiB"}, "data_types": {"grad_accum_dtype": "fp32"}})",
+    R"({"sequence_parallel_size": 2, "zero_optimization": true, "aio": {"block_size": "1MiB"}, "data_types": {"grad_accum_dtype": "fp32"}})",
     "\xEF\xBB\xBF{\"optimizer\":{\"params\":{\"lr\":1}},\"optimizer\":{\"type\":\"Adam\"}}",
     "{\"a\":[[[[{\"b\":{\"c\":[{}]}}]]]],\"zoff\":{\"strict\":false}}",
 };

@@ -123,16 +123,4 @@ TEST(config_resolve, old_names)
     ASSERT_ZOFF_OK(zoff_config_resolve(off.get(), 1));
     EXPECT_EQ("cpu", word(off, "zero_optimization.offload_optimizer.device"));
 }
-
-TEST(config_resolve, keys_for_several_ranks_sleep_on_one)
-{
-    zoff_test::log_catcher log;
-    log.expect("known keys that zoff ignores");
-    auto config = parse("{\"gradient_allreduce_op\": \"sum\"}");
-    EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
-                      "ds.json:1:2: gradient_allreduce_op: \"sum\" is not supported with several ranks; expected \"mean\"",
-                      zoff_config_resolve(config.get(), 4));
-    EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
-}
 } // namespace

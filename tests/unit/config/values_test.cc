@@ -228,6 +228,8 @@ TEST(config_values, gradients_are_scaled_for_the_ranks_there_are)
     EXPECT_EQ(0.5, values(config, 2).grad_factor);
     EXPECT_EQ(1.0, values(parse("{}"), 4).grad_factor);
     EXPECT_EQ(0.125, values(parse("{\"gradient_predivide_factor\": 8}"), 4).grad_factor);
+    EXPECT_FALSE(values(parse("{}"), 4).sums_ranks);
+    EXPECT_TRUE(values(parse("{\"gradient_allreduce_op\": \"sum\"}"), 4).sums_ranks);
 }
 
 TEST(config_values, another_number_of_ranks_is_settled_anew)
