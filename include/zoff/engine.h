@@ -57,6 +57,11 @@ typedef struct zoff_engine_opts {
                                     aio.block_size * aio.queue_depth bytes if that is more; with false
                                     seal ends with ERR_CANCELED on all ranks. NULL: a line of level info every 5 seconds */
     void *progress_ctx;        /**< passed to progress */
+    zoff_comm *norm_comm; /**< ranks whose engines train other parts of one model, as tensor and pipeline parallel ranks do:
+                               gradient norm, clipping, skipped steps and zoff_engine_request_stop() are those of all of them.
+                               Every rank of `comm` gives one, and has the same rank in it. Seal, steps and zoff_grads_drop()
+                               are then collective over it, too. NULL: the norm is that of this engine. Borrowed until
+                               destroy */
 } zoff_engine_opts;
 #define ZOFF_ENGINE_OPTS_INIT ZOFF_SIZED(zoff_engine_opts)
 
@@ -81,6 +86,8 @@ typedef struct zoff_param_desc {
     size_t dim_count;       /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
     const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
                                  "layers.{}.weight"; copied. NULL: slices are exported as one tensor */
+    bool norm_replicated;   /**< other ranks of norm_comm have this parameter by the same name, and the same gradient: its norm
+                                 counts once, on the lowest of them */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 

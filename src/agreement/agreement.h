@@ -47,6 +47,31 @@ typedef struct zoff_consensus {
     size_t *each;
 } zoff_consensus;
 
+/* Numbers of a step that engines with one norm must have alike. */
+enum { ZOFF_NORM_T, ZOFF_NORM_CLIP, ZOFF_NORM_SCALE, ZOFF_NORM_LOOKS, ZOFF_NORM_TERMS };
+
+/* The vote of the ranks of one engine, or of all engines that share a norm. */
+typedef struct zoff_norm_part {
+    zoff_exact squares; /* of gradients as they were summed, before any scaling */
+    double terms[ZOFF_NORM_TERMS];
+    int32_t status;   /* an error: this engine does not take the step */
+    bool is_poisoned; /* a gradient is not finite; `why` names it */
+    bool stop_requested;
+    uint32_t rank; /* joined: the first rank of norm_comm whose part is poisoned */
+    char why[512];
+} zoff_norm_part;
+
+/* See norm.c. */
+typedef struct zoff_norm_ranks {
+    zoff_comm *comm; /* zoff_engine_opts.norm_comm; NULL: the norm is that of this engine */
+    zoff_comm_channel channel;
+    zoff_norm_part *parts; /* by rank of `comm`, as the following */
+    uint64_t *counts;
+    int32_t *results;
+    size_t *bytes;
+    zoff_comm_work work;
+} zoff_norm_ranks;
+
 /* The owner sets the fields up to and including `transfer` before any call; they are borrowed. All other fields start as
  * zero. */
 typedef struct zoff_agreement {
@@ -59,6 +84,7 @@ typedef struct zoff_agreement {
     zoff_presence presence;
     uint64_t *step_terms; /* words that describe the step: this rank's, followed by room for those of two ranks */
     zoff_together together;
+    zoff_norm_ranks norm;
 } zoff_agreement;
 
 /* A list of named items that all ranks must have the same. It is built as words, whose checksums are compared. If checksums
@@ -138,6 +164,22 @@ uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *s
 /* Call when all votes have arrived, by rank. If their checksums differ, exchange the words and name the differences.  @blocks
  * only then  @return ERR_INVALID on every rank */
 zoff_status zoff_agreement_terms_compare(zoff_agreement *a, const zoff_vote *votes);
+
+/* norm.c: one norm over engines that train parts of one model */
+/* Take the communicator, NULL for none, and allocate all memory, so that seal does not fail for want of it.  @return
+ * ERR_INVALID for one that cannot serve */
+zoff_status zoff_agreement_norm_take(zoff_agreement *a, zoff_comm *comm);
+void zoff_agreement_norm_free(zoff_agreement *a);
+/* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
+zoff_status zoff_agreement_norm_open(zoff_agreement *a);
+void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */
+/* Send what this engine has voted. The same on all ranks of the engine. */
+zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own);
+/* Join the parts of all.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their terms
+ * differ */
+zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
+zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
+void zoff_agreement_norm_abandon(zoff_agreement *a);
 
 /* presence.c: the slices that take part in a step */
 zoff_status zoff_agreement_presence_open(zoff_agreement *a);

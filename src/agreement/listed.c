@@ -39,6 +39,9 @@ static zoff_status add_options(const seal_list *l, zoff_facts *out)
                                            "zoff_engine_opts.state_tier"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, l->settings->chunk_elements, "zoff_engine_opts.chunk_elements"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, (uint64_t)l->settings->persist_t, "zoff_engine_opts.persist_t"));
+    const zoff_comm *norm = l->agreement->norm.comm;
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, norm ? norm->size : 0, "the number of ranks of zoff_engine_opts.norm_comm"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, norm ? norm->rank : 0, "the rank in zoff_engine_opts.norm_comm"));
     return zoff_agreement_facts_add_text(out, bool_word(l->agreement->transfer->route.reaches),
                                          "whether zoff_engine_opts.comm accesses the memory of zoff_engine_opts.accel");
 }
@@ -77,6 +80,8 @@ static zoff_status add_param(const zoff_agreement *a, size_t i, zoff_facts *out)
     ZOFF_TRY(zoff_agreement_facts_add_text(out, bool_word(p->frozen), "zoff_param_desc.frozen of parameter %zu (%.100s)", i,
                                            p->name));
     ZOFF_TRY(add_frozen(p, i, out));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, bool_word(p->norm_replicated),
+                                           "zoff_param_desc.norm_replicated of parameter %zu (%.100s)", i, p->name));
     return zoff_agreement_facts_add_text(out, bool_word(p->engine_owned),
                                          "zoff_param_desc.engine_owned of parameter %zu (%.100s)", i, p->name);
 }

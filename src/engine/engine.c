@@ -103,6 +103,7 @@ static void leave_to_messages(zoff_engine *e)
     zoff_comm_abandon(e->comm, &e->run.talks.vote);
     zoff_comm_abandon(e->comm, &e->agreement.presence.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
+    zoff_agreement_norm_abandon(&e->agreement);
     zoff_comm_abandon(e->comm, &e->agreement.together.work);
     zoff_transfer_ranks_abandon(&e->transfer);
     zoff_lending_param_gather_close(&e->lending);
@@ -177,6 +178,7 @@ static void deallocate(zoff_engine *e)
     finish_messages(e);
     leave_to_messages(e); /* first: freeing device memory may wait for all work of the device */
     leave_to_device(e);
+    zoff_agreement_norm_close(&e->agreement);
     zoff_agreement_identity_close(&e->agreement);
     zoff_transfer_device_close(&e->transfer);
     zoff_transfer_intake_close(&e->transfer);
@@ -295,6 +297,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
+    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, zoff_agreement_norm_open(&e->agreement)));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));
@@ -349,6 +352,7 @@ void zoff_engine_destroy(zoff_engine *e)
     deallocate(e);
     zoff_agreement_identity_leave(&e->agreement);
     zoff_agreement_consensus_close(&e->agreement);
+    zoff_agreement_norm_free(&e->agreement);
     zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);
     zoff_base_mem_free(e);

@@ -56,7 +56,8 @@ typedef struct zoff_bucket_rows {
     zoff_rows add, step;
 } zoff_bucket_rows;
 
-typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
+/* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. */
+typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_JOINING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
 /* Operations with which ranks agree in a step. */
 typedef struct zoff_step_talks {
@@ -155,6 +156,8 @@ typedef struct zoff_engine_gate {
     zoff_optimizer_hyper *hyper; /* per group, for the current step */
     bool stop_asked;             /* on this rank; atomic, because a signal handler or another thread sets it */
     bool stop_agreed;            /* the votes of a step have said it: all ranks know */
+    zoff_norm_part norm;         /* of this engine, and once they are joined, of all that share the norm */
+    zoff_saved_error words;      /* where norm.status is an error */
 } zoff_engine_gate;
 
 /* Tables for the order and the rows of buckets. */

@@ -28,10 +28,20 @@ static const zoff_vote *first_poison(const zoff_engine *e)
     return first;
 }
 
+/* Some rank of zoff_engine_opts.norm_comm has a gradient that is not finite. */
+static bool is_poisoned_elsewhere(const zoff_engine *e)
+{
+    return e->run.looks && e->gate.norm.is_poisoned;
+}
+
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
     const zoff_vote *poison = e->run.looks ? first_poison(e) : NULL;
     char whose[48] = "";
+    if (!poison && is_poisoned_elsewhere(e)) {
+        snprintf(dst, dst_bytes, "rank %u of zoff_engine_opts.norm_comm says: %s", e->gate.norm.rank, e->gate.norm.why);
+        return;
+    }
     if (!poison && e->run.looks && !(e->run.info.numbers.grad_norm <= FLT_MAX)) {
         snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.numbers.grad_norm);
         return;
@@ -81,19 +91,36 @@ static bool loses_bits(double factor)
     return factor < FLT_MIN && (float)factor != factor;
 }
 
-/* All ranks have voted: decide on clipping or skipping, and compute the constants of each group. */
-static zoff_status decide(zoff_engine *e)
+/* All ranks of this engine have voted: join their votes. */
+static zoff_status count_votes(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
-    zoff_exact squares = {.terms = 0};
+    zoff_norm_part *norm = &e->gate.norm;
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
-        zoff_base_exact_join(&squares, &e->gate.votes[rank].squares);
+        zoff_base_exact_join(&norm->squares, &e->gate.votes[rank].squares);
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
-    double scale = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight / summed : 1);
-    double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
+    norm->terms[ZOFF_NORM_T] = (double)run->t;
+    norm->terms[ZOFF_NORM_CLIP] = fmax(run->clip_norm, 0);
+    norm->terms[ZOFF_NORM_SCALE] = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight / summed : 1);
+    norm->terms[ZOFF_NORM_LOOKS] = run->looks;
+    norm->stop_requested = e->gate.stop_agreed;
+    if (run->looks && first_poison(e)) {
+        zoff_engine_gate_explain(e, norm->why, sizeof norm->why);
+        norm->is_poisoned = true;
+    }
+    return ZOFF_OK;
+}
+
+/* Decide on clipping or skipping, and compute the constants of each group. */
+static void decide(zoff_engine *e)
+{
+    zoff_step_run *run = &e->run;
+    const double scale = e->gate.norm.terms[ZOFF_NORM_SCALE];
+    const bool poisoned = first_poison(e) || e->gate.norm.is_poisoned;
+    const double norm = poisoned ? NAN : sqrt(zoff_base_exact_value(&e->gate.norm.squares)) * fabs(scale);
     run->info.numbers.grad_norm = run->looks ? norm : NAN; /* otherwise unknown, or incomplete */
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. Because of 1e-6 it is below 1 even for a norm just below the
      * limit. */
@@ -102,14 +129,13 @@ static zoff_status decide(zoff_engine *e)
     /* No element is larger than the norm. So if the norm fits into fp32, every scaled element is finite. */
     if ((run->looks && !(norm <= FLT_MAX)) || loses_bits(run->factor)) {
         skip(e);
-        return ZOFF_OK;
+        return;
     }
     run->info.numbers.clip_factor = clip;
     for (size_t g = 0; g < e->model.group_count; g++)
         zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.numbers.clip_factor,
                                &e->transfer.scratch.consts[g]);
     run->gate = ZOFF_GATE_OPEN;
-    return ZOFF_OK;
 }
 
 static uint64_t digest_terms(zoff_engine *e)
@@ -160,6 +186,45 @@ static zoff_status ask(zoff_engine *e)
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
+/* The votes of this engine have arrived. Its norm is that of the step, or a part of it. */
+static zoff_status take_votes(zoff_engine *e)
+{
+    agree_on_stop(e);
+    e->gate.norm = (zoff_norm_part){.is_poisoned = false};
+    zoff_status status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
+    if (status == ZOFF_OK)
+        status = count_votes(e);
+    if (e->agreement.norm.comm) {
+        e->gate.norm.status = status; /* of an engine that cannot take the step, the others must know */
+        if (status < 0)
+            zoff_base_status_save(&e->gate.words);
+        ZOFF_TRY(zoff_agreement_norm_ask(&e->agreement, &e->gate.norm));
+        e->run.gate = ZOFF_GATE_JOINING;
+        return ZOFF_PENDING;
+    }
+    ZOFF_TRY(status);
+    decide(e);
+    return ZOFF_OK;
+}
+
+static zoff_status join(zoff_engine *e)
+{
+    const zoff_status own = e->gate.norm.status;
+    zoff_norm_part joined;
+    const zoff_status status = zoff_agreement_norm_poll(&e->agreement, &joined);
+    if (own < 0 && status != ZOFF_PENDING) {
+        zoff_base_status_restore(&e->gate.words);
+        return own;
+    }
+    if (status != ZOFF_OK)
+        return status;
+    e->gate.norm = joined;
+    e->gate.stop_agreed = e->gate.stop_agreed || e->gate.norm.stop_requested;
+    e->run.info.stop_requested = e->gate.stop_agreed;
+    decide(e);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_engine_gate_vote(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
@@ -169,19 +234,16 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         ZOFF_TRY(ask(e));
         run->gate = ZOFF_GATE_VOTING;
     }
+    zoff_status status = ZOFF_OK;
     if (run->gate == ZOFF_GATE_VOTING) {
-        zoff_status status = zoff_comm_poll(e->comm, &run->talks.vote);
-        if (status == ZOFF_PENDING)
-            return status;
+        status = zoff_comm_poll(e->comm, &run->talks.vote);
         if (status == ZOFF_OK)
-            agree_on_stop(e);
-        if (status == ZOFF_OK)
-            status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
-        if (status == ZOFF_OK)
-            status = decide(e);
-        if (status < 0)
-            run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
-        ZOFF_TRY(status);
+            status = take_votes(e);
     }
+    if (run->gate == ZOFF_GATE_JOINING)
+        status = join(e);
+    if (status < 0)
+        run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
+    ZOFF_TRY(status);
     return run->gate == ZOFF_GATE_OPEN ? ZOFF_OK : ZOFF_PENDING;
 }

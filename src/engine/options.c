@@ -24,6 +24,7 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_comm_open(&(zoff_comm_opts){.struct_size = sizeof(zoff_comm_opts), .backend = opts->ranks}, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     zoff_engine_rooms_attach(e);
+    ZOFF_TRY(zoff_agreement_norm_take(&e->agreement, opts->norm_comm));
     ZOFF_TRY(zoff_engine_progress_thread_check(e));
     return zoff_transfer_links_choose(&e->transfer);
 }

@@ -32,7 +32,7 @@ static void io(void *ctx, zoff_store_stats *out)
 static bool is_voting(void *ctx)
 {
     const zoff_engine *e = ctx;
-    return e->run.gate == ZOFF_GATE_VOTING;
+    return e->run.gate == ZOFF_GATE_VOTING || e->run.gate == ZOFF_GATE_JOINING;
 }
 
 void zoff_engine_rooms_connect(zoff_engine *e)

@@ -327,6 +327,7 @@ static zoff_status undo(zoff_engine *e)
 static zoff_status drop_together(zoff_engine *e)
 {
     zoff_transfer *t = &e->transfer;
+    ZOFF_TRY(zoff_agreement_norm_finish(&e->agreement));
     if (!t->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
     ZOFF_FAIL_IF(

@@ -35,9 +35,11 @@ typedef struct zoff_model_param {
     zoff_dtype dtype, grad_dtype;
     unsigned group;
     bool frozen;
-    bool engine_owned; /* its weights are in the store of weights; until seal, `value` holds the initial ones */
-    size_t first_flag; /* index of its first slice in the model's flags */
-    uint32_t tie;      /* set at seal: 1 + the index of its tie; 0: it shares its weights with no other parameter */
+    bool engine_owned;     /* its weights are in the store of weights; until seal, `value` holds the initial ones */
+    bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have it, too */
+    bool counts_elsewhere; /* set at seal: its squares count on one of them */
+    size_t first_flag;     /* index of its first slice in the model's flags */
+    uint32_t tie;          /* set at seal: 1 + the index of its tie; 0: it shares its weights with no other parameter */
 } zoff_model_param;
 
 /* A gradient buffer as the program passed it. */

@@ -16,9 +16,10 @@ void zoff_transfer_measure_begin(zoff_transfer *t)
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     zoff_vote *own = &t->measure.vote;
+    const bool counts = !t->model->params[piece->param].counts_elsewhere;
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
         if (isfinite(*block_sums)) {
-            zoff_base_exact_add(&own->squares, *block_sums);
+            zoff_base_exact_add(&own->squares, counts ? *block_sums : 0);
         } else if (!own->poisoned) {
             own->poisoned = true;
             own->param = piece->param;

@@ -93,7 +93,9 @@ TEST(Agreement, EveryFieldOfTheOptions)
     quiet log;
     scratch_folder folder;
     zoff_accel *host = nullptr;
+    zoff_comm *alone = nullptr;
     ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &host));
+    ASSERT_ZOFF_OK(zoff_comm_open(nullptr, &alone));
     const std::vector<mutation> list = {
         harmless(FIELD(zoff_engine_opts, struct_size),
                  [](saying &s) { s.opts.struct_size = offsetof(zoff_engine_opts, progress_thread); }),
@@ -115,9 +117,11 @@ TEST(Agreement, EveryFieldOfTheOptions)
         harmless(FIELD(zoff_engine_opts, persist_t), nullptr), // needs zoff.persist: tests/e2e/ranks
         harmless(FIELD(zoff_engine_opts, progress), nullptr),  // needs files: tests/e2e/ranks
         harmless(FIELD(zoff_engine_opts, progress_ctx), [](saying &s) { s.opts.progress_ctx = &s; }),
+        refused(FIELD(zoff_engine_opts, norm_comm), [&](saying &s) { s.opts.norm_comm = alone; }),
     };
     expect_covered(list, sizeof(zoff_engine_opts));
     report("zoff_engine_opts", try_all(list, BASE));
+    zoff_comm_close(alone);
     zoff_accel_close(host);
 }
 
@@ -164,6 +168,7 @@ TEST(Agreement, EveryFieldOfAParameter)
             },
             "and [30, 100, 1] on"),
         refused(FIELD(zoff_param_desc, slice_name), [](saying &s) { s.params[1].slice_name = "half.{}"; }),
+        refused(FIELD(zoff_param_desc, norm_replicated), [](saying &s) { s.params[0].norm_replicated = true; }),
     };
     expect_covered(list, sizeof(zoff_param_desc));
     size_t count = 0;
