@@ -43,7 +43,7 @@ void zoff_agreement_norm_free(zoff_agreement *a)
 
 /* ---- parameters that several ranks have ---- */
 
-/* Of each rank: checksums of the names of its replicated parameters. */
+/* Checksums of the names of replicated parameters, by rank. */
 typedef struct name_lists {
     uint64_t *all; /* `most` for each rank, ascending; UINT64_MAX where there are fewer */
     size_t most;
