@@ -52,10 +52,10 @@ enum { ZOFF_NORM_T, ZOFF_NORM_CLIP, ZOFF_NORM_SCALE, ZOFF_NORM_LOOKS, ZOFF_NORM_
 
 /* The vote of the ranks of one engine, or of all engines that share a norm. */
 typedef struct zoff_norm_part {
-    zoff_exact squares; /* of gradients as they were summed, before any scaling */
-    double terms[ZOFF_NORM_TERMS];
-    int32_t status;   /* an error: this engine does not take the step */
-    bool is_poisoned; /* a gradient is not finite; `why` names it */
+    zoff_exact squares;            /* of gradients as they were summed, before any scaling */
+    double terms[ZOFF_NORM_TERMS]; /* SCALE is 0 in an engine that trains nothing */
+    int32_t status;                /* an error: this engine does not take the step */
+    bool is_poisoned;              /* a gradient is not finite; `why` names it */
     bool stop_requested;
     uint32_t rank; /* joined: the first rank of norm_comm whose part is poisoned */
     char why[512];

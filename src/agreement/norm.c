@@ -181,6 +181,15 @@ zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own
     return zoff_comm_start(n->comm, &call, &n->work);
 }
 
+/* The first rank that has a term. An engine that trains nothing has no factor. */
+static unsigned first_with(const zoff_norm_ranks *n, unsigned term)
+{
+    unsigned rank = 0;
+    while (term == ZOFF_NORM_SCALE && rank + 1 < zoff_comm_size(n->comm) && n->parts[rank].terms[term] == 0)
+        rank++;
+    return rank;
+}
+
 static zoff_status compare(const zoff_norm_ranks *n)
 {
     static const char *const NAMES[ZOFF_NORM_TERMS] = {
@@ -193,12 +202,16 @@ static zoff_status compare(const zoff_norm_ranks *n)
                      "rank %u of zoff_engine_opts.norm_comm cannot take the step: see the message of that rank for the cause; "
                      "nothing is updated",
                      rank);
-    for (unsigned rank = 1; rank < zoff_comm_size(n->comm); rank++) {
-        for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++)
-            ZOFF_FAIL_IF(n->parts[rank].terms[i] != n->parts[0].terms[i], ZOFF_ERR_INVALID,
-                         "engines that share a norm (zoff_engine_opts.norm_comm) differ in a step: %s is %.17g on rank 0 and "
+    for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++) {
+        const unsigned first = first_with(n, i);
+        const double wanted = n->parts[first].terms[i];
+        for (unsigned rank = first + 1; rank < zoff_comm_size(n->comm); rank++) {
+            const double other = n->parts[rank].terms[i];
+            ZOFF_FAIL_IF(other != wanted && !(i == ZOFF_NORM_SCALE && other == 0), ZOFF_ERR_INVALID,
+                         "engines that share a norm (zoff_engine_opts.norm_comm) differ in a step: %s is %.17g on rank %u and "
                          "%.17g on rank %u; nothing is updated",
-                         NAMES[i], n->parts[0].terms[i], n->parts[rank].terms[i], rank);
+                         NAMES[i], wanted, first, other, rank);
+        }
     }
     return ZOFF_OK;
 }
@@ -211,7 +224,8 @@ zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out)
         return status;
     ZOFF_TRY(compare(n));
     *out = (zoff_norm_part){.rank = UINT32_MAX};
-    memcpy(out->terms, n->parts[0].terms, sizeof out->terms);
+    for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++)
+        out->terms[i] = n->parts[first_with(n, i)].terms[i];
     for (unsigned rank = 0; rank < zoff_comm_size(n->comm); rank++) {
         const zoff_norm_part *part = &n->parts[rank];
         zoff_base_exact_join(&out->squares, &part->squares);

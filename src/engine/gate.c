@@ -104,7 +104,8 @@ static zoff_status count_votes(zoff_engine *e)
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
     norm->terms[ZOFF_NORM_T] = (double)run->t;
     norm->terms[ZOFF_NORM_CLIP] = fmax(run->clip_norm, 0);
-    norm->terms[ZOFF_NORM_SCALE] = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight / summed : 1);
+    if (e->plan.run_count)
+        norm->terms[ZOFF_NORM_SCALE] = run->grad_scale / run->info.numbers.loss_scale / (weight / summed);
     norm->terms[ZOFF_NORM_LOOKS] = run->looks;
     norm->stop_requested = e->gate.stop_agreed;
     if (run->looks && first_poison(e)) {

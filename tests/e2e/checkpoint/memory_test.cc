@@ -78,10 +78,12 @@ TEST_P(SaveMemory, IsAsStated)
         for (int64_t t = 1; t <= 2; t++)
             r.step(t);
         saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
-        // A slow disk: steps copy what they can.
-        fault.before = [](disk_call kind) {
-            if (is_library_thread() && (kind == CALL_TRANSFER || is_read(kind)))
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        // A slow disk: steps copy what they can. It waits for the first copy, for a step may begin late on a busy machine.
+        fault.before = [this](disk_call kind) {
+            const bool is_disk = is_library_thread() && (kind == CALL_TRANSFER || is_read(kind));
+            const bool awaits = !GetParam().persist;
+            for (int i = 0; is_disk && (i < 20 || (i < 10000 && awaits && fault.copies == 0)); i++)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
         };
         r.backward(3);
         r.keep_gradient_of(0); // the disk is busy with the other one

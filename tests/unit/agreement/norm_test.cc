@@ -108,6 +108,19 @@ TEST(Norm, DifferentTermsAreNamedOnEveryRank)
     });
 }
 
+TEST(Norm, APartThatTrainsNothingHasNoFactor)
+{
+    on_parts(3, [&](part &self, unsigned rank) {
+        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        for (unsigned idle = 0; idle < 3; idle++) {
+            zoff_norm_part own = {}, all = {};
+            own.terms[ZOFF_NORM_SCALE] = rank == idle ? 0 : 0.5;
+            ASSERT_ZOFF_OK(self.join(own, &all)) << zoff_last_error();
+            EXPECT_EQ(0.5, all.terms[ZOFF_NORM_SCALE]);
+        }
+    });
+}
+
 TEST(Norm, AnErrorOfOnePartIsToldToTheOthers)
 {
     on_parts(2, [](part &self, unsigned rank) {

@@ -27,6 +27,7 @@ TEST(MeasureAdd, IsExact)
 {
     const double blocks[] = {1e300, 1, 1e-300, 3.5, 1e16};
     small_transfer self;
+    self.add(8);
     for (const bool backwards : {false, true}) {
         zoff_transfer_measure_begin(&self.t);
         EXPECT_EQ(0.0, total(self));
@@ -51,6 +52,8 @@ TEST(MeasureAdd, IsExact)
 TEST(MeasureAdd, NamesTheFirstBlockThatIsNotFinite)
 {
     small_transfer self;
+    for (int i = 0; i < 8; i++)
+        self.add(8);
     zoff_transfer_measure_begin(&self.t);
     const double blocks[] = {2, INFINITY, NAN, 3};
     const zoff_plan_piece first = piece_of(7, 5, 4096, 4 * ZOFF_NORM_BLOCK), second = piece_of(1, 2, 0, 2 * ZOFF_NORM_BLOCK);
@@ -66,6 +69,24 @@ TEST(MeasureAdd, NamesTheFirstBlockThatIsNotFinite)
     zoff_transfer_measure_begin(&self.t);
     EXPECT_FALSE(self.t.measure.vote.poisoned);
     EXPECT_EQ(0u, self.t.measure.buckets);
+}
+
+// A replicated parameter counts on another rank of zoff_engine_opts.norm_comm. It must be finite here, too.
+TEST(MeasureAdd, SquaresThatCountElsewhereAreLeftOut)
+{
+    small_transfer self;
+    self.add(8);
+    self.add(8);
+    self.parts.m.params[0].counts_elsewhere = true;
+    zoff_transfer_measure_begin(&self.t);
+    const double blocks[] = {2, INFINITY};
+    const zoff_plan_piece elsewhere = piece_of(0, 0, 0, 8), here = piece_of(1, 0, 0, 8);
+    zoff_transfer_measure_add(&self.t, &elsewhere, blocks);
+    zoff_transfer_measure_add(&self.t, &here, blocks);
+    EXPECT_EQ(2.0, total(self));
+    EXPECT_FALSE(self.t.measure.vote.poisoned);
+    zoff_transfer_measure_add(&self.t, &elsewhere, blocks + 1);
+    EXPECT_TRUE(self.t.measure.vote.poisoned);
 }
 
 TEST(MeasureBegin, VotesAsThisRank)
