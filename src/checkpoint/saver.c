@@ -290,7 +290,8 @@ static zoff_status open_buffers(zoff_saver *s, uint64_t memory)
         b->bytes = zoff_base_bits_max(b->bytes, zoff_checkpoint_units_bytes(s, &s->units[i]));
     if (b->bytes == 0)
         return ZOFF_OK;
-    const size_t count = zoff_base_bits_min(zoff_base_bits_max(memory / b->bytes, ZOFF_SAVE_COPIES_LEAST), ZOFF_SAVE_BUFFERS_MOST);
+    const size_t count =
+        zoff_base_bits_min(zoff_base_bits_max(memory / b->bytes, ZOFF_SAVE_COPIES_LEAST), ZOFF_SAVE_BUFFERS_MOST);
     b->count = (unsigned)zoff_base_bits_min(count, s->unit_count);
     ZOFF_TRY(zoff_base_map_alloc(b->bytes * b->count, "copies of states for a checkpoint", ZOFF_MAP_INTERLEAVED, &b->map));
     zoff_base_map_keep_from_children(&b->map);
