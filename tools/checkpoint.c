@@ -1,4 +1,5 @@
 /* checkpoint.c: `zoff checkpoint inspect|verify|diff`: what a checkpoint has, whether it is intact, and how two differ. */
+#include "checkpoint_data.h"
 #include "checkpoint_diff.h"
 #include "dtype.h"
 #include "progress.h"
@@ -33,19 +34,14 @@ static void print_shape(const zoff_checkpoint_param *p)
 
 static int print_manifest(const zoff_checkpoint_reader *r)
 {
-    size_t bytes = 0;
-    if (zoff_checkpoint_reader_manifest(r, NULL, 0, &bytes) < 0)
-        return library_error();
-    char *text = malloc(bytes + 1);
-    if (!text)
-        return failed("out of memory for a manifest of %zu bytes", bytes);
-    int result = zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL) < 0 ? library_error() : EXIT_DONE;
-    if (result == EXIT_DONE) {
-        fwrite(text, 1, bytes, stdout);
-        result = finish_output();
-    }
+    char *text;
+    size_t bytes;
+    const int result = checkpoint_data_manifest(r, &text, &bytes);
+    if (result != EXIT_DONE)
+        return result;
+    fwrite(text, 1, bytes, stdout);
     free(text);
-    return result;
+    return finish_output();
 }
 
 static int print_params(const zoff_checkpoint_reader *r, size_t count)

@@ -31,8 +31,7 @@ static uint64_t number_at(const unsigned char *bytes, unsigned count)
     return number;
 }
 
-/* Read the manifest. The caller frees *out by json_decref(). */
-static int read_manifest(zoff_checkpoint_reader *r, json_t **out)
+int checkpoint_data_manifest(const zoff_checkpoint_reader *r, char **out, size_t *out_bytes)
 {
     size_t bytes = 0;
     if (zoff_checkpoint_reader_manifest(r, NULL, 0, &bytes) < 0)
@@ -40,7 +39,24 @@ static int read_manifest(zoff_checkpoint_reader *r, json_t **out)
     char *text = malloc(bytes + 1);
     if (!text)
         return failed("out of memory for a manifest of %zu bytes", bytes);
-    *out = zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL) < 0 ? NULL : json_loads(text, 0, NULL);
+    if (zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL) < 0) {
+        free(text);
+        return library_error();
+    }
+    *out = text;
+    *out_bytes = bytes;
+    return EXIT_DONE;
+}
+
+/* Read the manifest. The caller frees *out by json_decref(). */
+static int read_manifest(const zoff_checkpoint_reader *r, json_t **out)
+{
+    char *text;
+    size_t bytes;
+    const int result = checkpoint_data_manifest(r, &text, &bytes);
+    if (result != EXIT_DONE)
+        return result;
+    *out = json_loads(text, 0, NULL);
     free(text);
     return *out ? EXIT_DONE : failed("out of memory for a manifest of %zu bytes", bytes);
 }

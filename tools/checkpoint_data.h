@@ -1,4 +1,4 @@
-/* checkpoint_data.h: the names of the program's own bytes in a checkpoint. */
+/* checkpoint_data.h: the manifest of a checkpoint, and the names of the program's own bytes in it. */
 #ifndef ZOFF_TOOL_CHECKPOINT_DATA_H
 #define ZOFF_TOOL_CHECKPOINT_DATA_H
 
@@ -20,6 +20,9 @@ typedef struct checkpoint_data {
     size_t count;
     pool memory;
 } checkpoint_data;
+
+/* The text of the manifest. The caller frees *out.  @return the exit status */
+int checkpoint_data_manifest(const zoff_checkpoint_reader *r, char **out, size_t *out_bytes);
 
 /* List them.  @return the exit status; pool_free() of the memory also after an error */
 int checkpoint_data_list(zoff_checkpoint_reader *r, checkpoint_data *out);

@@ -2,6 +2,7 @@
 #ifndef ZOFF_TESTS_TOOL_FILES_H
 #define ZOFF_TESTS_TOOL_FILES_H
 
+#include "file_bytes.h"
 #include "zoff_test.h"
 
 #include <stdint.h>
@@ -33,18 +34,8 @@ inline outcome run(const std::function<int()> &call)
     return {exit, testing::internal::GetCapturedStderr()};
 }
 
-inline std::string bytes_of(const std::string &path)
-{
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-inline void write_bytes(const std::string &path, const std::string &bytes)
-{
-    std::ofstream(path, std::ios::binary) << bytes;
-}
+using zoff_test::bytes_of;
+using zoff_test::write_bytes;
 
 // A file as the format describes it: length, header, data.
 inline std::string file_of(const std::string &header, const std::string &data)
