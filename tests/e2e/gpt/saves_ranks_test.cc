@@ -51,7 +51,8 @@ TEST_F(saves_of_ranks, the_engine_may_own_the_weights)
     expect_part_of("whole", "second", true);
 }
 
-// kill -9 of one rank ends the job. The others must not write a step that it has not.
+// kill -9 of one rank ends the job. The others must not write a step that it has not. Rank 0 prints a step as soon as it has
+// committed its own files, so the rank that is killed may still lack the commit of that step, and the run repeats it.
 TEST_F(saves_of_ranks, files_that_persist_go_on_after_kill_of_one_rank)
 {
     std::string states = in_files("states", ", \"persist\": true");
@@ -62,7 +63,7 @@ TEST_F(saves_of_ranks, files_that_persist_go_on_after_kill_of_one_rank)
         const shell_result killed = interrupt("killed", "--steps 1000000" + options, states, 9, "kill -KILL $(cat pid.1)");
         EXPECT_NE(0, killed.status);
         const size_t at = position(options, states);
-        EXPECT_LE(9u, at);
+        EXPECT_LE(8u, at);
         const std::string steps = "--steps " + std::to_string(at + 10);
         const shell_result r = run("last", steps + options, states);
         ASSERT_EQ(0, r.status) << r.output;
