@@ -24,6 +24,7 @@ typedef struct zoff_accel_info {
     uint64_t pin_refused_bytes; /**< host memory that the system refused to pin, in all */
     uint64_t bounced_bytes;     /**< copied through another pinned buffer for that reason */
     uint64_t pageable_copies;   /**< copies from or to memory that is not pinned: always 0 */
+    uint64_t allocated_bytes;   /**< device memory that engines hold now */
 } zoff_accel_info;
 #define ZOFF_ACCEL_INFO_INIT ZOFF_SIZED(zoff_accel_info)
 

@@ -34,6 +34,8 @@ typedef struct zoff_accel_ranges {
     void (*end)(zoff_accel *accel);
 } zoff_accel_ranges;
 
+enum { ZOFF_ACCEL_ALIGN = 256 }; /* bytes */
+
 typedef struct zoff_accel_ops {
     const char *name;
     bool in_place; /* the CPU reads gradients and writes weights in place: nothing below get_info is set */
@@ -46,7 +48,7 @@ typedef struct zoff_accel_ops {
     /* Pin host memory for copies. If the system refuses, copies are slower and just as exact. */
     zoff_status (*pin)(zoff_accel *accel, void *memory, size_t bytes);
     void (*unpin)(zoff_accel *accel, void *memory);
-    /* Allocate device memory.  @return ERR_NO_MEMORY */
+    /* Allocate device memory, aligned to ZOFF_ACCEL_ALIGN.  @return ERR_NO_MEMORY */
     zoff_status (*alloc)(zoff_accel *accel, size_t bytes, void **out);
     void (*free)(zoff_accel *accel, void *memory); /* may wait for all work of the device */
 

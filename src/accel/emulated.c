@@ -12,6 +12,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -330,13 +332,24 @@ static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle
 
 /* ---- the device ---- */
 
+/* Several engines may allocate at the same time. */
+typedef struct emulated_accel {
+    zoff_accel accel;
+    atomic_size_t allocated_bytes;
+} emulated_accel;
+
+static emulated_accel *of(zoff_accel *accel)
+{
+    return (emulated_accel *)accel;
+}
+
 static zoff_status emulated_open(int index, zoff_accel **out)
 {
     ZOFF_FAIL_IF(index < 0, ZOFF_ERR_INVALID, "accelerator \"emulated\" numbers its devices from 0; %d was asked for", index);
-    zoff_accel *accel;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *accel, "an emulated accelerator", &accel));
-    *accel = (zoff_accel){.ops = &zoff_accel_emulated_ops, .index = index};
-    *out = accel;
+    emulated_accel *a;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "an emulated accelerator", &a));
+    a->accel = (zoff_accel){.ops = &zoff_accel_emulated_ops, .index = index};
+    *out = &a->accel;
     return ZOFF_OK;
 }
 
@@ -368,22 +381,36 @@ static void emulated_unpin(zoff_accel *accel, void *memory)
 
 static void emulated_get_info(const zoff_accel *accel, zoff_accel_info *out)
 {
-    (void)accel;
     out->name = "threads of this process";
+    out->allocated_bytes = atomic_load(&((const emulated_accel *)accel)->allocated_bytes);
 }
+
+/* In front of a block of memory. */
+typedef struct block_head {
+    void *origin;
+    size_t bytes;
+} block_head;
 
 static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
 {
-    (void)accel;
-    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "an emulated device", out));
-    memset(*out, 0xa5, bytes); /* so that nobody relies on zeros */
+    char *origin;
+    ZOFF_TRY(zoff_base_mem_alloc(bytes + sizeof(block_head) + ZOFF_ACCEL_ALIGN, 1, "an emulated device", &origin));
+    char *base = origin + sizeof(block_head);
+    base += ZOFF_ACCEL_ALIGN - (uintptr_t)base % ZOFF_ACCEL_ALIGN;
+    ((block_head *)(void *)base)[-1] = (block_head){.origin = origin, .bytes = bytes};
+    memset(base, 0xa5, bytes); /* so that nobody relies on zeros */
+    atomic_fetch_add(&of(accel)->allocated_bytes, bytes);
+    *out = base;
     return ZOFF_OK;
 }
 
 static void emulated_free(zoff_accel *accel, void *memory)
 {
-    (void)accel;
-    zoff_base_mem_free(memory);
+    const block_head *head = (block_head *)memory - 1;
+    if (!memory)
+        return;
+    atomic_fetch_sub(&of(accel)->allocated_bytes, head->bytes);
+    zoff_base_mem_free(head->origin);
 }
 
 /* No profiler knows this device. */

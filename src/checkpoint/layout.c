@@ -120,7 +120,7 @@ static zoff_status find_weights(const zoff_engine_view *v, zoff_save_source *sou
     source->place = ZOFF_SAVE_PIECES;
     if (!c->weight_bytes)
         return ZOFF_OK;
-    if (v->values->weights.tier == ZOFF_TIER_NVME) {
+    if (!v->lending->home->is_dram) {
         source->place = ZOFF_SAVE_VISIT;
         return ZOFF_OK;
     }

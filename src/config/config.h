@@ -58,6 +58,7 @@ typedef struct zoff_fp16_values {
 /* offload_param.* and stage3_*: for the weights that the engine stores. Counts are in elements. */
 typedef struct zoff_weight_values {
     zoff_tier tier;           /* offload_param.device; HOST or NVME */
+    bool stays;               /* offload_param.device is none: on a device, they stay there */
     const char *const *paths; /* offload_param.nvme_path; NULL: the folders of the states. Owned by the configuration */
     size_t path_count;
     unsigned slots;            /* buffer_count */
@@ -105,6 +106,7 @@ typedef struct zoff_config_values {
     bool wants_bf16;          /* bf16.enabled */
     zoff_fp16_values fp16;
     zoff_weight_values weights;
+    uint64_t device_memory; /* zoff.device_memory; 0: no limit */
 } zoff_config_values;
 
 /* Resolve the configuration for `world_size` ranks and write its values. They are valid until the configuration is changed,

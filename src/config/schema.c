@@ -289,6 +289,7 @@ IGNORE("aio.use_gds", "zoff has no GPUDirect Storage: states are staged in DRAM,
 
 /* ---- keys that only zoff has ---- */
 SECTION("zoff", .help = "Keys that only zoff has. DeepSpeed ignores this section"),
+HONOUR("zoff.device_memory", BYTES, "auto", RANGE(1, MANY), DIFFERS, .help = "Largest memory of the engine on a device (`\"8GiB\"`): `zoff_plan_info.device_bytes`. A plan that needs more is refused at seal, with the keys that reduce it. auto: no limit but that of the device"),
 HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), DIFFERS, .help = "Largest DRAM for optimizer states, also on the NVMe tier (`\"64MiB\"`). auto: as much as states in DRAM need; on NVMe buffer_count chunks. On NVMe, memory beyond buffer_count chunks keeps other chunks in DRAM from step to step"),
 HONOUR("zoff.nvme_paths", TEXTS, "null", DIFFERS, .help = "Folders for the state files. Wins over offload_optimizer.nvme_path if both come from the file, or both from the program"),
 HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Threads of the update. auto: one for each physical core that this process may use; ranks on one host share the cores. With `nvme` an update uses fewer threads if it waits for the disk"),

@@ -153,6 +153,7 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
     const uint64_t chunk = integer(config, "zero_optimization.offload_param.buffer_size");
     *out = (zoff_weight_values){
         .tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
+        .stays = is_text(config, "zero_optimization.offload_param.device", "none"),
         .paths = config->weight_paths,
         .path_count = config->weight_path_count,
         .slots = buffer_count(config, "zero_optimization.offload_param.buffer_count"),
@@ -196,6 +197,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .state_tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
         .nvme_paths = config->paths,
         .nvme_path_count = config->path_count,
+        .device_memory = integer(config, "zoff.device_memory"),
         .host_bytes = integer(config, "zoff.host_memory"),
         .chunk_elements = integer(config, "zero_optimization.sub_group_size"),
         .slots = buffer_count(config, "zero_optimization.offload_optimizer.buffer_count"),

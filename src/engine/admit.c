@@ -34,7 +34,7 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(e, run, &count);
     for (size_t i = 0; i < count; i++) {
         const zoff_model_param *p = &e->model.params[pieces[i].param];
-        if (p->engine_owned && !(zoff_model_params_remade(p) && *zoff_model_params_flag(&e->model, &pieces[i])))
+        if (p->engine_owned && !(zoff_model_params_has_master(&e->model, p) && *zoff_model_params_flag(&e->model, &pieces[i])))
             return false;
     }
     return true;
@@ -68,7 +68,7 @@ zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
 
 static bool streams_weights(const zoff_engine *e)
 {
-    return e->lending.store && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+    return e->lending.store && e->lending.home->streams;
 }
 
 /* Whether borrowing the states of the bucket at a position takes a slot of their store. */
@@ -121,7 +121,7 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
         const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         states += states_take_slot(e, position, bucket);
         weights += weights_take_slot(e, bucket);
-        if (states > values->slots || weights > values->weights.slots)
+        if (states > values->slots || weights > e->lending.slots)
             return position;
     }
     return e->plan.chunk_count;

@@ -171,7 +171,7 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, cons
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[plan->pieces[chunk->first_piece + i].param];
-        if (p->engine_owned && !zoff_model_params_remade(p))
+        if (p->engine_owned && !zoff_model_params_has_master(&e->model, p))
             return false;
     }
     return true;
@@ -205,12 +205,8 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
         info->step_write_bytes += chunk->weight_bytes;
         info->step_read_bytes += writes_all_weights(e, plan, chunk) ? 0 : chunk->weight_bytes;
     }
-    info->weight_host_bytes = stored;
-    if (values->tier == ZOFF_TIER_NVME) {
-        info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->most.chunk_weights;
-        info->weight_nvme_bytes = stored - cached;
-    }
-    info->weight_host_bytes += zoff_lending_param_cache_room(&e->lending, plan);
+    e->lending.home->plan(&e->lending, plan, stored, cached, residents, info);
+    zoff_lending_param_cache_plan(&e->lending, plan, info);
 }
 
 /* Parts of states that a save copies one by one: the largest, and how many there are. */
@@ -329,6 +325,12 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                                      zoff_base_words_bytes(info->host_bytes), s->host_bytes_key,
                                      zoff_base_words_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
+    const uint64_t most = s->values.device_memory;
+    ZOFF_FAIL_IF(most && info->device_bytes > most, ZOFF_ERR_NO_MEMORY,
+                 "the engine needs %s of device memory, but zoff.device_memory is %s. Lower stage3_max_live_parameters or "
+                 "stage3_param_persistence_threshold (fetched weights), or reduce_bucket_size (gradients and exchange); set "
+                 "offload_param.device to \"cpu\" or \"nvme\" (stored weights), or offload_optimizer.ratio to 1 (states)",
+                 zoff_base_words_bytes(info->device_bytes), zoff_base_words_bytes(most));
     const uint64_t need = zoff_engine_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,

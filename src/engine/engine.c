@@ -171,6 +171,12 @@ static void leave_to_device(zoff_engine *e)
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
     e->settings.owns_accel = false;
+    if (!e->lending.there.stream)
+        return;
+    e->lending.there = (zoff_lending_device){.stream = NULL};
+    zoff_base_progress_remove(&e->progress, &e->io.weights);
+    e->lending.store = NULL;
+    e->lending.cache.base = NULL;
 }
 
 static void deallocate(zoff_engine *e)
@@ -184,10 +190,11 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
     zoff_transfer_device_direct_close(&e->transfer);
+    zoff_lending_copies_close(&e->lending); /* its copies read the stores */
     zoff_engine_stores_close(e);
     zoff_model_program_bytes_close(&e->model.program);
     zoff_lending_param_cache_close(&e->lending);
-    zoff_transfer_grads_close(&e->transfer);
+    zoff_transfer_grads_close(&e->transfer, &e->transfer.grads);
     zoff_agreement_together_close(&e->agreement);
     zoff_transfer_ranks_close(&e->transfer);
     zoff_transfer_streams_unwatch(&e->transfer);
@@ -256,7 +263,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(allocate(e));
     if (e->plan.elements >= ZOFF_ADAM_SMALL)
         ZOFF_TRY(zoff_base_team_start(e->settings.threads));
-    ZOFF_TRY(zoff_transfer_grads_open(&e->transfer));
+    ZOFF_TRY(zoff_transfer_grads_open(&e->transfer, &e->transfer.grads, &zoff_transfer_acquire_on_host, 0));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_together_open(&e->agreement));
     if (e->settings.values.persist)
@@ -265,6 +272,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(e->transfer.route.link->memory.open(&e->transfer));
     zoff_engine_rows_choose(e);
     ZOFF_TRY(zoff_transfer_intake_open(&e->transfer));
+    ZOFF_TRY(zoff_lending_copies_open(&e->lending));
     return zoff_lending_param_cache_open(&e->lending);
 }
 
@@ -325,7 +333,7 @@ static zoff_status seal(zoff_engine *e)
     zoff_engine_stats_log_start(e);
     zoff_engine_admit_ahead(e);
     zoff_transfer_ranks_count_anew(&e->transfer);
-    e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
+    zoff_engine_stats_count_device_anew(e);
     zoff_engine_progress_thread_start(e, zoff_engine_progress);
     return ZOFF_OK;
 undo:

@@ -44,7 +44,7 @@ typedef struct zoff_row {
     void *ctx; /* set at seal: the engine, or its transfer */
 } zoff_row;
 
-enum { ZOFF_ROWS_MAX = 20 };
+enum { ZOFF_ROWS_MAX = 22 };
 
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
@@ -319,6 +319,8 @@ zoff_status zoff_engine_state_range_close(zoff_engine *e);
 void zoff_engine_state_range_end(zoff_engine *e);
 
 /* stats.c */
+/* Begin to count the bytes from and to a device anew. */
+void zoff_engine_stats_count_device_anew(zoff_engine *e);
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);
 void zoff_engine_stats_log_start(const zoff_engine *e);
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info);

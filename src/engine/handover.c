@@ -12,7 +12,8 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
         const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; !p->frozen && !p->tie && p->count && slice < p->slices; slice++) {
             const size_t number = p->first_flag + slice;
-            if (e->model.flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_transfer_grads_at(&e->transfer, number)))
+            if (e->model.flags[number] & ZOFF_SLICE_READY ||
+                !(p->grad || zoff_transfer_grads_at(e->transfer.route.lent, number)))
                 continue;
             ZOFF_TRY(zoff_transfer_intake_take(&e->transfer, (zoff_param)i, slice, NULL));
         }
@@ -31,7 +32,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
-        ZOFF_FAIL_IF(e->transfer.route.link->lends && zoff_transfer_grads_at(&e->transfer, number), ZOFF_ERR_STATE,
+        ZOFF_FAIL_IF(zoff_transfer_grads_at(e->transfer.route.lent, number), ZOFF_ERR_STATE,
                      "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
                      "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
                      slice, p->name);
@@ -80,7 +81,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     const zoff_model_param *param = &e->model.params[p];
     zoff_dtype dtype;
     const bool has_gradient = zoff_model_params_own_grad(&e->model, p, slice, &dtype) ||
-                              zoff_transfer_grads_at(&e->transfer, param->first_flag + slice) || !param->count;
+                              zoff_transfer_grads_at(e->transfer.route.lent, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
@@ -106,11 +107,8 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(!e->transfer.route.link->lends, ZOFF_ERR_UNSUPPORTED,
-                 "zoff_grad_acquire: gradients on accelerator \"%s\" are the program's; name them in zoff_param_desc.grad",
-                 zoff_accel_name(e->accel));
-    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL",
-                 zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
+                 "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
     const zoff_model_param *param = &e->model.params[p];
     const size_t number = param->first_flag + slice;
     zoff_dtype dtype;
@@ -121,11 +119,11 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
     const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
-    const bool is_lent = zoff_transfer_grads_at(&e->transfer, number) != NULL;
+    const bool is_lent = zoff_transfer_grads_at(e->transfer.route.lent, number) != NULL;
     char *at;
-    ZOFF_TRY(zoff_transfer_acquire_lend(&e->transfer, number, bytes, &at));
+    ZOFF_TRY(zoff_transfer_acquire_lend(&e->transfer, e->transfer.route.lent, number, bytes, &at));
     if (!is_lent && bytes)
-        memset(at, 0, bytes);
+        ZOFF_TRY(e->transfer.route.link->clear(&e->transfer, at, bytes, native_stream));
     *out = at;
     return ZOFF_OK;
 }

@@ -95,7 +95,6 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
     ZOFF_TRY(zoff_config_autos_check(config, zoff_comm_rank(e->comm) == 0));
     zoff_transfer_links_choose_rest(&e->transfer);
-    zoff_lending_sources_choose(&e->lending, e->transfer.route.peers->has_parts);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
     e->io.opening =

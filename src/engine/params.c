@@ -16,9 +16,6 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
                  "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
     zoff_param_desc known = ZOFF_PARAM_DESC_INIT;
     ZOFF_TRY(zoff_base_structs_read("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", desc, &known, sizeof known));
-    ZOFF_FAIL_IF(known.engine_owned && !e->model.in_place, ZOFF_ERR_UNSUPPORTED,
-                 "%s: weights on accelerator \"%s\" are the program's; engine_owned is for the host",
-                 known.name ? known.name : "zoff_engine_add_param", zoff_accel_name(e->accel));
     ZOFF_TRY(zoff_model_params_add(&e->model, &known, out));
     const zoff_model_param *p = &e->model.params[e->model.param_count - 1];
     zoff_agreement_identity_add(&e->agreement, p->name, p->count * p->slices);
@@ -137,8 +134,8 @@ static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, 
     ZOFF_FAIL_IF(!e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->model.params[p].name);
-    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "%s: accelerator \"%s\" has no streams; pass NULL", call,
-                 zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
+                 "%s: accelerator \"%s\" has no streams; pass NULL", call, zoff_accel_name(e->accel));
     return ZOFF_OK;
 }
 
@@ -148,12 +145,13 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
     ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
-    return zoff_lending_fetch_slice(&e->lending, p, slice, out);
+    return zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
 }
 
 zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
-    return zoff_lending_fetch_release(&e->lending, p, slice);
+    ZOFF_TRY(zoff_lending_fetch_release(&e->lending, p, slice, native_stream));
+    return native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK;
 }

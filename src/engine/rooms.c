@@ -45,6 +45,7 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                 .progress = &e->progress,
                                 .reads = &e->io.weights,
                                 .ranks = &e->transfer.pollers.ranks,
+                                .device = &e->transfer.pollers.device,
                                 .go_on = take_gradients,
                                 .ctx = e};
     e->transfer = (zoff_transfer){.model = &e->model,
@@ -67,7 +68,7 @@ void zoff_engine_rooms_attach(zoff_engine *e)
 {
     e->model.in_place = zoff_accel_in_place(e->accel);
     e->lending.comm = e->transfer.comm = e->agreement.comm = e->comm;
-    e->transfer.accel = e->accel;
+    e->transfer.accel = e->lending.accel = e->accel;
 }
 
 zoff_engine_view zoff_engine_rooms_view(zoff_engine *e)

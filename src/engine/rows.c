@@ -45,6 +45,7 @@ static const conditional_row STEP[] = {
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | DEVICE},
     {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | NO_SUMS | HERE | HOST}, /* the host measures them */
     {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | HOST},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | DEVICE},
     {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: sums of squares */
@@ -52,7 +53,7 @@ static const conditional_row STEP[] = {
     {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: finds the slices that take part */
     {"gate", zoff_engine_stages_gate, ENGINE, 0}, /* engine: opens when all buckets are measured and all ranks have voted */
     {"unload", zoff_transfer_device_unload, TRANSFER,
-     ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for downloads */
+     ALONE | STAGED | NO_SUMS | THERE | HOST}, /* the gate does not wait for downloads */
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | DEVICE},
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: gets the gradient sums of other ranks */
     {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: reads for later buckets start while this one is updated */

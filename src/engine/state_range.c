@@ -166,13 +166,13 @@ static bool is_program(const zoff_engine *e, const state_range *w)
 }
 
 /* Every rank has a copy of persistent slices: update this rank's. */
-static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
+static zoff_status follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
     const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_lending_param_cache_is_persistent(&e->lending, s.run->param, s.run->slice))
-        memcpy(zoff_lending_param_cache_persistent(&e->lending, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
-               s.count * bytes);
+    return is_weight ? zoff_lending_param_cache_set(&e->lending, s.run, skip * bytes, w->src + (s.at - w->first) * bytes,
+                                                    s.count * bytes)
+                     : ZOFF_OK;
 }
 
 /* Copy the elements that a stretch and a piece, or its whole run, have in common. */
@@ -243,8 +243,6 @@ static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const 
 {
     const zoff_plan_piece *end = e->plan.pieces + e->plan.piece_count;
     const size_t stop = in_slice(e, w, s.at) + s.count;
-    if (w->write)
-        follow_persistent(e, w, s);
     if (is_program(e, w) && e->plan.ranks > 1)
         copy_piece(e, w, s, s.run, memory); /* also the pieces of other ranks */
     for (; own && own < end && own->param == w->param && own->slice == s.run->slice && own->first < stop; own++)
@@ -257,6 +255,8 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
     const bool borrows = (pass->states || pass->weights) && own;
     const size_t bucket = s.run->bucket;
     zoff_chunk_memory memory = {.states = NULL};
+    if (w->write)
+        ZOFF_TRY(follow_persistent(e, w, s));
     if (borrows)
         ZOFF_TRY(zoff_engine_states_borrow(e, pass, bucket, &memory));
     copy_stretch(e, w, s, own, memory);

@@ -158,7 +158,7 @@ static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[e->plan.pieces[c->first_piece + i].param];
         const bool has_copy = !p->frozen && e->settings.values.persist; /* persistent files hold a copy */
-        if (p->engine_owned && !zoff_model_params_remade(p) && !has_copy)
+        if (p->engine_owned && !zoff_model_params_has_master(&e->model, p) && !has_copy)
             return false;
     }
     return true;
@@ -283,10 +283,12 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
         e->io.guard->before_all(e->io.guard->ctx);
     if (pass->changes_weights)
         ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
-    if (pass->changes_weights)
+    if (pass->changes_weights) {
+        ZOFF_TRY(zoff_lending_copies_settle(&e->lending));
         zoff_lending_param_cache_clear(&e->lending);
-    else if (pass->weights)
+    } else if (pass->weights) {
         zoff_lending_held_let_go(&e->lending);
+    }
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
@@ -456,8 +458,8 @@ static size_t loading_most(const zoff_engine *e)
     size_t most = ZOFF_STATES_LOADING;
     if (e->settings.tier == ZOFF_TIER_NVME)
         most = zoff_base_bits_min(most, (size_t)v->slots);
-    if (e->lending.store && v->weights.tier == ZOFF_TIER_NVME)
-        most = zoff_base_bits_min(most, (size_t)v->weights.slots);
+    if (e->lending.store && e->lending.home->streams)
+        most = zoff_base_bits_min(most, (size_t)e->lending.slots);
     return most;
 }
 

@@ -7,6 +7,12 @@
 
 #include <stdio.h>
 
+void zoff_engine_stats_count_device_anew(zoff_engine *e)
+{
+    e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
+    e->lending.there.read_bytes = e->lending.there.write_bytes = 0;
+}
+
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
 {
     zoff_engine_totals *t = &e->totals;
@@ -54,7 +60,7 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
                   e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
                   zoff_base_words_bytes(info->weight_host_bytes));
     else if (e->lending.store)
-        ZOFF_INFO("%s of weights are engine-owned, in DRAM", zoff_base_words_bytes(info->weight_bytes));
+        ZOFF_INFO("%s of weights are engine-owned, in %s", zoff_base_words_bytes(info->weight_bytes), e->lending.home->name);
 }
 
 /* Types are named like the sections of the configuration. */

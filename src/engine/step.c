@@ -69,6 +69,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     if (run.last) {
         ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_step"));
         ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
+        ZOFF_TRY(zoff_lending_copies_settle(&e->lending));
     }
     ZOFF_TRY(zoff_engine_stores_retry(e));
     zoff_engine_stores_begin_count(e, &run.before);
@@ -146,8 +147,8 @@ static void complete_info(zoff_engine *e)
     info->seconds.total = zoff_base_clock_seconds() - e->run.began;
     info->seconds.save_wait = e->run.save_wait_seconds;
     zoff_transfer_ranks_count(&e->transfer, info);
-    info->bytes.device_read = e->transfer.device.read_bytes;
-    info->bytes.device_written = e->transfer.device.write_bytes;
+    info->bytes.device_read = e->transfer.device.read_bytes + e->lending.there.read_bytes;
+    info->bytes.device_written = e->transfer.device.write_bytes + e->lending.there.write_bytes;
     info->seconds.measure += e->transfer.batch.early.measure_seconds;
     info->bytes.host_read += e->transfer.batch.early.read_bytes;
     info->bytes.host_written += e->transfer.batch.early.write_bytes;
@@ -199,7 +200,7 @@ static zoff_status finish(zoff_engine *e)
     e->transfer.batch.weight_sum =
         e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     zoff_transfer_ranks_count_anew(&e->transfer);
-    e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
+    zoff_engine_stats_count_device_anew(e);
     info->accumulated = !e->run.last;
     info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
     e->transfer.batch.micro = e->run.last ? 0 : e->transfer.batch.micro + 1;

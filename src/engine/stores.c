@@ -129,7 +129,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     opts.residents = zoff_engine_budget_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
     opts.path_count = e->settings.weight_path_count;
-    return zoff_offload_store_open(&opts, &e->lending.store);
+    return e->lending.home->open(&e->lending, &opts);
 }
 
 static bool is_busy(void *store)

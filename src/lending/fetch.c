@@ -8,10 +8,11 @@ static zoff_cached_slice *slice_of(zoff_lending *l, zoff_param p, size_t slice)
     return &l->cache.slices[l->model->params[p].first_flag + slice];
 }
 
-zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, const void **out)
+zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
     zoff_cached_slice *s = slice_of(l, p, slice);
     ZOFF_TRY(l->source->fetch(l, p, slice));
+    ZOFF_TRY(l->place->lend(l, s, native_stream));
     s->ahead = false;
     s->used = ++l->cache.clock;
     s->lent++;
@@ -23,10 +24,11 @@ zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice
     return ZOFF_OK;
 }
 
-zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice)
+zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice, void *native_stream)
 {
     zoff_cached_slice *s = slice_of(l, p, slice);
     ZOFF_FAIL_IF(!s->lent, ZOFF_ERR_STATE, "zoff_param_release: slice %zu of %s is not lent", slice, l->model->params[p].name);
+    ZOFF_TRY(l->place->take_back(l, s, native_stream));
     s->lent--;
     l->cache.lent--;
     l->source->ahead(l);

@@ -19,7 +19,7 @@ void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
 /* How many chunks stay borrowed. The other half of the slots is for prefetches. */
 static unsigned held_most(const zoff_lending *l)
 {
-    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->values->slots / 2, 1), ZOFF_HELD_MAX);
+    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
 }
 
 typedef struct chunk_wait {
@@ -55,10 +55,39 @@ static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, siz
     return ZOFF_OK;
 }
 
-static void release_last(zoff_lending *l)
+/* ---- releasing ---- */
+
+/* Copies to a device may still read the chunk that was used least recently.  @return PENDING */
+static zoff_status release_last(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
-    zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+    const zoff_status status = l->place->is_read(l, &cache->held[cache->held_count - 1]);
+    if (status == ZOFF_OK)
+        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+    return status;
+}
+
+static zoff_status try_to_release(void *ctx)
+{
+    return release_last(ctx);
+}
+
+/* A device that has failed runs no copies any more, so its error does not keep the chunk. */
+static void wait_and_release(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    if (zoff_base_progress_wait(l->progress, l->device, try_to_release, l) < 0)
+        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+}
+
+/* Put an entry in front; `at`: its present position, or the end. */
+static void to_front(zoff_param_cache *cache, unsigned at, size_t chunk, char *base)
+{
+    const zoff_held_chunk entry = cache->held[at]; /* keeps the event */
+    memmove(&cache->held[1], &cache->held[0], at * sizeof cache->held[0]);
+    cache->held[0] = entry;
+    cache->held[0].chunk = chunk;
+    cache->held[0].base = base;
 }
 
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
@@ -71,8 +100,11 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
             return ZOFF_OK;
         }
     }
-    if (cache->held_count == held_most(l))
-        release_last(l);
+    if (cache->held_count == held_most(l)) {
+        const zoff_status status = release_last(l);
+        if (status != ZOFF_OK)
+            return status;
+    }
     zoff_status status = zoff_offload_store_fetch(l->store, chunk, &base);
     if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->store, false)) {
         /* All slots hold other prefetched chunks, or chunks whose write failed. */
@@ -82,15 +114,12 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
     if (status != ZOFF_OK)
         return status;
     ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
-    memmove(&cache->held[1], &cache->held[0], cache->held_count++ * sizeof cache->held[0]);
-    cache->held[0].chunk = chunk;
-    cache->held[0].base = base;
+    to_front(cache, cache->held_count++, chunk, base);
     *out = base;
     return ZOFF_OK;
 }
 
-/* Borrow the chunk of a piece, or move it to the front of the borrowed chunks. `count`: elements wanted from the piece on. */
-static zoff_status hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
+zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
     zoff_param_cache *cache = &l->cache;
     unsigned i = 0;
@@ -99,40 +128,32 @@ static zoff_status hold(zoff_lending *l, size_t chunk, size_t piece, size_t coun
         i++;
     if (i == cache->held_count) {
         if (cache->held_count == held_most(l))
-            release_last(l);
+            wait_and_release(l);
+        i = cache->held_count; /* the new entry takes the place behind the last one */
         ZOFF_TRY(borrow_chunk(l, chunk, piece, count, &base));
-        i = cache->held_count++;
+        cache->held_count++;
     } else {
         base = cache->held[i].base;
     }
-    memmove(&cache->held[1], &cache->held[0], i * sizeof cache->held[0]);
-    cache->held[0].chunk = chunk;
-    cache->held[0].base = base;
+    to_front(cache, i, chunk, base);
     *out = base;
     return ZOFF_OK;
 }
 
-zoff_status zoff_lending_held_copy(zoff_lending *l, const zoff_cached_slice *s, size_t element_bytes)
+zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk)
 {
-    size_t piece = s->first_piece, chunk = l->plan->pieces[piece].bucket;
-    for (size_t done = 0; done < s->count; piece++) {
-        const zoff_plan_piece *p = &l->plan->pieces[piece];
-        char *base;
-        while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
-            chunk++;
-        ZOFF_TRY(hold(l, chunk, piece, s->count - done, &base));
-        memcpy(s->at + done * element_bytes, base + p->weight_offset, p->count * element_bytes);
-        done += p->count;
+    zoff_param_cache *cache = &l->cache;
+    for (unsigned i = 0; i < cache->held_count; i++) {
+        if (cache->held[i].chunk == chunk)
+            return l->place->read(l, &cache->held[i]);
     }
     return ZOFF_OK;
 }
 
-/* ---- releasing ---- */
-
 void zoff_lending_held_let_go(zoff_lending *l)
 {
     while (l->cache.held_count)
-        release_last(l);
+        wait_and_release(l);
     if (l->store)
         zoff_offload_store_forget(l->store);
 }

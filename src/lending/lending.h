@@ -1,9 +1,13 @@
-/* lending.h: lends weights to the program: slices of engine-owned parameters, made whole in DRAM when the program asks for
- * them. They are prefetched in the order of the previous pass. If each rank stores a part, the parts of all ranks are gathered.
- * One thread at a time calls the functions of a lending; the engine's calls hold its lock. */
+/* lending.h: lends weights to the program: slices of engine-owned parameters, made whole when the program asks for them, in
+ * DRAM or in the memory of a device. They are prefetched in the order of the previous pass. If each rank stores a part, the
+ * parts of all ranks are gathered. One thread at a time calls the functions of a lending; the engine's calls hold its lock.
+ *
+ * Three objects are chosen once, before the first plan. The home says where the stored weights are, the place where slices are
+ * made whole, and the source whose weights a slice consists of. */
 #ifndef ZOFF_LENDING_H
 #define ZOFF_LENDING_H
 
+#include "accel.h"
 #include "comm.h"
 #include "gather.h"
 #include "map.h"
@@ -22,13 +26,20 @@ typedef struct zoff_cached_slice {
     /* First piece in the plan, if this rank owns the whole slice; SIZE_MAX: the slice is not engine-owned. */
     size_t first_piece;
     size_t count, bytes;
+    size_t element_bytes;
     uint64_t used; /* clock value of the last fetch */
     uint32_t below, above;
     uint32_t lent;    /* how often it is lent now */
     uint32_t missing; /* with partitioned weights: parts that have not arrived */
     bool ahead;       /* prefetched, and not fetched since */
-    bool persistent;  /* always in DRAM, on every rank */
-    bool direct;      /* persistent and lent directly from the store's memory, where it is one piece */
+    bool persistent;  /* always whole, on every rank */
+    bool direct;      /* persistent and lent directly from the memory of its home, where it is one piece */
+    size_t filled;    /* from own chunks: elements that are in place, or whose copy is enqueued */
+    /* A device: */
+    void *arrived;     /* event behind the copies that made it whole; NULL: none was needed */
+    void *released;    /* event in the program's stream, at the latest release */
+    void *released_in; /* that stream */
+    bool leaves;       /* copies over this slice have to wait for `released` */
 } zoff_cached_slice;
 
 /* The order of fetches in a pass. */
@@ -36,6 +47,8 @@ typedef struct zoff_use_order {
     uint32_t *slices;
     size_t count, capacity;
 } zoff_use_order;
+
+enum { ZOFF_PARTS_IN_FLIGHT = 4 }; /* parts of slices that are gathered at a time */
 
 /* With partitioned weights: the part of a slice that is in one bucket, gathered to all ranks. */
 typedef struct zoff_assembly_part {
@@ -47,24 +60,33 @@ typedef struct zoff_assembly {
     zoff_gather *gather;
     zoff_assembly_part *parts; /* a ring, indexed by part number */
     size_t capacity, planned, started, done_before;
+    bool has_own[ZOFF_PARTS_IN_FLIGHT]; /* by slot: this rank's share is in place, or its copy is enqueued */
 } zoff_assembly;
 
 enum { ZOFF_HELD_MAX = 8 };
 
-/* Slices that are whole in DRAM. */
+/* A chunk of weights that is borrowed for a while. */
+typedef struct zoff_held_chunk {
+    size_t chunk;
+    char *base;
+    void *copied; /* a device: event behind the copies from it; NULL: not created yet */
+    bool is_read; /* such copies may be in flight */
+} zoff_held_chunk;
+
+/* Slices that are whole. */
 typedef struct zoff_param_cache {
-    zoff_map arena;            /* persistent slices, followed by the others */
+    char *base; /* the arena: persistent slices, followed by the others; in host memory or on a device */
+    size_t bytes;
+    zoff_map arena;            /* host memory: all of the arena; with a device, a copy of the persistent slices */
     zoff_cached_slice *slices; /* by flag number */
     size_t persistent_bytes;
+    bool is_stale;   /* a device: persistent slices have changed in host memory only */
     size_t elements; /* elements of the slices that are not persistent */
     uint32_t lowest; /* the slice at the lowest address that is not persistent */
     uint32_t latest; /* the slice that was placed last; if that was removed, its neighbour below */
     uint64_t clock;
-    size_t lent; /* sum of `lent` over all slices */
-    struct {
-        size_t chunk;
-        char *base;
-    } held[ZOFF_HELD_MAX]; /* borrowed chunks of weights, the most recently used first */
+    size_t lent;                         /* sum of `lent` over all slices */
+    zoff_held_chunk held[ZOFF_HELD_MAX]; /* the most recently used first */
     unsigned held_count;
     zoff_use_order before, now;
     size_t next; /* index in `before`: the expected next use */
@@ -73,8 +95,75 @@ typedef struct zoff_param_cache {
 
 typedef struct zoff_lending zoff_lending;
 
-/* Where a slice comes from that is not whole in DRAM: this rank's own chunks, or the parts of all ranks. Chosen with the route,
- * before the first plan. */
+/* Where the weights of this rank are stored: DRAM, files, or the memory of a device. */
+typedef struct zoff_weight_home {
+    const char *name;
+    bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
+    bool is_dram;  /* every chunk is in DRAM all the time */
+    bool is_there; /* every chunk is in device memory all the time */
+    zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts); /* sets l->store */
+    /* The memory of a chunk, from which slices are copied. `piece` and `count`: where the slice begins, and elements from there
+     * on, for reading ahead.  @blocks for a read */
+    zoff_status (*borrow)(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
+    zoff_status (*try_to_borrow)(zoff_lending *l, size_t chunk, char **out); /* the same without waiting; PENDING */
+    /* Add its memory to a plan. `stored`: bytes of all chunks of this rank; `cached`: of those that stay in DRAM; `residents`:
+     * how many these are. */
+    void (*plan)(const zoff_lending *l, const zoff_plan *plan, uint64_t stored, uint64_t cached, size_t residents,
+                 zoff_plan_info *info);
+} zoff_weight_home;
+
+/* Where slices are made whole: in host memory, or in the memory of a device. There all copies are enqueued in one stream of the
+ * lending, and the program's streams wait for them; the host does not. */
+typedef struct zoff_slice_place {
+    const char *name;
+    bool (*is_direct)(const zoff_weight_home *home); /* whether slices may be lent from the memory of the home itself */
+    void (*plan)(const zoff_lending *l, const zoff_plan *plan, uint64_t persistent, uint64_t arena, zoff_plan_info *info);
+    zoff_status (*open)(zoff_lending *l, size_t persistent, size_t arena); /* bytes; sets base, bytes and arena of the cache */
+    /* Copy from host memory, or from the home, into the arena. */
+    zoff_status (*put)(zoff_lending *l, void *to, const void *from, size_t bytes);
+    zoff_status (*placed)(zoff_lending *l, zoff_cached_slice *s); /* its copies are enqueued */
+    zoff_status (*lend)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
+    zoff_status (*take_back)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
+    void (*vacate)(zoff_lending *l, zoff_cached_slice *s); /* its memory will be overwritten */
+    /* Copies read a borrowed chunk; and whether they are done.  @return PENDING */
+    zoff_status (*read)(zoff_lending *l, zoff_held_chunk *held);
+    zoff_status (*is_read)(zoff_lending *l, zoff_held_chunk *held);
+    /* All ranks have the same bytes of a persistent slice in the host's copy: make the arena follow. */
+    zoff_status (*follow)(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes);
+    void (*ahead)(zoff_lending *l); /* prefetch from own chunks */
+    const struct zoff_part_landing *landing;
+} zoff_slice_place;
+
+/* Where the parts of all ranks arrive that make a slice whole: see zoff_gather_opts. `at`: their place in the arena. */
+typedef struct zoff_part_landing {
+    const char *name;
+    zoff_status (*begin)(zoff_lending *l, size_t item, unsigned slot, char *at, char **out);
+    zoff_status (*end)(zoff_lending *l, unsigned slot, char *at, size_t bytes);
+} zoff_part_landing;
+
+/* Host memory that is pinned for copies to a device. */
+typedef enum zoff_lending_pinned {
+    ZOFF_PINNED_PERSISTENT,
+    ZOFF_PINNED_BOUNCE,
+    ZOFF_PINNED_STORE,
+    ZOFF_PINNED_COUNT
+} zoff_lending_pinned;
+
+/* A device in whose memory slices are made whole; empty for the host. */
+typedef struct zoff_lending_device {
+    void *stream;                       /* all copies of the lending */
+    void *synced;                       /* event for a caller that waits for it at once */
+    void *published;                    /* event behind the latest copy of persistent slices */
+    void *landed[ZOFF_PARTS_IN_FLIGHT]; /* events: the work enqueued for a slot is done */
+    bool lands[ZOFF_PARTS_IN_FLIGHT];   /* work is enqueued for the slot */
+    zoff_map bounce;                    /* host memory of the slots, where the communicator does not reach the device */
+    size_t bounce_bytes;                /* of a slot */
+    void *pinned[ZOFF_PINNED_COUNT];
+    bool moves;                       /* copies were enqueued since the last wait for all of them */
+    uint64_t read_bytes, write_bytes; /* over the link since the previous step */
+} zoff_lending_device;
+
+/* Whose weights a slice consists of that is not whole: this rank's own chunks, or the parts of all ranks. */
 typedef struct zoff_weight_source {
     const char *name;
     /* If this rank's chunks hold the whole slice: set `first_piece`, and whether it can be lent directly from there. */
@@ -96,12 +185,17 @@ struct zoff_lending {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_progress *progress;
-    zoff_poller *reads, *ranks; /* pollers for `store` and for other ranks */
+    zoff_accel *accel;
+    zoff_poller *reads, *ranks, *device; /* pollers for `store`, for other ranks, and for the device */
     /* Called while this rank waits for weights of other ranks: advance other work that those may wait for. */
     void (*go_on)(void *ctx);
     void *ctx;
     zoff_store *store; /* weights, with the same chunks as the states; NULL: no engine-owned weights */
     const zoff_weight_source *source;
+    const zoff_weight_home *home;
+    const zoff_slice_place *place;
+    unsigned slots; /* chunks that the home lends at a time, if it streams */
+    zoff_lending_device there;
     zoff_param_cache cache;
 };
 
@@ -111,8 +205,8 @@ zoff_status zoff_lending_param_cache_open(zoff_lending *l);
 /* The store is filled: from now on, lend the slices that can be lent directly from it. */
 void zoff_lending_param_cache_attach(zoff_lending *l);
 void zoff_lending_param_cache_close(zoff_lending *l);
-/* Bytes of DRAM for slices; 0 without engine-owned weights. */
-uint64_t zoff_lending_param_cache_room(const zoff_lending *l, const zoff_plan *plan);
+/* Add the memory for slices to a plan: nothing without engine-owned weights. */
+void zoff_lending_param_cache_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info);
 /* Check that no slice of these parameters is lent, before their weights change.  @return ERR_STATE, in the name of `call` */
 zoff_status zoff_lending_param_cache_check(const zoff_lending *l, zoff_param first, size_t count, const char *call);
 /* Weights are about to change: drop all slices that are not lent. */
@@ -120,27 +214,41 @@ void zoff_lending_param_cache_clear(zoff_lending *l);
 /* The weights of a chunk have changed: copy its pieces of persistent slices. `all`: also pieces without a gradient. */
 void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char *weights, bool all);
 
-/* Whether a slice of engine-owned weights is always in DRAM on every rank; and where the weights of such a piece are. */
+/* Whether a slice of engine-owned weights is always whole on every rank; and where the weights of such a piece are: in host
+ * memory, and where they are lent. */
 bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p, size_t slice);
 char *zoff_lending_param_cache_persistent(const zoff_lending *l, const zoff_plan_piece *piece);
+char *zoff_lending_param_cache_lent(const zoff_lending *l, const zoff_plan_piece *piece);
+/* All ranks set the same bytes of a piece, from `first_byte` on: set them where a copy of the slice stays whole. */
+zoff_status zoff_lending_param_cache_set(zoff_lending *l, const zoff_plan_piece *piece, size_t first_byte, const char *from,
+                                         size_t bytes);
 
 /* How many elements of slices that are not persistent may be whole at a time. */
 uint64_t zoff_lending_param_cache_most(const zoff_lending *l);
 /* Find a place in the arena for a slice. False: no gap is large enough. */
 bool zoff_lending_param_cache_place(zoff_param_cache *cache, uint32_t number);
-void zoff_lending_param_cache_remove(zoff_param_cache *cache, zoff_cached_slice *s);
+void zoff_lending_param_cache_remove(zoff_lending *l, zoff_cached_slice *s);
 /* The least recently used slice in the arena that is not lent; NULL: none. `also_ahead`: include prefetched slices. */
 zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache, bool also_ahead);
 
 /* held.c */
 /* Borrow a chunk of weights without waiting, and keep it borrowed for a while.  @return also PENDING */
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
-/* Copy a slice from its chunks to its place in the arena.  @blocks for the reads */
-zoff_status zoff_lending_held_copy(zoff_lending *l, const zoff_cached_slice *s, size_t element_bytes);
+/* Borrow a chunk, or move it to the front of the borrowed ones. `count`: elements wanted from `piece` on.  @blocks for the read
+ */
+zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
+/* Copies were enqueued that read a chunk: it stays borrowed until they are done. */
+zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
 /* Release all borrowed chunks, and drop prefetched ones. */
 void zoff_lending_held_let_go(zoff_lending *l);
 /* Start reading the chunks of `count` elements from a piece on, while slots are free. */
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count);
+
+/* fill.c */
+/* Copy a slice from its chunks to its place in the arena.  @blocks for the reads */
+zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s);
+/* The same as far as chunks are there.  @return PENDING: others are being read */
+zoff_status zoff_lending_fill_ahead(zoff_lending *l, zoff_cached_slice *s);
 
 /* room.c */
 /* Make room for a slice.  @return ERR_NO_MEMORY: lent slices take it all  @blocks for slices that are being gathered */
@@ -165,20 +273,58 @@ zoff_status zoff_lending_prefetch_reserve(zoff_lending *l);
 void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice); /* skipped if no memory is left: that only costs time */
 /* Prefetch what the previous pass used next: read chunks of this rank, or gather slices of all ranks. */
 void zoff_lending_prefetch_own(zoff_lending *l);
+void zoff_lending_prefetch_into_arena(zoff_lending *l); /* from own chunks, into the memory of a device */
 void zoff_lending_prefetch_gathered(zoff_lending *l);
 void zoff_lending_prefetch_turn(zoff_lending *l); /* a pass ends */
 
+/* homes.c */
+extern const zoff_weight_home zoff_lending_homes_dram, zoff_lending_homes_files, zoff_lending_homes_device;
+
+/* places.c */
+extern const zoff_slice_place zoff_lending_places_host, zoff_lending_places_device, zoff_lending_places_reached;
+
+/* landings.c */
+extern const zoff_part_landing zoff_lending_landings_place, zoff_lending_landings_bounce, zoff_lending_landings_reached;
+/* Bytes of the largest part of a slice, with the shares of all ranks. */
+size_t zoff_lending_landings_most(const zoff_lending *l, const zoff_plan *plan);
+
+/* copies.c: the stream of a device, and the memory that its copies use */
+zoff_status zoff_lending_copies_open(zoff_lending *l); /* nothing where slices are in host memory */
+void zoff_lending_copies_close(zoff_lending *l);       /* waits for the copies; call before stores and arena are freed */
+/* Enqueue a copy, to the device (`up`), from it, or within it. Bytes over the link are counted. */
+zoff_status zoff_lending_copies_up(zoff_lending *l, void *to, const void *from, size_t bytes);
+zoff_status zoff_lending_copies_down(zoff_lending *l, void *to, const void *from, size_t bytes);
+zoff_status zoff_lending_copies_within(zoff_lending *l, void *to, const void *from, size_t bytes);
+/* Record an event behind all copies so far. `event` is created when it is NULL. */
+zoff_status zoff_lending_copies_record(zoff_lending *l, void **event);
+zoff_status zoff_lending_copies_wait(zoff_lending *l, void *event); /* @blocks until the event is reached */
+/* Wait until no copy reads a chunk or the host's copy of persistent slices, before these change.  @blocks yes */
+zoff_status zoff_lending_copies_settle(zoff_lending *l);
+zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t bytes, zoff_lending_pinned which);
+void zoff_lending_copies_unpin(zoff_lending *l, zoff_lending_pinned which);
+bool zoff_lending_copies_are_busy(const zoff_lending *l);
+
+/* shards.c: stored weights in the memory of a device. A store whose slots are host memory, from and to which chunks are copied.
+ */
+zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out);
+char *zoff_lending_shards_there(const zoff_store *store, size_t chunk); /* its address in device memory */
+
 /* sources.c */
-/* Choose the source, before the first plan. `has_parts`: each rank has a part of the weights; otherwise this rank has all. */
-void zoff_lending_sources_choose(zoff_lending *l, bool has_parts);
+/* Choose source, home and place, before the first plan.
+ * @param has_parts each rank has a part of the weights; otherwise this rank has all
+ * @param on_device slices are lent in the memory of l->accel
+ * @param reaches the communicator accesses that memory */
+void zoff_lending_sources_choose(zoff_lending *l, bool has_parts, bool on_device, bool reaches);
 /* The store is filled: make the weights available. Does nothing without a store. */
 zoff_status zoff_lending_sources_open(zoff_lending *l);
 
 /* fetch.c */
-/* Lend a slice: whole, in one piece, until it is released as often as it was fetched. `out`: its first element.  @blocks for
- * reads and for other ranks  @return ERR_NO_MEMORY: lent slices leave no room */
-zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, const void **out);
-/* Release a slice.  @return ERR_STATE, in the name of zoff_param_release(): it is not lent */
-zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice);
+/* Lend a slice: whole, in one piece, until it is released as often as it was fetched. `out`: its first element. On a device,
+ * work that is enqueued in the stream from now on finds it.  @blocks for reads and for other ranks  @return ERR_NO_MEMORY: lent
+ * slices leave no room */
+zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, void *native_stream, const void **out);
+/* Release a slice, on a device behind the work that is now in the stream.  @return ERR_STATE, in the name of
+ * zoff_param_release(): it is not lent */
+zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice, void *native_stream);
 
 #endif

@@ -1,6 +1,7 @@
 /* param_cache.c: engine-owned weights, made whole for the caller slice by slice.
  *
- * A slice that is one piece in the DRAM of its store is lent directly from there. Any other is assembled in an arena:
+ * A slice that is one piece in the memory of its home is lent directly from there, if that is memory of the place. Any other is
+ * assembled in an arena, in host memory or on a device:
  *
  *      | persistent slices | the others, first fit ............ |
  *                      ^ no more than stage3_max_live_parameters elements
@@ -34,6 +35,7 @@ static zoff_cached_slice describe(const zoff_lending *l, const zoff_plan *plan, 
         return s;
     s.first_run = zoff_zero_plan_find_run(plan, (uint32_t)param, slice, 0);
     s.count = p->count;
+    s.element_bytes = zoff_adam_dtype_bytes(p->dtype);
     s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
     l->source->locate(l, plan, param, slice, &s);
     return s;
@@ -89,10 +91,11 @@ static uint64_t arena_bytes(const zoff_lending *l, const room *r)
     return r->persistent_bytes + zoff_base_bits_min(r->other_bytes, most);
 }
 
-uint64_t zoff_lending_param_cache_room(const zoff_lending *l, const zoff_plan *plan)
+void zoff_lending_param_cache_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info)
 {
     const room r = measure(l, plan, NULL);
-    return arena_bytes(l, &r);
+    if (zoff_model_params_any_owned(l->model))
+        l->place->plan(l, plan, r.persistent_bytes, arena_bytes(l, &r), info);
 }
 
 /* Fail at seal, and not after hours of work, if a slice can never be lent. */
@@ -124,14 +127,13 @@ zoff_status zoff_lending_param_cache_open(zoff_lending *l)
     ZOFF_TRY(zoff_base_mem_alloc(l->model->slice_count, sizeof *cache->slices, "the table of slices", &cache->slices));
     const room r = measure(l, l->plan, cache->slices);
     ZOFF_TRY(check_largest(l));
-    const uint64_t bytes = arena_bytes(l, &r);
-    if (bytes)
-        ZOFF_TRY(zoff_base_map_alloc(bytes, "fetched weights", ZOFF_MAP_INTERLEAVED, &cache->arena));
+    ZOFF_TRY(l->place->open(l, r.persistent_bytes, arena_bytes(l, &r)));
+    cache->is_stale = true;
     for (size_t i = 0; i < l->model->slice_count; i++) {
         zoff_cached_slice *s = &cache->slices[i];
         if (!s->persistent || s->direct)
             continue;
-        s->at = (char *)cache->arena.base + cache->persistent_bytes;
+        s->at = cache->base + cache->persistent_bytes;
         cache->persistent_bytes += s->bytes;
     }
     return ZOFF_OK;
@@ -141,19 +143,21 @@ void zoff_lending_param_cache_attach(zoff_lending *l)
 {
     for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
         zoff_cached_slice *s = &l->cache.slices[i];
-        void *base;
+        char *base;
         if (!s->direct)
             continue;
-        const size_t chunk = l->plan->pieces[s->first_piece].bucket;
-        if (zoff_offload_store_fetch(l->store, chunk, &base) == ZOFF_OK) /* in DRAM the fetch never has to wait */
-            s->at = (char *)base + l->plan->pieces[s->first_piece].weight_offset;
-        zoff_offload_store_release(l->store, chunk);
+        /* In DRAM and on a device the call never has to wait. */
+        if (l->home->try_to_borrow(l, l->plan->pieces[s->first_piece].bucket, &base) == ZOFF_OK)
+            s->at = base + l->plan->pieces[s->first_piece].weight_offset;
     }
+    zoff_lending_held_let_go(l);
 }
 
 void zoff_lending_param_cache_close(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
+    if (cache->base && cache->base != cache->arena.base)
+        l->accel->ops->free(l->accel, cache->base);
     zoff_base_map_free(&cache->arena);
     zoff_base_mem_free(cache->slices);
     zoff_base_mem_free(cache->before.slices);
@@ -169,8 +173,8 @@ static bool place_above(zoff_param_cache *cache, uint32_t number, uint32_t below
 {
     zoff_cached_slice *s = &cache->slices[number];
     const zoff_cached_slice *from = below == NONE ? NULL : &cache->slices[below];
-    char *at = from ? from->at + from->bytes : (char *)cache->arena.base + cache->persistent_bytes;
-    const char *end = (char *)cache->arena.base + cache->arena.bytes;
+    char *at = from ? from->at + from->bytes : cache->base + cache->persistent_bytes;
+    const char *end = cache->base + cache->bytes;
     uint32_t above = from ? from->above : cache->lowest;
     while (above != NONE && (size_t)(cache->slices[above].at - at) < s->bytes) {
         at = cache->slices[above].at + cache->slices[above].bytes;
@@ -196,14 +200,17 @@ bool zoff_lending_param_cache_place(zoff_param_cache *cache, uint32_t number)
     return (cache->latest != NONE && place_above(cache, number, cache->latest)) || place_above(cache, number, NONE);
 }
 
-void zoff_lending_param_cache_remove(zoff_param_cache *cache, zoff_cached_slice *s)
+void zoff_lending_param_cache_remove(zoff_lending *l, zoff_cached_slice *s)
 {
+    zoff_param_cache *cache = &l->cache;
+    l->place->vacate(l, s);
     *(s->below == NONE ? &cache->lowest : &cache->slices[s->below].above) = s->above;
     if (s->above != NONE)
         cache->slices[s->above].below = s->below;
     if (cache->latest == (uint32_t)(s - cache->slices))
         cache->latest = s->below;
     s->at = NULL;
+    s->filled = 0;
     cache->elements -= s->count;
     s->ahead = false;
 }
@@ -237,11 +244,20 @@ void zoff_lending_param_cache_clear(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
     zoff_lending_held_let_go(l);
+    cache->is_stale = true;
+    for (size_t i = 0; l->store && i < l->model->slice_count; i++)
+        l->place->vacate(l, &cache->slices[i]);
     for (uint32_t i = cache->lowest, above; i != NONE; i = above) {
         above = cache->slices[i].above;
         if (!cache->slices[i].lent)
-            zoff_lending_param_cache_remove(cache, &cache->slices[i]);
+            zoff_lending_param_cache_remove(l, &cache->slices[i]);
     }
+}
+
+/* Where the host has the weights of a persistent slice, from `at` in the arena on. */
+static char *host_copy(const zoff_lending *l, const zoff_cached_slice *s)
+{
+    return (char *)l->cache.arena.base + (s->at - l->cache.base);
 }
 
 void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char *weights, bool all)
@@ -253,8 +269,16 @@ void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char 
         const zoff_cached_slice *s = &l->cache.slices[p->first_flag + piece->slice];
         const size_t element_bytes = zoff_adam_dtype_bytes(p->dtype);
         if (p->engine_owned && s->persistent && !s->direct && (all || *zoff_model_params_flag(l->model, piece)))
-            memcpy(s->at + piece->first * element_bytes, weights + piece->weight_offset, piece->count * element_bytes);
+            memcpy(host_copy(l, s) + piece->first * element_bytes, weights + piece->weight_offset,
+                   piece->count * element_bytes);
     }
+}
+
+static const zoff_cached_slice *slice_of(const zoff_lending *l, const zoff_plan_piece *piece, size_t *out_skip)
+{
+    const zoff_model_param *p = &l->model->params[piece->param];
+    *out_skip = piece->first * zoff_adam_dtype_bytes(p->dtype);
+    return &l->cache.slices[p->first_flag + piece->slice];
 }
 
 bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p, size_t slice)
@@ -264,6 +288,26 @@ bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p,
 
 char *zoff_lending_param_cache_persistent(const zoff_lending *l, const zoff_plan_piece *piece)
 {
-    const zoff_model_param *p = &l->model->params[piece->param];
-    return l->cache.slices[p->first_flag + piece->slice].at + piece->first * zoff_adam_dtype_bytes(p->dtype);
+    size_t skip;
+    const zoff_cached_slice *s = slice_of(l, piece, &skip);
+    return host_copy(l, s) + skip;
+}
+
+char *zoff_lending_param_cache_lent(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    size_t skip;
+    return slice_of(l, piece, &skip)->at + skip;
+}
+
+zoff_status zoff_lending_param_cache_set(zoff_lending *l, const zoff_plan_piece *piece, size_t first_byte, const char *from,
+                                         size_t bytes)
+{
+    size_t skip;
+    if (!l->cache.slices)
+        return ZOFF_OK;
+    const zoff_cached_slice *s = slice_of(l, piece, &skip);
+    if (!s->persistent || s->direct)
+        return ZOFF_OK;
+    memcpy(host_copy(l, s) + skip + first_byte, from, bytes);
+    return l->place->follow(l, s, skip + first_byte, bytes);
 }

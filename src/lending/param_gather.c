@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { SLOTS = 4 }; /* parts of slices in flight */
-
 static zoff_cached_slice *slice_of(const zoff_lending *l, size_t number)
 {
     return &l->cache.slices[number];
@@ -57,42 +55,48 @@ static zoff_comm_item about(void *ctx, size_t item)
     return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
 }
 
-static char *place_of(const zoff_lending *l, zoff_assembly_part part, size_t first)
+/* Where the parts of all ranks belong. */
+static char *place_of(const zoff_lending *l, zoff_assembly_part part)
 {
-    return slice_of(l, part.slice)->at + first * element_bytes(l, part);
+    return slice_of(l, part.slice)->at + run_of(l, part)->first * element_bytes(l, part);
 }
 
+/* While one part is read from files, start reading those after it. */
+static void read_ahead(zoff_lending *l, size_t from)
+{
+    enum { FURTHEST = 8 };
+    const zoff_assembly *a = &l->cache.assembly;
+    const size_t end = zoff_base_bits_min(a->planned, from + FURTHEST);
+    for (size_t i = from; i < end; i++) {
+        const zoff_plan_piece *run = run_of(l, part_of(l, i));
+        size_t first;
+        if (zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
+            (void)zoff_offload_store_ahead(l->store, run->bucket); /* fetch reports errors */
+    }
+}
+
+/* This rank's share has to be in place.  @return PENDING: its chunk is being read, or copied */
 static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
 {
-    const zoff_lending *l = ctx;
-    const zoff_assembly_part part = part_of(l, item);
-    (void)slot;
-    *out = place_of(l, part, run_of(l, part)->first);
-    return ZOFF_OK;
+    zoff_lending *l = ctx;
+    const zoff_status status = l->place->landing->begin(l, item, slot, place_of(l, part_of(l, item)), out);
+    if (status == ZOFF_PENDING && !l->cache.assembly.has_own[slot])
+        read_ahead(l, item);
+    return status;
 }
 
 static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
 {
-    const zoff_lending *l = ctx;
-    (void)slot;
-    (void)parts;
-    slice_of(l, part_of(l, item).slice)->missing--;
-    return ZOFF_OK;
-}
-
-/* Copy this rank's piece of a part to its place.  @return PENDING: the chunk is being read */
-static zoff_status put_own(zoff_lending *l, zoff_assembly_part part)
-{
-    const zoff_plan_piece *run = run_of(l, part);
-    size_t first;
-    char *base;
-    if (!zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
-        return ZOFF_OK;
-    zoff_status status = zoff_lending_held_borrow(l, run->bucket, &base);
-    if (status != ZOFF_OK)
-        return status;
-    const zoff_plan_piece *own = &l->plan->pieces[zoff_zero_plan_find(l->plan, run->param, run->slice, first)];
-    memcpy(place_of(l, part, first), base + own->weight_offset, own->count * element_bytes(l, part));
+    zoff_lending *l = ctx;
+    const zoff_assembly_part part = part_of(l, item);
+    if (parts) {
+        const zoff_status status =
+            l->place->landing->end(l, slot, place_of(l, part), run_of(l, part)->count * element_bytes(l, part));
+        if (status != ZOFF_OK)
+            return status;
+    }
+    l->cache.assembly.has_own[slot] = false;
+    slice_of(l, part.slice)->missing--;
     return ZOFF_OK;
 }
 
@@ -122,7 +126,7 @@ zoff_status zoff_lending_param_gather_open(zoff_lending *l)
     const zoff_gather_opts opts = {.comm = l->comm,
                                    .channel = l->channel,
                                    .stream = ZOFF_COMM_WEIGHTS,
-                                   .slots = SLOTS,
+                                   .slots = ZOFF_PARTS_IN_FLIGHT,
                                    .about = about,
                                    .part_bytes = part_bytes,
                                    .begin = begin,
@@ -151,33 +155,12 @@ void zoff_lending_param_gather_plan(zoff_lending *l, uint32_t number)
         a->parts[a->planned++ % a->capacity] = take_part(l, number, &run, &done);
 }
 
-/* While one part is read from files, start reading those after it. */
-static void read_ahead(zoff_lending *l)
-{
-    enum { FURTHEST = 8 };
-    const zoff_assembly *a = &l->cache.assembly;
-    const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
-    for (size_t i = a->started; i < end; i++) {
-        const zoff_plan_piece *run = run_of(l, part_of(l, i));
-        size_t first;
-        if (zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
-            (void)zoff_offload_store_ahead(l->store, run->bucket); /* fetch reports errors */
-    }
-}
-
 /* Start parts in order, as far as possible. */
 static zoff_status start(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;
     for (; a->started < a->planned; a->started++) {
-        const zoff_assembly_part part = part_of(l, a->started);
-        if (!zoff_zero_gather_has_room(a->gather))
-            return ZOFF_PENDING;
-        zoff_status status = put_own(l, part);
-        if (status == ZOFF_PENDING)
-            read_ahead(l);
-        if (status == ZOFF_OK)
-            status = zoff_zero_gather_start(a->gather, a->started);
+        const zoff_status status = zoff_zero_gather_start(a->gather, a->started);
         if (status != ZOFF_OK)
             return status;
     }

@@ -66,13 +66,33 @@ void zoff_lending_prefetch_own(zoff_lending *l)
 {
     const zoff_param_cache *cache = &l->cache;
     uint64_t left = l->values->ahead_count;
-    if (l->values->tier != ZOFF_TIER_NVME)
+    if (!l->home->streams)
         return;
     zoff_base_progress_pump(l->progress); /* the step reports errors */
     for (size_t i = cache->next; left && i < cache->before.count; i++) {
         const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
         if (!s->at)
             zoff_lending_held_read_ahead(l, s->first_piece, s->count);
+        left -= zoff_base_bits_min(left, s->count);
+    }
+}
+
+/* A chunk that is not there yet ends the turn: its read was started, and so were those behind it. */
+void zoff_lending_prefetch_into_arena(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    uint64_t left = l->values->ahead_count;
+    zoff_base_progress_pump(l->progress); /* the step reports errors */
+    for (size_t i = cache->next; left && i < cache->before.count; i++) {
+        const uint32_t number = cache->before.slices[i];
+        zoff_cached_slice *s = &cache->slices[number];
+        if (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
+            return;
+        s->used = ++cache->clock; /* so that slices needed next are evicted last */
+        if (zoff_lending_fill_ahead(l, s) != ZOFF_OK) {
+            zoff_lending_held_read_ahead(l, s->first_piece, s->count);
+            return;
+        }
         left -= zoff_base_bits_min(left, s->count);
     }
 }

@@ -9,7 +9,7 @@ static zoff_status give_up(zoff_lending *l, zoff_cached_slice *idle)
 {
     if (idle->missing)
         ZOFF_TRY(zoff_lending_param_gather_wait(l, (uint32_t)(idle - l->cache.slices)));
-    zoff_lending_param_cache_remove(&l->cache, idle);
+    zoff_lending_param_cache_remove(l, idle);
     return ZOFF_OK;
 }
 

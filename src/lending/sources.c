@@ -16,11 +16,11 @@ static zoff_status name_param(const zoff_lending *l, zoff_param p, zoff_status s
 
 /* ---- own chunks ---- */
 
-/* A slice of one piece can be lent directly from its chunk, unless the chunk is only in DRAM while it is borrowed. */
+/* A slice of one piece can be lent directly from its chunk, if that is always in the memory where slices are lent. */
 static void own_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
 {
     out->first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
-    out->direct = l->values->tier != ZOFF_TIER_NVME && plan->pieces[out->first_piece].count == l->model->params[param].count;
+    out->direct = l->place->is_direct(l->home) && plan->pieces[out->first_piece].count == l->model->params[param].count;
 }
 
 static zoff_status own_open(zoff_lending *l)
@@ -34,18 +34,24 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
     const uint32_t number = number_of(l, p, slice);
     zoff_cached_slice *s = &l->cache.slices[number];
     ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
-    if (s->at || !s->count)
+    if (s->persistent || !s->count)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
-    const zoff_status status = zoff_lending_held_copy(l, s, zoff_adam_dtype_bytes(l->model->params[p].dtype));
+    if (!s->at)
+        ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
+    const zoff_status status = zoff_lending_fill_slice(l, s);
     if (status == ZOFF_OK)
         return ZOFF_OK;
-    zoff_lending_param_cache_remove(&l->cache, s);
+    zoff_lending_param_cache_remove(l, s);
     return name_param(l, p, status);
 }
 
+static void own_ahead(zoff_lending *l)
+{
+    l->place->ahead(l);
+}
+
 static const zoff_weight_source OWN = {
-    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .ahead = zoff_lending_prefetch_own};
+    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .ahead = own_ahead};
 
 /* ---- parts of all ranks ---- */
 
@@ -97,9 +103,19 @@ static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
 
 /* ---- choosing ---- */
 
-void zoff_lending_sources_choose(zoff_lending *l, bool has_parts)
+enum { DEVICE_SLOTS = 6 }; /* chunks on their way to a device or from it */
+
+void zoff_lending_sources_choose(zoff_lending *l, bool has_parts, bool on_device, bool reaches)
 {
+    const bool stays = on_device && l->values->stays;
     l->source = has_parts ? &GATHERED : &OWN;
+    l->home = stays                               ? &zoff_lending_homes_device
+              : l->values->tier == ZOFF_TIER_NVME ? &zoff_lending_homes_files
+                                                  : &zoff_lending_homes_dram;
+    l->place = !on_device             ? &zoff_lending_places_host
+               : has_parts && reaches ? &zoff_lending_places_reached
+                                      : &zoff_lending_places_device;
+    l->slots = stays ? DEVICE_SLOTS : l->values->slots;
 }
 
 zoff_status zoff_lending_sources_open(zoff_lending *l)

@@ -1,5 +1,5 @@
 /* host.c: the tier that holds all chunks in DRAM, in one mapping. Borrowing costs nothing, and chunks never move. */
-#include "store_priv.h"
+#include "tier.h"
 
 #include "mem.h"
 #include "try.h"

@@ -215,6 +215,9 @@ typedef struct zoff_store_source {
     bool stays;        /* the first flush of the chunk from now on leaves this content in its place (persist) */
 } zoff_store_source;
 
+/* The host memory of the chunks: all of them, or the slots and those that stay in DRAM. */
+void zoff_offload_store_memory(const zoff_store *store, const void **out_base, size_t *out_bytes);
+
 /* Find the source of an array that is not empty. Call drain first. The content changes with the next flush or keep of the
  * chunk.
  * @return ERR_STATE: a slot has newer bytes than the file, because a write has failed */

@@ -1,5 +1,5 @@
 /* store.c: calls on a store of any tier. */
-#include "store_priv.h"
+#include "tier.h"
 
 #include "try.h"
 
@@ -180,6 +180,12 @@ void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 uint64_t zoff_offload_store_huge_bytes(const zoff_store *store)
 {
     return zoff_base_map_huge_bytes(&store->map);
+}
+
+void zoff_offload_store_memory(const zoff_store *store, const void **out_base, size_t *out_bytes)
+{
+    *out_base = store->map.base;
+    *out_bytes = store->map.bytes;
 }
 
 zoff_status zoff_offload_store_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)

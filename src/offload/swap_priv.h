@@ -13,9 +13,9 @@
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
 #include "digest.h"
-#include "store_priv.h"
 #include "swap_file_priv.h"
 #include "swap_record_priv.h"
+#include "tier.h"
 #include "try.h"
 
 typedef enum zoff_slot_state {

@@ -110,8 +110,10 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
     zoff_transfer *t = ctx;
     (void)slot;
     t->runs[bucket].gathered = true;
-    if (!parts)
+    if (!parts) { /* no rank has anything to send */
+        zoff_transfer_staging_release(t, bucket);
         return ZOFF_OK;
+    }
     char *wire = (char *)(uintptr_t)parts;
     size_t used = 0;
     for (unsigned rank = 0; rank < t->plan->ranks; rank++) {

@@ -17,11 +17,11 @@
 
 /* ---- memory ---- */
 
-/* Bytes of the weights that go through staging slots: all trained weights. */
+/* Bytes of the weights that go through staging slots: all trained weights of the program. */
 static size_t bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
-    return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
+    return p->frozen || p->engine_owned ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
 /* Bytes of the largest bucket, over all ranks. `offsets`, unless NULL, receives the offset of each run in its staging slot. */
@@ -80,7 +80,7 @@ void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zo
     const uint64_t norm_bytes = zoff_transfer_device_norm_bytes(t, plan);
     uint64_t tier_bytes, tier_host_bytes;
     zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
-    info->device_bytes += tier_bytes + norm_bytes;
+    info->device_bytes += tier_bytes + norm_bytes + zoff_transfer_acquire_bytes(t);
     info->device_host_bytes +=
         gradients_here(t, plan) + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL) + tier_host_bytes + norm_bytes;
 }
@@ -129,6 +129,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
     ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the initial weights are sent to other ranks from it */
     ZOFF_TRY(open_streams(t));
+    ZOFF_TRY(zoff_transfer_grads_open(t, &d->lent, &zoff_transfer_acquire_on_device, zoff_transfer_acquire_bytes(t)));
     ZOFF_TRY(zoff_transfer_device_norm_open(t));
     return zoff_transfer_device_tier_open(t);
 }
@@ -145,6 +146,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
         if (streams[i])
             ops->streams.close(t->accel, streams[i]);
     }
+    zoff_transfer_grads_close(t, &d->lent);
     zoff_transfer_device_norm_close(t);
     zoff_transfer_device_tier_close(t);
     close_event(t, d->handed_over);
@@ -201,10 +203,11 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     const zoff_model_param *param = &t->model->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
     const bool moves = !bytes || comes_down(t, number);
-    char *to;
-    void *event;
+    const char *from = param->grad ? param->grad + slice * param->grad_stride : zoff_transfer_grads_at(t->route.lent, number);
+    char *to = NULL;
+    void *event = NULL;
     if (moves) {
-        ZOFF_TRY(zoff_transfer_acquire_lend(t, number, bytes, &to));
+        ZOFF_TRY(zoff_transfer_acquire_lend(t, &t->grads, number, bytes, &to));
         ZOFF_TRY(landing(t, number, &event));
     }
     ZOFF_TRY(zoff_transfer_streams_follow(t, native_stream));
@@ -214,7 +217,7 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     if (!moves)
         return ZOFF_OK;
     ZOFF_TRY(ops->event_await(t->accel, d->down, d->handed_over));
-    zoff_status status = ops->copy(t->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
+    zoff_status status = ops->copy(t->accel, d->down, to, from, bytes);
     if (status == ZOFF_OK)
         status = ops->event_record(t->accel, event, d->down);
     if (status < 0) {

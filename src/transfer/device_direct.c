@@ -144,7 +144,10 @@ zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned 
         ZOFF_TRY(put_parts(t, bucket, out));
         ZOFF_TRY(mark(t, slot, t->device.compute));
     }
-    return finish(t, slot);
+    const zoff_status status = finish(t, slot);
+    if (status == ZOFF_OK)
+        zoff_transfer_reduce_scatter_packed(t, bucket);
+    return status;
 }
 
 zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_accumulate_piece *first,
@@ -191,6 +194,16 @@ static unsigned number_of(unsigned slot)
     return ZOFF_DIRECT_SLOTS / 2 + slot;
 }
 
+/* Weights of a piece in host memory that go to all ranks. NULL: they are on the device, as frozen ones of the program are, and
+ * those of a bucket whose states are there. */
+static const char *here(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return p->engine_owned ? zoff_lending_param_cache_persistent(t->lending, piece)
+           : p->frozen     ? NULL
+                           : zoff_transfer_staging_weights(t, piece, NULL);
+}
+
 /* A bucket has no staging slot if this rank owns nothing of it, or if its states are on the device. */
 static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 {
@@ -202,10 +215,8 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
         if (!zoff_transfer_wire_takes_now(t, piece))
             continue;
         const size_t start = zoff_transfer_all_gather_place(t, piece, &at);
-        const char *whole = zoff_transfer_staging_weights(t, piece, NULL);
-        /* Frozen weights are on the device, never in a staging slot. */
-        const bool uploads = whole && !t->model->params[piece->param].frozen;
-        const char *from = uploads ? whole : zoff_model_params_value(t->model, piece, NULL);
+        const char *whole = here(t, piece), *from = whole ? whole : zoff_model_params_value(t->model, piece, NULL);
+        const bool uploads = whole;
         t->device.write_bytes += uploads ? at - start : 0;
         ZOFF_TRY(t->accel->ops->copy(t->accel, t->device.up, own + start, from, at - start));
     }
@@ -230,6 +241,12 @@ zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned
     return status;
 }
 
+static char *there(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->model->params[piece->param].engine_owned ? zoff_lending_param_cache_lent(t->lending, piece)
+                                                       : zoff_model_params_value(t->model, piece, NULL);
+}
+
 static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *parts)
 {
     size_t used = 0;
@@ -241,7 +258,7 @@ static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *part
             const zoff_dtype dtype = t->model->params[piece.param].dtype;
             if (zoff_transfer_wire_takes_now(t, &piece))
                 t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
-                                                           .dst = zoff_model_params_value(t->model, &piece, NULL),
+                                                           .dst = there(t, &piece),
                                                            .src = parts + zoff_transfer_all_gather_place(t, &piece, &at),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = dtype};
@@ -273,6 +290,8 @@ zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned s
 {
     zoff_transfer *t = ctx;
     const zoff_status status = parts ? scatter(t, bucket, slot, parts) : ZOFF_OK;
+    if (!parts)
+        zoff_transfer_staging_release(t, bucket);
     t->runs[bucket].gathered = t->runs[bucket].gathered || status == ZOFF_OK;
     return status;
 }

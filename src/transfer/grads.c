@@ -10,125 +10,158 @@
 
 #include <string.h>
 
-/* ---- buffers ---- */
+/* ---- buffers in host memory ---- */
 
 /* The smallest free buffer that is at most twice as large as needed. */
-zoff_grad_buffer *zoff_transfer_grads_find_free(zoff_grads *g, size_t bytes)
+zoff_grad_buffer *zoff_transfer_grads_find(zoff_grads *g, size_t bytes)
 {
     zoff_grad_buffer *best = NULL;
     for (size_t i = 0; i < g->count; i++) {
         zoff_grad_buffer *b = &g->buffers[i];
-        if (!b->used && b->map.bytes >= bytes && b->map.bytes / 2 <= bytes && (!best || b->map.bytes < best->map.bytes))
+        if (!b->used && b->bytes >= bytes && b->bytes / 2 <= bytes && (!best || b->bytes < best->bytes))
             best = b;
     }
     return best;
 }
 
-static void free_buffer(zoff_transfer *t, zoff_grad_buffer *buffer)
+void zoff_transfer_grads_free(zoff_transfer *t, zoff_grad_buffer *buffer)
 {
-    if (buffer->map.base)
-        t->route.link->memory.unpin(t, &buffer->map);
+    t->route.link->memory.unpin(t, &buffer->map);
     zoff_base_map_free(&buffer->map);
 }
 
-/* Free an unused buffer: its size may never be needed again. */
-static void free_one(zoff_transfer *t)
+static void free_buffer(zoff_transfer *t, zoff_grads *g, zoff_grad_buffer *buffer)
 {
-    zoff_grads *g = &t->grads;
+    if (buffer->at)
+        g->memory->free(t, buffer);
+    *buffer = (zoff_grad_buffer){.used = false};
+}
+
+/* Free an unused buffer: its size may never be needed again. */
+static void free_one(zoff_transfer *t, zoff_grads *g)
+{
     for (size_t i = 0; i < g->count; i++) {
-        if (g->buffers[i].used || !g->buffers[i].map.base)
+        if (g->buffers[i].used || !g->buffers[i].at)
             continue;
-        g->bytes -= g->buffers[i].map.bytes;
-        free_buffer(t, &g->buffers[i]);
+        g->bytes -= g->buffers[i].bytes;
+        free_buffer(t, g, &g->buffers[i]);
         return;
     }
 }
 
-zoff_status zoff_transfer_grads_make(zoff_transfer *t, size_t bytes, zoff_grad_buffer **out)
+zoff_status zoff_transfer_grads_entry(zoff_grads *g, zoff_grad_buffer **out)
 {
-    zoff_grads *g = &t->grads;
     size_t i = 0;
-    if (g->bytes + bytes > g->most)
-        free_one(t);
-    while (i < g->count && g->buffers[i].map.base)
+    while (i < g->count && g->buffers[i].at)
         i++;
     if (i == g->count) {
         ZOFF_TRY(
             zoff_base_array_reserve(&g->buffers, g->count, &g->capacity, g->count + 1, sizeof *g->buffers, "gradient buffers"));
         g->buffers[g->count++] = (zoff_grad_buffer){.used = false};
     }
+    *out = &g->buffers[i];
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_grads_make(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_grad_buffer **out)
+{
+    zoff_grad_buffer *entry;
+    if (g->bytes + bytes > g->most)
+        free_one(t, g);
+    ZOFF_TRY(zoff_transfer_grads_entry(g, &entry));
     zoff_map map;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
     zoff_status status = t->route.link->memory.pin(t, &map);
     if (status < 0)
         zoff_base_map_free(&map);
     ZOFF_TRY(status);
-    g->buffers[i].map = map;
+    *entry = (zoff_grad_buffer){.at = map.base, .bytes = map.bytes, .map = map};
+    *out = entry;
     g->bytes += bytes;
     g->most = zoff_base_bits_max(g->most, g->bytes);
-    *out = &g->buffers[i];
     return ZOFF_OK;
 }
 
 /* ---- slices ---- */
 
-static zoff_grad_slot *slot_of(const zoff_transfer *t, size_t number)
+static zoff_grad_slot *slot_of(const zoff_grads *g, size_t number)
 {
-    return &t->grads.slots[number];
+    return &g->slots[number];
 }
 
-static void let_go(zoff_transfer *t, zoff_grad_slot *slot)
+static void let_go(zoff_grads *g, zoff_grad_slot *slot)
 {
     if (slot->at)
-        t->grads.buffers[slot->buffer].used = false;
+        g->buffers[slot->buffer].used = false;
     *slot = (zoff_grad_slot){.at = NULL};
 }
 
-zoff_status zoff_transfer_grads_open(zoff_transfer *t)
+zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t arena_bytes)
 {
-    return zoff_base_mem_alloc(t->model->slice_count, sizeof *t->grads.slots, "gradient slices", &t->grads.slots);
+    void *arena = NULL;
+    g->memory = memory;
+    g->slot_count = t->model->slice_count;
+    ZOFF_TRY(zoff_base_mem_alloc(g->slot_count, sizeof *g->slots, "gradient slices", &g->slots));
+    const zoff_status status = arena_bytes ? t->accel->ops->alloc(t->accel, arena_bytes, &arena) : ZOFF_OK;
+    if (status < 0)
+        return zoff_base_status_prefix(
+            status, "gradients that zoff_grad_acquire() lends, %s of device memory: ", zoff_base_words_bytes(arena_bytes));
+    g->arena = arena;
+    g->arena_bytes = arena_bytes;
+    return ZOFF_OK;
 }
 
-void zoff_transfer_grads_close(zoff_transfer *t)
+void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g)
 {
-    zoff_grads *g = &t->grads;
     for (size_t i = 0; i < g->count; i++)
-        free_buffer(t, &g->buffers[i]);
+        free_buffer(t, g, &g->buffers[i]);
+    if (g->arena)
+        t->accel->ops->free(t->accel, g->arena);
     zoff_base_mem_free(g->buffers);
     zoff_base_mem_free(g->slots);
     *g = (zoff_grads){.slots = NULL};
 }
 
-const char *zoff_transfer_grads_at(const zoff_transfer *t, size_t number)
+const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number)
 {
-    return t->grads.slots ? slot_of(t, number)->at : NULL;
+    return g->slots ? slot_of(g, number)->at : NULL;
+}
+
+static const char *in_pool(const zoff_transfer *t, const zoff_grads *g, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return zoff_transfer_grads_at(g, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
 const char *zoff_transfer_grads_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    const zoff_model_param *p = &t->model->params[piece->param];
-    return zoff_transfer_grads_at(t, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    return in_pool(t, &t->grads, piece);
 }
 
-void zoff_transfer_grads_hand_over(zoff_transfer *t, size_t number, size_t buckets)
+const char *zoff_transfer_grads_there(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    slot_of(t, number)->waits_for = buckets;
+    return t->model->params[piece->param].grad ? zoff_model_params_there(t->model, piece) : in_pool(t, t->route.lent, piece);
 }
 
-void zoff_transfer_grads_packed(zoff_transfer *t, size_t number)
+void zoff_transfer_grads_hand_over(zoff_grads *g, size_t number, size_t buckets)
 {
-    zoff_grad_slot *slot = slot_of(t, number);
+    slot_of(g, number)->waits_for = buckets;
+}
+
+void zoff_transfer_grads_packed(zoff_grads *g, size_t number)
+{
+    zoff_grad_slot *slot = slot_of(g, number);
     if (slot->at && --slot->waits_for == 0)
-        let_go(t, slot);
+        let_go(g, slot);
 }
 
-void zoff_transfer_grads_let_go(zoff_transfer *t, size_t number)
+void zoff_transfer_grads_let_go(zoff_grads *g, size_t number)
 {
-    let_go(t, slot_of(t, number));
+    let_go(g, slot_of(g, number));
 }
 
-void zoff_transfer_grads_forget(zoff_transfer *t)
+void zoff_transfer_grads_forget(zoff_grads *g)
 {
-    for (size_t i = 0; t->grads.count && i < t->model->slice_count; i++)
-        let_go(t, slot_of(t, i));
+    for (size_t i = 0; g->count && i < g->slot_count; i++)
+        let_go(g, slot_of(g, i));
 }

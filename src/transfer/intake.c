@@ -30,10 +30,10 @@ zoff_status zoff_transfer_intake_open(zoff_transfer *t)
 
 void zoff_transfer_intake_close(zoff_transfer *t)
 {
-    if (t->grads.tied.device)
-        t->accel->ops->free(t->accel, t->grads.tied.device);
-    zoff_base_map_free(&t->grads.tied.host);
-    t->grads.tied.device = NULL;
+    if (t->accumulator.tied.device)
+        t->accel->ops->free(t->accel, t->accumulator.tied.device);
+    zoff_base_map_free(&t->accumulator.tied.host);
+    t->accumulator.tied.device = NULL;
     zoff_model_ties_dissolve(t->model);
 }
 
@@ -67,7 +67,7 @@ static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
         const char *own = zoff_model_params_given_grad(m, member, slice, &piece.dtype);
         if (!is_given(m, member, slice) || (own && is_counted(m, one, k, slice, own)))
             continue;
-        piece.grad = own ? own : zoff_transfer_grads_at(t, number);
+        piece.grad = own ? own : zoff_transfer_grads_at(t->route.lent, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
         ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* runs where the memory is: on the CPU, or in a device stream */
         first = false;
@@ -114,7 +114,7 @@ zoff_status zoff_transfer_intake_settle(zoff_transfer *t, bool all)
                 const uint32_t member = m->ties.members[one->first + k];
                 zoff_dtype dtype;
                 const bool has = zoff_model_params_given_grad(m, member, slice, &dtype) ||
-                                 zoff_transfer_grads_at(t, m->params[member].first_flag + slice);
+                                 zoff_transfer_grads_at(t->route.lent, m->params[member].first_flag + slice);
                 if (has && !is_given(m, member, slice))
                     ZOFF_TRY(zoff_transfer_intake_take_tied(t, member, slice, NULL));
             }

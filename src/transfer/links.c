@@ -56,7 +56,7 @@ static zoff_status in_place_take(zoff_transfer *t, zoff_param p, size_t slice, v
 /* Memory lent by the engine, or the program's own. */
 static const char *in_place_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    return t->model->params[piece->param].grad ? zoff_model_params_there(t->model, piece) : zoff_transfer_grads_of(t, piece);
+    return zoff_transfer_grads_there(t, piece);
 }
 
 static zoff_status in_place_lend(zoff_transfer *t, size_t bucket, bool load)
@@ -96,10 +96,15 @@ static zoff_status in_place_add_follow(zoff_transfer *t)
     return ZOFF_OK;
 }
 
+static void in_place_added(zoff_transfer *t, size_t number)
+{
+    zoff_transfer_grads_let_go(t->route.lent, number);
+}
+
 static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
 {
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of gradients", ZOFF_MAP_INTERLEAVED, &t->grads.tied.host));
-    *out = t->grads.tied.host.base;
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of gradients", ZOFF_MAP_INTERLEAVED, &t->accumulator.tied.host));
+    *out = t->accumulator.tied.host.base;
     return ZOFF_OK;
 }
 
@@ -143,14 +148,14 @@ static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
 
 const zoff_link zoff_transfer_links_in_place = {
     .name = "in place",
-    .lends = true,
     .most_elements = SIZE_MAX,
+    .clear = zoff_transfer_acquire_clear_here,
     .memory = {.open = in_place_open, .plan = in_place_plan, .pin = in_place_pin, .unpin = in_place_unpin},
     .sums = {.alloc = in_place_sums_alloc,
              .plan = in_place_sums_plan,
              .add = in_place_add,
              .follow = in_place_add_follow,
-             .added = zoff_transfer_grads_let_go},
+             .added = in_place_added},
     .follow = in_place_follow,
     .take = in_place_take,
     .taken = zoff_transfer_reduce_scatter_mark,
@@ -179,7 +184,7 @@ static zoff_status staged_add(zoff_transfer *t, const zoff_accumulate_piece *pie
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, piece, 1);
 }
 
-/* The program's gradients are on the device, so no lent memory has to be released. */
+/* Lent memory is in use until the addition is done, so it is released only when the micro-batch ends. */
 static void staged_added(zoff_transfer *t, size_t number)
 {
     (void)t;
@@ -188,8 +193,8 @@ static void staged_added(zoff_transfer *t, size_t number)
 
 static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
 {
-    ZOFF_TRY(t->accel->ops->alloc(t->accel, bytes, &t->grads.tied.device));
-    *out = t->grads.tied.device;
+    ZOFF_TRY(t->accel->ops->alloc(t->accel, bytes, &t->accumulator.tied.device));
+    *out = t->accumulator.tied.device;
     return ZOFF_OK;
 }
 
@@ -224,7 +229,7 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
 enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
 
 #define STAGED                                                                                                                 \
-    .has_streams = true, .most_elements = DEVICE_BUCKET_MOST,                                                                  \
+    .has_streams = true, .most_elements = DEVICE_BUCKET_MOST, .clear = zoff_transfer_acquire_clear_there,                      \
     .memory = {.open = zoff_transfer_device_open,                                                                              \
                .plan = zoff_transfer_device_plan,                                                                              \
                .pin = zoff_transfer_streams_pin,                                                                               \
@@ -311,6 +316,7 @@ zoff_status zoff_transfer_links_choose(zoff_transfer *t)
     r->link = r->reaches                   ? &zoff_transfer_links_reached
               : zoff_transfer_device_is(t) ? &zoff_transfer_links_staged
                                            : &zoff_transfer_links_in_place;
+    r->lent = zoff_transfer_device_is(t) ? &t->device.lent : &t->grads;
     return ZOFF_OK;
 }
 
@@ -323,4 +329,5 @@ void zoff_transfer_links_choose_rest(zoff_transfer *t)
                : t->values->zero_stage == 0    ? &zoff_transfer_ranks_replicated
                                                : &zoff_transfer_ranks_partitioned;
     r->gradients = zoff_transfer_pieces_accumulates(t) ? &zoff_transfer_sum_places_summed : &zoff_transfer_sum_places_given;
+    zoff_lending_sources_choose(t->lending, r->peers->has_parts, zoff_transfer_device_is(t), r->reaches);
 }

@@ -17,15 +17,15 @@ static const size_t *part_bytes(const zoff_transfer *t, size_t bucket)
     return zoff_transfer_wire_parts(t, bucket);
 }
 
-/* Gradients in engine memory are packed now: release their memory. */
-static void forget_packed(zoff_transfer *t, size_t bucket)
+void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket)
 {
+    zoff_grads *g = t->route.place->pool(t);
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
         const size_t number = t->model->params[run->param].first_flag + run->slice;
-        if (t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(t, number))
-            zoff_transfer_grads_packed(t, number);
+        if (t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(g, number))
+            zoff_transfer_grads_packed(g, number);
     }
 }
 
@@ -65,7 +65,7 @@ zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned
     (void)slot;
     ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
     zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, moves);
-    forget_packed(t, bucket);
+    zoff_transfer_reduce_scatter_packed(t, bucket);
     return ZOFF_OK;
 }
 
@@ -132,7 +132,8 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
 {
     t->batch.weight = 1;
     t->batch.handed_over = false;
-    zoff_transfer_grads_forget(t);
+    zoff_transfer_grads_forget(&t->grads);
+    zoff_transfer_grads_forget(t->route.lent);
     if (t->ranks.reduce)
         zoff_zero_reduce_begin(t->ranks.reduce, t->ranks.missing);
     if (t->batch.micro + 1 == t->values->accumulation)
@@ -142,8 +143,9 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
 void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size_t slice)
 {
     const size_t number = t->model->params[p].first_flag + slice;
-    if (zoff_transfer_grads_at(t, number))
-        zoff_transfer_grads_hand_over(t, number,
+    zoff_grads *g = t->route.place->pool(t);
+    if (zoff_transfer_grads_at(g, number))
+        zoff_transfer_grads_hand_over(g, number,
                                       1 + t->model->slice_buckets[number].last - t->model->slice_buckets[number].first);
 }
 

@@ -13,9 +13,9 @@ size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piec
 
 char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
 {
-    const zoff_staging_slot *slot;
-    (void)weights; /* with a device no weights are engine-owned */
-    slot = t->runs[piece->bucket].staging;
+    const zoff_staging_slot *slot = t->runs[piece->bucket].staging;
+    if (t->model->params[piece->param].engine_owned)
+        return zoff_model_params_value(t->model, piece, weights);
     return slot ? slot->base + zoff_transfer_staging_offset(t, piece) : NULL;
 }
 

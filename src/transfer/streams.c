@@ -21,7 +21,7 @@ bool zoff_transfer_streams_upload(const zoff_transfer *t)
 bool zoff_transfer_streams_are_busy(const zoff_transfer *t)
 {
     return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
-           t->device.direct.waits;
+           t->device.direct.waits || zoff_lending_copies_are_busy(t->lending);
 }
 
 static bool is_busy(void *ctx)
@@ -119,7 +119,8 @@ bool zoff_transfer_streams_end(zoff_transfer *t)
     const double most = t->comm->timeout_seconds;
     const double seconds = most >= 0 && most < PATIENCE_SECONDS ? most : PATIENCE_SECONDS;
     zoff_base_status_save(&saved);
-    const bool ends = is_through(t, d->down, seconds) && is_through(t, d->up, seconds) && is_through(t, d->compute, seconds);
+    const bool ends = is_through(t, d->down, seconds) && is_through(t, d->up, seconds) && is_through(t, d->compute, seconds) &&
+                      is_through(t, t->lending->there.stream, seconds);
     zoff_base_status_restore(&saved);
     return ends;
 }

@@ -12,6 +12,11 @@ static const void *host_gradient(const zoff_transfer *t, const zoff_plan_piece *
     return t->route.link->gradient(t, piece);
 }
 
+static zoff_grads *host_pool(zoff_transfer *t)
+{
+    return &t->grads;
+}
+
 static float *host_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return zoff_transfer_pieces_sum(t, piece);
@@ -65,6 +70,7 @@ static size_t host_device_sums_apart(size_t elements)
 
 const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host",
                                                       .gradient = host_gradient,
+                                                      .pool = host_pool,
                                                       .sum = host_sum,
                                                       .zero = host_zero,
                                                       .look = host_look,
@@ -82,7 +88,12 @@ const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host",
 
 static const void *device_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    return zoff_model_params_there(t->model, piece);
+    return zoff_transfer_grads_there(t, piece);
+}
+
+static zoff_grads *device_pool(zoff_transfer *t)
+{
+    return t->route.lent;
 }
 
 static float *device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
@@ -115,6 +126,7 @@ static size_t device_device_sums_apart(size_t elements)
 
 const zoff_sum_place zoff_transfer_sum_places_device = {.name = "device",
                                                         .gradient = device_gradient,
+                                                        .pool = device_pool,
                                                         .sum = device_sum,
                                                         .zero = device_zero,
                                                         .look = device_look,
@@ -148,10 +160,10 @@ static size_t given_device_sums(const zoff_transfer *t, size_t elements)
     return 0;
 }
 
+/* Memory of the device that the engine lends is used again once the gradient is downloaded. Then the host measures it. */
 static size_t given_measured_there(const zoff_transfer *t, const zoff_plan *plan)
 {
-    (void)t;
-    return plan->chunk_count;
+    return zoff_transfer_acquire_bytes(t) ? zoff_transfer_device_tier_buckets(t, plan) : plan->chunk_count;
 }
 
 /* A single gradient is used as it is, without a weight. */

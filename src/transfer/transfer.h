@@ -78,6 +78,7 @@ typedef struct zoff_measure {
 typedef struct zoff_accumulator {
     zoff_map map; /* empty without accumulation on a single rank */
     size_t device_sums;
+    zoff_tied_sums tied;
 } zoff_accumulator;
 
 /* Argument lists for the kernels of one bucket: plan.most.pieces entries each. */
@@ -99,7 +100,8 @@ typedef struct zoff_route {
     const zoff_sum_rule *rule;
     const zoff_gradient_form *gradients;
     const zoff_peers *peers;
-    bool reaches; /* the communicator accesses device memory: see device_direct.c */
+    zoff_grads *lent; /* the pool that zoff_grad_acquire() lends from */
+    bool reaches;     /* the communicator accesses device memory: see device_direct.c */
 } zoff_route;
 
 /* Pollers for work that completes later: device streams, other ranks. */
@@ -132,7 +134,7 @@ struct zoff_transfer {
     zoff_step_info *info; /* info of the running step: time and bytes are counted there */
     zoff_transfer_owner owner;
     zoff_route route;
-    zoff_grads grads;
+    zoff_grads grads; /* in host memory */
     zoff_ranks ranks;
     zoff_device device;
     zoff_transfer_pollers pollers;

@@ -5,6 +5,7 @@
 
 #include "cpu_adam.h"
 #include "map.h"
+#include "transfer_grads.h"
 #include "zero.h"
 
 #include <zoff/engine.h>
@@ -96,6 +97,7 @@ typedef struct zoff_device {
     void *handed_over;                /* event: position of the trainer's stream at the latest zoff_grad_ready() */
     void *synced;                     /* event for a caller that waits for it at once */
     zoff_downloads downloads;
+    zoff_grads lent; /* gradient memory of the device that is lent to the program */
     zoff_staging staging;
     bool wire_pinned;
     zoff_device_tier tier;
@@ -140,7 +142,8 @@ zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* wait until no do
 zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket);
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
 size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piece *piece); /* bytes */
-/* The weights of a piece in the staging slot of its bucket; NULL: the bucket has no slot. */
+/* The weights of a piece in the staging slot of its bucket; NULL: the bucket has no slot. Those of the engine are in `weights`,
+ * the memory of its chunk. */
 char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
 
 /* device.c: weights and gradients in device memory: see zoff_link */

@@ -22,7 +22,7 @@ typedef struct zoff_link_memory {
 
 /* Sums of the gradients of tied parameters, in the memory that holds the program's gradients. */
 typedef struct zoff_link_sums {
-    zoff_status (*alloc)(zoff_transfer *t, uint64_t bytes, char **out); /* sets t->grads.tied */
+    zoff_status (*alloc)(zoff_transfer *t, uint64_t bytes, char **out); /* sets t->accumulator.tied */
     void (*plan)(zoff_plan_info *info, uint64_t bytes);                 /* add `bytes` of sums to the plan */
     zoff_status (*add)(zoff_transfer *t, const zoff_accumulate_piece *piece);
     zoff_status (*follow)(zoff_transfer *t); /* later additions wait for the stream named in the last `follow` of the link */
@@ -32,9 +32,10 @@ typedef struct zoff_link_sums {
 typedef struct zoff_link {
     const char *name;
     bool has_streams;     /* the program may name a stream with a gradient */
-    bool lends;           /* zoff_grad_acquire() may lend engine memory for gradients */
     bool downloads;       /* gradients are downloaded one by one into engine memory, until they are used */
     size_t most_elements; /* limit for a bucket: keeps memory small while a device has several in flight */
+    /* Clear memory that is lent for a gradient, before later work in the stream. */
+    zoff_status (*clear)(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
     zoff_link_memory memory;
     zoff_link_sums sums;
     /* Make all later engine work on weights wait for the work that is now in `native_stream`. */
@@ -59,8 +60,9 @@ typedef struct zoff_link {
     void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it ends */
 } zoff_link;
 
-/* First choose the link and the place of sums, by accelerator and communicator. Choose the rest of the route once the
- * configuration is known.  @return ERR_INVALID: accelerator and communicator are on different devices */
+/* First choose the link and the place of sums, by accelerator and communicator. Choose the rest of the route, and where
+ * engine-owned weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on
+ * different devices */
 zoff_status zoff_transfer_links_choose(zoff_transfer *t);
 void zoff_transfer_links_choose_rest(zoff_transfer *t);
 /* Check that accelerator and communicator support the configuration: zoff.reduce_scatter "nccl", and states on the device

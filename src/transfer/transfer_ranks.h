@@ -98,6 +98,8 @@ bool zoff_transfer_wire_takes_now(const zoff_transfer *t, const zoff_plan_piece 
 /* reduce_scatter.c: sends the gradients of all ranks to the rank that owns their sum */
 zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+/* The gradients of a bucket are packed: release engine memory that only it still needed. */
+void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket);
 /* Call when the sums of a bucket include this micro-batch. Measures them in the last micro-batch. */
 zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
 /* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves or t->ranks.terms; gradients that are missing are

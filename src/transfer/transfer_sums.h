@@ -5,6 +5,7 @@
 #define ZOFF_TRANSFER_SUMS_H
 
 #include "cpu_adam.h"
+#include "transfer_grads.h"
 #include "zero.h"
 #include "zoff_model.h"
 
@@ -16,7 +17,8 @@ typedef struct zoff_transfer zoff_transfer;
 typedef struct zoff_sum_place {
     const char *name;
     const void *(*gradient)(const zoff_transfer *t, const zoff_plan_piece *piece); /* this rank's gradient */
-    float *(*sum)(const zoff_transfer *t, const zoff_plan_piece *piece);           /* the sum of a piece that this rank owns */
+    zoff_grads *(*pool)(zoff_transfer *t);                               /* engine memory that gradients are packed from */
+    float *(*sum)(const zoff_transfer *t, const zoff_plan_piece *piece); /* the sum of a piece that this rank owns */
     zoff_status (*zero)(zoff_transfer *t, char *to, size_t bytes);
     /* Make elements of the wire readable by the CPU.  @return `grad` itself; or `copy`, which has ZOFF_NORM_BLOCK elements;
      * NULL: the copy failed */

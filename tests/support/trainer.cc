@@ -48,12 +48,12 @@ zoff_param_desc trainer::desc(size_t i)
     d.group = tensors[i].group;
     d.frozen = tensors[i].frozen;
     d.engine_owned = stores[i].owned;
+    if (device && !stores[i].owned) /* the first weights of the engine are in host memory */
+        d.value = stores[i].device_value + size(tensors[i].dtype);
+    if (device)
+        d.grad = device_grad(i);
     if (stores[i].borrows_grad)
         d.grad = nullptr;
-    if (device) {
-        d.value = stores[i].device_value + size(tensors[i].dtype);
-        d.grad = device_grad(i);
-    }
     return d;
 }
 
@@ -108,6 +108,23 @@ void trainer::launch(size_t i, size_t slice)
         device->launch_copy(device_grad(i) + from, grad(i) + from, all);
 }
 
+void trainer::launch_into_lent(zoff_engine *e, size_t i, size_t slice)
+{
+    const size_t bytes = size(tensors[i].grad_dtype), all = tensors[i].count * bytes;
+    void *lent = nullptr, *again = nullptr;
+    ASSERT_ZOFF_OK(zoff_grad_acquire(e, (zoff_param)i, slice, device->stream, &lent));
+    ASSERT_ZOFF_OK(zoff_grad_acquire(e, (zoff_param)i, slice, device->stream, &again));
+    ASSERT_EQ(lent, again);
+    ASSERT_EQ(0u, (size_t)lent % 64);
+    if (all && tensors[i].count < 2000) {
+        std::vector<char> cleared(all, 1);
+        device->copy(cleared.data(), lent, all);
+        ASSERT_EQ(std::vector<char>(all), cleared) << "lent memory is not cleared";
+    }
+    if (all)
+        device->launch_copy(lent, grad(i) + slice * stores[i].stride * bytes, all);
+}
+
 void trainer::launch_all()
 {
     for (size_t i = 0; i < tensors.size(); i++) {
@@ -120,7 +137,10 @@ void trainer::hand_over(zoff_engine *e, size_t i, size_t slice)
 {
     const size_t bytes = size(tensors[i].grad_dtype);
     if (device) {
-        launch(i, slice);
+        if (stores[i].borrows_grad && !tensors[i].frozen)
+            ASSERT_NO_FATAL_FAILURE(launch_into_lent(e, i, slice));
+        else
+            launch(i, slice);
         ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, device->stream));
         return;
     }
@@ -159,12 +179,15 @@ void trainer::fetch_all(zoff_engine *e, bool backwards)
         std::reverse(order.begin(), order.end());
     for (auto [i, slice] : order) {
         const void *lent = nullptr;
-        ASSERT_ZOFF_OK(zoff_param_fetch(e, (zoff_param)i, slice, nullptr, &lent));
+        void *stream = device ? device->stream : nullptr;
+        ASSERT_ZOFF_OK(zoff_param_fetch(e, (zoff_param)i, slice, stream, &lent));
         ASSERT_EQ(0u, (size_t)lent % 64);
-        const size_t bytes = size(tensors[i].dtype);
-        if (tensors[i].count)
-            memcpy(value(i) + slice * stores[i].stride * bytes, lent, tensors[i].count * bytes);
-        ASSERT_ZOFF_OK(zoff_param_release(e, (zoff_param)i, slice, nullptr));
+        const size_t bytes = size(tensors[i].dtype), from = slice * stores[i].stride * bytes, all = tensors[i].count * bytes;
+        if (device && all)
+            device->launch_copy(stores[i].device_value + bytes + from, lent, all);
+        else if (all)
+            memcpy(value(i) + from, lent, all);
+        ASSERT_ZOFF_OK(zoff_param_release(e, (zoff_param)i, slice, stream));
     }
 }
 

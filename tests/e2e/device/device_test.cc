@@ -268,22 +268,4 @@ TEST_F(Device, ContinuesFromTheStatesOfAHost)
     ASSERT_NO_FATAL_FAILURE(step(2));
     t.expect_states(e.get());
 }
-
-TEST_F(Device, RefusesWhatIsForTheHost)
-{
-    t.add(100, 1, ZOFF_BF16, ZOFF_BF16);
-    t.put_on(&device);
-    e = make_engine(t, config_text(""), 0, 0, nullptr, device.accel);
-    zoff_param_desc d = t.desc(0);
-    d.engine_owned = true;
-    d.name = "embedding";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
-                      "embedding: weights on accelerator \"" + std::string(accel_under_test()) + "\" are the program's",
-                      zoff_engine_add_param(e.get(), &d, nullptr));
-    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    void *memory = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
-                      "gradients on accelerator \"" + std::string(accel_under_test()) + "\" are the program's",
-                      zoff_grad_acquire(e.get(), 0, 0, device.stream, &memory));
-}
 } // namespace

@@ -9,8 +9,45 @@ using namespace zoff_test;
 namespace
 {
 // The owner of the weights. The program: on the host, on a device, or on a device that the communicator accesses. Or the
-// engine: in DRAM or in files, gathered when they are fetched.
-enum weights { OF_PROGRAM, ON_DEVICE, REACHED, IN_DRAM, IN_FILES };
+// engine: in DRAM, in files or on the device, gathered when they are fetched; and lent on the host or on such a device.
+enum weights {
+    OF_PROGRAM,
+    ON_DEVICE,
+    REACHED,
+    IN_DRAM,
+    IN_FILES,
+    DRAM_TO_DEVICE,
+    FILES_TO_DEVICE,
+    KEPT_ON_DEVICE,
+    DRAM_TO_REACHED,
+    FILES_TO_REACHED,
+    KEPT_ON_REACHED
+};
+
+bool is_reached(weights w)
+{
+    return w == REACHED || w >= DRAM_TO_REACHED;
+}
+
+bool is_on_device(weights w)
+{
+    return w == ON_DEVICE || w == REACHED || w >= DRAM_TO_DEVICE;
+}
+
+const char *tier_of(weights w)
+{
+    return w == IN_FILES || w == FILES_TO_DEVICE || w == FILES_TO_REACHED ? "nvme"
+           : w == IN_DRAM || w == DRAM_TO_DEVICE || w == DRAM_TO_REACHED  ? "cpu"
+                                                                          : "none";
+}
+
+const char *name_of(weights owner)
+{
+    const char *const names[] = {"program",       "device",         "reached",       "dram",
+                                 "files",         "dramToDevice",   "filesToDevice", "keptOnDevice",
+                                 "dramToReached", "filesToReached", "keptOnReached"};
+    return names[owner];
+}
 
 struct cell {
     unsigned stage;
@@ -38,6 +75,7 @@ std::string name(const cell &c)
             : c.owner == IN_FILES  ? "_weightsInFiles"
             : c.owner == ON_DEVICE ? "_onDevice"
             : c.owner == REACHED   ? "_onDeviceReached"
+            : c.owner > IN_FILES   ? std::string("_") + name_of(c.owner)
                                    : "") +
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "");
 }
@@ -63,8 +101,8 @@ class RanksParity : public testing::TestWithParam<cell>
     {
         if (GetParam().owner < IN_DRAM)
             return "";
-        return std::string(", \"offload_param\": {\"device\": \"") + (GetParam().owner == IN_FILES ? "nvme" : "cpu") +
-               "\", \"nvme_path\": \"" + folder.path +
+        return std::string(", \"offload_param\": {\"device\": \"") + tier_of(GetParam().owner) + "\", \"nvme_path\": \"" +
+               folder.path +
                "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, \"stage3_param_persistence_threshold\": 1023, "
                "\"stage3_max_live_parameters\": 36000, \"stage3_prefetch_bucket_size\": 5000";
     }
@@ -92,12 +130,6 @@ class RanksParity : public testing::TestWithParam<cell>
 
     scratch_folder folder;
 };
-
-const char *name_of(weights owner)
-{
-    const char *const names[] = {"program", "device", "reached", "dram", "files"};
-    return names[owner];
-}
 
 // The matrix, and extra cells that it lacks or has only once.
 void fill(covering<cell> &all)
@@ -159,6 +191,15 @@ void fill(covering<cell> &all)
         all.add({3, ZOFF_TIER_NVME, ZOFF_F16, 2, 3, nullptr, 3000, owner});
         all.add({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 3, nullptr, 1024, owner});
     }
+    for (weights owner :
+         {DRAM_TO_DEVICE, FILES_TO_DEVICE, KEPT_ON_DEVICE, DRAM_TO_REACHED, FILES_TO_REACHED, KEPT_ON_REACHED}) {
+        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
+            for (unsigned world : {1u, 2u, 3u, 4u}) {
+                for (unsigned accumulation : {1u, 3u})
+                    all.add({3, ZOFF_TIER_HOST, dtype, world, accumulation, nullptr, 3000, owner});
+            }
+        }
+    }
 }
 
 const covering<cell> &matrix()
@@ -196,7 +237,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         add_awkward(t, c.dtype, c.dtype);
-        for (size_t i = 1; (c.owner == IN_DRAM || c.owner == IN_FILES) && i < t.tensors.size(); i++) {
+        for (size_t i = 1; c.owner >= IN_DRAM && i < t.tensors.size(); i++) {
             if (i != 5)
                 t.give_away(i);
             if (i != 7 && !t.tensors[i].frozen)
@@ -206,14 +247,14 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
     all.sums = c.sums;
-    if (c.owner == ON_DEVICE || c.owner == REACHED)
+    if (is_on_device(c.owner))
         all.use_devices(c.stage * 10 + c.world);
-    if (c.owner == REACHED)
+    if (is_reached(c.owner))
         job.reach_devices();
     all.seal(config_text(), c.chunk_elements);
     if (HasFailure())
         return;
-    for (unsigned rank = 0; c.owner == REACHED && rank < c.world; rank++) {
+    for (unsigned rank = 0; is_reached(c.owner) && rank < c.world; rank++) {
         if (job.is_here(rank)) { /* slots on the device: the communicator does access it */
             EXPECT_LT(0u, plan_of(all.engines[rank].get()).device_bytes);
         }

@@ -19,7 +19,7 @@ class Fetch : public testing::Test
     zoff_status fetch(zoff_param p, size_t slice = 0)
     {
         const void *lent = nullptr;
-        return zoff_lending_fetch_slice(&t.l, p, slice, &lent);
+        return zoff_lending_fetch_slice(&t.l, p, slice, nullptr, &lent);
     }
     small_lending t;
 };
@@ -36,8 +36,10 @@ TEST_F(Fetch, ASliceIsLentAsOftenAsItIsAskedFor)
     EXPECT_EQ(1u, t.slice(1).lent);
     t.release(0, 1);
     EXPECT_EQ(0u, t.l.cache.lent);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_param_release: slice 1 of a is not lent", zoff_lending_fetch_release(&t.l, 0, 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_param_release: slice 0 of a is not lent", zoff_lending_fetch_release(&t.l, 0, 0));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_param_release: slice 1 of a is not lent",
+                      zoff_lending_fetch_release(&t.l, 0, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_param_release: slice 0 of a is not lent",
+                      zoff_lending_fetch_release(&t.l, 0, 0, nullptr));
     EXPECT_EQ(0u, t.l.cache.lent);
 }
 
@@ -82,7 +84,7 @@ TEST_F(Fetch, ASliceWithoutElementsIsNowhere)
     EXPECT_EQ(nullptr, t.fetch(1, 1));
     EXPECT_EQ(0u, t.l.cache.now.count) << "nor in the order of slices";
     t.release(1, 1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 1 of empty is not lent", zoff_lending_fetch_release(&t.l, 1, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 1 of empty is not lent", zoff_lending_fetch_release(&t.l, 1, 1, nullptr));
 }
 
 TEST_F(Fetch, LentSlicesThatTakeAllRoomAreAnError)
@@ -145,7 +147,7 @@ TEST_F(Fetch, LentSlicesAreRightInAnyOrder)
                 ASSERT_NO_FATAL_FAILURE(own.turn());
             } else {
                 const void *at = nullptr;
-                const zoff_status status = zoff_lending_fetch_slice(&own.l, p, slice, &at);
+                const zoff_status status = zoff_lending_fetch_slice(&own.l, p, slice, nullptr, &at);
                 refused += status == ZOFF_ERR_NO_MEMORY;
                 ASSERT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_NO_MEMORY) << zoff_last_error();
                 if (status < 0)

@@ -21,7 +21,7 @@ TEST_F(ParamCache, TakesNothingWhereTheEngineKeepsNoWeights)
     ASSERT_NO_FATAL_FAILURE(t.open_cache(64));
     EXPECT_EQ(nullptr, cache.slices);
     EXPECT_EQ(nullptr, cache.arena.base);
-    EXPECT_EQ(0u, zoff_lending_param_cache_room(&t.l, &t.parts.plan));
+    EXPECT_EQ(0u, t.room());
     EXPECT_FALSE(zoff_lending_param_cache_is_persistent(&t.l, 0, 0));
     EXPECT_ZOFF_OK(zoff_lending_sources_open(&t.l)) << "there is no store";
 }
@@ -89,7 +89,7 @@ TEST_F(ParamCache, ReservesWhatIsPlannedForIt)
         t.values.live_count = c.live;
         ASSERT_NO_FATAL_FAILURE(t.open_cache(4096));
         EXPECT_EQ(c.bytes, cache.arena.bytes) << c.live;
-        EXPECT_EQ(c.bytes, zoff_lending_param_cache_room(&t.l, &t.parts.plan));
+        EXPECT_EQ(c.bytes, t.room());
         t.close();
     }
 }
@@ -103,6 +103,7 @@ TEST_F(ParamCache, ASliceThatCouldNeverBeLentIsRefused)
     t.add("always at hand", 120);
     t.add("wte", 100);
     t.parts.make_plan(4096);
+    t.choose(false);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
                       "a slice of wte has 100 elements, and stage3_max_live_parameters is 99: it could never be fetched",
                       zoff_lending_param_cache_open(&t.l));
@@ -145,6 +146,7 @@ TEST_F(ParamCache, WithoutMemoryIsClosedAndOpenedAgain)
     t.values.tier = ZOFF_TIER_NVME;
     t.add("a", 100, 3);
     t.parts.make_plan(4096);
+    t.choose(false);
     const int failures = fail_each_allocation([&] {
         const zoff_status status = zoff_lending_param_cache_open(&t.l);
         EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
@@ -265,10 +267,10 @@ TEST_F(ParamCache, RoomIsLookedForBehindWhatWasPlacedLast)
     char *const first = place(0);
     place(1);
     char *const third = place(2);
-    zoff_lending_param_cache_remove(&cache, &t.slice(0));
+    zoff_lending_param_cache_remove(&t.l, &t.slice(0));
     EXPECT_LT(third, place(3)) << "not where 0 was";
-    zoff_lending_param_cache_remove(&cache, &t.slice(3));
-    zoff_lending_param_cache_remove(&cache, &t.slice(2));
+    zoff_lending_param_cache_remove(&t.l, &t.slice(3));
+    zoff_lending_param_cache_remove(&t.l, &t.slice(2));
     EXPECT_EQ(1u, cache.latest);
     EXPECT_EQ(third, place(4)) << "behind its neighbour below";
     place(5);
@@ -295,7 +297,7 @@ TEST_F(ParamCache, SlicesNeverOverlapAndFillEveryGap)
         if (s.at) {
             taken.erase(s.at);
             elements -= s.count;
-            zoff_lending_param_cache_remove(&cache, &s);
+            zoff_lending_param_cache_remove(&t.l, &s);
             ASSERT_EQ(nullptr, s.at);
             ASSERT_EQ(elements, cache.elements);
             continue;

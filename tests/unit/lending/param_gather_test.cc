@@ -173,14 +173,14 @@ TEST(ParamGatherBroken, PlannedPartsAreDropped)
         if (rank == 1)
             return; // it leaves without the slice
         const void *lent = nullptr;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 1, &lent));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 1, nullptr, &lent));
         EXPECT_EQ(0u, t.l.cache.lent);
         EXPECT_LT(0u, t.slice(1).missing);
         EXPECT_ZOFF_OK(zoff_lending_param_gather_finish(&t.l));
         EXPECT_EQ(0u, t.slice(1).missing);
         EXPECT_EQ(nullptr, t.slice(1).at);
         EXPECT_EQ(t.l.cache.assembly.planned, t.l.cache.assembly.done_before);
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 1, &lent));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 1, nullptr, &lent));
     };
     on_ranks(2, leave, 2);
 }

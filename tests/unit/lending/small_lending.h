@@ -30,10 +30,14 @@ class small_lending
         l.progress = &progress;
         l.reads = &reads;
         l.ranks = &others;
+        l.device = &device;
         l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
         l.ctx = this;
         others.timeout_seconds = -1;
-        zoff_lending_sources_choose(&l, wire.size() > 1);
+        device.timeout_seconds = -1;
+        EXPECT_ZOFF_OK(zoff_accel_open("host", 0, &accel));
+        l.accel = accel;
+        choose(wire.size() > 1);
         zoff_base_progress_add(&progress, &others);
     }
     // Ranks complete the gathers that they have planned, as engines do.
@@ -42,8 +46,12 @@ class small_lending
         if (l.cache.assembly.gather)
             (void)zoff_lending_param_gather_finish(&l); // a broken group completes nothing
         close();
+        zoff_accel_close(accel);
     }
     small_lending(const small_lending &) = delete;
+
+    // Set values.tier before.
+    void choose(bool has_parts) { zoff_lending_sources_choose(&l, has_parts, false, false); }
 
     // Weights that are not trained: a pass needs no step.
     zoff_param add(const char *name, size_t count, size_t slices = 1, zoff_dtype dtype = ZOFF_F32)
@@ -59,8 +67,16 @@ class small_lending
     {
         parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
-        zoff_lending_sources_choose(&l, wire.size() > 1 && !replicated);
+        choose(wire.size() > 1 && !replicated);
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
+    }
+
+    // DRAM for slices, as a plan has it.
+    uint64_t room() const
+    {
+        zoff_plan_info info = ZOFF_PLAN_INFO_INIT;
+        zoff_lending_param_cache_plan(&l, &parts.plan, &info);
+        return info.weight_host_bytes;
     }
 
     void open_store()
@@ -130,7 +146,7 @@ class small_lending
     const char *fetch(zoff_param p, size_t slice = 0)
     {
         const void *lent = nullptr;
-        EXPECT_ZOFF_OK(zoff_lending_fetch_slice(&l, p, slice, &lent));
+        EXPECT_ZOFF_OK(zoff_lending_fetch_slice(&l, p, slice, nullptr, &lent));
         if (lent) {
             EXPECT_TRUE(has(lent, p, slice)) << "slice " << slice << " of parameter " << p;
         }
@@ -141,7 +157,7 @@ class small_lending
         const std::string want = bits(p, slice);
         return memcmp(at, want.data(), want.size()) == 0;
     }
-    void release(zoff_param p, size_t slice = 0) { EXPECT_ZOFF_OK(zoff_lending_fetch_release(&l, p, slice)); }
+    void release(zoff_param p, size_t slice = 0) { EXPECT_ZOFF_OK(zoff_lending_fetch_release(&l, p, slice, nullptr)); }
     void use(zoff_param p, size_t slice = 0)
     {
         fetch(p, slice);
@@ -185,7 +201,8 @@ class small_lending
     scratch_folder folder;
     zoff_lending l = {};
     zoff_progress progress = {};
-    zoff_poller reads = {}, others = {};
+    zoff_poller reads = {}, others = {}, device = {};
+    zoff_accel *accel = nullptr;
     std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
     size_t version = 0;
 

@@ -62,7 +62,7 @@ TEST(Sources, AFailedReadOfOwnChunksLeavesTheSliceAsItWas)
     zoff_lending_held_let_go(&t.l); // the rest of the chunk is read again
     damage(t);
     const void *lent = &t;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "zoff_param_fetch: wte: chunk ", zoff_lending_fetch_slice(&t.l, 0, 0, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "zoff_param_fetch: wte: chunk ", zoff_lending_fetch_slice(&t.l, 0, 0, nullptr, &lent));
     EXPECT_EQ(&t, lent);
     EXPECT_EQ(nullptr, t.slice(0).at);
     EXPECT_EQ(0u, t.slice(0).lent);
@@ -82,7 +82,7 @@ TEST(Sources, AFailedReadOfOneRankIsAnErrorOnAll)
             damage(t);
         const void *lent = &t;
         EXPECT_ZOFF_FAILS(rank == 1 ? ZOFF_ERR_CORRUPT : ZOFF_ERR_COMM,
-                          "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 0, &lent));
+                          "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 0, nullptr, &lent));
         EXPECT_EQ(&t, lent);
         EXPECT_EQ(0u, t.l.cache.lent);
         EXPECT_NE(nullptr, t.slice(0).at) << "it keeps its place: all ranks have planned it";
@@ -98,7 +98,8 @@ TEST(Sources, WithoutMemoryForTheOrderNothingIsPlanned)
         const void *lent = nullptr;
         allocations_left = rank == 0 ? 0 : -1;
         if (rank == 0) {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weight fetches", zoff_lending_fetch_slice(&t.l, 0, 0, &lent));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weight fetches",
+                              zoff_lending_fetch_slice(&t.l, 0, 0, nullptr, &lent));
         }
         EXPECT_EQ(0u, t.l.cache.assembly.planned);
         EXPECT_EQ(nullptr, t.slice(0).at);

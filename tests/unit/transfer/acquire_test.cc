@@ -9,7 +9,7 @@ namespace
 char *lend(small_transfer &self, size_t number, size_t bytes)
 {
     char *at = nullptr;
-    EXPECT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, number, bytes, &at));
+    EXPECT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, number, bytes, &at));
     return at;
 }
 
@@ -22,9 +22,9 @@ TEST(Acquire, LendsEachSliceMemoryOfItsOwn)
     EXPECT_NE(first, second);
     EXPECT_EQ(first, lend(self, 0, 400)) << "what it has already";
     EXPECT_EQ(first, lend(self, 0, 0));
-    EXPECT_EQ(second, zoff_transfer_grads_at(&self.t, 1));
+    EXPECT_EQ(second, zoff_transfer_grads_at(&self.t.grads, 1));
     EXPECT_EQ(nullptr, lend(self, 2, 0)) << "a slice without elements";
-    zoff_transfer_grads_let_go(&self.t, 0);
+    zoff_transfer_grads_let_go(&self.t.grads, 0);
     EXPECT_EQ(first, lend(self, 2, 400)) << "memory of another one";
     EXPECT_EQ(2u, self.t.grads.count);
 }
@@ -36,10 +36,10 @@ TEST(Acquire, LeavesTheSliceAsItWasWithoutMemory)
     ASSERT_NO_FATAL_FAILURE(self.open(64));
     char untouched, *at = &untouched;
     allocations_left = 0;
-    EXPECT_EQ(ZOFF_ERR_NO_MEMORY, zoff_transfer_acquire_lend(&self.t, 1, 400, &at));
+    EXPECT_EQ(ZOFF_ERR_NO_MEMORY, zoff_transfer_acquire_lend(&self.t, self.t.route.lent, 1, 400, &at));
     allocations_left = -1;
     EXPECT_EQ(&untouched, at);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 1));
+    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 1));
     EXPECT_NE(nullptr, lend(self, 1, 400));
 }
 

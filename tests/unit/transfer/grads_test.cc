@@ -25,7 +25,7 @@ class Grads : public testing::Test
     }
     void TearDown() override
     {
-        zoff_transfer_grads_close(&self.t);
+        zoff_transfer_grads_close(&self.t, &self.t.grads);
         EXPECT_TRUE(pinned.empty());
         EXPECT_EQ(nullptr, self.t.grads.buffers);
         self.t.route.link = &zoff_transfer_links_in_place;
@@ -33,13 +33,13 @@ class Grads : public testing::Test
     zoff_grad_buffer *make(size_t bytes)
     {
         zoff_grad_buffer *made = nullptr;
-        EXPECT_ZOFF_OK(zoff_transfer_grads_make(&self.t, bytes, &made));
+        EXPECT_ZOFF_OK(self.t.grads.memory->make(&self.t, &self.t.grads, bytes, &made));
         return made;
     }
     // A slice has memory of its own, as zoff_transfer_acquire_lend() gives it.
     char *lend(size_t number, size_t bytes)
     {
-        zoff_grad_buffer *b = zoff_transfer_grads_find_free(&self.t.grads, bytes);
+        zoff_grad_buffer *b = self.t.grads.memory->find(&self.t.grads, bytes);
         b = b ? b : make(bytes);
         b->used = true;
         self.t.grads.slots[number] = {(char *)b->map.base, (size_t)(b - self.t.grads.buffers), 0};
@@ -47,7 +47,7 @@ class Grads : public testing::Test
     }
     size_t found(size_t bytes)
     {
-        const zoff_grad_buffer *b = zoff_transfer_grads_find_free(&self.t.grads, bytes);
+        const zoff_grad_buffer *b = self.t.grads.memory->find(&self.t.grads, bytes);
         return b ? b->map.bytes : 0;
     }
 
@@ -108,7 +108,7 @@ TEST_F(Grads, KeepNothingThatCannotBeHad)
     int made = 0;
     EXPECT_EQ(2, fail_each_allocation([&] {
                   zoff_grad_buffer *out = nullptr;
-                  const zoff_status status = zoff_transfer_grads_make(&self.t, 700, &out);
+                  const zoff_status status = self.t.grads.memory->make(&self.t, &self.t.grads, 700, &out);
                   made += status == ZOFF_OK;
                   if (status != ZOFF_OK) {
                       EXPECT_EQ(ZOFF_ERR_NO_MEMORY, status);
@@ -121,7 +121,7 @@ TEST_F(Grads, KeepNothingThatCannotBeHad)
     self.t.grads.buffers[0].used = true;
     fails_to_pin = true;
     zoff_grad_buffer *out = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cannot pin", zoff_transfer_grads_make(&self.t, 700, &out));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cannot pin", self.t.grads.memory->make(&self.t, &self.t.grads, 700, &out));
     EXPECT_EQ(nullptr, out);
     EXPECT_EQ(700u, self.t.grads.bytes);
     EXPECT_EQ(nullptr, self.t.grads.buffers[1].map.base);
@@ -133,8 +133,8 @@ TEST_F(Grads, KeepNothingThatCannotBeHad)
 TEST_F(Grads, LieWhereTheirSliceWasLent)
 {
     char *at = lend(1, 200);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 0));
-    EXPECT_EQ(at, zoff_transfer_grads_at(&self.t, 1));
+    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 0));
+    EXPECT_EQ(at, zoff_transfer_grads_at(&self.t.grads, 1));
     for (const zoff_plan_piece &piece : self.pieces()) {
         if (piece.slice == 1) {
             EXPECT_EQ(at + piece.first * 2, zoff_transfer_grads_of(&self.t, &piece));
@@ -142,42 +142,42 @@ TEST_F(Grads, LieWhereTheirSliceWasLent)
     }
     small_transfer none;
     none.add(4);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&none.t, 0)) << "nothing is open";
+    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&none.t.grads, 0)) << "nothing is open";
 }
 
 TEST_F(Grads, AreFreeAgainWhenEachBucketHasTakenItsPart)
 {
     char *at = lend(0, 200);
     lend(2, 200);
-    zoff_transfer_grads_hand_over(&self.t, 0, 3);
+    zoff_transfer_grads_hand_over(&self.t.grads, 0, 3);
     for (int i = 0; i < 2; i++) {
-        zoff_transfer_grads_packed(&self.t, 0);
-        EXPECT_EQ(at, zoff_transfer_grads_at(&self.t, 0));
+        zoff_transfer_grads_packed(&self.t.grads, 0);
+        EXPECT_EQ(at, zoff_transfer_grads_at(&self.t.grads, 0));
         EXPECT_EQ(0u, found(200));
     }
-    zoff_transfer_grads_packed(&self.t, 0);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 0));
+    zoff_transfer_grads_packed(&self.t.grads, 0);
+    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 0));
     EXPECT_EQ(200u, found(200));
-    zoff_transfer_grads_packed(&self.t, 0); // it has no memory any more, and nothing waits
+    zoff_transfer_grads_packed(&self.t.grads, 0); // it has no memory any more, and nothing waits
     EXPECT_EQ(at, lend(1, 200));
-    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t, 2));
+    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, 2));
 }
 
 TEST_F(Grads, AreFreeAgainWhenTheyAreLetGoOrForgotten)
 {
-    zoff_transfer_grads_forget(&self.t);
+    zoff_transfer_grads_forget(&self.t.grads);
     lend(0, 200);
     lend(1, 200);
     lend(2, 200);
-    zoff_transfer_grads_let_go(&self.t, 1);
-    zoff_transfer_grads_let_go(&self.t, 1);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 1));
-    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t, 2));
+    zoff_transfer_grads_let_go(&self.t.grads, 1);
+    zoff_transfer_grads_let_go(&self.t.grads, 1);
+    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 1));
+    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, 2));
     EXPECT_FALSE(self.t.grads.buffers[1].used);
     EXPECT_TRUE(self.t.grads.buffers[0].used);
-    zoff_transfer_grads_forget(&self.t);
+    zoff_transfer_grads_forget(&self.t.grads);
     for (size_t i = 0; i < 3; i++) {
-        EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, i));
+        EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, i));
         EXPECT_FALSE(self.t.grads.buffers[i].used);
     }
     EXPECT_EQ(600u, self.t.grads.bytes) << "the memory stays for others";
@@ -185,11 +185,12 @@ TEST_F(Grads, AreFreeAgainWhenTheyAreLetGoOrForgotten)
 
 TEST_F(Grads, NeedMemoryForTheirSlices)
 {
-    zoff_transfer_grads_close(&self.t);
+    zoff_transfer_grads_close(&self.t, &self.t.grads);
     allocations_left = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "gradient slices", zoff_transfer_grads_open(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "gradient slices",
+                      zoff_transfer_grads_open(&self.t, &self.t.grads, &zoff_transfer_acquire_on_host, 0));
     allocations_left = -1;
     EXPECT_EQ(nullptr, self.t.grads.slots);
-    ASSERT_ZOFF_OK(zoff_transfer_grads_open(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_grads_open(&self.t, &self.t.grads, &zoff_transfer_acquire_on_host, 0));
 }
 } // namespace

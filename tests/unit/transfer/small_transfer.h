@@ -105,7 +105,8 @@ class small_transfer
         t.route.rule = rule;
         if (wire.size() > 1)
             t.route.peers = replicated ? &zoff_transfer_ranks_replicated : &zoff_transfer_ranks_partitioned;
-        zoff_lending_sources_choose(&l, t.route.peers->has_parts);
+        zoff_lending_sources_choose(&l, t.route.peers->has_parts, zoff_transfer_device_is(&t),
+                                    zoff_transfer_device_direct_is(&t));
     }
 
     // Make the plan, and the memory that every rank has.
@@ -115,7 +116,7 @@ class small_transfer
         choose(replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
         ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&t));
-        ASSERT_ZOFF_OK(zoff_transfer_grads_open(&t));
+        ASSERT_ZOFF_OK(zoff_transfer_grads_open(&t, &t.grads, &zoff_transfer_acquire_on_host, 0));
     }
     // Open everything, in the order of an engine.
     void open(size_t chunk_elements, bool replicated = false)
@@ -138,7 +139,7 @@ class small_transfer
         zoff_transfer_intake_close(&t);
         zoff_model_slices_close(&parts.m);
         zoff_transfer_device_direct_close(&t);
-        zoff_transfer_grads_close(&t);
+        zoff_transfer_grads_close(&t, &t.grads);
         zoff_transfer_ranks_close(&t);
         zoff_transfer_streams_unwatch(&t);
         zoff_transfer_pieces_close(&t);

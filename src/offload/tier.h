@@ -1,6 +1,6 @@
-/* store_priv.h: the table that a tier fills. One file for each tier: host.c, swap.c. */
-#ifndef ZOFF_OFFLOAD_STORE_PRIV_H
-#define ZOFF_OFFLOAD_STORE_PRIV_H
+/* tier.h: the table that a tier fills. One file for each tier: host.c, swap.c, and shards.c of the room that lends weights. */
+#ifndef ZOFF_OFFLOAD_TIER_H
+#define ZOFF_OFFLOAD_TIER_H
 
 #include "offload.h"
 

@@ -1,0 +1,48 @@
+/* fill.c: copies a slice from the chunks of this rank to its place in the arena, piece by piece. `filled` counts the elements
+ * that are there, so a prefetch may stop half way and a fetch goes on from there. */
+#include "lending.h"
+
+#include "try.h"
+
+/* The piece of the next element that is missing, and its chunk. */
+static const zoff_plan_piece *next_piece(const zoff_lending *l, const zoff_cached_slice *s)
+{
+    const zoff_plan_piece *piece = &l->plan->pieces[s->first_piece];
+    for (size_t done = 0; done < s->filled; done += (piece++)->count)
+        ;
+    return piece;
+}
+
+/* Copy a piece from the memory of its chunk. */
+static zoff_status put_piece(zoff_lending *l, zoff_cached_slice *s, const zoff_plan_piece *piece, const char *base)
+{
+    ZOFF_TRY(
+        l->place->put(l, s->at + s->filled * s->element_bytes, base + piece->weight_offset, piece->count * s->element_bytes));
+    ZOFF_TRY(zoff_lending_held_mark(l, piece->bucket));
+    s->filled += piece->count;
+    return s->filled < s->count ? ZOFF_OK : l->place->placed(l, s);
+}
+
+zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s)
+{
+    while (s->filled < s->count) {
+        const zoff_plan_piece *piece = next_piece(l, s);
+        char *base;
+        ZOFF_TRY(l->home->borrow(l, piece->bucket, (size_t)(piece - l->plan->pieces), s->count - s->filled, &base));
+        ZOFF_TRY(put_piece(l, s, piece, base));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_fill_ahead(zoff_lending *l, zoff_cached_slice *s)
+{
+    while (s->filled < s->count) {
+        const zoff_plan_piece *piece = next_piece(l, s);
+        char *base;
+        const zoff_status status = l->home->try_to_borrow(l, piece->bucket, &base);
+        if (status != ZOFF_OK)
+            return status;
+        ZOFF_TRY(put_piece(l, s, piece, base));
+    }
+    return ZOFF_OK;
+}

@@ -1,0 +1,162 @@
+/* landings.c: where the parts of all ranks arrive that make a slice whole. In host memory, and where the communicator reaches
+ * the device, that is the place of the slice itself. Otherwise it is a slot of host memory, from which the parts are copied to
+ * the device.
+ *
+ * This rank's share is copied to where the parts arrive. On a device the exchange starts when that copy is done, and with it
+ * all work that still read what was there before. */
+#include "lending.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+typedef struct share {
+    size_t at, bytes; /* within the parts of all ranks */
+    size_t chunk;     /* and in this chunk, at `offset` */
+    size_t offset;
+} share;
+
+/* This rank's share of a part. Nothing: bytes is 0. */
+static share share_of(const zoff_lending *l, size_t item)
+{
+    const zoff_assembly *a = &l->cache.assembly;
+    const zoff_plan_piece *run = &l->plan->runs[a->parts[item % a->capacity].run];
+    const size_t element = zoff_adam_dtype_bytes(l->model->params[run->param].dtype);
+    size_t first;
+    const size_t count = zoff_zero_plan_share(l->plan, run, l->plan->rank, &first);
+    if (!count)
+        return (share){.bytes = 0};
+    const zoff_plan_piece *own = &l->plan->pieces[zoff_zero_plan_find(l->plan, run->param, run->slice, first)];
+    return (share){
+        .at = (first - run->first) * element, .bytes = count * element, .chunk = run->bucket, .offset = own->weight_offset};
+}
+
+/* ---- host memory: the place of the slice ---- */
+
+static zoff_status place_begin(zoff_lending *l, size_t item, unsigned slot, char *at, char **out)
+{
+    const share own = share_of(l, item);
+    char *base;
+    *out = at;
+    if (l->cache.assembly.has_own[slot] || !own.bytes)
+        return ZOFF_OK;
+    const zoff_status status = l->home->try_to_borrow(l, own.chunk, &base);
+    if (status != ZOFF_OK)
+        return status;
+    memcpy(at + own.at, base + own.offset, own.bytes);
+    l->cache.assembly.has_own[slot] = true;
+    return ZOFF_OK;
+}
+
+static zoff_status place_end(zoff_lending *l, unsigned slot, char *at, size_t bytes)
+{
+    (void)l;
+    (void)slot;
+    (void)at;
+    (void)bytes;
+    return ZOFF_OK;
+}
+
+const zoff_part_landing zoff_lending_landings_place = {.name = "place", .begin = place_begin, .end = place_end};
+
+/* ---- events of a slot ---- */
+
+static zoff_status mark(zoff_lending *l, unsigned slot)
+{
+    ZOFF_TRY(zoff_lending_copies_record(l, &l->there.landed[slot]));
+    l->there.lands[slot] = true;
+    return ZOFF_OK;
+}
+
+static zoff_status poll(zoff_lending *l, unsigned slot)
+{
+    const zoff_status status = l->there.lands[slot] ? l->accel->ops->event_poll(l->accel, l->there.landed[slot]) : ZOFF_OK;
+    l->there.lands[slot] = l->there.lands[slot] && status == ZOFF_PENDING;
+    return status;
+}
+
+/* ---- slots of host memory ---- */
+
+/* Weights that are stored on the device come down; others are copied by the CPU. */
+static zoff_status bring_share(zoff_lending *l, const share *own, char *to, unsigned slot)
+{
+    char *base;
+    const zoff_status status = l->home->try_to_borrow(l, own->chunk, &base);
+    if (status != ZOFF_OK)
+        return status;
+    if (!l->home->is_there) {
+        memcpy(to, base + own->offset, own->bytes);
+        return ZOFF_OK;
+    }
+    ZOFF_TRY(zoff_lending_copies_down(l, to, base + own->offset, own->bytes));
+    return mark(l, slot);
+}
+
+static zoff_status bounce_begin(zoff_lending *l, size_t item, unsigned slot, char *at, char **out)
+{
+    const share own = share_of(l, item);
+    char *parts = (char *)l->there.bounce.base + slot * l->there.bounce_bytes;
+    (void)at;
+    *out = parts;
+    if (!l->cache.assembly.has_own[slot] && own.bytes) {
+        const zoff_status status = bring_share(l, &own, parts + own.at, slot);
+        if (status != ZOFF_OK)
+            return status;
+        l->cache.assembly.has_own[slot] = true;
+    }
+    return poll(l, slot);
+}
+
+static zoff_status bounce_end(zoff_lending *l, unsigned slot, char *at, size_t bytes)
+{
+    if (!l->there.lands[slot]) {
+        ZOFF_TRY(zoff_lending_copies_up(l, at, (char *)l->there.bounce.base + slot * l->there.bounce_bytes, bytes));
+        ZOFF_TRY(mark(l, slot));
+    }
+    return poll(l, slot);
+}
+
+const zoff_part_landing zoff_lending_landings_bounce = {.name = "bounce", .begin = bounce_begin, .end = bounce_end};
+
+size_t zoff_lending_landings_most(const zoff_lending *l, const zoff_plan *plan)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < plan->run_count; i++) {
+        const zoff_model_param *p = &l->model->params[plan->runs[i].param];
+        if (p->engine_owned)
+            most = zoff_base_bits_max(most, plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype));
+    }
+    return zoff_base_bits_align(most, 64);
+}
+
+/* ---- device memory that the communicator reaches ---- */
+
+static zoff_status put_share(zoff_lending *l, const share *own, char *at, unsigned slot)
+{
+    char *base;
+    if (own->bytes) {
+        const zoff_status status = l->home->try_to_borrow(l, own->chunk, &base);
+        if (status != ZOFF_OK)
+            return status;
+        ZOFF_TRY(l->place->put(l, at + own->at, base + own->offset, own->bytes));
+        ZOFF_TRY(zoff_lending_held_mark(l, own->chunk));
+    }
+    return mark(l, slot);
+}
+
+/* Also without a share of its own, a rank waits for the work that read what was there before. */
+static zoff_status reached_begin(zoff_lending *l, size_t item, unsigned slot, char *at, char **out)
+{
+    *out = at;
+    if (!l->cache.assembly.has_own[slot]) {
+        const share own = share_of(l, item);
+        const zoff_status status = put_share(l, &own, at, slot);
+        if (status != ZOFF_OK)
+            return status;
+        l->cache.assembly.has_own[slot] = true;
+    }
+    return poll(l, slot);
+}
+
+const zoff_part_landing zoff_lending_landings_reached = {.name = "reached", .begin = reached_begin, .end = place_end};

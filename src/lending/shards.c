@@ -1,0 +1,337 @@
+/* shards.c: the store of weights that stay in the memory of a device. The CPU updates and reads chunks in slots of pinned host
+ * memory. A chunk is copied down when it is borrowed to be read, and up when it is flushed:
+ *
+ *      FREE -- fetch: copy down -- COMES -- LENT -- flush: copy up -- GOES -- FREE
+ *           `- claim, nothing is copied ---------'  `- release ------------- FREE
+ *
+ * All copies are in the stream of the lending, so copies of slices follow them in order. Nothing persists, and nothing can fail
+ * but the device: there is nothing to retry or to record. */
+#include "lending.h"
+
+#include "tier.h"
+#include "try.h"
+#include "words.h"
+
+#include <string.h>
+
+typedef enum slot_state { FREE, COMES, LENT, GOES } slot_state;
+
+typedef struct shard_slot {
+    slot_state state;
+    size_t chunk;
+    char *base;
+    void *moved; /* event behind its latest copy */
+} shard_slot;
+
+typedef struct shards {
+    zoff_store store; /* its map: the slots */
+    zoff_lending *lending;
+    char *there;     /* device memory */
+    size_t *offsets; /* by chunk */
+    size_t *bytes;   /* by chunk */
+    shard_slot *slots;
+    unsigned slot_count;
+} shards;
+
+static shards *of(zoff_store *store)
+{
+    return (shards *)store;
+}
+
+char *zoff_lending_shards_there(const zoff_store *store, size_t chunk)
+{
+    const shards *s = (const shards *)store;
+    return s->there + s->offsets[chunk];
+}
+
+static zoff_accel *accel_of(const shards *s)
+{
+    return s->lending->accel;
+}
+
+/* ---- slots ---- */
+
+/* Find out whether the copy of a slot is done.  @return PENDING */
+static zoff_status poll(shards *s, shard_slot *slot)
+{
+    const zoff_status status = accel_of(s)->ops->event_poll(accel_of(s), slot->moved);
+    if (status == ZOFF_OK && slot->state == GOES)
+        slot->state = FREE;
+    return status;
+}
+
+static shard_slot *slot_of(shards *s, size_t chunk)
+{
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state != FREE && s->slots[i].chunk == chunk)
+            return &s->slots[i];
+    }
+    return NULL;
+}
+
+/* @return PENDING: all are in use */
+static zoff_status find_free(shards *s, size_t chunk, shard_slot **out)
+{
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        shard_slot *slot = &s->slots[i];
+        if (slot->state == GOES)
+            ZOFF_TRY(poll(s, slot) == ZOFF_ERR_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_OK);
+        if (slot->state != FREE)
+            continue;
+        slot->chunk = chunk;
+        *out = slot;
+        return ZOFF_OK;
+    }
+    return ZOFF_PENDING;
+}
+
+static zoff_status lend(shard_slot *slot, void **out)
+{
+    slot->state = LENT;
+    *out = slot->base;
+    return ZOFF_OK;
+}
+
+static zoff_status shards_claim(zoff_store *store, size_t chunk, void **out)
+{
+    shards *s = of(store);
+    shard_slot *slot = slot_of(s, chunk);
+    zoff_status status = slot ? poll(s, slot) : ZOFF_OK;
+    if (status == ZOFF_OK && (!slot || slot->state == FREE))
+        status = find_free(s, chunk, &slot);
+    return status == ZOFF_OK ? lend(slot, out) : status;
+}
+
+/* A chunk that goes up is still in its slot. */
+static zoff_status shards_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
+{
+    shards *s = of(store);
+    shard_slot *slot = slot_of(s, chunk);
+    (void)arrays;
+    if (slot) {
+        const zoff_status status = poll(s, slot);
+        return status == ZOFF_OK ? lend(slot, out) : status;
+    }
+    const zoff_status status = find_free(s, chunk, &slot);
+    if (status != ZOFF_OK)
+        return status;
+    ZOFF_TRY(zoff_lending_copies_down(s->lending, slot->base, zoff_lending_shards_there(store, chunk), s->bytes[chunk]));
+    ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
+    slot->state = COMES;
+    return ZOFF_PENDING;
+}
+
+static zoff_status shards_nothing(zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+    return ZOFF_OK;
+}
+
+static void shards_drop(zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+}
+
+static zoff_status shards_flush(zoff_store *store, size_t chunk)
+{
+    shards *s = of(store);
+    shard_slot *slot = slot_of(s, chunk);
+    ZOFF_TRY(zoff_lending_copies_up(s->lending, zoff_lending_shards_there(store, chunk), slot->base, s->bytes[chunk]));
+    ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
+    slot->state = GOES;
+    return ZOFF_OK;
+}
+
+static void shards_release(zoff_store *store, size_t chunk)
+{
+    shard_slot *slot = slot_of(of(store), chunk);
+    if (slot)
+        slot->state = FREE;
+}
+
+static zoff_status shards_keep(zoff_store *store, size_t chunk, unsigned changed)
+{
+    if (changed)
+        return shards_flush(store, chunk);
+    shards_release(store, chunk);
+    return ZOFF_OK;
+}
+
+/* ---- what is in flight ---- */
+
+static zoff_status shards_pump(zoff_store *store)
+{
+    shards *s = of(store);
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state == GOES && poll(s, &s->slots[i]) == ZOFF_ERR_DEVICE)
+            return ZOFF_ERR_DEVICE;
+    }
+    return ZOFF_OK;
+}
+
+static bool shards_busy(const zoff_store *store, bool writes_only)
+{
+    const shards *s = (const shards *)store;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state == GOES || (!writes_only && s->slots[i].state == COMES))
+            return true;
+    }
+    return false;
+}
+
+static zoff_status all_gone(void *ctx)
+{
+    zoff_store *store = ctx;
+    ZOFF_TRY(shards_pump(store));
+    return shards_busy(store, true) ? ZOFF_PENDING : ZOFF_OK;
+}
+
+static zoff_status shards_drain(zoff_store *store)
+{
+    return zoff_base_progress_wait(of(store)->lending->progress, of(store)->lending->device, all_gone, store);
+}
+
+/* Chunks that were asked for and not borrowed. Their copies may be in flight: the slot is free when they are done. */
+static void shards_forget(zoff_store *store)
+{
+    shards *s = of(store);
+    for (unsigned i = 0; i < s->slot_count; i++)
+        s->slots[i].state = s->slots[i].state == COMES ? GOES : s->slots[i].state;
+}
+
+static zoff_status shards_idle(zoff_store *store)
+{
+    (void)store;
+    return ZOFF_OK;
+}
+
+static zoff_status shards_settled(const zoff_store *store)
+{
+    ZOFF_FAIL_IF(shards_busy(store, true), ZOFF_ERR_STATE, "weights are still on their way to the device");
+    return ZOFF_OK;
+}
+
+static zoff_status shards_commit(zoff_store *store, int64_t t)
+{
+    store->t = t;
+    return ZOFF_OK;
+}
+
+static bool shards_resident(const zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+    return false;
+}
+
+static zoff_status shards_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
+{
+    (void)store;
+    (void)chunk;
+    (void)array;
+    (void)out;
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "weights on a device are read by borrowing their chunk");
+}
+
+/* ---- opening ---- */
+
+static void shards_close(zoff_store *store)
+{
+    shards *s = of(store);
+    zoff_accel *accel = accel_of(s);
+    for (unsigned i = 0; s->slots && i < s->slot_count; i++) {
+        if (s->slots[i].moved)
+            accel->ops->event_close(accel, s->slots[i].moved);
+    }
+    if (s->there)
+        accel->ops->free(accel, s->there);
+    zoff_base_map_free(&s->store.map);
+    zoff_base_mem_free(s->offsets);
+    zoff_base_mem_free(s->bytes);
+    zoff_base_mem_free(s->slots);
+    zoff_base_mem_free(s);
+}
+
+static const zoff_store_ops OPS = {
+    .close = shards_close,
+    .fetch = shards_fetch,
+    .claim = shards_claim,
+    .check = shards_nothing,
+    .ahead = shards_nothing,
+    .drop = shards_drop,
+    .flush = shards_flush,
+    .keep = shards_keep,
+    .release = shards_release,
+    .pump = shards_pump,
+    .wait = shards_idle,
+    .drain = shards_drain,
+    .busy = shards_busy,
+    .commits = {.settled = shards_settled, .commit = shards_commit, .rollback = shards_idle, .retry = shards_idle},
+    .forget = shards_forget,
+    .resident = shards_resident,
+    .source = shards_source};
+
+static zoff_status reserve(shards *s, const zoff_store_opts *opts)
+{
+    size_t total = 0, most = 0;
+    void *there = NULL;
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        s->offsets[i] = total;
+        s->bytes[i] = opts->chunks[i].bytes;
+        total += s->bytes[i];
+        most = s->bytes[i] > most ? s->bytes[i] : most;
+    }
+    const zoff_status status = total ? accel_of(s)->ops->alloc(accel_of(s), total, &there) : ZOFF_OK;
+    if (status < 0)
+        return zoff_base_status_prefix(
+            status, "weights that stay on the device, %s (offload_param can move them): ", zoff_base_words_bytes(total));
+    s->there = there;
+    if (!most)
+        return ZOFF_OK;
+    ZOFF_TRY(
+        zoff_base_map_alloc(s->slot_count * most, "weights on their way to a device", ZOFF_MAP_INTERLEAVED, &s->store.map));
+    for (unsigned i = 0; i < s->slot_count; i++)
+        s->slots[i].base = (char *)s->store.map.base + i * most;
+    return zoff_lending_copies_pin(s->lending, s->store.map.base, s->store.map.bytes, ZOFF_PINNED_STORE);
+}
+
+/* Bring the first content of each chunk to the device. A chunk without bytes is filled all the same. */
+static zoff_status fill_all(shards *s, const zoff_store_opts *opts)
+{
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        void *base = NULL;
+        if (!s->bytes[i]) {
+            opts->fill(opts->fill_ctx, i, NULL);
+            continue;
+        }
+        ZOFF_TRY(shards_drain(&s->store));
+        ZOFF_TRY(shards_claim(&s->store, i, &base));
+        memset(base, 0, s->bytes[i]);
+        opts->fill(opts->fill_ctx, i, base);
+        ZOFF_TRY(shards_flush(&s->store, i));
+    }
+    return shards_drain(&s->store);
+}
+
+zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out)
+{
+    zoff_status status;
+    shards *s;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "weights on a device", &s));
+    s->store.ops = &OPS;
+    s->lending = l;
+    s->slot_count = l->slots;
+    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->offsets, "weights on a device", &s->offsets));
+    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->bytes, "weights on a device", &s->bytes));
+    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(s->slot_count, sizeof *s->slots, "weights on a device", &s->slots));
+    ZOFF_TRY_OR(undo, reserve(s, opts));
+    ZOFF_TRY_OR(undo, fill_all(s, opts));
+    *out = &s->store;
+    return ZOFF_OK;
+undo:
+    zoff_lending_copies_unpin(l, ZOFF_PINNED_STORE);
+    zoff_offload_store_close(&s->store);
+    return status;
+}
