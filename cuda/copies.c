@@ -16,14 +16,11 @@ enum { BOUNCE_MOST = 32 << 20, BOUNCE_LEAST = 64 << 10 };
 zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
     ZOFF_CUDA_ENTER(accel, a);
-    zoff_cuda_pinned *range = malloc(sizeof *range);
+    zoff_cuda_range *range = malloc(sizeof *range);
     ZOFF_FAIL_IF(!range, ZOFF_ERR_NO_MEMORY, "no memory for a list of pinned ranges");
     const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     if (error == cudaSuccess) {
-        pthread_mutex_lock(&a->lock);
-        *range = (zoff_cuda_pinned){.next = a->pinned, .memory = memory, .bytes = bytes};
-        a->pinned = range;
-        pthread_mutex_unlock(&a->lock);
+        zoff_cuda_ranges_add(a, &a->pinned, range, memory, bytes);
         a->pinned_bytes += bytes;
         return ZOFF_OK;
     }
@@ -38,11 +35,19 @@ zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
     return ZOFF_OK;
 }
 
-static zoff_cuda_pinned *take_pinned(zoff_cuda_accel *a, const void *memory)
+void zoff_cuda_ranges_add(zoff_cuda_accel *a, zoff_cuda_range **list, zoff_cuda_range *range, void *memory, size_t bytes)
 {
-    zoff_cuda_pinned *found = NULL;
     pthread_mutex_lock(&a->lock);
-    for (zoff_cuda_pinned **at = &a->pinned; *at; at = &(*at)->next) {
+    *range = (zoff_cuda_range){.next = *list, .memory = memory, .bytes = bytes};
+    *list = range;
+    pthread_mutex_unlock(&a->lock);
+}
+
+zoff_cuda_range *zoff_cuda_ranges_take(zoff_cuda_accel *a, zoff_cuda_range **list, const void *memory)
+{
+    zoff_cuda_range *found = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (zoff_cuda_range **at = list; *at; at = &(*at)->next) {
         if ((*at)->memory != memory)
             continue;
         found = *at;
@@ -57,7 +62,7 @@ void zoff_cuda_unpin(zoff_accel *accel, void *memory)
 {
     zoff_cuda_accel *a = zoff_cuda_of(accel);
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
-    zoff_cuda_pinned *range = take_pinned(a, memory);
+    zoff_cuda_range *range = zoff_cuda_ranges_take(a, &a->pinned, memory);
     if (range) {
         zoff_cuda_forgive(cudaHostUnregister(memory));
         a->pinned_bytes -= range->bytes;

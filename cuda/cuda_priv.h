@@ -25,22 +25,22 @@ typedef struct zoff_cuda_bounce {
     size_t bytes;
 } zoff_cuda_bounce;
 
-/* A range of pinned host memory. */
-typedef struct zoff_cuda_pinned {
-    struct zoff_cuda_pinned *next;
+/* A range of memory: pinned on the host, or allocated on the device. */
+typedef struct zoff_cuda_range {
+    struct zoff_cuda_range *next;
     void *memory;
     size_t bytes;
-} zoff_cuda_pinned;
+} zoff_cuda_range;
 
 typedef struct zoff_cuda_accel {
     zoff_accel base;
     char name[256];
     int numa_node;
     size_t memory_bytes;
-    pthread_mutex_t lock; /* guards the two lists and writing `lost`: engines of several threads may share a device */
+    pthread_mutex_t lock; /* guards the lists and writing `lost`: engines of several threads may share a device */
     zoff_cuda_bounce *bounces;
-    zoff_cuda_pinned *pinned;
-    _Atomic uint64_t pinned_bytes, refused_bytes, bounced_bytes,
+    zoff_cuda_range *pinned, *blocks; /* host memory that is pinned; device memory that engines have */
+    _Atomic uint64_t allocated_bytes, pinned_bytes, refused_bytes, bounced_bytes,
         pageable_copies;  /* any thread may call zoff_accel_get_info() */
     char lost[512];       /* the message of the call that lost the device */
     _Atomic bool is_lost; /* `lost` is complete */
@@ -77,6 +77,9 @@ static inline void zoff_cuda_forgive(cudaError_t error)
 #define ZOFF_CUDA_TRY(a, call, ...) ZOFF_TRY(zoff_cuda_check((a), call(__VA_ARGS__), #call))
 
 /* copies.c */
+/* Lists of ranges, under the lock. `take` removes the range that begins at `memory`; NULL: there is none. */
+void zoff_cuda_ranges_add(zoff_cuda_accel *a, zoff_cuda_range **list, zoff_cuda_range *range, void *memory, size_t bytes);
+zoff_cuda_range *zoff_cuda_ranges_take(zoff_cuda_accel *a, zoff_cuda_range **list, const void *memory);
 zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes);
 void zoff_cuda_unpin(zoff_accel *accel, void *memory);
 zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes);

@@ -213,7 +213,11 @@ static zoff_status cuda_alloc(zoff_accel *accel, size_t bytes, void **out)
     ZOFF_CUDA_ENTER(accel, a);
     size_t unused = 0, all = 0;
     void *memory;
+    zoff_cuda_range *block = malloc(sizeof *block);
+    ZOFF_FAIL_IF(!block, ZOFF_ERR_NO_MEMORY, "no memory for a list of device memory");
     const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error != cudaSuccess)
+        free(block);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         zoff_cuda_forgive(cudaMemGetInfo(&unused, &all));
@@ -221,13 +225,19 @@ static zoff_status cuda_alloc(zoff_accel *accel, size_t bytes, void **out)
                                      a->base.index, bytes >> 20, unused >> 20, all >> 20);
     }
     ZOFF_TRY(zoff_cuda_check(a, error, "cudaMalloc"));
+    zoff_cuda_ranges_add(a, &a->blocks, block, memory, bytes);
+    a->allocated_bytes += bytes;
     *out = memory;
     return ZOFF_OK;
 }
 
 static void cuda_free(zoff_accel *accel, void *memory)
 {
+    zoff_cuda_accel *a = zoff_cuda_of(accel);
+    zoff_cuda_range *block = zoff_cuda_ranges_take(a, &a->blocks, memory);
     const zoff_cuda_before before = zoff_cuda_current_enter(accel->index);
+    a->allocated_bytes -= block ? block->bytes : 0;
+    free(block);
     zoff_cuda_forgive(cudaFree(memory));
     zoff_cuda_current_leave(&before);
 }
@@ -248,6 +258,7 @@ static void cuda_get_info(const zoff_accel *accel, zoff_accel_info *out)
     out->pin_refused_bytes = a->refused_bytes;
     out->bounced_bytes = a->bounced_bytes;
     out->pageable_copies = a->pageable_copies;
+    out->allocated_bytes = a->allocated_bytes;
 }
 
 static void cuda_close(zoff_accel *accel)

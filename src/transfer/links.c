@@ -271,6 +271,11 @@ zoff_status zoff_transfer_links_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
+    ZOFF_FAIL_IF(
+        values->ratio < 1 && zoff_model_params_any_owned(t->model), ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: states that stay on the accelerator update weights of the program only. Set it "
+        "to 1, or zoff_param_desc.engine_owned to false",
+        values->ratio);
     if (!values->nccl_adds)
         return ZOFF_OK;
     ZOFF_FAIL_IF(!t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,

@@ -27,7 +27,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
     SIZE_OF(zoff_aio_tune_opts, 32, fresh);
     SIZE_OF(zoff_aio_tune_result, 104, cached);
-    SIZE_OF(zoff_accel_info, 72, pageable_copies);
+    SIZE_OF(zoff_accel_info, 80, allocated_bytes);
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
     SIZE_OF(zoff_nccl_opts, 64, nccl_stream);
     SIZE_OF(zoff_comm_info, 48, received_bytes);

@@ -52,7 +52,7 @@ std::vector<cell> all_cells(bool nccl)
         for (const job &j : jobs)
             for (unsigned stage = 0; stage < 4; stage++)
                 for (const char *tier : {"cpu", "nvme", "persist"})
-                    for (const char *weights : {"caller", "cpu", "nvme"})
+                    for (const char *weights : {"caller", "kept", "cpu", "nvme"})
                         for (const double ratio : {1.0, 0.5, 0.0})
                             for (const unsigned micro : {1u, 2u})
                                 cells.push_back({memory, j.wire, j.ranks, stage, tier, weights, ratio, micro});

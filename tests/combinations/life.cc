@@ -11,6 +11,7 @@ life::life(const cell &c_, const std::string &folder_, zoff_comm *comm_, unsigne
     for (size_t i = 0; i < TENSOR_COUNT; i++) {
         const tensor &t = TENSORS[i];
         const std::vector<char> first = numbers(t.dtype, t.total(), i, 1);
+        firsts[i] = first;
         value[i] = where.alloc(first.size());
         where.put(value[i], first.data(), first.size());
         grad[i] = where.alloc(t.total() * bytes_of(t.grad_dtype));
@@ -68,7 +69,7 @@ bool life::open()
         d.grad_dtype = t.grad_dtype;
         d.frozen = t.frozen;
         d.engine_owned = owned;
-        d.value = value[i];
+        d.value = owned ? firsts[i].data() : value[i];
         d.grad = t.frozen || owned ? nullptr : grad[i];
         if (fails(zoff_engine_add_param(engine, &d, nullptr), "add_param"))
             return false;

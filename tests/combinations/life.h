@@ -31,6 +31,7 @@ class life
     place &where;
     zoff_engine *engine = nullptr;
     void *value[TENSOR_COUNT] = {}, *grad[TENSOR_COUNT] = {};
+    std::vector<char> firsts[TENSOR_COUNT]; // the first weights, in host memory
     hash sum;
     std::string words; // the message of the first failure
     bool refused = false;

@@ -61,7 +61,8 @@ size_t remove_memory(void *memory)
 
 void *get_memory(size_t bytes, cudaMemoryType kind)
 {
-    void *memory = bytes < LARGE ? malloc(bytes ? bytes : 1)
+    const size_t aligned = (std::max<size_t>(bytes, 1) + 255) / 256 * 256; // CUDA aligns device memory to 256 bytes
+    void *memory = bytes < LARGE ? aligned_alloc(256, aligned)
                                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!memory || memory == MAP_FAILED)
         return nullptr;
