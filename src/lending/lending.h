@@ -306,6 +306,7 @@ bool zoff_lending_copies_are_busy(const zoff_lending *l);
 
 /* shards.c: stored weights in the memory of a device. A store whose slots are host memory, from and to which chunks are copied.
  */
+/* After an error, too, `out` has to be closed, and zoff_lending_copies_close() comes first: copies may be in flight. */
 zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out);
 char *zoff_lending_shards_there(const zoff_store *store, size_t chunk); /* its address in device memory */
 

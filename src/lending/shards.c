@@ -4,8 +4,8 @@
  *      FREE -- fetch: copy down -- COMES -- LENT -- flush: copy up -- GOES -- FREE
  *           `- claim, nothing is copied ---------'  `- release ------------- FREE
  *
- * All copies are in the stream of the lending, so copies of slices follow them in order. Nothing persists, and nothing can fail
- * but the device: there is nothing to retry or to record. */
+ * All copies are in the stream of the lending, so copies of slices follow them in order. A copy up that the device has refused
+ * leaves the chunk UNSENT in its slot, until it is retried or borrowed again. */
 #include "lending.h"
 
 #include "tier.h"
@@ -14,10 +14,11 @@
 
 #include <string.h>
 
-typedef enum slot_state { FREE, COMES, LENT, GOES } slot_state;
+typedef enum slot_state { FREE, COMES, LENT, GOES, UNSENT } slot_state;
 
 typedef struct shard_slot {
     slot_state state;
+    bool is_new; /* the device does not have this content yet, and no copy is enqueued */
     size_t chunk;
     char *base;
     void *moved; /* event behind its latest copy */
@@ -54,6 +55,8 @@ static zoff_accel *accel_of(const shards *s)
 /* Find out whether the copy of a slot is done.  @return PENDING */
 static zoff_status poll(shards *s, shard_slot *slot)
 {
+    if (slot->state == UNSENT)
+        return ZOFF_OK;
     const zoff_status status = accel_of(s)->ops->event_poll(accel_of(s), slot->moved);
     if (status == ZOFF_OK && slot->state == GOES)
         slot->state = FREE;
@@ -134,21 +137,28 @@ static void shards_drop(zoff_store *store, size_t chunk)
     (void)chunk;
 }
 
-static zoff_status shards_flush(zoff_store *store, size_t chunk)
+static zoff_status send(shards *s, shard_slot *slot)
 {
-    shards *s = of(store);
-    shard_slot *slot = slot_of(s, chunk);
-    ZOFF_TRY(zoff_lending_copies_up(s->lending, zoff_lending_shards_there(store, chunk), slot->base, s->bytes[chunk]));
+    slot->state = UNSENT;
+    slot->is_new = true;
+    ZOFF_TRY(zoff_lending_copies_up(s->lending, zoff_lending_shards_there(&s->store, slot->chunk), slot->base,
+                                    s->bytes[slot->chunk]));
     ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
     slot->state = GOES;
+    slot->is_new = false;
     return ZOFF_OK;
+}
+
+static zoff_status shards_flush(zoff_store *store, size_t chunk)
+{
+    return send(of(store), slot_of(of(store), chunk));
 }
 
 static void shards_release(zoff_store *store, size_t chunk)
 {
     shard_slot *slot = slot_of(of(store), chunk);
     if (slot)
-        slot->state = FREE;
+        slot->state = slot->is_new ? UNSENT : FREE;
 }
 
 static zoff_status shards_keep(zoff_store *store, size_t chunk, unsigned changed)
@@ -160,6 +170,26 @@ static zoff_status shards_keep(zoff_store *store, size_t chunk, unsigned changed
 }
 
 /* ---- what is in flight ---- */
+
+static zoff_status shards_settled(const zoff_store *store)
+{
+    const shards *s = (const shards *)store;
+    for (unsigned i = 0; i < s->slot_count; i++)
+        ZOFF_FAIL_IF(s->slots[i].state == UNSENT, ZOFF_ERR_DEVICE,
+                     "weights could not be copied to accelerator \"%s\": retry, or destroy the engine",
+                     zoff_accel_name(s->lending->accel));
+    return ZOFF_OK;
+}
+
+static zoff_status shards_retry(zoff_store *store)
+{
+    shards *s = of(store);
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state == UNSENT)
+            ZOFF_TRY(send(s, &s->slots[i]));
+    }
+    return ZOFF_OK;
+}
 
 static zoff_status shards_pump(zoff_store *store)
 {
@@ -185,7 +215,7 @@ static zoff_status all_gone(void *ctx)
 {
     zoff_store *store = ctx;
     ZOFF_TRY(shards_pump(store));
-    return shards_busy(store, true) ? ZOFF_PENDING : ZOFF_OK;
+    return shards_busy(store, true) ? ZOFF_PENDING : shards_settled(store);
 }
 
 static zoff_status shards_drain(zoff_store *store)
@@ -204,12 +234,6 @@ static void shards_forget(zoff_store *store)
 static zoff_status shards_idle(zoff_store *store)
 {
     (void)store;
-    return ZOFF_OK;
-}
-
-static zoff_status shards_settled(const zoff_store *store)
-{
-    ZOFF_FAIL_IF(shards_busy(store, true), ZOFF_ERR_STATE, "weights are still on their way to the device");
     return ZOFF_OK;
 }
 
@@ -241,7 +265,7 @@ static void shards_close(zoff_store *store)
 {
     shards *s = of(store);
     zoff_accel *accel = accel_of(s);
-    for (unsigned i = 0; s->slots && i < s->slot_count; i++) {
+    for (unsigned i = 0; i < s->slot_count; i++) {
         if (s->slots[i].moved)
             accel->ops->event_close(accel, s->slots[i].moved);
     }
@@ -268,7 +292,7 @@ static const zoff_store_ops OPS = {
     .wait = shards_idle,
     .drain = shards_drain,
     .busy = shards_busy,
-    .commits = {.settled = shards_settled, .commit = shards_commit, .rollback = shards_idle, .retry = shards_idle},
+    .commits = {.settled = shards_settled, .commit = shards_commit, .rollback = shards_idle, .retry = shards_retry},
     .forget = shards_forget,
     .resident = shards_resident,
     .source = shards_source};
@@ -317,21 +341,15 @@ static zoff_status fill_all(shards *s, const zoff_store_opts *opts)
 
 zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out)
 {
-    zoff_status status;
     shards *s;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "weights on a device", &s));
     s->store.ops = &OPS;
     s->lending = l;
-    s->slot_count = l->slots;
-    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->offsets, "weights on a device", &s->offsets));
-    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->bytes, "weights on a device", &s->bytes));
-    ZOFF_TRY_OR(undo, zoff_base_mem_alloc(s->slot_count, sizeof *s->slots, "weights on a device", &s->slots));
-    ZOFF_TRY_OR(undo, reserve(s, opts));
-    ZOFF_TRY_OR(undo, fill_all(s, opts));
     *out = &s->store;
-    return ZOFF_OK;
-undo:
-    zoff_lending_copies_unpin(l, ZOFF_PINNED_STORE);
-    zoff_offload_store_close(&s->store);
-    return status;
+    ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->offsets, "weights on a device", &s->offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->bytes, "weights on a device", &s->bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(l->slots, sizeof *s->slots, "weights on a device", &s->slots));
+    s->slot_count = l->slots;
+    ZOFF_TRY(reserve(s, opts));
+    return fill_all(s, opts);
 }
