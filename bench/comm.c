@@ -12,7 +12,8 @@ static const char USAGE[] =
     "beside\n"
     "MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its own) of as many elements.\n"
     "hidden: gradients over a link of 200 MB/s while a timed wait stands for the device that makes them.\n"
-    "  --only LIST     parts: gather, scatter, hidden (default: all)\n";
+    "fetches: the engine's weights over that link, gathered behind such a wait.\n"
+    "  --only LIST     parts: gather, scatter, hidden, fetches (default: all)\n";
 
 enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least this many bytes */
 static const size_t MIBS[SIZES] = {1, 16, 64}; /* size of all elements in bf16 */
@@ -199,6 +200,18 @@ static void judge_hidden(const race *r, bench_figures *out)
     bench_figures_map(&f[1], 1, -1);
 }
 
+static void judge_fetches(const race *r, bench_figures *out)
+{
+    static const bench_asked SHARES[] = {
+        {"fetches_hidden_share", 1, 0.8, "part of the gathers of weights that a computation of 1.5 times their length hides",
+         "at_once", "alone"},
+        {"fetches_hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer",
+         "by_itself", "alone"}};
+    bench_figure *f = bench_figures_add_all(out, SHARES, 2, r);
+    bench_figures_map(&f[0], 1, -1);
+    bench_figures_map(&f[1], 1, -1);
+}
+
 static int report(const comm_options *options, const race_book *book, const bench_figures *figures)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -231,8 +244,13 @@ static int run_all(const comm_options *options, contest *c)
     }
     if (options->run.parts & PART_HIDDEN) {
         race *r = race_open(&book, "hidden", "32 MiB");
-        ret |= comm_hidden_run(options, bench_run_deadline(&options->run, 1), r);
+        ret |= comm_hidden_run(options, bench_run_deadline(&options->run, options->run.parts & PART_FETCHES ? 0.9 : 1), r);
         judge_hidden(r, &figures);
+    }
+    if (options->run.parts & PART_FETCHES) {
+        race *r = race_open(&book, "fetches", "32 MiB");
+        ret |= comm_fetches_run(options, bench_run_deadline(&options->run, 1), r);
+        judge_fetches(r, &figures);
     }
     const int reported = options->rank == 0 ? report(options, &book, &figures) : 0;
     race_book_free(&book);
@@ -241,7 +259,8 @@ static int run_all(const comm_options *options, contest *c)
 
 int main(int argc, char **argv)
 {
-    static const bench_word PARTS[] = {{"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {NULL, 0}};
+    static const bench_word PARTS[] = {
+        {"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {"fetches", PART_FETCHES}, {NULL, 0}};
     static const bench_default DEFAULTS[] = {{PART_ANY, 25, 300}, {PART_ANY, 7, 40}};
     static const bench_option NONE = {.name = NULL};
     comm_options options = {.run = {.parts = 0}};

@@ -8,7 +8,7 @@
 /* Include this first: it decides how <mpi.h> is included. */
 #include <zoff/mpi.h>
 
-enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_ANY = 7 };
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
 
 typedef struct comm_options {
     bench_run run;
@@ -42,5 +42,8 @@ int comm_link_open(double bytes_per_second, zoff_comm **out);
 
 /* comm_hidden.c: time to the end of an exchange of gradients that are sent at once, and at the end. 0, or -1 with a message. */
 int comm_hidden_run(const comm_options *options, double deadline, race *r);
+
+/* comm_fetches.c: time of passes that fetch the engine's weights, beyond the computation. 0, or -1 with a message. */
+int comm_fetches_run(const comm_options *options, double deadline, race *r);
 
 #endif

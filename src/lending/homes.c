@@ -30,11 +30,28 @@ static void plan_files(const zoff_lending *l, const zoff_plan *plan, uint64_t st
     info->weight_nvme_bytes += stored - cached;
 }
 
+/* Chunks in DRAM stay where they are, so nothing is held, and nothing waits for copies that read them. */
+static zoff_status find_in_dram(zoff_lending *l, size_t chunk, char **out)
+{
+    void *base;
+    ZOFF_TRY(zoff_offload_store_fetch(l->store, chunk, &base));
+    zoff_offload_store_release(l->store, chunk);
+    *out = base;
+    return ZOFF_OK;
+}
+
+static zoff_status borrow_in_dram(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
+{
+    (void)piece;
+    (void)count;
+    return find_in_dram(l, chunk, out);
+}
+
 const zoff_weight_home zoff_lending_homes_dram = {.name = "DRAM",
                                                   .is_dram = true,
                                                   .open = open_store,
-                                                  .borrow = zoff_lending_held_hold,
-                                                  .try_to_borrow = zoff_lending_held_borrow,
+                                                  .borrow = borrow_in_dram,
+                                                  .try_to_borrow = find_in_dram,
                                                   .plan = plan_dram};
 
 const zoff_weight_home zoff_lending_homes_files = {.name = "files",

@@ -4,6 +4,8 @@
 #include "covering.h"
 #include "small_engine.h"
 
+#include <atomic>
+
 using namespace zoff_test;
 
 namespace
@@ -166,6 +168,33 @@ TEST_P(DeviceOwned, TheLinkCarriesWhatWasDerived)
             EXPECT_EQ(fetched + small, info.bytes.device_written) << "step " << i;
         }
     }
+}
+
+// Nothing of the program has run yet, so nothing can be done with any weight. All the same each fetch returns, also of slices
+// whose memory is still in use by the slices before them.
+TEST_P(DeviceOwned, AFetchDoesNotWaitForTheDevice)
+{
+    static std::atomic<bool> let_go;
+    t.add(6000, 9, ZOFF_BF16, ZOFF_BF16);
+    give_all_away();
+    make(text(", \"stage3_max_live_parameters\": 12000, \"stage3_param_persistence_threshold\": 0"));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (int turn = 0; turn < 2; turn++) {          // the second one prefetches
+        let_go = std::string(GetParam()) == "nvme"; // copies read the slots of files, which are few
+        ASSERT_ZOFF_OK(zoff_accel_stream_call(
+            device.accel, device.stream,
+            [](void *) {
+                while (!let_go)
+                    usleep(100);
+            },
+            nullptr));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        let_go = true;
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(step(turn + 1));
+        EXPECT_EQ(0, info.seconds.io_wait * (std::string(GetParam()) != "nvme"));
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
 // Each call of the device fails once, in turn: in fetches, gradients and steps. The engine reports it, and goes on from there.
