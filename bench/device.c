@@ -12,7 +12,7 @@ static const char USAGE[] =
     "  --accel NAME    cuda or emulated (default cuda). Of an emulated one times are void\n"
     "  --elements N    of the model, bf16; 48Mi and the like are understood. The host needs 31 bytes for each (default\n"
     "                  1100000000; with --quick 256Mi; emulated 16Mi and 4Mi)\n"
-    "  --only LIST     parts: copies, stages, step, visible, duplex (default: all)\n";
+    "  --only LIST     parts: copies, stages, step, visible, duplex, fetches (default: all)\n";
 
 static int take_accel(const char *text, void *ctx)
 {
@@ -22,13 +22,9 @@ static int take_accel(const char *text, void *ctx)
 
 static int parse_options(int argc, char **argv, device_options *out)
 {
-    static const bench_word PARTS[] = {{"copies", PART_COPIES},
-                                       {"stages", PART_STAGES},
-                                       {"step", PART_STEP},
-                                       {"visible", PART_VISIBLE},
-                                       {"duplex", PART_DUPLEX},
-                                       {"all", PART_ANY},
-                                       {NULL, 0}};
+    static const bench_word PARTS[] = {
+        {"copies", PART_COPIES}, {"stages", PART_STAGES},   {"step", PART_STEP}, {"visible", PART_VISIBLE},
+        {"duplex", PART_DUPLEX}, {"fetches", PART_FETCHES}, {"all", PART_ANY},   {NULL, 0}};
     static const bench_default DEFAULTS[] = {{PART_ANY, 15, 300}, {PART_ANY, 5, 25}};
     const bench_option own[] = {{"accel", .take = take_accel, .ctx = out, .wanted = "wanted is cuda or emulated"},
                                 {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
@@ -80,6 +76,7 @@ static int report(const device_options *options, device_found *found)
     (void)zoff_accel_get_info(m->accel, &found->about);
     (void)zoff_engine_plan(m->engine, &found->plan);
     device_judge(options, found, &figures);
+    device_fetches_judge(found, &figures);
     FILE *out = bench_run_table(&options->run);
     fprintf(out, "%s (%s); %zu elements of bf16, %zu layers of width %zu in %zu slices; %u threads, %s kernels\n",
             found->about.name, found->about.backend, m->elements, m->layers, m->width, m->slices, found->plan.threads,
@@ -110,6 +107,8 @@ int main(int argc, char **argv)
         ret = device_model_open(options.elements, accel, &found.model);
         if (ret == 0)
             ret = device_race(&options, &found);
+        if (ret == 0 && options.run.parts & PART_FETCHES)
+            ret = device_fetches_run(&options, &found);
         if (found.model.host_engine)
             reported = report(&options, &found); /* also the measurements of a failed run */
         device_model_close(&found.model);

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-enum { PART_COPIES = 1, PART_STAGES = 2, PART_STEP = 4, PART_VISIBLE = 8, PART_DUPLEX = 16, PART_ANY = 31 };
+enum { PART_COPIES = 1, PART_STAGES = 2, PART_STEP = 4, PART_VISIBLE = 8, PART_DUPLEX = 16, PART_FETCHES = 32, PART_ANY = 63 };
 enum { DEVICE_PARAMS = 6, ENOUGH_ROUNDS = 3 };
 
 typedef struct device_options {
@@ -63,7 +63,8 @@ int device_copies_put(zoff_accel *accel, void *stream, const device_move *move);
 /* Results of a run. */
 typedef struct device_found {
     race_book book;
-    race *race; /* in the book; the second figure of "update_only" is the time of its norm */
+    race *fetches; /* in the book; NULL: not run */
+    race *race;    /* in the book; the second figure of "update_only" is the time of its norm */
     device_model model;
     double nap, backward;           /* seconds of computation before the gradients of a layer, and before all of them */
     _Atomic double over;            /* when the trainer's stream had computed the last gradient */
@@ -76,5 +77,9 @@ typedef struct device_found {
  */
 int device_race(const device_options *options, device_found *found);
 void device_judge(const device_options *options, const device_found *found, bench_figures *out);
+
+/* device_fetches.c: the same for weights of the engine, with a model of their own. */
+int device_fetches_run(const device_options *options, device_found *found);
+void device_fetches_judge(const device_found *found, bench_figures *out);
 
 #endif

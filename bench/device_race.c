@@ -176,7 +176,8 @@ int device_race(const device_options *options, device_found *found)
     r->user = found;
     race_add_lines(r, TABLE, options->run.parts, (double)found->model.elements, NULL, 1);
     int ret = warm_up(found);
-    while (ret == 0 && r->rounds < options->run.rounds && (!r->rounds || bench_now() < bench_run_deadline(&options->run, 1)))
+    while (ret == 0 && r->rounds < options->run.rounds &&
+           (!r->rounds || bench_now() < bench_run_deadline(&options->run, options->run.parts & PART_FETCHES ? 0.9 : 1)))
         ret = race_round(r, 0);
     return ret;
 }

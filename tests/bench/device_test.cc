@@ -12,7 +12,7 @@ using zoff_test::shell_result;
 const std::string PROGRAM = "'" DEVICE "'";
 const char *const RATIOS[] = {"wall_over_slowest",    "wall_over_kernels",       "duplex_over_memcpy",
                               "bus_in_step",          "slices_over_memcpy_down", "slices_over_memcpy_up",
-                              "two_way_over_one_way", "visible_over_update"};
+                              "two_way_over_one_way", "visible_over_update",     "fetches_hidden_share"};
 
 class bench_device : public zoff_test::bench_program
 {
@@ -48,7 +48,7 @@ class bench_device : public zoff_test::bench_program
             rows++;
             EXPECT_EQ(1u, json_array_size(json_object_get(row, "seconds")));
         });
-        EXPECT_EQ(9u, rows);
+        EXPECT_EQ(11u, rows);
     }
 };
 
