@@ -13,8 +13,8 @@ static size_t padded(size_t bytes)
 
 static void describe(gpu_model *model)
 {
-    const size_t L = model->shape.layers, C = model->shape.width, T = model->shape.context;
-#define X(id, label, slice_count, elements, values)                                                                            \
+    const size_t L = model->shape.layers, C = model->shape.width, D = C, T = model->shape.context;
+#define X(id, label, slice_count, elements, run, values)                                                                       \
     model->tensor[GPT_##id] =                                                                                                  \
         (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = model->parameter_count, .bf16 = true};  \
     model->parameter_count += (elements) * (slice_count);                                                                      \
@@ -82,7 +82,7 @@ static void place(gpu_model *model, void *values, void *grads)
 /* A model in host memory with weights only. */
 static gpt_model on_the_host(const gpu_model *model, void *values)
 {
-    gpt_model host = {.shape = model->shape, .bf16 = true, .parameter_count = model->parameter_count};
+    gpt_model host = {.shape = model->shape, .parallel = &gpt_alone, .bf16 = true, .parameter_count = model->parameter_count};
     gpu_model placed = *model;
     place(&placed, values, values);
     memcpy(host.tensor, placed.tensor, sizeof host.tensor);

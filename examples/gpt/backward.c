@@ -78,6 +78,7 @@ static void embed(const gpt_model *model, const uint8_t *inputs)
 void gpt_model_backward(gpt_model *model, const uint8_t *inputs)
 {
     const size_t C = model->shape.width, L = model->shape.layers, rows = model->shape.batch * model->shape.context;
+    const size_t D = gpt_own_width(model);
     const gpt_activations *a = &model->act;
     gpt_matmul(GPT_VOCABULARY, C, rows, gpt_transposed(gpt_rows(a->logits, GPT_VOCABULARY)), gpt_rows(a->norm, C),
                (gpt_product){.data = a->d_wte}, a->panels, model->threads);
@@ -87,17 +88,19 @@ void gpt_model_backward(gpt_model *model, const uint8_t *inputs)
     memset(a->d_stream, 0, rows * C * sizeof *a->d_stream);
     layernorm(model, a->stream + L * rows * C, GPT_LNF_G, GPT_LNF_B, 0, a->mean, a->inverse, a->d_narrow);
     for (size_t l = L; l-- > 0;) {
-        const size_t at = l * rows * C;
+        const size_t at = l * rows * C, own = l * rows * D;
         const gpt_attention attention = gpt_attention_of(model, l);
 
-        linear(model, 4 * C, C, a->active + 4 * at, GPT_OUT_W, GPT_OUT_B, l, a->d_stream, a->d_hidden);
-        gpt_gelu_backward(rows * 4 * C, a->hidden + 4 * at, a->d_hidden);
-        linear(model, C, 4 * C, a->norm2 + at, GPT_FC_W, GPT_FC_B, l, a->d_hidden, a->d_narrow);
+        linear(model, 4 * D, C, a->active + 4 * own, GPT_OUT_W, GPT_OUT_B, l, a->d_stream, a->d_hidden);
+        gpt_gelu_backward(rows * 4 * D, a->hidden + 4 * own, a->d_hidden);
+        linear(model, C, 4 * D, a->norm2 + at, GPT_FC_W, GPT_FC_B, l, a->d_hidden, a->d_narrow);
+        gpt_sum_parts(model, a->d_narrow);
         layernorm(model, a->middle + at, GPT_LN2_G, GPT_LN2_B, l, a->mean2 + l * rows, a->inverse2 + l * rows, a->d_narrow);
 
-        linear(model, C, C, a->attended + at, GPT_PROJ_W, GPT_PROJ_B, l, a->d_stream, a->d_narrow);
+        linear(model, D, C, a->attended + own, GPT_PROJ_W, GPT_PROJ_B, l, a->d_stream, a->d_narrow);
         gpt_attention_backward(&attention, a->d_narrow, a->d_wide);
-        linear(model, C, 3 * C, a->norm1 + at, GPT_QKV_W, GPT_QKV_B, l, a->d_wide, a->d_narrow);
+        linear(model, C, 3 * D, a->norm1 + at, GPT_QKV_W, GPT_QKV_B, l, a->d_wide, a->d_narrow);
+        gpt_sum_parts(model, a->d_narrow);
         layernorm(model, a->stream + at, GPT_LN1_G, GPT_LN1_B, l, a->mean1 + l * rows, a->inverse1 + l * rows, a->d_narrow);
     }
     embed(model, inputs);

@@ -126,14 +126,14 @@ int main(int argc, char **argv)
         result = gpt_ranks_train(&options, &text);
         goto free_text;
     }
-    const char *wrong = gpt_model_create(options.shape, options.bf16, options.seed, &model);
+    const char *wrong = gpt_model_create(options.shape, &gpt_alone, options.bf16, options.seed, &model);
     if (wrong) {
         result = complain(wrong);
         goto free_text;
     }
     if ((result = gpt_stats_begin(options.steps, &stats)))
         goto destroy_model;
-    if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_saves_open(&options, o.engine, &saves)) ||
+    if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_saves_open(&options, &gpt_alone, o.engine, &saves)) ||
         (result = gpt_stats_opened(&stats, &model, o.engine)))
         goto close_optimizer;
     if ((result = train(&text, &model, &o, &saves, &stats)) == 0 && (result = gpt_saves_close(&saves)) == 0) {

@@ -30,9 +30,24 @@ static float random_normal(uint64_t seed, uint64_t index)
     return (sum / 65536.0f - 2.0f) * 1.7320508f;
 }
 
+/* How often the elements of a tensor are in the whole model for once in a part. */
+static size_t parts_of(const gpt_model *model, const gpt_tensor *tensor)
+{
+    return tensor->run ? model->parallel->parts : 1;
+}
+
+/* The number of a slice's first element in the whole model, whose random numbers have the same order. */
+static uint64_t first_in_whole(const gpt_model *model, const gpt_tensor *tensor, size_t slice)
+{
+    uint64_t first = slice * tensor->count * parts_of(model, tensor);
+    for (const gpt_tensor *t = model->tensor; t < tensor; t++)
+        first += t->count * t->slices * parts_of(model, t);
+    return first;
+}
+
 void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size_t slice, void *out)
 {
-#define X(name, label, slice_count, elements, kind) kind,
+#define X(name, label, slice_count, elements, run, kind) kind,
     static const enum values kinds[GPT_TENSORS] = {GPT_TENSOR_LIST(X)};
 #undef X
     const gpt_tensor *tensor = &model->tensor[id];
@@ -40,10 +55,11 @@ void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size
         0.02f / sqrtf(2.0f * (float)model->shape.layers); /* the scale of tensors that are added to the stream 2 L times */
     const enum values values = kinds[id];
     const float deviation = values == SMALL ? narrow : 0.02f;
-    const uint64_t first = tensor->first + slice * tensor->count;
+    const uint64_t first = first_in_whole(model, tensor, slice);
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < tensor->count; i++) {
-        const float value = values == ONE ? 1.0f : values == ZERO ? 0.0f : deviation * random_normal(seed, first + i);
+        const uint64_t index = first + gpt_place_in_whole(model->parallel, tensor->run, i);
+        const float value = values == ONE ? 1.0f : values == ZERO ? 0.0f : deviation * random_normal(seed, index);
         if (tensor->bf16)
             ((uint16_t *)out)[i] = gpt_bf16_round(value);
         else
@@ -51,12 +67,13 @@ void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size
     }
 }
 
-static size_t describe(gpt_shape shape, bool bf16, gpt_tensor tensor[GPT_TENSORS])
+static size_t describe(gpt_shape shape, size_t parts, bool bf16, gpt_tensor tensor[GPT_TENSORS])
 {
-    const size_t L = shape.layers, C = shape.width, T = shape.context;
+    const size_t L = shape.layers, C = shape.width, D = C / parts, T = shape.context;
     size_t total = 0;
-#define X(id, label, slice_count, elements, values)                                                                            \
-    tensor[GPT_##id] = (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = total, .bf16 = bf16};    \
+#define X(id, label, slice_count, elements, length, values)                                                                    \
+    tensor[GPT_##id] =                                                                                                         \
+        (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = total, .run = length, .bf16 = bf16};    \
     total += (elements) * (slice_count);
     GPT_TENSOR_LIST(X)
 #undef X
@@ -73,7 +90,8 @@ static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
 {
     const size_t L = model->shape.layers, C = model->shape.width, T = model->shape.context, H = model->shape.heads;
     const size_t rows = model->shape.batch * T, threads = (size_t)model->threads;
-    const size_t inner = max(max(4 * C, rows), GPT_VOCABULARY);
+    const size_t D = C / model->parallel->parts, own_heads = H / model->parallel->parts;
+    const size_t inner = max(max(max(C, 4 * D), rows), GPT_VOCABULARY);
     size_t at = 0;
 #define TAKE(field, floats) (a->field = block ? block + at : NULL, at += ((floats) + 15) & ~(size_t)15)
     TAKE(stream, (L + 1) * rows * C);
@@ -84,19 +102,19 @@ static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
     TAKE(mean2, L * rows);
     TAKE(inverse1, L * rows);
     TAKE(inverse2, L * rows);
-    TAKE(qkv, L * rows * 3 * C);
-    TAKE(weights, L * model->shape.batch * H * T * T);
-    TAKE(attended, L * rows * C);
-    TAKE(hidden, L * rows * 4 * C);
-    TAKE(active, L * rows * 4 * C);
+    TAKE(qkv, L * rows * 3 * D);
+    TAKE(weights, L * model->shape.batch * own_heads * T * T);
+    TAKE(attended, L * rows * D);
+    TAKE(hidden, L * rows * 4 * D);
+    TAKE(active, L * rows * 4 * D);
     TAKE(norm, rows * C);
     TAKE(mean, rows);
     TAKE(inverse, rows);
     TAKE(logits, rows * GPT_VOCABULARY);
     TAKE(d_stream, rows * C);
     TAKE(d_narrow, rows * C);
-    TAKE(d_wide, rows * 3 * C);
-    TAKE(d_hidden, rows * 4 * C);
+    TAKE(d_wide, rows * 3 * D);
+    TAKE(d_hidden, rows * 4 * D);
     TAKE(d_wte, GPT_VOCABULARY * C);
     TAKE(d_vector, 8 * C);
     TAKE(vectors, 16 * C);
@@ -107,15 +125,18 @@ static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
     return at;
 }
 
-const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *keeper, gpt_model *out)
+const char *gpt_model_create_kept(gpt_shape shape, const gpt_parallel *parallel, bool bf16, const gpt_keeper *keeper,
+                                  gpt_model *out)
 {
     const size_t L = shape.layers, C = shape.width, T = shape.context;
     if (L < 1 || L > 1000 || C < 1 || C > 65536 || T < 1 || T > 65536 || shape.batch > 65536)
         return "layers must be 1 to 1000; width and context 1 to 65536, batch at most that";
     if (shape.heads < 1 || C % shape.heads)
         return "width must be a multiple of heads";
-    gpt_model model = {.shape = shape, .bf16 = bf16, .threads = omp_get_max_threads(), .keeper = keeper};
-    model.parameter_count = describe(shape, bf16, model.tensor);
+    if (shape.heads % parallel->parts)
+        return "heads must be a multiple of --tensor-parallel, because each part has as many";
+    gpt_model model = {.shape = shape, .parallel = parallel, .bf16 = bf16, .threads = omp_get_max_threads(), .keeper = keeper};
+    model.parameter_count = describe(shape, parallel->parts, bf16, model.tensor);
     model.row_losses = calloc(shape.batch * T + 1, sizeof *model.row_losses);
     float *block = calloc(lay_out(&model, NULL, &model.act), sizeof *block);
     lay_out(&model, block, &model.act);
@@ -127,10 +148,10 @@ const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *
     return NULL;
 }
 
-const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out)
+const char *gpt_model_create(gpt_shape shape, const gpt_parallel *parallel, bool bf16, uint64_t seed, gpt_model *out)
 {
     gpt_model model;
-    const char *wrong = gpt_model_create_kept(shape, bf16, NULL, &model);
+    const char *wrong = gpt_model_create_kept(shape, parallel, bf16, NULL, &model);
     if (wrong)
         return wrong;
     const size_t element_bytes = bf16 ? sizeof(uint16_t) : sizeof(float);
@@ -171,13 +192,29 @@ static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t cou
     return hash;
 }
 
+static uint64_t hash_tensor(uint64_t hash, const gpt_model *model, int id)
+{
+    for (size_t slice = 0; slice < model->tensor[id].slices; slice++) {
+        hash = hash_bytes(hash, gpt_fetch(model, id, slice), gpt_slice_bytes(model, id));
+        gpt_release(model, id, slice);
+    }
+    return hash;
+}
+
 uint64_t gpt_model_hash(const gpt_model *model)
 {
     uint64_t hash = model->parameter_count;
     for (int id = 0; id < GPT_TENSORS; id++)
-        for (size_t slice = 0; slice < model->tensor[id].slices; slice++) {
-            hash = hash_bytes(hash, gpt_fetch(model, id, slice), gpt_slice_bytes(model, id));
-            gpt_release(model, id, slice);
-        }
+        hash = hash_tensor(hash, model, id);
+    return hash;
+}
+
+uint64_t gpt_model_hash_replicated(const gpt_model *model)
+{
+    uint64_t hash = 0;
+    for (int id = 0; id < GPT_TENSORS; id++) {
+        if (model->tensor[id].run == 0)
+            hash = hash_tensor(hash, model, id);
+    }
     return hash;
 }

@@ -5,6 +5,8 @@
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
+#include "parallel.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,28 +14,30 @@
 enum { GPT_VOCABULARY = 256 };
 
 /* clang-format off */
-/*            id      name           slices  elements of a slice (C: width, T: context)   initial values */
-#define GPT_TENSOR_LIST(X)                                                                               \
-    X(WTE,     "wte",       1, GPT_VOCABULARY * C, NORMAL) /* embedding of a byte, and the output head */ \
-    X(WPE,     "wpe",       1, T * C,              NORMAL) /* embedding of a position */                  \
-    X(LN1_G,   "ln1.gain",  L, C,                  ONE)                                                  \
-    X(LN1_B,   "ln1.bias",  L, C,                  ZERO)                                                 \
-    X(QKV_W,   "qkv.weight", L, C * 3 * C,         NORMAL) /* matrices are [in][out] */                   \
-    X(QKV_B,   "qkv.bias",  L, 3 * C,              ZERO)                                                 \
-    X(PROJ_W,  "proj.weight", L, C * C,            SMALL)                                                \
-    X(PROJ_B,  "proj.bias", L, C,                  ZERO)                                                 \
-    X(LN2_G,   "ln2.gain",  L, C,                  ONE)                                                  \
-    X(LN2_B,   "ln2.bias",  L, C,                  ZERO)                                                 \
-    X(FC_W,    "fc.weight", L, C * 4 * C,          NORMAL)                                               \
-    X(FC_B,    "fc.bias",   L, 4 * C,              ZERO)                                                 \
-    X(OUT_W,   "out.weight", L, 4 * C * C,         SMALL)                                                \
-    X(OUT_B,   "out.bias",  L, C,                  ZERO)                                                 \
-    X(LNF_G,   "lnf.gain",  1, C,                  ONE)                                                  \
-    X(LNF_B,   "lnf.bias",  1, C,                  ZERO)
+/*            id      name           slices  elements of a slice          run           initial values
+ * C is the width, T the context. D is the part's share of the width, which is C for the whole model. Parts take turns in a
+ * slice of the whole model, with a run of elements each; 0: replicated in all parts (parallel.h). */
+#define GPT_TENSOR_LIST(X)                                                                                         \
+    X(WTE,     "wte",         1, GPT_VOCABULARY * C, 0,         NORMAL) /* embedding of a byte, and the output head */ \
+    X(WPE,     "wpe",         1, T * C,              0,         NORMAL) /* embedding of a position */              \
+    X(LN1_G,   "ln1.gain",    L, C,                  0,         ONE)                                               \
+    X(LN1_B,   "ln1.bias",    L, C,                  0,         ZERO)                                              \
+    X(QKV_W,   "qkv.weight",  L, C * 3 * D,          D,         NORMAL) /* matrices are [in][out] */               \
+    X(QKV_B,   "qkv.bias",    L, 3 * D,              D,         ZERO)                                              \
+    X(PROJ_W,  "proj.weight", L, D * C,              D * C,     SMALL)                                             \
+    X(PROJ_B,  "proj.bias",   L, C,                  0,         ZERO)                                              \
+    X(LN2_G,   "ln2.gain",    L, C,                  0,         ONE)                                               \
+    X(LN2_B,   "ln2.bias",    L, C,                  0,         ZERO)                                              \
+    X(FC_W,    "fc.weight",   L, C * 4 * D,          4 * D,     NORMAL)                                            \
+    X(FC_B,    "fc.bias",     L, 4 * D,              4 * D,     ZERO)                                              \
+    X(OUT_W,   "out.weight",  L, 4 * D * C,          4 * D * C, SMALL)                                             \
+    X(OUT_B,   "out.bias",    L, C,                  0,         ZERO)                                              \
+    X(LNF_G,   "lnf.gain",    1, C,                  0,         ONE)                                               \
+    X(LNF_B,   "lnf.bias",    1, C,                  0,         ZERO)
 /* clang-format on */
 
 enum {
-#define X(id, name, slices, count, values) GPT_##id,
+#define X(id, name, slices, count, run, values) GPT_##id,
     GPT_TENSOR_LIST(X)
 #undef X
         GPT_TENSORS
@@ -45,6 +49,7 @@ typedef struct gpt_tensor {
     size_t count;       /* elements of a slice */
     size_t slices;
     size_t first; /* elements of the tensors before it */
+    size_t run;   /* as in the table above; 0: replicated in all parts */
     bool bf16;
 } gpt_tensor;
 
@@ -78,9 +83,10 @@ typedef struct gpt_keeper {
 
 typedef struct gpt_model {
     gpt_shape shape;
+    const gpt_parallel *parallel; /* which part of the model this is; borrowed */
     bool bf16;
     int threads;
-    size_t parameter_count;
+    size_t parameter_count; /* of this part, as all sizes */
     gpt_tensor tensor[GPT_TENSORS];
     void *values, *grads;     /* NULL with a keeper */
     const gpt_keeper *keeper; /* borrowed */
@@ -88,12 +94,13 @@ typedef struct gpt_model {
     double *row_losses;
 } gpt_model;
 
-/* Build a model with random weights that depend on `seed` alone. Returns NULL, or an error text; then nothing is left behind.
- */
-const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out);
+/* Build a model, or a part of one, with random weights that depend on `seed` alone: those of a part are a section of those of
+ * the whole model. `shape` is that of the whole model. Returns NULL, or an error text; then nothing is left behind. */
+const char *gpt_model_create(gpt_shape shape, const gpt_parallel *parallel, bool bf16, uint64_t seed, gpt_model *out);
 
 /* The same without memory for weights and gradients: `keeper` owns those. */
-const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *keeper, gpt_model *out);
+const char *gpt_model_create_kept(gpt_shape shape, const gpt_parallel *parallel, bool bf16, const gpt_keeper *keeper,
+                                  gpt_model *out);
 
 /* Write the first weights of one slice. */
 void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size_t slice, void *out);
@@ -108,6 +115,9 @@ void gpt_model_backward(gpt_model *model, const uint8_t *inputs);
 
 /* A 64-bit hash of all weights, for comparing runs. With a keeper it fetches slice after slice. */
 uint64_t gpt_model_hash(const gpt_model *model);
+
+/* The same of replicated tensors, which must be equal in all parts. */
+uint64_t gpt_model_hash_replicated(const gpt_model *model);
 
 /* One pseudo-random number for each (seed, index). */
 uint64_t gpt_random(uint64_t seed, uint64_t index);

@@ -22,6 +22,9 @@ static const char usage[] =
     "  --ranks BACKEND   zoff over several ranks, each with its share of a batch: auto (under mpirun), self.\n"
     "                    Rank 0 prints, and the loss is that of its share; with --json each rank writes a\n"
     "                    file, and the mean of their losses weighed by sequences is that of the batch\n"
+    "  --tensor-parallel N\n"
+    "                    N ranks share each layer of one copy of the model: they split heads and MLP, and each\n"
+    "                    saves its part; needs --ranks auto or mpi, under mpirun (1)\n"
     "  --owned           zoff has weights and gradients, too; the passes borrow them slice by slice\n"
     "  --lr X --beta1 X --beta2 X --eps X --weight-decay X --clip X\n"
     "                    of the plain optimizer (1e-3, 0.9, 0.999, 1e-8, 0, 0: no clipping)\n"
@@ -101,6 +104,12 @@ static int take(const flag *which, const char *value, gpt_options *o)
     return -1;
 }
 
+/* Only MPI can split the ranks of a job into rows and columns. */
+static bool is_mpi(const char *ranks)
+{
+    return ranks && (!strcmp(ranks, "auto") || !strcmp(ranks, "mpi"));
+}
+
 static int check(const gpt_options *o)
 {
     const char *wrong = NULL;
@@ -112,6 +121,10 @@ static int check(const gpt_options *o)
         wrong = "--config is for --optimizer zoff";
     else if ((o->ranks || o->owned) && !o->with_zoff)
         wrong = "--ranks and --owned are for --optimizer zoff";
+    else if (o->tensor_parallel == 0 || o->tensor_parallel > 1024)
+        wrong = "--tensor-parallel must be 1 to 1024";
+    else if (o->tensor_parallel > 1 && !is_mpi(o->ranks))
+        wrong = "--tensor-parallel is for the ranks of MPI: use --ranks auto or mpi, under mpirun";
     else if ((o->save || o->resume) && !o->with_zoff)
         wrong = "--save and --resume are for --optimizer zoff";
     else if ((o->save_every || o->async || o->keep) && !o->save)
@@ -135,6 +148,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                      .steps = 100,
                      .print_every = 10,
                      .seed = 1,
+                     .tensor_parallel = 1,
                      .hyper = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
                      .name = "run"};
     const flag flags[] = {{"text", TEXT, NULL},
@@ -149,6 +163,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                           {"optimizer", OPTIMIZER, NULL},
                           {"config", CONFIG, NULL},
                           {"ranks", WORD, &o.ranks},
+                          {"tensor-parallel", COUNT, &o.tensor_parallel},
                           {"owned", SWITCH, &o.owned},
                           {"lr", REAL, &o.hyper.lr},
                           {"beta1", REAL, &o.hyper.beta1},

@@ -13,10 +13,11 @@ typedef struct gpt_options {
     uint64_t seed;
     bool bf16;
     bool with_zoff;
-    const char *config; /* ds_config for zoff; NULL: its defaults */
-    const char *ranks;  /* how to find the other ranks; NULL: alone */
-    bool owned;         /* the library owns weights and gradients */
-    gpt_hyper hyper;    /* of the plain optimizer */
+    const char *config;     /* ds_config for zoff; NULL: its defaults */
+    const char *ranks;      /* how to find the other ranks; NULL: alone */
+    size_t tensor_parallel; /* ranks that share one copy of the model */
+    bool owned;             /* the library owns weights and gradients */
+    gpt_hyper hyper;        /* of the plain optimizer */
     const char *name, *json;
     const char *save;        /* folder of checkpoints; NULL: none */
     const char *resume;      /* "latest", a folder of checkpoints, or one of them; NULL: begin anew */

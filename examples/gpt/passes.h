@@ -69,15 +69,30 @@ static inline const float *gpt_vector(const gpt_model *model, int id, size_t lay
     return to;
 }
 
+/* The width of this part's heads together. Its share of the MLP has four times as many columns. */
+static inline size_t gpt_own_width(const gpt_model *model)
+{
+    return model->shape.width / model->parallel->parts;
+}
+
+/* Add up what each part has of an array [rows][width]. */
+static inline void gpt_sum_parts(const gpt_model *model, float *data)
+{
+    const gpt_shape *s = &model->shape;
+    model->parallel->sum(model->parallel->ctx, data, s->batch * s->context * s->width);
+}
+
+/* Attention of this part's heads. */
 static inline gpt_attention gpt_attention_of(const gpt_model *model, size_t layer)
 {
     const gpt_shape s = model->shape;
+    const size_t heads = s.heads / model->parallel->parts, width = gpt_own_width(model);
     return (gpt_attention){.batch = s.batch,
                            .context = s.context,
-                           .heads = s.heads,
-                           .width = s.width,
-                           .qkv = model->act.qkv + layer * s.batch * s.context * 3 * s.width,
-                           .weights = model->act.weights + layer * s.batch * s.heads * s.context * s.context,
+                           .heads = heads,
+                           .width = width,
+                           .qkv = model->act.qkv + layer * s.batch * s.context * 3 * width,
+                           .weights = model->act.weights + layer * s.batch * heads * s.context * s.context,
                            .scratch = model->act.heads,
                            .threads = model->threads};
 }

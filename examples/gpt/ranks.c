@@ -3,6 +3,7 @@
 #include "ranks.h"
 #include "saves.h"
 #include "stats.h"
+#include "world.h"
 
 #include <zoff/zoff.h>
 
@@ -11,11 +12,10 @@
 
 typedef struct job {
     const gpt_options *options;
-    unsigned rank, ranks;
+    gpt_world world;
     size_t first; /* this rank's first sequence in a batch; it has model.shape.batch of them */
     gpt_model model;
     gpt_keeper keeper;
-    zoff_comm *comm;
     zoff_engine *engine;
     zoff_param param[GPT_TENSORS];
     gpt_saves saves;
@@ -23,7 +23,7 @@ typedef struct job {
 
 static int complain(const job *j, const char *words)
 {
-    fprintf(stderr, "gpt: rank %u: %s\n", j->rank, words);
+    fprintf(stderr, "gpt: rank %u: %s\n", j->world.rank, words);
     return -1;
 }
 
@@ -89,38 +89,33 @@ static int write_first_weights(const job *j)
 
 /* ---- the job ---- */
 
-static int join(job *j)
+/* Where the share of a copy of the model begins. Copy 0, which prints, always has one. */
+static size_t share_begin(size_t batch, unsigned copy, unsigned copies)
 {
-    const zoff_comm_opts opts = {.struct_size = sizeof opts, .backend = j->options->ranks, .timeout_seconds = 120};
-    if (zoff_comm_open(&opts, &j->comm) < 0)
-        return complain(j, zoff_last_error());
-    j->rank = zoff_comm_rank(j->comm);
-    j->ranks = zoff_comm_size(j->comm);
-    return 0;
+    return (batch * copy + copies - 1) / copies;
 }
 
-/* Where the share of a rank begins. Rank 0, which prints, always has one. */
-static size_t share_begin(size_t batch, unsigned rank, unsigned ranks)
-{
-    return (batch * rank + ranks - 1) / ranks;
-}
-
-/* Shares differ by one sequence at most. With more ranks than sequences some ranks have none. They run the passes with no rows,
+/* Shares differ by one sequence at most. With more copies than sequences some have none. They run the passes with no rows,
  * because all ranks must ask for weights in the same order. */
 static int create_model(job *j)
 {
     gpt_shape shape = j->options->shape;
-    j->first = share_begin(shape.batch, j->rank, j->ranks);
-    shape.batch = share_begin(shape.batch, j->rank + 1, j->ranks) - j->first;
+    j->first = share_begin(shape.batch, j->world.copy, j->world.copies);
+    shape.batch = share_begin(shape.batch, j->world.copy + 1, j->world.copies) - j->first;
     j->keeper = (gpt_keeper){.ctx = j, .fetch = fetch, .release = release, .acquire = acquire, .ready = ready};
-    const char *wrong = j->options->owned ? gpt_model_create_kept(shape, j->options->bf16, &j->keeper, &j->model)
-                                          : gpt_model_create(shape, j->options->bf16, j->options->seed, &j->model);
-    return wrong ? complain(j, wrong) : 0;
+    const gpt_options *o = j->options;
+    const gpt_parallel *parallel = &j->world.parallel;
+    const char *wrong = o->owned ? gpt_model_create_kept(shape, parallel, o->bf16, &j->keeper, &j->model)
+                                 : gpt_model_create(shape, parallel, o->bf16, o->seed, &j->model);
+    if (wrong && j->world.rank == 0) /* all ranks have the same shape */
+        complain(j, wrong);
+    return wrong ? -1 : 0;
 }
 
 static int open_engine(job *j)
 {
-    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = j->options->config, .comm = j->comm};
+    const zoff_engine_opts opts = {
+        .struct_size = sizeof opts, .config_path = j->options->config, .comm = j->world.comm, .norm_comm = j->world.norm_comm};
     if (zoff_engine_create(&opts, &j->engine) < 0)
         return complain(j, zoff_last_error());
     for (int id = 0; id < GPT_TENSORS; id++) {
@@ -132,7 +127,8 @@ static int open_engine(job *j)
                                       .slices = t->slices,
                                       .dtype = t->bf16 ? ZOFF_BF16 : ZOFF_F32,
                                       .name = t->name,
-                                      .engine_owned = j->options->owned};
+                                      .engine_owned = j->options->owned,
+                                      .norm_replicated = j->world.norm_comm && t->run == 0};
         if (zoff_engine_add_param(j->engine, &desc, &j->param[id]) < 0)
             return complain(j, zoff_last_error());
     }
@@ -146,10 +142,10 @@ static int open_engine(job *j)
 static void print_step(const job *j, size_t step, double loss, const zoff_step_info *info)
 {
     const gpt_options *o = j->options;
-    if (j->rank || !o->print_every || (step % o->print_every && step + 1 < o->steps))
+    if (j->world.rank || !o->print_every || (step % o->print_every && step + 1 < o->steps))
         return;
     printf("  step %4zu/%zu  loss %.4f", step + 1, o->steps, loss);
-    if (j->ranks > 1)
+    if (j->world.copies > 1)
         printf(" of rank 0's %zu sequences", j->model.shape.batch);
     printf("  norm %6.3f%s\n", info->numbers.grad_norm, info->skipped ? "  skipped: not finite" : "");
     fflush(stdout);
@@ -194,7 +190,7 @@ static int write_json(const job *j, const gpt_text *text, const gpt_stats *stats
     gpt_options options = *j->options;
     if (!options.json)
         return 0;
-    if (snprintf(path, sizeof path, j->rank ? "%s.%u" : "%s", options.json, j->rank) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, j->world.rank ? "%s.%u" : "%s", options.json, j->world.rank) >= (int)sizeof path)
         return complain(j, "the name of --json is too long");
     options.json = path;
     return gpt_stats_write(stats, &options, &j->model, text);
@@ -202,9 +198,9 @@ static int write_json(const job *j, const gpt_text *text, const gpt_stats *stats
 
 int gpt_ranks_train(const gpt_options *options, const gpt_text *text)
 {
-    job j = {.options = options, .ranks = 1};
+    job j = {.options = options};
     gpt_stats stats = {0};
-    int result = join(&j);
+    int result = gpt_world_open(options, &j.world);
     if (!result)
         result = create_model(&j);
     if (!result)
@@ -212,11 +208,11 @@ int gpt_ranks_train(const gpt_options *options, const gpt_text *text)
     if (!result)
         result = open_engine(&j);
     if (!result)
-        result = gpt_saves_open(options, j.engine, &j.saves);
+        result = gpt_saves_open(options, &j.world.parallel, j.engine, &j.saves);
     if (!result)
         result = gpt_stats_opened(&stats, &j.model, j.engine);
-    stats.rank = j.rank;
-    stats.ranks = j.ranks;
+    stats.rank = j.world.rank;
+    stats.ranks = j.world.ranks;
     if (!result)
         result = train(&j, text, &stats);
     if (gpt_saves_close(&j.saves) && !result)
@@ -226,6 +222,6 @@ int gpt_ranks_train(const gpt_options *options, const gpt_text *text)
     zoff_engine_destroy(j.engine);
     gpt_stats_free(&stats);
     gpt_model_destroy(&j.model);
-    zoff_comm_close(j.comm);
+    gpt_world_close(&j.world);
     return result;
 }

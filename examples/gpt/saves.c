@@ -23,9 +23,15 @@ static int check(zoff_status status)
     return status < 0 ? -1 : 0;
 }
 
+/* Whether this is rank 0 of the job: the first part of the first copy of the model. */
+static bool is_first(const gpt_saves *s)
+{
+    return s->parallel->part == 0 && zoff_comm_rank(zoff_engine_comm(s->engine)) == 0;
+}
+
 static bool prints(const gpt_saves *s)
 {
-    return s->options->print_every && zoff_comm_rank(zoff_engine_comm(s->engine)) == 0;
+    return s->options->print_every && is_first(s);
 }
 
 /* ---- go on ---- */
@@ -59,15 +65,16 @@ static zoff_status load(gpt_saves *s)
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.data = &s->data;
     opts.data_count = 1;
+    opts.label = s->parallel->label;
     if (latest && !is_there(o->save))
         return ZOFF_OK;
     const zoff_status status = zoff_checkpoint_load(s->engine, latest ? o->save : o->resume, &opts);
     return status < 0 ? status : zoff_state_flush(s->engine); /* files that persist get the position, too */
 }
 
-int gpt_saves_open(const gpt_options *options, zoff_engine *engine, gpt_saves *out)
+int gpt_saves_open(const gpt_options *options, const gpt_parallel *parallel, zoff_engine *engine, gpt_saves *out)
 {
-    *out = (gpt_saves){.options = options, .engine = engine, .position.seed = options->seed};
+    *out = (gpt_saves){.options = options, .parallel = parallel, .engine = engine, .position.seed = options->seed};
     if (!engine)
         return 0;
     out->data = (zoff_checkpoint_data){.name = "gpt.position", .bytes = &out->position, .count = sizeof out->position};
@@ -98,6 +105,8 @@ static int save(gpt_saves *s, bool beside_steps)
     opts.data = &s->data;
     opts.data_count = 1;
     opts.keep = (unsigned)o->keep;
+    opts.label = s->parallel->label;
+    opts.engines = s->parallel->parts;
     (void)finish(s); /* an earlier save that failed is no reason not to try again */
     return check(beside_steps ? zoff_checkpoint_begin(s->engine, o->save, &opts, &s->under_way)
                               : zoff_checkpoint_save(s->engine, o->save, &opts));
@@ -117,7 +126,7 @@ int gpt_saves_step(gpt_saves *s, const zoff_step_info *info)
     const bool is_time = o->save_every && !info->skipped && info->t % (int64_t)o->save_every == 0;
     if (s->stops && prints(s))
         printf("  asked to stop after step %" PRIu64 "\n", s->position.batches);
-    if (o->save && info->accumulated && left == 0 && zoff_comm_rank(zoff_engine_comm(s->engine)) == 0)
+    if (o->save && info->accumulated && left == 0 && is_first(s))
         fprintf(stderr,
                 "gpt: --steps ends after %u of the %u micro-steps of an update; checkpoints have the steps before these\n",
                 info->micro_step, info->micro_steps);

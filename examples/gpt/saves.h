@@ -16,6 +16,7 @@ typedef struct gpt_position {
 /* Does not move between open and close. */
 typedef struct gpt_saves {
     const gpt_options *options;
+    const gpt_parallel *parallel;
     zoff_engine *engine;        /* NULL: the plain optimizer, whose runs are not saved */
     gpt_position position;      /* of the run: read `batches` before the first step, and raise it before each */
     zoff_checkpoint_data data;  /* describes `position` to the library */
@@ -23,9 +24,10 @@ typedef struct gpt_saves {
     bool stops;                 /* the run ends after this step */
 } gpt_saves;
 
-/* Call it once the engine is open. Loads what --resume names or what the state files have, and lets SIGTERM request a stop.
- * Returns 0, or -1 after a line on stderr. */
-int gpt_saves_open(const gpt_options *options, zoff_engine *engine, gpt_saves *out);
+/* Call it once the engine is open. The engines of the parts of a model save into one checkpoint, each under its label. Loads
+ * what --resume names or what the state files have, and lets SIGTERM request a stop. Returns 0, or -1 after a line on stderr.
+ */
+int gpt_saves_open(const gpt_options *options, const gpt_parallel *parallel, zoff_engine *engine, gpt_saves *out);
 
 /* Call it after each step: saves if it is time, and sets `stops`. A save that fails is reported, and the run goes on. Returns
  * -1 if it was the last save of the run. */

@@ -115,6 +115,7 @@ void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer
     stats->records[stats->count++] = (gpt_record){.step = step,
                                                   .loss = loss,
                                                   .grad_norm = info->numbers.grad_norm,
+                                                  .clip_factor = info->numbers.clip_factor,
                                                   .optimizer_seconds = optimizer_seconds,
                                                   .state_read_bytes = info->bytes.nvme_read,
                                                   .state_write_bytes = info->bytes.nvme_written,
@@ -172,6 +173,11 @@ static void print_norm(FILE *file, const gpt_record *record)
     fprintf(file, "%.9g", record->grad_norm);
 }
 
+static void print_clip_factor(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%.9g", record->clip_factor);
+}
+
 static void print_state_read(FILE *file, const gpt_record *record)
 {
     fprintf(file, "%" PRIu64, record->state_read_bytes);
@@ -212,6 +218,7 @@ static void print_model(FILE *file, const gpt_stats *stats, const gpt_options *o
             o->shape.heads, o->shape.width, o->shape.context, o->shape.batch);
     fprintf(file, "  \"sequences\": %zu, \"rank\": %u, \"ranks\": %u,\n", model->shape.batch, stats->rank,
             stats->ranks ? stats->ranks : 1);
+    fprintf(file, "  \"part\": %u, \"parts\": %u,\n", model->parallel->part, model->parallel->parts);
     fprintf(file, "  \"parameters\": %zu, \"seed\": %" PRIu64 ", \"threads\": %d,\n", model->parameter_count, o->seed,
             model->threads);
     fprintf(file, "  \"text_bytes\": %zu, \"unigram_entropy_nats\": %.9g,\n", text->count, gpt_text_entropy(text));
@@ -231,6 +238,7 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
         snprintf(loss, sizeof loss, "%.17g", gpt_stats_final_loss(stats));
     fprintf(file, "  \"steps\": %zu, \"final_loss\": %s, \"weights_hash\": \"%016" PRIx64 "\",\n", stats->count, loss,
             gpt_model_hash(model));
+    fprintf(file, "  \"replicated_hash\": \"%016" PRIx64 "\",\n", gpt_model_hash_replicated(model));
     fprintf(file, "  \"open_seconds\": %.6f, \"first_step_seconds\": %.6f, \"seconds\": %.6f, \"tokens_per_second\": %.6g,\n",
             stats->open_seconds, stats->first_seconds, stats->seconds, stats->count ? (double)tokens / stats->seconds : 0.0);
     fprintf(file, "  \"optimizer_seconds\": %.6f, \"optimizer_share\": %.6f,\n", optimizer,
@@ -262,6 +270,7 @@ int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gp
     print_each(file, stats, "losses", print_loss);
     print_each(file, stats, "loss_bits", print_bits);
     print_each(file, stats, "grad_norms", print_norm);
+    print_each(file, stats, "clip_factors", print_clip_factor);
     print_each(file, stats, "state_read_bytes", print_state_read);
     print_each(file, stats, "state_write_bytes", print_state_write);
     print_each(file, stats, "process_read_bytes", print_process_read);

@@ -10,6 +10,7 @@
 typedef struct gpt_record {
     size_t step; /* its number in the run, from 1; a run that goes on does not begin with 1 */
     double loss, grad_norm;
+    double clip_factor; /* below 1: the gradients were clipped; 0: the plain optimizer does not tell */
     double optimizer_seconds;
     uint64_t state_read_bytes, state_write_bytes;     /* of the state files, as the library counts */
     uint64_t process_read_bytes, process_write_bytes; /* of any storage, as the kernel counts: /proc/self/io */

@@ -20,7 +20,7 @@ struct both {
     {
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         EXPECT_EQ(nullptr, gpu_model_create(shape, 7, stream, &gpu));
-        EXPECT_EQ(nullptr, gpt_model_create(shape, true, 7, &cpu));
+        EXPECT_EQ(nullptr, gpt_model_create(shape, &gpt_alone, true, 7, &cpu));
         if (gain != 1.0f)
             enlarge(gain);
         for (size_t i = 0; i < shape.batch * shape.context; i++) {

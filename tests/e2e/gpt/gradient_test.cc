@@ -23,7 +23,7 @@ const gpt_shape tiny = {2, 3, 18, 7, 3}; // layers, heads, width, context, batch
 struct trained_model {
     explicit trained_model(gpt_shape shape, bool bf16 = false, float gain = 1.0f)
     {
-        EXPECT_EQ(nullptr, gpt_model_create(shape, bf16, 7, &model));
+        EXPECT_EQ(nullptr, gpt_model_create(shape, &gpt_alone, bf16, 7, &model));
         if (!bf16) // larger than initial weights, so that gradients exceed the rounding error
             for (int i = 0; i < GPT_TENSORS; i++)
                 for (size_t k = 0; k < model.tensor[i].count * model.tensor[i].slices; k++) {
@@ -103,7 +103,7 @@ TEST_P(gradient, is_the_slope_of_the_loss)
 std::string tensor_name(const testing::TestParamInfo<int> &info)
 {
     gpt_model model;
-    EXPECT_EQ(nullptr, gpt_model_create(tiny, false, 1, &model));
+    EXPECT_EQ(nullptr, gpt_model_create(tiny, &gpt_alone, false, 1, &model));
     std::string name = model.tensor[info.param].name;
     gpt_model_destroy(&model);
     std::replace(name.begin(), name.end(), '.', '_');
@@ -171,10 +171,10 @@ TEST(model, bf16_gradients_are_those_of_fp32_rounded)
 TEST(model, wrong_shapes_are_refused)
 {
     gpt_model model = {};
-    EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 3, 16, 4, 1}, false, 1, &model));
-    EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 0, 16, 4, 1}, false, 1, &model));
-    EXPECT_NE(nullptr, gpt_model_create({0, 1, 16, 4, 1}, false, 1, &model));
-    EXPECT_NE(nullptr, gpt_model_create({1, 1, 16, 4, 65537}, false, 1, &model));
+    EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 3, 16, 4, 1}, &gpt_alone, false, 1, &model));
+    EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 0, 16, 4, 1}, &gpt_alone, false, 1, &model));
+    EXPECT_NE(nullptr, gpt_model_create({0, 1, 16, 4, 1}, &gpt_alone, false, 1, &model));
+    EXPECT_NE(nullptr, gpt_model_create({1, 1, 16, 4, 65537}, &gpt_alone, false, 1, &model));
     EXPECT_EQ(nullptr, model.values);
 }
 
@@ -183,7 +183,7 @@ TEST(model, a_batch_of_none_has_zeros_for_gradients)
 {
     gpt_model model = {};
     const uint8_t nothing[1] = {0};
-    ASSERT_EQ(nullptr, gpt_model_create({2, 2, 16, 4, 0}, false, 1, &model));
+    ASSERT_EQ(nullptr, gpt_model_create({2, 2, 16, 4, 0}, &gpt_alone, false, 1, &model));
     memset(model.grads, 1, model.parameter_count * sizeof(float));
     EXPECT_EQ(0.0, gpt_model_forward(&model, nothing, nothing));
     gpt_model_backward(&model, nothing);

@@ -38,7 +38,7 @@ class job
     job(const cell &what, zoff_comm *comm) : c(what)
     {
         const gpt_shape shape = {16, 8, 512, 256, 0};
-        require(!gpt_model_create_kept(shape, true, nullptr, &model), "no model");
+        require(!gpt_model_create_kept(shape, &gpt_alone, true, nullptr, &model), "no model");
         const std::string path = "memory." + std::to_string(getpid()) + ".json";
         std::ofstream(path) << "{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": " << c.stage
                             << ", \"reduce_bucket_size\": 1048576, \"stage3_max_live_parameters\": 4194304, "
