@@ -94,8 +94,8 @@ typedef struct gpt_model {
     double *row_losses;
 } gpt_model;
 
-/* Build a model, or a part of one, with random weights that depend on `seed` alone: those of a part are a section of those of
- * the whole model. `shape` is that of the whole model. Returns NULL, or an error text; then nothing is left behind. */
+/* Build a model, or a part of one, whose `shape` is that of the whole. Random weights depend on `seed` alone, and those of a
+ * part are a section of those of the whole model. Returns NULL, or an error text; then nothing is left behind. */
 const char *gpt_model_create(gpt_shape shape, const gpt_parallel *parallel, bool bf16, uint64_t seed, gpt_model *out);
 
 /* The same without memory for weights and gradients: `keeper` owns those. */
