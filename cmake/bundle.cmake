@@ -13,7 +13,7 @@ list(APPEND plan "cpu kernels_test kernels_test" "cpu cpu_adam_test cpu_adam_tes
                  "cpu numa_places numa_places" "bits kernels_bits kernels_bits"
                  "bench device device" "bench cpu_adam cpu_adam" "bench step step" "bench aio aio"
                  "ranks nccl_rank nccl_rank" "ranks nccl_parity_rank nccl_parity_rank" "ranks comm_contract_nccl comm_contract_nccl"
-                 "tool zoff zoff_tool" "tool gpt gpt" "tool cuda_trainer cuda_trainer"
+                 "tool zoff zoff_tool" "tool gpt gpt_without_mpi" "tool cuda_trainer cuda_trainer"
                  "library zoff zoff" "library zoff_cuda zoff_cuda" "library zoff_nccl zoff_nccl")
 set(text "")
 set(parts "")

@@ -139,6 +139,11 @@ TEST_F(trainer, says_what_is_wrong)
     expect("--config missing.json", 1, "missing.json");
     config("typo.ds", ", \"zero_optimisation\": {}");
     expect("--config typo.ds", 1, "zero_optimization");
+    const shell_result r = shell("cd '" + folder.path +
+                                 "' && '" GPT_WITHOUT_MPI "' --text text --optimizer zoff --ranks auto --tensor-parallel 2");
+    EXPECT_EQ(1, r.status);
+    EXPECT_EQ("gpt: --tensor-parallel 2 needs MPI, and this program was built without: install one and build again\n",
+              r.output);
 }
 
 TEST_F(trainer, recipe_has_at_most_ten_lines_of_at_most_120_columns)
