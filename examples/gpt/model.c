@@ -125,19 +125,27 @@ static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
     return at;
 }
 
-const char *gpt_model_create_kept(gpt_shape shape, const gpt_parallel *parallel, bool bf16, const gpt_keeper *keeper,
-                                  gpt_model *out)
+const char *gpt_shape_check(gpt_shape shape, unsigned parts)
 {
     const size_t L = shape.layers, C = shape.width, T = shape.context;
     if (L < 1 || L > 1000 || C < 1 || C > 65536 || T < 1 || T > 65536 || shape.batch > 65536)
         return "layers must be 1 to 1000; width and context 1 to 65536, batch at most that";
     if (shape.heads < 1 || C % shape.heads)
         return "width must be a multiple of heads";
-    if (shape.heads % parallel->parts)
+    if (shape.heads % parts)
         return "heads must be a multiple of --tensor-parallel, because each part has as many";
+    return NULL;
+}
+
+const char *gpt_model_create_kept(gpt_shape shape, const gpt_parallel *parallel, bool bf16, const gpt_keeper *keeper,
+                                  gpt_model *out)
+{
+    const char *wrong = gpt_shape_check(shape, parallel->parts);
+    if (wrong)
+        return wrong;
     gpt_model model = {.shape = shape, .parallel = parallel, .bf16 = bf16, .threads = omp_get_max_threads(), .keeper = keeper};
     model.parameter_count = describe(shape, parallel->parts, bf16, model.tensor);
-    model.row_losses = calloc(shape.batch * T + 1, sizeof *model.row_losses);
+    model.row_losses = calloc(shape.batch * shape.context + 1, sizeof *model.row_losses);
     float *block = calloc(lay_out(&model, NULL, &model.act), sizeof *block);
     lay_out(&model, block, &model.act);
     if (!model.row_losses || !block) {

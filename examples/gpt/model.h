@@ -94,6 +94,9 @@ typedef struct gpt_model {
     double *row_losses;
 } gpt_model;
 
+/* Why there is no model of this shape in so many parts; NULL: there is one. */
+const char *gpt_shape_check(gpt_shape shape, unsigned parts);
+
 /* Build a model, or a part of one, whose `shape` is that of the whole. Random weights depend on `seed` alone, and those of a
  * part are a section of those of the whole model. Returns NULL, or an error text; then nothing is left behind. */
 const char *gpt_model_create(gpt_shape shape, const gpt_parallel *parallel, bool bf16, uint64_t seed, gpt_model *out);

@@ -107,9 +107,7 @@ static int create_model(job *j)
     const gpt_parallel *parallel = &j->world.parallel;
     const char *wrong = o->owned ? gpt_model_create_kept(shape, parallel, o->bf16, &j->keeper, &j->model)
                                  : gpt_model_create(shape, parallel, o->bf16, o->seed, &j->model);
-    if (wrong && j->world.rank == 0) /* all ranks have the same shape */
-        complain(j, wrong);
-    return wrong ? -1 : 0;
+    return wrong ? complain(j, wrong) : 0;
 }
 
 static int open_engine(job *j)

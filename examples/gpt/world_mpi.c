@@ -9,6 +9,7 @@
 #include <zoff/mpi.h>
 #include <zoff/zoff.h>
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,21 @@ typedef struct parts {
     char label[16];
 } parts;
 
-/* End the program on an error: mpirun notices it and ends the job. */
-static void must(const parts *p, const char *call, int result)
+/* Wait for a collective operation. End the program on an error: mpirun notices it and ends the job. */
+static void must(const parts *p, const char *call, int result, MPI_Request *request)
 {
-    char words[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    if (result == MPI_SUCCESS)
+    char words[MPI_MAX_ERROR_STRING] = "another part did not call in time";
+    int length = 0, done = 0;
+    const double start = MPI_Wtime();
+    while (result == MPI_SUCCESS && !done && MPI_Wtime() - start < GPT_TIMEOUT_SECONDS) {
+        result = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (!done)
+            sched_yield();
+    }
+    if (result == MPI_SUCCESS && done)
         return;
-    MPI_Error_string(result, words, &length);
+    if (result != MPI_SUCCESS)
+        MPI_Error_string(result, words, &length);
     fprintf(stderr, "gpt: rank %u: the sum over the parts of a layer: %s: %s\n", p->rank, call, words);
     exit(1);
 }
@@ -43,12 +51,15 @@ static void sum(void *ctx, float *data, size_t count)
         const size_t piece = (taken + p->count - 1) / p->count;
         memcpy(p->send, data + at, taken * sizeof *data);
         memset(p->send + taken, 0, (piece * p->count - taken) * sizeof *data);
-        must(p, "MPI_Alltoall", MPI_Alltoall(p->send, (int)piece, MPI_FLOAT, p->receive, (int)piece, MPI_FLOAT, p->row));
+        MPI_Request request;
+        int result = MPI_Ialltoall(p->send, (int)piece, MPI_FLOAT, p->receive, (int)piece, MPI_FLOAT, p->row, &request);
+        must(p, "MPI_Ialltoall", result, &request);
         memcpy(p->send, p->receive, piece * sizeof *data);
         for (size_t part = 1; part < p->count; part++)
             for (size_t i = 0; i < piece; i++)
                 p->send[i] += p->receive[part * piece + i];
-        must(p, "MPI_Allgather", MPI_Allgather(p->send, (int)piece, MPI_FLOAT, p->receive, (int)piece, MPI_FLOAT, p->row));
+        result = MPI_Iallgather(p->send, (int)piece, MPI_FLOAT, p->receive, (int)piece, MPI_FLOAT, p->row, &request);
+        must(p, "MPI_Iallgather", result, &request);
         memcpy(data + at, p->receive, taken * sizeof *data);
         at += taken;
     }
@@ -81,8 +92,7 @@ static int complain(const gpt_world *world, const char *words)
 static int split(const gpt_world *world, unsigned color, MPI_Comm *out_mpi, zoff_comm **out)
 {
     const zoff_comm_opts opts = {.struct_size = sizeof opts, .timeout_seconds = GPT_TIMEOUT_SECONDS};
-    if (MPI_Comm_split(MPI_COMM_WORLD, (int)color, (int)world->rank, out_mpi) != MPI_SUCCESS)
-        return complain(world, "MPI_Comm_split failed");
+    MPI_Comm_split(MPI_COMM_WORLD, (int)color, (int)world->rank, out_mpi); /* an error ends the program */
     if (zoff_comm_from_mpi(*out_mpi, &opts, out) < 0) {
         fprintf(stderr, "gpt: rank %u: %s\n", world->rank, zoff_last_error());
         return -1;
@@ -137,6 +147,9 @@ static int check(const gpt_world *world, const gpt_options *options)
                  count, world->ranks, count, count);
         return complain(world, words);
     }
+    const char *wrong = gpt_shape_check(options->shape, (unsigned)count);
+    if (wrong)
+        return complain(world, wrong);
     if (persists(options, world->ranks / (unsigned)count))
         return complain(world, "zoff.persist is not for --tensor-parallel, whose parts would write the same files; use --save "
                                "and --resume");
