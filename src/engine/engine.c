@@ -113,7 +113,8 @@ static void leave_to_messages(zoff_engine *e)
               zoff_comm_rank(e->comm),
               zoff_base_words_bytes(e->transfer.ranks.staging.bytes + e->transfer.accumulator.map.bytes +
                                     e->lending.cache.arena.bytes));
-    e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    e->transfer.accumulator.map = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    zoff_lending_param_cache_leave(&e->lending);
     e->agreement.presence.bits = NULL;
     e->agreement.together.all = NULL;
     e->gate.votes = NULL;
@@ -167,7 +168,8 @@ static void leave_to_device(zoff_engine *e)
               zoff_base_words_bytes(e->transfer.grads.bytes + e->transfer.device.staging.memory.bytes +
                                     e->transfer.accumulator.map.bytes + e->transfer.ranks.staging.bytes +
                                     e->lending.cache.arena.bytes));
-    e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    e->transfer.accumulator.map = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    zoff_lending_param_cache_leave(&e->lending);
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
     e->settings.owns_accel = false;
@@ -176,7 +178,6 @@ static void leave_to_device(zoff_engine *e)
     e->lending.there = (zoff_lending_device){.stream = NULL};
     zoff_base_progress_remove(&e->progress, &e->io.weights);
     e->lending.store = NULL;
-    e->lending.cache.base = NULL;
 }
 
 static void deallocate(zoff_engine *e)

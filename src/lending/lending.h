@@ -205,6 +205,8 @@ zoff_status zoff_lending_param_cache_open(zoff_lending *l);
 /* The store is filled: from now on, lend the slices that can be lent directly from it. */
 void zoff_lending_param_cache_attach(zoff_lending *l);
 void zoff_lending_param_cache_close(zoff_lending *l);
+/* Messages or copies may still use the memory of slices: it is not freed. */
+void zoff_lending_param_cache_leave(zoff_lending *l);
 /* Add the memory for slices to a plan: nothing without engine-owned weights. */
 void zoff_lending_param_cache_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info);
 /* Check that no slice of these parameters is lent, before their weights change.  @return ERR_STATE, in the name of `call` */

@@ -165,6 +165,12 @@ void zoff_lending_param_cache_close(zoff_lending *l)
     *cache = (zoff_param_cache){.lowest = NONE, .latest = NONE};
 }
 
+void zoff_lending_param_cache_leave(zoff_lending *l)
+{
+    l->cache.arena = l->there.bounce = (zoff_map){.base = NULL};
+    l->cache.base = NULL;
+}
+
 /* ---- the arena ---- */
 
 /* Place a slice in the first gap that is large enough: between two neighbours, before the first, or after the last. The search

@@ -19,11 +19,13 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
     unsigned world() const { return std::get<1>(GetParam()); }
     unsigned accumulation() const { return std::get<2>(GetParam()); }
 
-    std::string text() const
+    // `weights`: offload_param.device.
+    std::string text(const std::string &weights = "none") const
     {
         return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation()) +
                ", \"zero_optimization\": {\"stage\": " + std::to_string(stage()) +
-               ", \"reduce_bucket_size\": 20000, \"stage3_param_persistence_threshold\": 0}}";
+               ", \"reduce_bucket_size\": 20000, \"offload_param\": {\"device\": \"" + weights + "\", \"nvme_path\": \"" +
+               folder.path + "\"}, \"stage3_param_persistence_threshold\": 0}}";
     }
 
     // One update, summed over the ranks. `fetches`: how often each slice of the engine's weights is fetched in it.
@@ -60,6 +62,8 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
         all.want.next_step();
         return sum;
     }
+
+    scratch_folder folder;
 };
 
 using cell = std::tuple<unsigned, unsigned, unsigned>;
@@ -171,5 +175,49 @@ TEST_P(RanksBytes, FetchedWeights)
     EXPECT_EQ((world() - 1) * total, step(all, 300, 1).weights);
     // The second fetch finds the weights in memory and costs nothing. Slices used in the previous pass are prefetched, once.
     EXPECT_EQ((world() - 1) * total, step(all, 400, 2).weights);
+}
+
+// The table in docs/PERFORMANCE.md: weights that are fetched once in a step, and lent gradients. Where the communicator
+// accesses the devices, each rank uploads its share. Otherwise each rank uploads all weights. Weights that stay on the device
+// are uploaded by the step; without such a communicator each rank's share comes down for each gather.
+TEST_P(RanksBytes, FetchedToADevice)
+{
+    const uint64_t ranks = world(), k = accumulation();
+    for (const char *weights : {"none", "cpu", "nvme"}) {
+        for (bool reached : {false, true}) {
+            if (stage() != 3)
+                continue;
+            SCOPED_TRACE(std::string(weights) + (reached ? ", reached" : ""));
+            rank_job job(world());
+            rank_trainers all(job, 7, [](trainer &t) {
+                t.add(9000, 3, ZOFF_BF16, ZOFF_BF16);
+                t.add(4096, 2, ZOFF_BF16, ZOFF_BF16);
+                for (size_t i = 0; i < t.tensors.size(); i++) {
+                    t.give_away(i);
+                    t.give_away_grad(i);
+                }
+            });
+            all.use_devices(0);
+            if (reached)
+                job.reach_devices();
+            all.seal(text(weights), 3000);
+            const uint64_t total = 3 * 9000 + 2 * 4096, chunks = plan_of(all.engines[0].get()).chunk_count;
+            (void)step(all, 100, 1);
+            const totals moved = step(all, 200, 1);
+            EXPECT_EQ((ranks - 1) * 2 * total, moved.weights);
+            EXPECT_EQ(k * (ranks - 1) * 2 * total, moved.gradients);
+            const bool stays = std::string(weights) == "none";
+            uint64_t up = (stays ? 0 : 2 * total), down = 4 * total;
+            if (!reached) {
+                up = ranks * 2 * total;
+                down = k * ranks * 2 * total + (stays ? 2 * total : 0);
+            }
+            EXPECT_LE(down, moved.down);
+            EXPECT_GE(down * 11 / 10, moved.down) << "only padding to cache lines between pieces is added";
+            const uint64_t step_up = stays ? 2 * total : 0; /* as whole pages */
+            EXPECT_LE(up + step_up, moved.up);
+            EXPECT_GE(up + step_up + (stays ? 4096 * chunks * ranks : 0), moved.up);
+        }
+    }
 }
 } // namespace
