@@ -8,8 +8,8 @@
  *  step.h has gradients and the step. state.h has states, checkpoints, and weights that the engine owns.
  *
  *  Weights and gradients are the caller's memory, aligned to their element. The engine never frees or moves them, and does not
- *  touch them after destroy. The engine may also own weights (zoff_param_desc.engine_owned): then they are in DRAM or on
- *  NVMe, and the caller borrows a slice while it uses it. Optimizer states (fp32 masters of 16-bit weights, first and second
+ *  touch them after destroy. The engine may also own weights (zoff_param_desc.engine_owned): then they are in DRAM, on
+ *  NVMe or on a device, and the caller borrows a slice while it uses it. Optimizer states (fp32 masters of 16-bit weights, first and second
  *  moments) always belong to the engine: in DRAM, or in files that are streamed through a DRAM budget. The tier, the number of
  *  threads and the chunk size never change a bit of the result.
  *
@@ -35,8 +35,7 @@ typedef struct zoff_engine_opts {
     size_t struct_size;      /**< set by ZOFF_ENGINE_OPTS_INIT */
     const char *config_path; /**< a ds_config file; NULL: defaults. Ignored when `config` is given */
     zoff_config *config;     /**< an open configuration; read during create, stays the caller's */
-    zoff_accel *accel;       /**< device that holds weights and gradients; NULL: the host. Borrowed until destroy. A device with
-                                  memory of its own excludes engine_owned and zoff_grad_acquire() */
+    zoff_accel *accel;       /**< device that holds weights and gradients; NULL: the host. Borrowed until destroy */
     zoff_comm *comm;         /**< the ranks; NULL: see `ranks`. Borrowed until destroy */
     const char *ranks;       /**< join these ranks, and leave them at destroy: "auto", "mpi", "nccl", as
                                   zoff_comm_opts.backend; NULL: this rank alone. Not together with `comm` */
@@ -81,7 +80,8 @@ typedef struct zoff_param_desc {
     bool frozen;            /**< never updated; has no states */
     const char *name;       /**< for messages; copied; NULL: "param<index>" */
     bool engine_owned;      /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights,
-                                 which seal reads once; NULL: zeros, until zoff_param_write() */
+                                 which seal reads once, in host memory also where the engine has a device; NULL: zeros, until
+                                 zoff_param_write() */
     const size_t *dims;     /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
     size_t dim_count;       /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
     const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
@@ -109,14 +109,17 @@ typedef struct zoff_plan_info {
     uint64_t step_read_bytes;   /**< read from files in a step that updates every parameter */
     uint64_t step_write_bytes;  /**< written to files in such a step */
     uint64_t weight_bytes;      /**< weights that the engine owns, without padding */
-    uint64_t weight_host_bytes; /**< DRAM for them: all, or buffers, cached ones, and slices that are lent */
+    uint64_t weight_host_bytes; /**< DRAM for them: all, or buffers, cached ones, and slices that are lent. With a device: stored
+                                     ones, buffers, and small slices that stay whole */
     uint64_t weight_nvme_bytes; /**< files of weights */
     uint64_t exchange_bytes;    /**< DRAM for data to and from other ranks; 0 for one rank */
     uint64_t device_host_bytes; /**< DRAM for gradients downloaded from a device and weights to upload; 0 where the CPU reaches
                                      the device's memory. From stage 2 on gradients also take the bytes in flight */
     uint64_t device_bytes;      /**< device memory: 8 bytes for each 1024 elements whose norm is measured there; the states that
-                                     offload_optimizer.ratio leaves there, with sums of their gradients; and, where the
-                                     communicator reaches the device, staging and sums of the exchange */
+                                     offload_optimizer.ratio leaves there, with sums of their gradients; where the communicator
+                                     reaches the device, staging and sums of the exchange; weights of the engine that are stored
+                                     or whole there; and gradients that it lends, two buckets at most. zoff.device_memory limits
+                                     it */
     uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
                                      device_host_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */

@@ -77,16 +77,22 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
 /** Borrow the weights of one slice of an engine-owned parameter: contiguous, aligned to 64 bytes, read-only, as the last step
  *  left them. Change them with zoff_param_write(). A slice may be lent several times. Collective over the ranks.
  *
+ *  With a device they are lent in its memory. Work that the program enqueues in `native_stream` after this call finds them. The
+ *  call does not wait for copies to the device, nor for the program's work with other slices: the streams do.
+ *
  *  The engine learns the order of these calls. In the next pass, from one step to the next, it reads slices ahead by
- *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay in DRAM for their next use.
- *  @param native_stream NULL: engine-owned weights are for the host
- *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for what was not read ahead
+ *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay there for their next use.
+ *  @param native_stream device stream that will read them; NULL on the host. NULL with a device: they are there when the call
+ *  returns
+ *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for reads from files and for other
+ *  ranks, where the slice was not read ahead
  *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free.
  *  ERR_STATE while a step is open. ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent
  *  during a micro-step that only accumulates.
+ *  @param native_stream device stream whose work, as enqueued so far, reads the slice; NULL: none reads it any more
  *  @return ERR_STATE while a step is open */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 

@@ -69,8 +69,8 @@ typedef struct zoff_step_bytes {
     uint64_t nvme_read;       /**< states and engine-owned weights read from files */
     uint64_t nvme_read_ahead; /**< part of nvme_read whose reading began before the step was asked for */
     uint64_t nvme_written;    /**< states and engine-owned weights written to files */
-    uint64_t device_read;     /**< downloads: gradients, and weights for zoff_params_pull() */
-    uint64_t device_written;  /**< uploads: weights */
+    uint64_t device_read;     /**< downloads: gradients, weights for zoff_params_pull(), weights stored there for other ranks */
+    uint64_t device_written;  /**< uploads: new weights, and fetched ones of the engine */
     uint64_t sent;            /**< to other ranks: gradients, weights, control messages */
     uint64_t sent_gradients;  /**< part of sent: (N - 1) / N of the gradients over N ranks; at stage 0 also their fp32 sums */
     uint64_t sent_weights;    /**< part of sent: weights that all ranks have whole, and fetched weights */
@@ -129,14 +129,18 @@ typedef struct zoff_step_info {
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,
- *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory.
+ *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory. With a device it is memory of the
+ *  device, zeroed in `native_stream`.
  *
  *  With several ranks from stage 2 on, and with gradient accumulation, no rank holds all gradients at a time. The memory serves
- *  another slice as soon as the gradient has been sent or added up.
- *  @param native_stream device stream that will write it; NULL on the host
+ *  another slice as soon as the gradient has been sent or added up. On a device it does so in every stage and with one rank, as
+ *  soon as the gradient is downloaded or packed.
+ *  @param native_stream device stream that will write it; NULL on the host. NULL with a device: it is zeroed when the call
+ *  returns
  *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step
  *  @blocks for gradients of other slices in flight, where that frees memory
- *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over */
+ *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over; ERR_NO_MEMORY
+ *  where zoff.device_memory allows no more */
 ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
 
 /** Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the

@@ -1,5 +1,5 @@
-/* fill.c: copies a slice from the chunks of this rank to its place in the arena, piece by piece. `filled` counts the elements
- * that are there, so a prefetch may stop half way and a fetch goes on from there. */
+/* fill.c: copies a slice from the chunks of this rank to its place in the arena, piece by piece. A prefetch may stop half way: a
+ * fetch goes on behind the elements that are `filled`. */
 #include "lending.h"
 
 #include "try.h"

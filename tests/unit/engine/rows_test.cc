@@ -15,6 +15,7 @@ struct kind {
     const char *place, *tier;
     unsigned ranks, stage, accumulation;
     bool on_device, reaches, bucket_on_device;
+    bool lends = false; // the engine lends the memory of gradients
 };
 
 void PrintTo(const kind &k, std::ostream *out)
@@ -27,6 +28,7 @@ const kind KINDS[] = {
     {"the same, micro-batches added up", "host, files", 1, 1, 2, false, false, false},
     {"one rank, device", "host, files", 1, 1, 1, true, false, false},
     {"the same", "device", 1, 1, 1, true, false, true},
+    {"one rank, device, gradients lent", "host, files", 1, 3, 1, true, false, false, true},
     {"one rank, device, micro-batches added up", "host, files", 1, 1, 2, true, false, false},
     {"the same", "device", 1, 1, 2, true, false, true},
     {"several ranks, host, partitioned", "host, files", 2, 1, 1, false, false, false},
@@ -54,7 +56,11 @@ TEST_P(Rows, AreTheDocumentedOnes)
 {
     const kind &k = GetParam();
     rank_job job(k.ranks);
-    rank_trainers all(job, 1, [](trainer &t) { t.add(30000, 1, ZOFF_BF16, ZOFF_BF16); });
+    rank_trainers all(job, 1, [&k](trainer &t) {
+        t.add(30000, 1, ZOFF_BF16, ZOFF_BF16);
+        if (k.lends)
+            t.give_away_grad(0);
+    });
     if (k.reaches)
         job.reach_devices();
     if (k.on_device)
