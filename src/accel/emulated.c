@@ -393,8 +393,10 @@ typedef struct block_head {
 
 static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
 {
+    const size_t beside = sizeof(block_head) + ZOFF_ACCEL_ALIGN;
     char *origin;
-    ZOFF_TRY(zoff_base_mem_alloc(bytes + sizeof(block_head) + ZOFF_ACCEL_ALIGN, 1, "an emulated device", &origin));
+    ZOFF_FAIL_IF(bytes > SIZE_MAX - beside, ZOFF_ERR_NO_MEMORY, "an emulated device cannot have %zu bytes", bytes);
+    ZOFF_TRY(zoff_base_mem_alloc(bytes + beside, 1, "an emulated device", &origin));
     char *base = origin + sizeof(block_head);
     base += ZOFF_ACCEL_ALIGN - (uintptr_t)base % ZOFF_ACCEL_ALIGN;
     ((block_head *)(void *)base)[-1] = (block_head){.origin = origin, .bytes = bytes};

@@ -123,8 +123,10 @@ static char *find_gap(const zoff_grads *g, size_t bytes)
     char *best = g->arena && bytes <= g->arena_bytes && !is_used(g, g->arena, g->arena + bytes) ? g->arena : NULL;
     for (size_t i = 0; i < g->count; i++) {
         const zoff_grad_buffer *b = &g->buffers[i];
+        if (!b->used || b->is_extra)
+            continue;
         char *at = b->at + b->bytes;
-        const bool fits = b->used && !b->is_extra && bytes <= (size_t)(g->arena + g->arena_bytes - at);
+        const bool fits = bytes <= (size_t)(g->arena + g->arena_bytes - at);
         if (fits && (!best || at < best) && !is_used(g, at, at + bytes))
             best = at;
     }

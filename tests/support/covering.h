@@ -24,10 +24,23 @@ inline bool is_full_run()
     return value && *value && std::string(value) != "0";
 }
 
+// AddressSanitizer makes programs slow, and the same cases also run without it.
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
+enum { SHARE = 30, STRIDE = 3 };
+#else
+enum { SHARE = 10, STRIDE = 1 };
+#endif
+
 // The number of `all` random cases to run: all of them in a full run, otherwise a tenth, at least one.
 inline unsigned share_of(unsigned all)
 {
-    return is_full_run() ? all : all < 10 ? 1 : all / 10;
+    return is_full_run() ? all : std::max(all / SHARE, 1u);
+}
+
+// The distance of the calls that fail in turn.
+inline int fault_stride()
+{
+    return is_full_run() ? 1 : STRIDE;
 }
 
 // The limit of a reduced run: ZOFF_TEST_CELLS=10 runs the ten cells of each matrix that cover the most pairs. 0: no limit.

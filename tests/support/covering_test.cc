@@ -87,7 +87,7 @@ TEST_F(Covering, TheWholeMatrixRunsInFull)
     EXPECT_EQ(100u, share_of(100));
     set("0", nullptr);
     EXPECT_GT(20u, array().cells().size());
-    EXPECT_EQ(10u, share_of(100));
+    EXPECT_EQ(100u / SHARE, share_of(100));
     EXPECT_EQ(1u, share_of(3));
 }
 

@@ -74,7 +74,7 @@ class save_fault : public testing::Test
 
 int save_fault::fail_each(const char *name, int error, const char *also)
 {
-    for (int n = 1; n < 1000 && !HasFailure(); n++) {
+    for (int n = 1; n < 1000 && !HasFailure(); n += fault_stride()) {
         scratch_folder scratch;
         save_first(early, scratch.path, "a");
         SCOPED_TRACE(testing::Message() << "call " << n << " of a save of '" << name << "'");
@@ -137,7 +137,7 @@ void save_fault::commit_again(zoff_checkpoint_writer *w, const std::string &call
 
 int save_fault::kill_each(const char *name)
 {
-    for (int n = 1; n < 1000 && !HasFailure(); n++) {
+    for (int n = 1; n < 1000 && !HasFailure(); n += fault_stride()) {
         scratch_folder scratch;
         save_first(early, scratch.path, "a");
         SCOPED_TRACE(testing::Message() << "killed at call " << n << " of a save of '" << name << "'");

@@ -139,7 +139,7 @@ TEST_F(Lent, WeightsAreFetchedAndReleasedByTheRules)
     EXPECT_LT(zoff_param_release(made.get(), 0, 1, nullptr), 0) << "nothing is lent any more";
 }
 
-TEST(ParamsOnDevice, WeightsThereAreThePrograms)
+TEST(ParamsOnDevice, WeightsOfTheEngineAreLentThere)
 {
     log_catcher log;
     zoff_accel *made = nullptr;
@@ -147,10 +147,15 @@ TEST(ParamsOnDevice, WeightsThereAreThePrograms)
     accel device(made);
     trainer none(1);
     engine e = make_engine(none, "{}", 0, 0, nullptr, made);
+    const float first[] = {1, 2, 3, 4};
     zoff_param_desc d = described(nullptr, 4);
     d.engine_owned = true;
-    d.name = "w";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "w: weights on accelerator \"emulated\" are the program's",
-                      zoff_engine_add_param(e.get(), &d, nullptr));
+    d.value = const_cast<float *>(first);
+    ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    const void *lent = nullptr;
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+    EXPECT_EQ(0, memcmp(first, lent, sizeof first)) << "without a stream they are there when the call returns";
+    ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, 0, nullptr));
 }
 } // namespace
