@@ -88,6 +88,11 @@ typedef struct zoff_param_desc {
                                  "layers.{}.weight"; copied. NULL: slices are exported as one tensor */
     bool norm_replicated;   /**< other ranks of norm_comm have this parameter by the same name, and the same gradient: its norm
                                  counts once, on the lowest of them */
+    bool reduced;           /**< every rank of the engine hands over the same gradient, which the trainer has reduced itself:
+                                 the engine neither exchanges nor averages it. The owner of an element reads its own copy, for
+                                 the norm, the check for inf and nan, and the update. So weights are the same on all ranks even
+                                 where copies differ, which is not noticed. Several ranks: not where their communicator reaches
+                                 the memory of the device */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 

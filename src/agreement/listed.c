@@ -82,6 +82,8 @@ static zoff_status add_param(const zoff_agreement *a, size_t i, zoff_facts *out)
     ZOFF_TRY(add_frozen(p, i, out));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, bool_word(p->norm_replicated),
                                            "zoff_param_desc.norm_replicated of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, bool_word(p->reduced), "zoff_param_desc.reduced of parameter %zu (%.100s)", i,
+                                           p->name));
     return zoff_agreement_facts_add_text(out, bool_word(p->engine_owned),
                                          "zoff_param_desc.engine_owned of parameter %zu (%.100s)", i, p->name);
 }

@@ -56,6 +56,31 @@ void zoff_agreement_presence_join(uint64_t *bits, size_t words, unsigned ranks)
     }
 }
 
+static bool has(const zoff_agreement *a, unsigned rank, size_t number)
+{
+    const size_t words = a->presence.bits_bytes[0] / sizeof(uint64_t);
+    return a->presence.bits[rank * words + number / 64] >> number % 64 & 1;
+}
+
+/* A gradient that the trainer has reduced is read from one rank only, so all ranks must have it, or none. */
+static zoff_status compare_reduced(const zoff_agreement *a)
+{
+    for (size_t i = 0; i < a->model->param_count; i++) {
+        const zoff_model_param *p = &a->model->params[i];
+        for (size_t slice = 0; p->reduced && slice < p->slices; slice++) {
+            for (unsigned rank = 1; rank < a->plan->ranks; rank++) {
+                const bool first = has(a, 0, p->first_flag + slice);
+                ZOFF_FAIL_IF(
+                    has(a, rank, p->first_flag + slice) != first, ZOFF_ERR_INVALID,
+                    "%s has zoff_param_desc.reduced, but only rank %u of ranks 0 and %u has handed over the gradient of "
+                    "its slice %zu: every rank must, or none. Call zoff_grads_drop() on every rank, and repeat the step",
+                    p->name, first ? 0 : rank, rank, slice);
+            }
+        }
+    }
+    return ZOFF_OK;
+}
+
 /* A slice takes part on every rank if any rank has its gradient. */
 static void take_presence(zoff_agreement *a)
 {
@@ -83,6 +108,7 @@ zoff_status zoff_agreement_presence_poll(zoff_agreement *a)
     zoff_status status = zoff_comm_poll(a->comm, &a->presence.work);
     if (status != ZOFF_OK)
         return status;
+    ZOFF_TRY(compare_reduced(a));
     take_presence(a);
     a->presence.agreed = true;
     return ZOFF_OK;

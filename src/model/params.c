@@ -120,6 +120,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
                           .frozen = d->frozen,
                           .engine_owned = d->engine_owned,
                           .norm_replicated = d->norm_replicated,
+                          .reduced = d->reduced,
                           .first_flag = m->slice_count};
     p.grad_dtype = d->grad_dtype ? d->grad_dtype : p.dtype;
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);

@@ -66,6 +66,10 @@ static zoff_status check(const zoff_model_param *owner, const zoff_model_param *
                  "zoff_engine_seal: %s and %s share their weights, but their groups are %u and %u: "
                  "shared weights need one set of hyper-parameters; give both the same group",
                  owner->name, p->name, owner->group, p->group);
+    ZOFF_FAIL_IF(p->reduced != owner->reduced, ZOFF_ERR_INVALID,
+                 "zoff_engine_seal: %s and %s share their weights, so their gradients are added up, but only those of %s are "
+                 "reduced over the ranks: give both the same zoff_param_desc.reduced",
+                 owner->name, p->name, owner->reduced ? owner->name : p->name);
     if (zoff_model_params_same_shape(owner, p))
         return ZOFF_OK;
     zoff_model_params_print_shape(owner, shape, sizeof shape);

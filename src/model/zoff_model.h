@@ -37,6 +37,7 @@ typedef struct zoff_model_param {
     bool frozen;
     bool engine_owned;     /* its weights are in the store of weights; until seal, `value` holds the initial ones */
     bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have it, too */
+    bool reduced;          /* its gradients are the same on all ranks, and are not exchanged */
     bool counts_elsewhere; /* set at seal: its squares count on one of them */
     size_t first_flag;     /* index of its first slice in the model's flags */
     uint32_t tie;          /* set at seal: 1 + the index of its tie; 0: it shares its weights with no other parameter */

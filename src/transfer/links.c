@@ -266,11 +266,23 @@ static zoff_status find_reach(zoff_transfer *t)
     return ZOFF_OK;
 }
 
+/* Sums of a bucket are made on the device in one pass over what has arrived. */
+static zoff_status check_reduced(const zoff_transfer *t)
+{
+    for (size_t i = 0; t->route.reaches && i < t->model->param_count; i++)
+        ZOFF_FAIL_IF(t->model->params[i].reduced, ZOFF_ERR_UNSUPPORTED,
+                     "zoff_engine_seal: %s has zoff_param_desc.reduced, which a communicator that reaches the memory of "
+                     "accelerator \"%s\" does not support: let zoff reduce its gradients, or open a communicator of the host",
+                     t->model->params[i].name, zoff_accel_name(t->accel));
+    return ZOFF_OK;
+}
+
 /* A single rank is checked, too: whether a configuration is valid must not depend on the number of ranks. */
 zoff_status zoff_transfer_links_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
+    ZOFF_TRY(check_reduced(t));
     ZOFF_FAIL_IF(
         values->ratio < 1 && zoff_model_params_any_owned(t->model), ZOFF_ERR_UNSUPPORTED,
         "offload_optimizer.ratio is %g: states that stay on the accelerator update weights of the program only. Set it "

@@ -4,6 +4,8 @@
  *
  * On the wire, a bucket is the parts of the ranks in rank order. A part is its pieces, each aligned to its element.
  *
+ * A gradient that the trainer has reduced is not sent: the owner of an element adds its own copy, with the weight of all.
+ *
  * One case is different: where the communicator sums (sum_rules.c), ranks apply the weights before sending, and the
  * communicator adds in an order of its own. */
 #include "transfer.h"
@@ -17,16 +19,23 @@ static const size_t *part_bytes(const zoff_transfer *t, size_t bucket)
     return zoff_transfer_wire_parts(t, bucket);
 }
 
-void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket)
+/* Release the engine memory of gradients that are packed now, or, those that stay on this rank, summed. */
+static void forget(zoff_transfer *t, size_t bucket, bool stays)
 {
     zoff_grads *g = t->route.place->pool(t);
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
         const size_t number = t->model->params[run->param].first_flag + run->slice;
-        if (t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(g, number))
+        const bool is_it = zoff_transfer_terms_of(&t->model->params[run->param])->stays == stays;
+        if (is_it && t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(g, number))
             zoff_transfer_grads_packed(g, number);
     }
+}
+
+void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket)
+{
+    forget(t, bucket, false);
 }
 
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves)
@@ -41,7 +50,7 @@ zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t buc
         size_t at = 0;
         while (zoff_zero_plan_next(&part, &piece)) {
             const zoff_model_param *p = &t->model->params[piece.param];
-            if (p->frozen)
+            if (!zoff_transfer_terms_of(p)->travels)
                 continue;
             const size_t bytes = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
             char *to = out + zoff_transfer_wire_place(&at, piece.count, bytes);
@@ -65,7 +74,7 @@ zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned
     (void)slot;
     ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
     zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, moves);
-    zoff_transfer_reduce_scatter_packed(t, bucket);
+    forget(t, bucket, false);
     return ZOFF_OK;
 }
 
@@ -79,16 +88,12 @@ size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, c
         const zoff_model_param *p = &t->model->params[piece->param];
         if (p->frozen)
             continue;
-        const zoff_dtype dtype = t->route.rule->dtype(t, p);
         zoff_accumulate_piece *sum = &t->scratch.accumulate_pieces[used++];
-        *sum =
-            (zoff_accumulate_piece){.count = piece->count,
-                                    .sum = t->route.place->sum(t, piece),
-                                    .grad = parts + zoff_transfer_wire_place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
-                                    .dtype = dtype,
-                                    .first = t->batch.micro == 0,
-                                    .stride = part_bytes(t, bucket)[own]};
-        t->route.rule->terms(t, weights, sum);
+        *sum = (zoff_accumulate_piece){.count = piece->count,
+                                       .sum = t->route.place->sum(t, piece),
+                                       .first = t->batch.micro == 0,
+                                       .stride = part_bytes(t, bucket)[own]};
+        zoff_transfer_terms_of(p)->list(t, piece, parts, weights, &at, sum);
     }
     return used;
 }
@@ -114,7 +119,7 @@ zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket,
     const bool was_poisoned = t->measure.vote.poisoned;
     zoff_transfer_use_of(t, bucket)->measure(t, bucket);
     if (t->measure.vote.poisoned && !was_poisoned)
-        t->route.rule->blame(t, bucket, parts, weights);
+        zoff_transfer_terms_of(&t->model->params[t->measure.vote.param])->blame(t, bucket, parts, weights);
     return ZOFF_OK;
 }
 
@@ -123,6 +128,7 @@ zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned 
     zoff_transfer *t = ctx;
     (void)slot;
     add_up(t, bucket, parts, weights);
+    forget(t, bucket, true);
     return zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights);
 }
 

@@ -1,6 +1,7 @@
 /* sum_rules.c: who sums the gradients of all ranks. "ordered": the rank that owns the sum, term by term in rank order; the wire
  * carries each rank's gradients. "communicator" (zoff.reduce_scatter "nccl"): the communicator, during the exchange and in an
- * order of its own; the wire carries fp32 gradients multiplied by their weight. */
+ * order of its own; the wire carries fp32 gradients multiplied by their weight. Gradients that the trainer has reduced
+ * (zoff_param_desc.reduced) do not travel, whichever rule holds. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -88,7 +89,7 @@ static void find_culprit(zoff_transfer *t, size_t bucket, const char *parts, con
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[part.first_piece + i];
         const zoff_model_param *p = &t->model->params[piece->param];
-        if (p->frozen)
+        if (!zoff_transfer_terms_of(p)->travels)
             continue;
         const size_t start = zoff_transfer_wire_place(&at, piece->count, zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)));
         const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
@@ -197,3 +198,52 @@ const zoff_sum_rule zoff_transfer_sum_rules_added = {.name = "communicator",
                                                      .pad = added_pad,
                                                      .terms = added_terms,
                                                      .blame = added_blame};
+
+/* ---- the terms of a parameter ---- */
+
+static void travels_list(zoff_transfer *t, const zoff_plan_piece *piece, const char *parts, const float *weights, size_t *at,
+                         zoff_accumulate_piece *out)
+{
+    out->dtype = t->route.rule->dtype(t, &t->model->params[piece->param]);
+    out->grad = parts + zoff_transfer_wire_place(at, piece->count, zoff_adam_dtype_bytes(out->dtype));
+    t->route.rule->terms(t, weights, out);
+}
+
+static void travels_blame(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    t->route.rule->blame(t, bucket, parts, weights);
+}
+
+/* The gradient stands for the mean of all ranks, or for their sum: its weight is the one by which the gate divides. A slice
+ * that was not handed over counts as zeros; presence.c sees to it that no rank has it then. */
+static void reduced_list(zoff_transfer *t, const zoff_plan_piece *piece, const char *parts, const float *weights, size_t *at,
+                         zoff_accumulate_piece *out)
+{
+    static const float NOTHING = 0;
+    const zoff_model_param *p = &t->model->params[piece->param];
+    const bool is_there = *zoff_model_params_flag(t->model, piece) & ZOFF_SLICE_READY;
+    const unsigned summed = t->values->sums_ranks ? t->plan->ranks : 1;
+    (void)parts;
+    (void)weights;
+    (void)at;
+    t->ranks.reduced_weight = (float)(zoff_zero_reduce_total_weight(t->ranks.reduce) / summed);
+    out->dtype = is_there ? p->grad_dtype : ZOFF_F32;
+    out->grad = is_there ? t->route.place->gradient(t, piece) : out->sum;
+    out->sources = 1;
+    out->weights = is_there ? &t->ranks.reduced_weight : &NOTHING;
+}
+
+/* No other rank has contributed. */
+static void reduced_blame(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    (void)bucket;
+    (void)parts;
+    (void)weights;
+    t->measure.vote.rank_is_known = true;
+}
+
+const zoff_sum_terms zoff_transfer_sum_rules_of_all = {
+    .name = "all ranks", .travels = true, .list = travels_list, .blame = travels_blame};
+const zoff_sum_terms zoff_transfer_sum_rules_of_one = {
+    .name = "reduced", .stays = true, .list = reduced_list, .blame = reduced_blame};
+const zoff_sum_terms zoff_transfer_sum_rules_of_none = {.name = "none"};

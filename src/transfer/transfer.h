@@ -176,6 +176,13 @@ static inline const zoff_sum_use *zoff_transfer_use_of(const zoff_transfer *t, s
     return zoff_transfer_device_tier_has(t, bucket) ? &zoff_transfer_sum_places_used_by_device
                                                     : &zoff_transfer_sum_places_used_by_host;
 }
+/* The terms of the sum of a parameter's gradients. */
+static inline const zoff_sum_terms *zoff_transfer_terms_of(const zoff_model_param *p)
+{
+    return p->frozen    ? &zoff_transfer_sum_rules_of_none
+           : p->reduced ? &zoff_transfer_sum_rules_of_one
+                        : &zoff_transfer_sum_rules_of_all;
+}
 /* This rank's sum of the gradients of a piece, in host memory. */
 static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {

@@ -38,6 +38,7 @@ typedef struct zoff_ranks {
     uint32_t *missing;                     /* by bucket: slices that are trained */
     zoff_cast_piece *moves;                /* copies that pack or unpack a bucket */
     zoff_accumulate_piece *terms;          /* the same where the communicator sums; NULL: it does not */
+    float reduced_weight;                  /* of gradients that the trainer has reduced, in this micro-batch */
     bool spreads_all;                      /* send all weights, including those that this step did not update */
     size_t widest_weight, widest_gradient; /* bytes of an element; gradients in their wire type */
     struct {

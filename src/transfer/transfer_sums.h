@@ -56,6 +56,20 @@ typedef struct zoff_sum_rule {
     void (*blame)(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
 } zoff_sum_rule;
 
+/* The terms of the sum of one parameter's gradients: those of all ranks, this rank's copy of what the trainer has reduced, or
+ * none for a frozen parameter. */
+typedef struct zoff_sum_terms {
+    const char *name;
+    bool travels; /* the gradients of all ranks go over the wire */
+    bool stays;   /* this rank's gradient is read in place, when the bucket is summed */
+    /* Set grad, dtype, sources and weights of an addition. `at`: the end of the previous piece on the wire; moved on by one
+     * that travels. */
+    void (*list)(zoff_transfer *t, const zoff_plan_piece *piece, const char *parts, const float *weights, size_t *at,
+                 zoff_accumulate_piece *out);
+    /* Find the rank whose gradient made a sum not finite. */
+    void (*blame)(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
+} zoff_sum_terms;
+
 /* The gradient that norm and update read: as it was handed over, or an fp32 sum over micro-batches or ranks. */
 typedef struct zoff_gradient_form {
     const char *name;
@@ -89,5 +103,6 @@ extern const zoff_sum_place zoff_transfer_sum_places_host, zoff_transfer_sum_pla
 extern const zoff_gradient_form zoff_transfer_sum_places_given, zoff_transfer_sum_places_summed;
 extern const zoff_sum_use zoff_transfer_sum_places_used_by_host, zoff_transfer_sum_places_used_by_device;
 extern const zoff_sum_rule zoff_transfer_sum_rules_ordered, zoff_transfer_sum_rules_added;
+extern const zoff_sum_terms zoff_transfer_sum_rules_of_all, zoff_transfer_sum_rules_of_one, zoff_transfer_sum_rules_of_none;
 
 #endif

@@ -17,7 +17,7 @@ void zoff_transfer_wire_measure(zoff_transfer *t)
     t->ranks.widest_weight = t->ranks.widest_gradient = 0;
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
-        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+        const size_t gradient = zoff_transfer_terms_of(p)->travels ? zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)) : 0;
         t->ranks.widest_weight = zoff_base_bits_max(t->ranks.widest_weight, zoff_adam_dtype_bytes(p->dtype));
         t->ranks.widest_gradient = zoff_base_bits_max(t->ranks.widest_gradient, gradient);
     }
@@ -30,7 +30,7 @@ size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *pl
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
         const zoff_model_param *p = &t->model->params[piece.param];
-        if (p->frozen)
+        if (!zoff_transfer_terms_of(p)->travels)
             continue;
         (void)zoff_transfer_wire_place(&at, piece.count, zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)));
     }
@@ -43,7 +43,7 @@ size_t zoff_transfer_wire_bucket_most(const zoff_transfer *t, const zoff_plan *p
     size_t bytes = 0, gaps = 0;
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_model_param *p = &t->model->params[plan->runs[i].param];
-        if (p->frozen)
+        if (!zoff_transfer_terms_of(p)->travels)
             continue;
         const size_t element = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
         bytes += plan->runs[i].count * element;

@@ -169,6 +169,7 @@ TEST(Agreement, EveryFieldOfAParameter)
             "and [30, 100, 1] on"),
         refused(FIELD(zoff_param_desc, slice_name), [](saying &s) { s.params[1].slice_name = "half.{}"; }),
         refused(FIELD(zoff_param_desc, norm_replicated), [](saying &s) { s.params[0].norm_replicated = true; }),
+        refused(FIELD(zoff_param_desc, reduced), [](saying &s) { s.params[0].reduced = true; }),
     };
     expect_covered(list, sizeof(zoff_param_desc));
     size_t count = 0;

@@ -47,6 +47,32 @@ class Presence : public testing::TestWithParam<unsigned>
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Presence, testing::Values(1u, 2u, 3u, 5u), testing::PrintToStringParamName());
 
+// The owner of an element reads its own copy, so it must have one.
+TEST_P(Presence, RefusesAReducedGradientThatOneRankLacks)
+{
+    const unsigned size = GetParam();
+    if (size == 1)
+        return;
+    each_rank<present>(size, [size](present &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        self.parts.m.params[1].reduced = true;
+        for (bool last_lacks_it : {false, true}) {
+            zoff_agreement_presence_begin(&self.a);
+            self.parts.m.flags[0] = rank == 0 ? ZOFF_SLICE_READY : 0; // of another parameter
+            self.parts.m.flags[SLICES - 1] = last_lacks_it && rank == size - 1 ? 0 : ZOFF_SLICE_READY;
+            zoff_status status;
+            while ((status = zoff_agreement_presence_poll(&self.a)) == ZOFF_PENDING)
+                std::this_thread::yield();
+            if (last_lacks_it)
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                                  "b has zoff_param_desc.reduced, but only rank 0 of ranks 0 and " + std::to_string(size - 1),
+                                  status);
+            else
+                EXPECT_ZOFF_OK(status);
+        }
+    });
+}
+
 TEST_P(Presence, IsThatOfAnyRank)
 {
     const unsigned size = GetParam();

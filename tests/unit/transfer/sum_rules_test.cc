@@ -109,6 +109,42 @@ TEST(SumRulesTerms, AreAsManyAsHaveCome)
     EXPECT_EQ(nullptr, piece.weights) << "they came before the wire";
 }
 
+TEST(SumRulesTerms, AreChosenByTheParameter)
+{
+    zoff_model_param p = {};
+    EXPECT_TRUE(zoff_transfer_terms_of(&p)->travels);
+    EXPECT_FALSE(zoff_transfer_terms_of(&p)->stays);
+    p.reduced = true;
+    EXPECT_STREQ("reduced", zoff_transfer_terms_of(&p)->name);
+    EXPECT_FALSE(zoff_transfer_terms_of(&p)->travels);
+    EXPECT_TRUE(zoff_transfer_terms_of(&p)->stays);
+    p.frozen = true;
+    EXPECT_FALSE(zoff_transfer_terms_of(&p)->travels);
+    EXPECT_FALSE(zoff_transfer_terms_of(&p)->stays);
+}
+
+TEST(SumRulesTerms, AReducedGradientHasNoBytesOnTheWire)
+{
+    small_transfer self;
+    ASSERT_NO_FATAL_FAILURE(prepare(self, 3));
+    size_t before = 0, after = 0;
+    for (size_t i : {0, 1, 3}) {
+        for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
+            before += zoff_transfer_wire_part_bytes(&self.t, &self.parts.plan, b, 1);
+        self.parts.m.params[i].reduced = true;
+        for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
+            after += zoff_transfer_wire_part_bytes(&self.t, &self.parts.plan, b, 1);
+        EXPECT_LT(after, before) << i;
+        before = after = 0;
+    }
+    zoff_transfer_wire_measure(&self.t);
+    EXPECT_EQ(0u, self.t.ranks.widest_gradient);
+    for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
+        EXPECT_EQ(0u, zoff_transfer_wire_part_bytes(&self.t, &self.parts.plan, b, 1));
+        EXPECT_EQ(0u, zoff_transfer_wire_bucket_most(&self.t, &self.parts.plan, b));
+    }
+}
+
 TEST(SumRulesAdded, SendAsMuchOfEachRank)
 {
     small_transfer self;

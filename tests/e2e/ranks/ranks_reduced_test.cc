@@ -1,0 +1,315 @@
+// ranks_reduced_test.cc: gradients that the trainer has reduced (zoff_param_desc.reduced). All ranks hand over the same one, so
+// zoff sends nothing of it. With a power of two of ranks, and gradients of few bits, sum and mean are exact. So bits equal
+// those of an engine that reduces them itself.
+#include "rank_job.h"
+
+#include <cmath>
+
+using namespace zoff_test;
+
+namespace
+{
+struct tensor {
+    std::string name;
+    zoff_dtype grad_dtype;
+    std::vector<float> value;
+    std::vector<uint16_t> half; // the gradient where its type has 16 bits
+    std::vector<float> grad;
+};
+
+struct worker {
+    std::vector<tensor> tensors;
+    engine e;
+    zoff_step_info info;
+
+    worker()
+    {
+        for (const auto &[name, count, dtype] : {std::tuple<const char *, size_t, zoff_dtype>{"a", 3001, ZOFF_F32},
+                                                 {"b", 1300, ZOFF_BF16},
+                                                 {"c", 2050, ZOFF_F32}}) {
+            tensor t = {name, dtype, std::vector<float>(count), std::vector<uint16_t>(count), std::vector<float>(count)};
+            for (size_t i = 0; i < count; i++)
+                t.value[i] = std::sin((float)i + (float)name[0]);
+            tensors.push_back(t);
+        }
+    }
+    // Few bits, so that sums over ranks and micro-batches are exact.
+    void fill(unsigned step)
+    {
+        for (tensor &t : tensors) {
+            for (size_t i = 0; i < t.grad.size(); i++) {
+                const float wave = std::cos((float)i * 0.37f + (float)step + (float)t.name[0]);
+                t.grad[i] = (step == 2 ? 4.0f : 0.125f) * std::round(64 * wave) / 64;
+                uint32_t bits;
+                memcpy(&bits, &t.grad[i], sizeof bits);
+                t.half[i] = (uint16_t)(bits >> 16);
+            }
+        }
+    }
+    // `lends`: gradients are in memory of the engine.
+    void open(zoff_comm *comm, const std::string &text, const std::string &reduced, bool lends)
+    {
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        opts.threads = 1;
+        opts.comm = comm;
+        e = make_engine(text, opts);
+        for (tensor &t : tensors) {
+            zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+            d.name = t.name.c_str();
+            d.value = t.value.data();
+            d.grad_dtype = t.grad_dtype;
+            d.grad = lends ? nullptr : gradient(t);
+            d.count = t.value.size();
+            d.reduced = reduced.find(t.name) != std::string::npos;
+            ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+        }
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    }
+    static void *gradient(tensor &t) { return t.grad_dtype == ZOFF_F32 ? (void *)t.grad.data() : (void *)t.half.data(); }
+    void step(bool lends)
+    {
+        for (zoff_param p = 0; lends && p < tensors.size(); p++) {
+            void *to;
+            ASSERT_ZOFF_OK(zoff_grad_acquire(e.get(), p, 0, nullptr, &to));
+            memcpy(to, gradient(tensors[p]), tensors[p].grad.size() * (tensors[p].grad_dtype == ZOFF_F32 ? 4 : 2));
+            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), p, 0, nullptr));
+        }
+        info = new_info();
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    }
+};
+
+std::string text_of(unsigned stage, unsigned accumulation = 1, const char *more = "")
+{
+    return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 8.0, "
+           "\"gradient_accumulation_steps\": " +
+           std::to_string(accumulation) + ", \"zero_optimization\": {\"stage\": " + std::to_string(stage) +
+           ", \"reduce_bucket_size\": 1024}" + more + "}";
+}
+
+struct ranks {
+    ranks(unsigned size, const std::string &text, const std::string &reduced, bool lends_ = false)
+        : job(size), workers(size), lends(lends_)
+    {
+        job.on_each([&](unsigned rank) { workers[rank].open(job.comm_of(rank), text, reduced, lends); });
+    }
+    ~ranks()
+    {
+        job.on_each([&](unsigned rank) { workers[rank].e.reset(); });
+    }
+    void step(unsigned number)
+    {
+        job.on_each([&](unsigned rank) {
+            workers[rank].fill(number);
+            workers[rank].step(lends);
+        });
+    }
+    uint64_t sent_gradients() const
+    {
+        uint64_t sum = 0;
+        for (const worker &w : workers)
+            sum += w.info.bytes.sent_gradients;
+        return sum;
+    }
+    rank_job job;
+    std::vector<worker> workers;
+    const bool lends;
+};
+
+class RanksReduced : public testing::TestWithParam<std::tuple<unsigned, unsigned, bool>>
+{
+  protected:
+    unsigned stage() const { return std::get<0>(GetParam()); }
+    unsigned world() const { return std::get<1>(GetParam()); }
+    bool lends() const { return std::get<2>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Stages, RanksReduced,
+                         testing::Combine(testing::Values(0u, 1u, 2u, 3u), testing::Values(2u, 4u), testing::Bool()),
+                         [](const auto &p) {
+                             return "stage" + std::to_string(std::get<0>(p.param)) + "_world" +
+                                    std::to_string(std::get<1>(p.param)) + (std::get<2>(p.param) ? "_lent" : "_own");
+                         });
+
+TEST_P(RanksReduced, HasTheBitsOfGradientsThatAreReducedHere)
+{
+    for (const char *more : {"", ", \"gradient_predivide_factor\": 2", ", \"prescale_gradients\": true"}) {
+        for (unsigned accumulation : {1u, 2u}) {
+            ranks want(world(), text_of(stage(), accumulation, more), "", lends());
+            ranks some(world(), text_of(stage(), accumulation, more), "ac", lends());
+            ranks all(world(), text_of(stage(), accumulation, more), "abc", lends());
+            unsigned clipped = 0;
+            for (unsigned number = 1; number <= 4; number++) {
+                for (ranks *one : {&want, &some, &all})
+                    one->step(number);
+                clipped += want.workers[0].info.numbers.clip_factor < 1;
+                for (const ranks *one : {&some, &all}) {
+                    for (const worker &w : one->workers) {
+                        if (!w.info.accumulated) {
+                            EXPECT_EQ(want.workers[0].info.numbers.grad_norm, w.info.numbers.grad_norm);
+                        }
+                        for (size_t i = 0; i < w.tensors.size(); i++)
+                            EXPECT_EQ(want.workers[0].tensors[i].value, w.tensors[i].value) << w.tensors[i].name;
+                    }
+                }
+            }
+            EXPECT_LT(0u, clipped) << "a step that clips, and others";
+        }
+    }
+}
+
+// With "sum" the trainer hands over the sum: here that of equal gradients.
+TEST_P(RanksReduced, ASumIsUsedAsItIs)
+{
+    ranks sums(world(), text_of(stage(), 1, ", \"gradient_allreduce_op\": \"sum\""), "abc", lends());
+    ranks means(world(), text_of(stage()), "abc", lends());
+    sums.step(1);
+    means.step(1);
+    EXPECT_EQ(means.workers[0].info.numbers.grad_norm, sums.workers[0].info.numbers.grad_norm);
+    for (size_t i = 0; i < means.workers[0].tensors.size(); i++)
+        EXPECT_EQ(means.workers[0].tensors[i].value, sums.workers[0].tensors[i].value);
+}
+
+// At stage 0 the fp32 sums go from their owners to all ranks, so that no copy can make weights differ.
+TEST_P(RanksReduced, CostsNoBytesOfAReduction)
+{
+    ranks none(world(), text_of(stage()), "", lends()), some(world(), text_of(stage()), "ac", lends()),
+        all(world(), text_of(stage()), "abc", lends());
+    for (ranks *one : {&none, &some, &all}) {
+        one->step(1);
+        one->step(2);
+    }
+    const uint64_t others = world() - 1;
+    const uint64_t wire_ac = others * 4 * (3001 + 2050), wire_b = others * 2 * 1300;
+    EXPECT_EQ(wire_ac, none.sent_gradients() - some.sent_gradients());
+    EXPECT_EQ(wire_ac + wire_b, none.sent_gradients() - all.sent_gradients());
+    if (stage() > 0) {
+        EXPECT_EQ(0u, all.sent_gradients());
+    }
+}
+
+// Copies that differ are a mistake of the trainer, and cost no consistency: each element is read from its owner, once.
+TEST_P(RanksReduced, CopiesThatDifferLeaveAllRanksTheSame)
+{
+    ranks all(world(), text_of(stage()), "abc", lends());
+    all.job.on_each([&](unsigned rank) {
+        all.workers[rank].fill(1 + rank);
+        all.workers[rank].step(all.lends);
+    });
+    for (const worker &w : all.workers) {
+        EXPECT_EQ(all.workers[0].info.numbers.grad_norm, w.info.numbers.grad_norm);
+        for (size_t i = 0; i < w.tensors.size(); i++)
+            EXPECT_EQ(all.workers[0].tensors[i].value, w.tensors[i].value);
+    }
+}
+
+TEST_P(RanksReduced, AGradientThatIsNotFiniteIsSkippedByAll)
+{
+    log_catcher log;
+    log.expect("the gradient of a, slice 0, has an inf or nan between its elements 0 and 1023 on rank");
+    ranks all(world(), text_of(stage()), "abc", lends());
+    all.job.on_each([&](unsigned rank) {
+        worker &w = all.workers[rank];
+        w.fill(1);
+        w.tensors[0].grad[77] = INFINITY;
+        const std::vector<float> before = w.tensors[0].value;
+        w.step(all.lends);
+        EXPECT_TRUE(w.info.skipped);
+        EXPECT_EQ(before, w.tensors[0].value);
+    });
+    all.step(2);
+    EXPECT_FALSE(all.workers[0].info.skipped);
+}
+
+TEST_P(RanksReduced, ARankThatLacksOneIsNamed)
+{
+    ranks all(world(), text_of(stage()), "abc", false);
+    all.job.on_each([&](unsigned rank) {
+        worker &w = all.workers[rank];
+        w.fill(1);
+        for (zoff_param p = rank == 1 ? 1 : 0; p < w.tensors.size(); p++)
+            EXPECT_ZOFF_OK(zoff_grad_ready(w.e.get(), p, 0, nullptr));
+        EXPECT_ZOFF_OK(zoff_step_begin(w.e.get(), nullptr));
+        w.info = new_info();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "a has zoff_param_desc.reduced, but only rank 0 of ranks 0 and 1 has handed over the gradient of its "
+                          "slice 0",
+                          zoff_step_wait(w.e.get(), &w.info));
+        EXPECT_EQ(ZOFF_OUTCOME_BEFORE, w.info.outcome);
+        EXPECT_ZOFF_OK(zoff_grads_drop(w.e.get()));
+    });
+    all.step(1);
+}
+
+// Downloaded, and read by their owner.
+TEST(RanksReducedDevice, HasTheBitsOfTheHost)
+{
+    for (unsigned stage : {0u, 1u, 2u}) {
+        ranks want(2, text_of(stage), "abc");
+        rank_job job(2);
+        std::vector<worker> workers(2);
+        for (unsigned number = 1; number <= 3; number++)
+            want.step(number);
+        job.on_each([&](unsigned rank) {
+            worker &w = workers[rank];
+            test_device device(5 + rank);
+            const std::shared_ptr<device_memory> memory = device.memory();
+            std::vector<char *> values, grads;
+            zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+            opts.comm = job.comm_of(rank);
+            opts.accel = device.accel;
+            opts.threads = 1;
+            engine e = make_engine(text_of(stage), opts);
+            for (tensor &t : w.tensors) {
+                zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+                d.name = t.name.c_str();
+                values.push_back(memory->alloc(4 * t.value.size()));
+                grads.push_back(memory->alloc(4 * t.value.size()));
+                d.value = values.back();
+                d.grad = grads.back();
+                d.count = t.value.size();
+                d.grad_dtype = t.grad_dtype;
+                d.reduced = true;
+                device.copy(d.value, t.value.data(), 4 * t.value.size());
+                ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+            }
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            for (unsigned number = 1; number <= 3; number++) {
+                w.fill(number);
+                for (zoff_param p = 0; p < w.tensors.size(); p++) {
+                    tensor &t = w.tensors[p];
+                    device.launch_copy(grads[p], worker::gradient(t), t.grad.size() * (t.grad_dtype == ZOFF_F32 ? 4 : 2));
+                    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), p, 0, device.stream));
+                }
+                w.info = new_info();
+                ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &w.info));
+                EXPECT_EQ(want.workers[0].info.bytes.sent_gradients == 0, w.info.bytes.sent_gradients == 0);
+            }
+            for (size_t i = 0; i < w.tensors.size(); i++)
+                device.copy(w.tensors[i].value.data(), values[i], 4 * w.tensors[i].value.size());
+        });
+        for (const worker &w : workers) {
+            EXPECT_EQ(want.workers[0].info.numbers.grad_norm, w.info.numbers.grad_norm);
+            for (size_t i = 0; i < w.tensors.size(); i++)
+                EXPECT_EQ(want.workers[0].tensors[i].value, w.tensors[i].value) << stage;
+        }
+    }
+}
+
+TEST(RanksReducedDevice, IsRefusedWhereTheCommunicatorReachesIt)
+{
+    rank_job job(2);
+    job.reach_devices();
+    job.on_each([&](unsigned rank) {
+        test_device device;
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        opts.comm = job.comm_of(rank);
+        opts.accel = device.accel;
+        engine e = make_engine(text_of(2), opts);
+        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+        d.name = "a";
+        d.reduced = true;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "a has zoff_param_desc.reduced", zoff_engine_seal(e.get()));
+    });
+}
+} // namespace
