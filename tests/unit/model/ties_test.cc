@@ -142,6 +142,19 @@ TEST_F(TiedParams, OneMasterHasOneGroup)
     expect_none();
 }
 
+// The engine adds up their gradients, so all of them come reduced, or none.
+TEST_F(TiedParams, OneMasterHasOneReduction)
+{
+    zoff_param_desc head = at("lm_head", 0, 100);
+    head.reduced = true;
+    parts.add(at("wte", 0, 0));
+    parts.add(head);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "but only those of lm_head are reduced over the ranks", zoff_model_ties_find(m));
+    expect_none();
+    m->params[0].reduced = true;
+    EXPECT_ZOFF_OK(zoff_model_ties_find(m));
+}
+
 TEST_F(TiedParams, OneMasterHasOneShape)
 {
     const size_t dims[] = {20, 5};
