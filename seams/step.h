@@ -1,4 +1,4 @@
-/* step.h: updates that end when a weight is used next, and norms over several engines. Not implemented: see README.md. */
+/* step.h: updates that end when a weight is used next. Not implemented: see README.md. */
 #ifndef ZOFF_SEAMS_STEP_H
 #define ZOFF_SEAMS_STEP_H
 
@@ -16,17 +16,6 @@ zoff_status zoff_grad_reusable(zoff_engine *engine, zoff_param param, size_t sli
 /* Say before the backward pass what the step will use, so that updates can start before the norm is known. Results are the
  * same without the call; arguments that differ at zoff_step_begin() cost the updates that had started. */
 zoff_status zoff_step_prepare(zoff_engine *engine, const zoff_step_args *args);
-
-/* An exact sum of squares: joined in any order it has the same bits. Its content is private; copy it as bytes. */
-typedef struct zoff_norm_sum {
-    uint64_t words[80];
-} zoff_norm_sum;
-
-/* Measure this engine's gradients without taking the step. Several ranks: the sum of all of them.  @blocks yes */
-zoff_status zoff_step_measure(zoff_engine *engine, zoff_norm_sum *out);
-void zoff_norm_sum_join(zoff_norm_sum *sum, const zoff_norm_sum *other);
-/* The norm; NaN if a gradient of any of them is not finite. */
-double zoff_norm_sum_value(const zoff_norm_sum *sum);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,13 @@ enum {
     ZOFF_STEP_ZERO_GRADS = 1u << 0 /**< set the gradients to zero once they are used, also when the step is skipped */
 };
 
+/** Sums of squares of the gradients of one or more engines: exact, so that the order of zoff_norm_sum_join() does not matter.
+ *  Plain bytes of a fixed size, which carry their version, the number of the step, and which measurements they contain. Copy
+ *  them, or send them to a process with the same zoff on a machine of the same byte order. */
+typedef struct zoff_norm_sum {
+    uint64_t words[80]; /**< written by zoff_step_measure() */
+} zoff_norm_sum;
+
 /** Arguments of a step. NULL in its place, or all zero: everything as the configuration says. */
 typedef struct zoff_step_args {
     size_t struct_size; /**< set by ZOFF_STEP_ARGS_INIT */
@@ -38,6 +45,8 @@ typedef struct zoff_step_args {
     double grad_scale; /**< multiplies each gradient before anything else, such as 1 / loss scale; 0 means 1. The same in all
                             micro-steps of an update. Comes on top of 1 / zoff_loss_scale() with fp16.enabled */
     unsigned flags;    /**< ZOFF_STEP_* */
+    const zoff_norm_sum *norm_sum; /**< after zoff_step_measure(), and only then: the sum of this engine joined with those of
+                                      all engines that clip together. Norm, clip factor and skip decision are made from it */
 } zoff_step_args;
 #define ZOFF_STEP_ARGS_INIT ZOFF_SIZED(zoff_step_args)
 
@@ -154,6 +163,33 @@ ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
  *  @param args NULL: everything as the configuration says  @param info may be NULL
  *  @blocks until done or failed  @return as zoff_step_begin() and zoff_step_wait() */
 ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info);
+
+/** Measure the gradients of a step before it is taken, so that several engines of one rank can clip by one norm. Declares every
+ *  slice that has a gradient buffer ready. Then join the sums of all engines, and take the step with zoff_step_args.norm_sum,
+ *  by zoff_step(), or zoff_step_begin() and zoff_step_wait(). In between, weights and gradients are the engine's, and calls
+ *  that need them are ERR_STATE. zoff_grads_drop() gives the step up.
+ *
+ *  Collective over the ranks of the engine, as a step: all get the same sum, and must pass the same joined one.
+ *  @param args as of the step: NULL for all as the configuration says. norm_sum must be NULL. The step must have the same
+ *  grad_scale, and the same t or 0; clip_norm, hyper and flags may change until then
+ *  @param out the sum; unchanged after an error
+ *  @threads as zoff_step()  @blocks until all gradients are summed and measured, or it has failed
+ *  @return ERR_INVALID for bad arguments; ERR_STATE when a step is open, or before the last micro-step of an update;
+ *  ERR_UNSUPPORTED with zoff_engine_opts.norm_comm: nothing has begun. An error while measuring, also ERR_INVALID where
+ *  ranks differ, leaves the step failed, with weights and states unchanged. Then zoff_grads_drop() ends it, and
+ *  zoff_step_retry() is ERR_STATE. zoff_grads_drop() is legal after every error */
+ZOFF_API zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_norm_sum *out);
+
+/** Add the sum of another engine. Join each measurement once: zoff does not notice one that is added twice.
+ *  @threads any, one at a time on each `into`  @blocks never
+ *  @return ERR_INVALID for NULL, for bytes that are not a sum of this version, or for another step or another factor of the
+ *  gradients: `into` is unchanged */
+ZOFF_API zoff_status zoff_norm_sum_join(zoff_norm_sum *into, const zoff_norm_sum *other);
+
+/** Read the L2 norm, after the factor of the gradients and before clipping.
+ *  @param out the norm; NAN if a gradient is not finite
+ *  @threads any  @blocks never  @return ERR_INVALID for NULL, or for bytes that are not a sum of this version */
+ZOFF_API zoff_status zoff_norm_sum_value(const zoff_norm_sum *sum, double *out);
 
 /** Begin the step with the gradients that were declared ready. From here to zoff_step_wait() weights and gradients are the
  *  engine's.

@@ -155,6 +155,7 @@ typedef struct zoff_step_terms {
     unsigned flags;
     double weight;                     /* sum over all micro-batches of all ranks; 0 where nothing is trained */
     const zoff_optimizer_hyper *hyper; /* per group, after the schedule */
+    uint64_t norm_sum;                 /* checksum of zoff_step_args.norm_sum; 0: none */
 } zoff_step_terms;
 
 zoff_status zoff_agreement_terms_open(zoff_agreement *a);
@@ -180,6 +181,26 @@ zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
 zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
 void zoff_agreement_norm_abandon(zoff_agreement *a);
+
+/* norm_sum.c: the norm of engines whose sums the program joins */
+/* The content of a zoff_norm_sum. */
+typedef struct zoff_norm_record {
+    uint32_t mark; /* of this version */
+    uint32_t is_poisoned;
+    int64_t t;
+    double scale;      /* ZOFF_NORM_SCALE */
+    uint64_t holds[8]; /* a Bloom filter of the measurements that were joined */
+    zoff_exact squares;
+} zoff_norm_record;
+
+/* Note in a record that it is the measurement of this engine with this number: the same on all its ranks. */
+void zoff_agreement_norm_sum_name(const zoff_agreement *a, uint64_t number, zoff_norm_record *record);
+void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum *out);
+/* @return ERR_INVALID for bytes that are no sum; `call` begins the message */
+zoff_status zoff_agreement_norm_sum_read(const char *call, const zoff_norm_sum *sum, zoff_norm_record *out);
+/* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one of another step, or without `own`. With
+ * 16 engines one of 5,000 sums without it passes, because the filter is small. */
+zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_norm_record *own, zoff_norm_record *out);
 
 /* presence.c: the slices that take part in a step */
 zoff_status zoff_agreement_presence_open(zoff_agreement *a);

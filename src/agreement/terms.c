@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Words of the step, which precede those of the groups. */
-enum { T, CLIP, GRAD_SCALE, FLAGS, LOSS_SCALE, ITERATIONS, LAST_OVERFLOW, HYSTERESIS, WEIGHTS, TERMS };
+enum { T, CLIP, GRAD_SCALE, FLAGS, LOSS_SCALE, ITERATIONS, LAST_OVERFLOW, HYSTERESIS, WEIGHTS, NORM_SUM, TERMS };
 static const struct {
     const char *name;
     bool is_number; /* a double; otherwise an integer */
@@ -24,6 +24,7 @@ static const struct {
     {"zoff_loss_scaler.last_overflow", false},
     {"zoff_loss_scaler.hysteresis", false},
     {"the sum of the weights of all micro-batches (zoff_grad_weight())", true},
+    {"zoff_step_args.norm_sum (as a checksum)", false},
 };
 
 static uint64_t word_of(double number)
@@ -85,6 +86,7 @@ uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *s
     words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
     words[HYSTERESIS] = s->hysteresis;
     words[WEIGHTS] = word_of(step->weight);
+    words[NORM_SUM] = step->norm_sum;
     for (size_t group = 0; group < a->model->group_count; group++)
         add_group(a, step, group, words + TERMS + group * words_of_group());
     return zoff_offload_layout(words, count_words(a) * sizeof *words);

@@ -125,7 +125,8 @@ static void leave_to_messages(zoff_engine *e)
 static zoff_status finish_one_turn(zoff_engine *e)
 {
     zoff_status reducing = ZOFF_OK, assembling = zoff_lending_param_gather_go_on(&e->lending);
-    if (e->transfer.ranks.reduce && !e->transfer.batch.handed_over)
+    /* Once a step is measured on this rank, all ranks have voted, so they complete its exchanges, too. */
+    if (e->transfer.ranks.reduce && (!e->transfer.batch.handed_over || e->life.phase == ZOFF_PHASE_MEASURED))
         reducing = zoff_zero_reduce_poll(e->transfer.ranks.reduce);
     return assembling < 0 || reducing < 0                           ? ZOFF_ERR_COMM
            : assembling == ZOFF_PENDING || reducing == ZOFF_PENDING ? ZOFF_PENDING
@@ -149,7 +150,8 @@ static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
     zoff_saved_error saved;
-    if (!e->transfer.ranks.reduce || zoff_comm_is_broken(e->comm) || e->life.phase != ZOFF_PHASE_IDLE)
+    const bool ends = e->life.phase == ZOFF_PHASE_IDLE || e->life.phase == ZOFF_PHASE_MEASURED;
+    if (!e->transfer.ranks.reduce || zoff_comm_is_broken(e->comm) || !ends)
         return;
     zoff_base_status_save(&saved);
     (void)zoff_transfer_wire_wait_until(&e->transfer, finish_in_time,

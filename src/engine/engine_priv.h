@@ -33,6 +33,7 @@ typedef enum zoff_phase {
     ZOFF_PHASE_IDLE,     /* sealed, between steps */
     ZOFF_PHASE_OPEN,     /* zoff_step_begin() was called */
     ZOFF_PHASE_FAILED,   /* zoff_step_wait() failed: retry, drop, or destroy */
+    ZOFF_PHASE_MEASURED, /* zoff_step_measure() has succeeded: the step waits for the joined norm */
     ZOFF_PHASE_UNLOADED  /* a load has failed half way: load or destroy */
 } zoff_phase;
 
@@ -56,8 +57,16 @@ typedef struct zoff_bucket_rows {
     zoff_rows add, step;
 } zoff_bucket_rows;
 
-/* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. */
-typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_JOINING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
+/* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. MEASURED: they have
+ * voted for zoff_step_measure(), and vote again in the step. */
+typedef enum zoff_gate {
+    ZOFF_GATE_CLOSED,
+    ZOFF_GATE_VOTING,
+    ZOFF_GATE_JOINING,
+    ZOFF_GATE_MEASURED,
+    ZOFF_GATE_OPEN,
+    ZOFF_GATE_SKIP
+} zoff_gate;
 
 /* Operations with which ranks agree in a step. */
 typedef struct zoff_step_talks {
@@ -79,6 +88,9 @@ typedef struct zoff_step_run {
     size_t first;      /* all buckets before this position of the walk are finished */
     bool undone;       /* it is being undone and can no longer be retried */
     double save_wait_seconds;
+    bool measures;        /* zoff_step_measure(): the walk ends at the gate */
+    bool has_sum;         /* zoff_step_args.norm_sum was given, and is `sum` */
+    zoff_norm_record sum; /* before that: the own measurement */
     zoff_gate gate;
     zoff_step_talks talks;
     zoff_store_stats before;
@@ -158,6 +170,7 @@ typedef struct zoff_engine_gate {
     bool stop_agreed;            /* the votes of a step have said it: all ranks know */
     zoff_norm_part norm;         /* of this engine, and once they are joined, of all that share the norm */
     zoff_saved_error words;      /* where norm.status is an error */
+    uint64_t measurements;       /* calls of zoff_step_measure() that began a step; the same on all ranks */
 } zoff_engine_gate;
 
 /* Tables for the order and the rows of buckets. */

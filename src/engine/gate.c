@@ -38,6 +38,10 @@ void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
     const zoff_vote *poison = e->run.looks ? first_poison(e) : NULL;
     char whose[48] = "";
+    if (!poison && is_poisoned_elsewhere(e) && e->run.has_sum) {
+        snprintf(dst, dst_bytes, "another engine of zoff_step_args.norm_sum has a gradient that is not finite");
+        return;
+    }
     if (!poison && is_poisoned_elsewhere(e)) {
         snprintf(dst, dst_bytes, "rank %u of zoff_engine_opts.norm_comm says: %s", e->gate.norm.rank, e->gate.norm.why);
         return;
@@ -102,6 +106,10 @@ static zoff_status count_votes(zoff_engine *e)
     const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
+    if (run->has_sum) {
+        norm->squares = run->sum.squares;
+        norm->is_poisoned = run->sum.is_poisoned;
+    }
     norm->terms[ZOFF_NORM_T] = (double)run->t;
     norm->terms[ZOFF_NORM_CLIP] = fmax(run->clip_norm, 0);
     if (e->plan.run_count)
@@ -149,7 +157,8 @@ static uint64_t digest_terms(zoff_engine *e)
                                    .loss_scale = run->info.numbers.loss_scale,
                                    .flags = run->flags,
                                    .weight = e->plan.run_count ? weight : 0,
-                                   .hyper = e->gate.hyper};
+                                   .hyper = e->gate.hyper,
+                                   .norm_sum = run->has_sum ? zoff_offload_layout(&run->sum, sizeof run->sum) : 0};
     return zoff_agreement_terms_digest(&e->agreement, &terms);
 }
 
@@ -204,6 +213,10 @@ static zoff_status take_votes(zoff_engine *e)
         return ZOFF_PENDING;
     }
     ZOFF_TRY(status);
+    if (e->run.measures) {
+        e->run.gate = ZOFF_GATE_MEASURED;
+        return ZOFF_PENDING;
+    }
     decide(e);
     return ZOFF_OK;
 }

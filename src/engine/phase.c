@@ -6,8 +6,11 @@
 const char *zoff_engine_phase_words(const zoff_engine *e)
 {
     static const char *const WORDS[] = {
-        "the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+        "the engine is not sealed yet",
+        "no step is open",
+        "a step is open; wait for it",
         "a step has failed; retry it, drop it, or destroy the engine",
+        "zoff_step_measure() was called; take the step with zoff_step_args.norm_sum, or call zoff_grads_drop()",
         "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine"};
     return WORDS[e->life.phase];
 }

@@ -99,7 +99,7 @@ static zoff_status drain(zoff_engine *e)
 
 static bool has_opened(const zoff_engine *e)
 {
-    return e->run.gate == ZOFF_GATE_OPEN || e->run.gate == ZOFF_GATE_SKIP;
+    return e->run.gate >= ZOFF_GATE_MEASURED;
 }
 
 /* A rank without buckets votes here, because every rank must take part in comparing the step. */
@@ -132,7 +132,7 @@ static zoff_status walk(void *ctx)
     const size_t count = e->plan.chunk_count;
     const zoff_gate before = e->run.gate;
     bool moved = false;
-    if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP)
+    if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP || e->run.gate == ZOFF_GATE_MEASURED)
         return ZOFF_OK;
     ZOFF_TRY(take_turn(e, &moved));
     while (e->run.first < count && is_through(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
@@ -143,11 +143,16 @@ static zoff_status walk(void *ctx)
     return ZOFF_PENDING;
 }
 
-zoff_status zoff_engine_pipeline_run(zoff_engine *e)
+zoff_status zoff_engine_pipeline_measure(zoff_engine *e)
 {
     if (e->run.last && e->plan.chunk_count == 0)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, vote_alone, e));
-    ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, walk, e));
+    return zoff_base_progress_wait(&e->progress, NULL, walk, e);
+}
+
+zoff_status zoff_engine_pipeline_run(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_engine_pipeline_measure(e));
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(e->transfer.route.link->finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */

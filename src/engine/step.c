@@ -29,6 +29,18 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
     return ZOFF_OK;
 }
 
+/* A joined norm needs the measurement that it contains. */
+static zoff_status check_sum(const zoff_engine *e, const zoff_step_args *args)
+{
+    ZOFF_FAIL_IF(args->norm_sum && e->life.phase != ZOFF_PHASE_MEASURED, ZOFF_ERR_STATE,
+                 "zoff_step: zoff_step_args.norm_sum is given, but this step was not measured: call zoff_step_measure() first");
+    ZOFF_FAIL_IF(
+        !args->norm_sum && e->life.phase == ZOFF_PHASE_MEASURED, ZOFF_ERR_INVALID,
+        "zoff_step: the step was measured by zoff_step_measure(): pass the joined sum in zoff_step_args.norm_sum, or call "
+        "zoff_grads_drop()");
+    return ZOFF_OK;
+}
+
 /* Elements that this step must update. They are counted from the list of parameters, and not from the plan: both must agree. */
 static uint64_t count_expected(const zoff_engine *e)
 {
@@ -46,6 +58,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
     zoff_step_args known;
     ZOFF_TRY(known_args(args, &known));
+    ZOFF_TRY(check_sum(e, &known));
     ZOFF_FAIL_IF(
         e->life.awaits_weights, ZOFF_ERR_STATE,
         "zoff_step: the states are those after step %lld, but the weights may be others; call zoff_params_push() to compute "
@@ -117,9 +130,74 @@ static void enter(zoff_engine *e, unsigned call)
     zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
 }
 
+/* ---- a step that was measured ---- */
+
+/* Find all errors of the call before anything changes. The gate votes again, with the joined norm. */
+static zoff_status resume(zoff_engine *e, const zoff_step_args *args)
+{
+    zoff_step_args known;
+    zoff_step_run *run = &e->run;
+    zoff_norm_record sum;
+    ZOFF_TRY(known_args(args, &known));
+    ZOFF_TRY(check_sum(e, &known));
+    ZOFF_TRY(zoff_agreement_norm_sum_take(known.norm_sum, &run->sum, &sum));
+    const double scale = known.grad_scale == 0 ? 1.0 : known.grad_scale;
+    ZOFF_FAIL_IF((known.t && known.t != run->t) || scale != run->grad_scale, ZOFF_ERR_INVALID,
+                 "zoff_step: step %lld was measured with grad_scale %g, but now t is %lld and grad_scale %g", (long long)run->t,
+                 run->grad_scale, (long long)known.t, scale);
+    for (size_t group = 0; group < e->model.group_count; group++)
+        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, run->t, &e->gate.hyper[group]));
+    run->clip_norm = known.clip_norm == 0 ? e->settings.values.clip_norm : known.clip_norm;
+    run->flags = known.flags;
+    run->looks = run->clip_norm > 0 || e->settings.values.skip_nonfinite;
+    run->info.numbers.lr = e->model.group_count ? e->gate.hyper[0].lr : 0;
+    run->sum = sum;
+    run->has_sum = true;
+    run->measures = false;
+    run->gate = ZOFF_GATE_CLOSED;
+    e->life.phase = ZOFF_PHASE_OPEN;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_norm_sum *out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_measure"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_step_measure: out must not be NULL");
+    ZOFF_FAIL_IF(e->agreement.norm.comm, ZOFF_ERR_UNSUPPORTED,
+                 "zoff_step_measure: this engine shares its norm by zoff_engine_opts.norm_comm, too: use one of the two");
+    ZOFF_FAIL_IF(e->transfer.batch.micro + 1 < e->settings.values.accumulation, ZOFF_ERR_STATE,
+                 "zoff_step_measure: micro-step %u of %u does not update; call zoff_step() for it, and measure the last one",
+                 e->transfer.batch.micro + 1, e->settings.values.accumulation);
+    ZOFF_TRY(zoff_engine_state_range_close(e));
+    enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
+    ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
+    zoff_status status = zoff_engine_handover_all(e);
+    if (status < 0)
+        zoff_comm_uncount(e->comm); /* the program repeats the call */
+    ZOFF_TRY(status);
+    e->run.looks = e->run.measures = true;
+    e->gate.measurements++; /* a sum of an attempt that was dropped must not serve this one */
+    start(e);
+    enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
+    status = zoff_engine_pipeline_measure(e);
+    e->life.phase = status < 0 ? ZOFF_PHASE_FAILED : ZOFF_PHASE_MEASURED;
+    if (status < 0)
+        zoff_base_status_prefix(status, "measuring step %lld failed before anything was changed: ", (long long)e->run.t);
+    ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, status));
+    const zoff_norm_part *norm = &e->gate.norm;
+    e->run.sum = (zoff_norm_record){
+        .is_poisoned = norm->is_poisoned, .t = e->run.t, .scale = norm->terms[ZOFF_NORM_SCALE], .squares = norm->squares};
+    zoff_agreement_norm_sum_name(&e->agreement, e->gate.measurements, &e->run.sum);
+    zoff_agreement_norm_sum_write(&e->run.sum, out);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
+    if (e && e->life.phase == ZOFF_PHASE_MEASURED)
+        return resume(e, args);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     /* Undoing a step goes back to the last commit, so ranges are committed before it. */
     ZOFF_TRY(zoff_engine_state_range_close(e));
@@ -281,6 +359,8 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_retry"));
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
+    ZOFF_FAIL_IF(e->run.measures, ZOFF_ERR_STATE,
+                 "zoff_step_retry: zoff_step_measure() has failed; call zoff_grads_drop(), and hand the gradients over again");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
                  "zoff_step_retry: step %lld is being undone and cannot be retried; call zoff_grads_drop() again",
                  (long long)e->run.t);
@@ -297,6 +377,12 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
+    if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
+        ZOFF_TRY(check_info(info));
+        ZOFF_TRY(resume(e, args));
+        enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
+        return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
+    }
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(zoff_engine_state_range_close(e));

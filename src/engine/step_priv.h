@@ -26,7 +26,8 @@ const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run
 /* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
-void zoff_engine_pipeline_release(zoff_engine *e); /* give back all borrowed chunks, unchanged */
+zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up to the gate */
+void zoff_engine_pipeline_release(zoff_engine *e);        /* give back all borrowed chunks, unchanged */
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);

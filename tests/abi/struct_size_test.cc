@@ -36,7 +36,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_plugin, 24, built_in);
     SIZE_OF(zoff_engine_opts, 120, norm_comm);
     SIZE_OF(zoff_param_desc, 120, reduced);
-    SIZE_OF(zoff_step_args, 64, flags);
+    SIZE_OF(zoff_step_args, 72, norm_sum);
     SIZE_OF(zoff_step_info, 368, stop_requested);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 176, save_bytes);

@@ -83,6 +83,8 @@ const change CHANGES[] = {
      [](stepping &s) { s.parts.m.scaler.hysteresis = 2; }},
     {"weight", "the sum of the weights of all micro-batches (zoff_grad_weight()) is 4 on rank 0 and 4.5 on rank 2 (",
      [](stepping &s) { s.step.weight = 4.5; }},
+    {"norm_sum", "zoff_step_args.norm_sum (as a checksum) is 0 on rank 0 and 5 on rank 2 (",
+     [](stepping &s) { s.step.norm_sum = 5; }},
     {"lr", "zoff_optimizer_hyper.lr of group 0, after the schedule, is 0.001 on rank 0 and 0.25 on rank 2 (",
      [](stepping &s) { s.hyper[0].lr = 0.25; }},
     {"decay", "zoff_optimizer_hyper.decay of group 3, after the schedule, is decoupled on rank 0 and L2 on rank 2 (",
@@ -90,7 +92,7 @@ const change CHANGES[] = {
     {"hyper_flags", "zoff_optimizer_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1 on rank 2 (",
      [](stepping &s) { s.hyper[1].flags = ZOFF_HYPER_NO_BIAS_CORRECTION; }},
     {"constants", "the constants of group 1 differ on ranks 0 and 2 (",
-     [](stepping &s) { s.a.step_terms[9 + 2 * (zoff_agreement_facts_hyper_count() + 1) - 1]++; }},
+     [](stepping &s) { s.a.step_terms[10 + 2 * (zoff_agreement_facts_hyper_count() + 1) - 1]++; }},
     {"unused_group", "", [](stepping &s) { s.hyper[2].lr = 0.25; }},
 };
 
@@ -186,7 +188,7 @@ TEST(TermsOpen, ReservesWordsForThreeRanksWhereThereAreSeveral)
 {
     each_rank<stepping>(2, [](stepping &self, unsigned) {
         allocations_left = 0;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 183 x 8 bytes for values of ranks",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 186 x 8 bytes for values of ranks",
                           zoff_agreement_terms_open(&self.a));
         allocations_left = -1;
         EXPECT_EQ(nullptr, self.a.step_terms);
