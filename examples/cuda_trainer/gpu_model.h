@@ -1,17 +1,16 @@
 /* gpu_model.h: the GPT of ../gpt/model.h on a GPU. Weights and gradients are bf16. Activations are bf16 if a matrix product
- * reads them, otherwise fp32. It knows no optimizer. All work goes into one stream; only reading the loss waits for it. */
+ * reads them, otherwise fp32. It knows no optimizer, and not where weights are. All work goes into one stream; only reading the
+ * loss waits for it. */
 #ifndef CUDA_TRAINER_GPU_MODEL_H
 #define CUDA_TRAINER_GPU_MODEL_H
 
-#include "kernels.h"
+#include "gpu_weights.h"
 
 #include <cublas_v2.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#include "model.h" /* a header for C alone */
 
 /* Results of the forward pass for the backward pass; sizes in gpu_model.c. `rows` are the tokens of a batch. */
 typedef struct gpu_activations {
@@ -31,10 +30,8 @@ typedef struct gpu_model {
     gpt_shape shape;
     cudaStream_t stream; /* borrowed */
     cublasHandle_t blas;
-    size_t parameter_count;
-    gpt_tensor tensor[GPT_TENSORS]; /* values and gradients are on the device */
-    void *values, *grads, *block;   /* the three blocks of device memory */
-    size_t value_bytes;
+    const gpu_weights *weights; /* borrowed */
+    void *block;                /* device memory of the activations */
     gpu_activations act;
     gpu_batch batch; /* on the host, pinned */
     float *losses;   /* the same */
@@ -44,8 +41,8 @@ typedef struct gpu_model {
 /* Called in the backward pass when the kernels for the gradient of a slice are in the stream. */
 typedef void gpu_gradient_fn(void *ctx, int tensor, size_t slice);
 
-/* Build a model with the first weights of ../gpt for this seed. Returns NULL, or an error text; then nothing is left behind. */
-const char *gpu_model_create(gpt_shape shape, uint64_t seed, cudaStream_t stream, gpu_model *out);
+/* Allocate the activations. `shape` is that of the weights. */
+void gpu_model_create(gpt_shape shape, const gpu_weights *weights, cudaStream_t stream, gpu_model *out);
 
 /* Waits for the stream. */
 void gpu_model_destroy(gpu_model *model);
@@ -59,11 +56,9 @@ void gpu_model_backward(gpu_model *model, gpu_gradient_fn *is_ready, void *ctx);
 /* Wait for the forward pass. Returns the mean loss in nats. */
 double gpu_model_loss(gpu_model *model);
 
-/* A 64-bit hash of all weights, for comparing runs; the same as that of ../gpt. Waits for the stream. */
+/* A 64-bit hash of all weights, for comparing runs; the same as that of ../gpt. Borrows slice after slice, and waits for the
+ * stream. */
 uint64_t gpu_model_hash(gpu_model *model);
-
-/* Write all weights, tensor after tensor; between steps. For tests. */
-void gpu_model_write(gpu_model *model, const void *values);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* gpu_passes.c: from bytes to the loss, and back to the gradients of all tensors. Every function here puts work into the stream
- * and returns. For each layer:
+ * and returns. A pass borrows the weights of a layer, enqueues the kernels that read them, and gives them back. For each layer:
  *
  *     stream --+-- norm1 -- qkv -- attention -- proj --(+)-- middle --+-- norm2 -- fc -- GELU -- out --(+)-- next stream
  *              +---------------------------------------^             +--------------------------------^
@@ -17,14 +17,36 @@ static size_t rows_of(const gpu_model *m)
     return m->shape.batch * m->shape.context;
 }
 
-static bf16 *value(const gpu_model *m, int id, size_t slice)
+/* One slice of each of some consecutive tensors, borrowed. */
+typedef struct slices {
+    int first, last; /* tensors */
+    size_t slice;
+    const bf16 *value[GPT_TENSORS];
+} slices;
+
+static slices borrow(const gpu_model *m, int first, int last, size_t slice)
 {
-    return (bf16 *)m->tensor[id].value + slice * m->tensor[id].count;
+    slices w = {.first = first, .last = last, .slice = slice};
+    for (int id = first; id <= last; id++)
+        w.value[id] = m->weights->borrow(m->weights, id, slice);
+    return w;
+}
+
+static slices borrow_layer(const gpu_model *m, size_t l)
+{
+    return borrow(m, GPT_LN1_G, GPT_OUT_B, l);
+}
+
+/* The kernels that read them are in the stream. */
+static void give_back(const gpu_model *m, const slices *w)
+{
+    for (int id = w->first; id <= w->last; id++)
+        m->weights->give_back(m->weights, id, w->slice);
 }
 
 static bf16 *grad(const gpu_model *m, int id, size_t slice)
 {
-    return (bf16 *)m->tensor[id].grad + slice * m->tensor[id].count;
+    return m->weights->gradient(m->weights, id, slice);
 }
 
 static gpu_heads heads_of(const gpu_model *m)
@@ -32,21 +54,24 @@ static gpu_heads heads_of(const gpu_model *m)
     return (gpu_heads){.batch = m->shape.batch, .context = m->shape.context, .heads = m->shape.heads, .width = m->shape.width};
 }
 
+static int gain_of(int norm)
+{
+    return norm == 1 ? GPT_LN1_G : norm == 2 ? GPT_LN2_G : GPT_LNF_G;
+}
+
 /* The layer norm before attention (1), before the MLP (2), or after the last layer (0). */
-static gpu_layernorm norm_of(const gpu_model *m, int which, size_t l)
+static gpu_layernorm norm_of(const gpu_model *m, const slices *w, int which)
 {
     const gpu_activations *a = &m->act;
-    const size_t rows = rows_of(m), C = m->shape.width, at = l * rows * C;
-    const int gain = which == 1 ? GPT_LN1_G : which == 2 ? GPT_LN2_G : GPT_LNF_G;
+    const size_t l = which == 0 ? m->shape.layers : w->slice, rows = rows_of(m), C = m->shape.width, at = l * rows * C;
     float *const in = which == 2 ? a->middle + at : a->stream + at;
     float *const mean = which == 1 ? a->mean1 + l * rows : which == 2 ? a->mean2 + l * rows : a->mean;
     float *const inverse = which == 1 ? a->inverse1 + l * rows : which == 2 ? a->inverse2 + l * rows : a->inverse;
-    const size_t slice = which == 0 ? 0 : l;
     return (gpu_layernorm){.rows = rows,
                            .width = C,
                            .in = in,
-                           .gain = value(m, gain, slice),
-                           .offset = value(m, gain + 1, slice),
+                           .gain = w->value[gain_of(which)],
+                           .offset = w->value[gain_of(which) + 1],
                            .mean = mean,
                            .inverse = inverse};
 }
@@ -84,19 +109,19 @@ static void multiply_heads(const gpu_model *m, size_t columns, size_t inner, flo
 /* ---- forward ---- */
 
 /* Multiply into fp32, without the bias: the next kernel adds it. */
-static void linear(const gpu_model *m, size_t in_width, size_t out_width, const bf16 *in, int weights, size_t l)
+static void linear(const gpu_model *m, const slices *w, size_t in_width, size_t out_width, const bf16 *in, int weights)
 {
-    multiply(m, rows_of(m), out_width, in_width, as_is(in, in_width), as_is(value(m, weights, l), out_width), m->act.product);
+    multiply(m, rows_of(m), out_width, in_width, as_is(in, in_width), as_is(w->value[weights], out_width), m->act.product);
 }
 
-static void attention_forward(const gpu_model *m, size_t l)
+static void attention_forward(const gpu_model *m, const slices *w)
 {
     const gpu_activations *a = &m->act;
     const gpu_heads h = heads_of(m);
-    const size_t count = rows_of(m) * h.width, D = h.width / h.heads, T = h.context;
+    const size_t l = w->slice, count = rows_of(m) * h.width, D = h.width / h.heads, T = h.context;
     bf16 *const q = a->heads + l * 3 * count, *const k = q + count, *const v = k + count;
     bf16 *const weights = a->weights + l * h.batch * h.heads * T * T;
-    gpu_heads_split(&h, 3, a->product, value(m, GPT_QKV_B, l), q, m->stream);
+    gpu_heads_split(&h, 3, a->product, w->value[GPT_QKV_B], q, m->stream);
     multiply_heads(m, T, D, 1.0f / sqrtf((float)D), as_is(q, D), transposed(k, D), a->scores);
     gpu_softmax_forward(&h, a->scores, weights, m->stream);
     multiply_heads(m, D, T, 1.0f, as_is(weights, T), as_is(v, D), a->product);
@@ -135,28 +160,35 @@ void gpu_model_forward(gpu_model *m, const uint8_t *inputs, const uint8_t *targe
     const gpu_activations *a = &m->act;
     const size_t C = m->shape.width, L = m->shape.layers, T = m->shape.context, rows = rows_of(m);
     take_batch(m, inputs, targets);
-    gpu_embed_forward(rows, T, C, &a->batch, value(m, GPT_WTE, 0), value(m, GPT_WPE, 0), a->stream, m->stream);
+    const slices embeddings = borrow(m, GPT_WTE, GPT_WPE, 0);
+    gpu_embed_forward(rows, T, C, &a->batch, embeddings.value[GPT_WTE], embeddings.value[GPT_WPE], a->stream, m->stream);
+    give_back(m, &embeddings);
     for (size_t l = 0; l < L; l++) {
+        const slices w = borrow_layer(m, l);
         const size_t at = l * rows * C;
         float *const stream = a->stream + at, *const middle = a->middle + at, *const next = stream + rows * C;
-        const gpu_layernorm norm1 = norm_of(m, 1, l), norm2 = norm_of(m, 2, l);
+        const gpu_layernorm norm1 = norm_of(m, &w, 1), norm2 = norm_of(m, &w, 2);
 
         gpu_layernorm_forward(&norm1, a->norm1 + at, m->stream);
-        linear(m, C, 3 * C, a->norm1 + at, GPT_QKV_W, l);
-        attention_forward(m, l);
-        linear(m, C, C, a->attended + at, GPT_PROJ_W, l);
-        gpu_residual(rows, C, stream, a->product, value(m, GPT_PROJ_B, l), middle, m->stream);
+        linear(m, &w, C, 3 * C, a->norm1 + at, GPT_QKV_W);
+        attention_forward(m, &w);
+        linear(m, &w, C, C, a->attended + at, GPT_PROJ_W);
+        gpu_residual(rows, C, stream, a->product, w.value[GPT_PROJ_B], middle, m->stream);
 
         gpu_layernorm_forward(&norm2, a->norm2 + at, m->stream);
-        linear(m, C, 4 * C, a->norm2 + at, GPT_FC_W, l);
-        gpu_gelu_forward(rows, 4 * C, a->product, value(m, GPT_FC_B, l), a->hidden + 4 * at, a->active + 4 * at, m->stream);
-        linear(m, 4 * C, C, a->active + 4 * at, GPT_OUT_W, l);
-        gpu_residual(rows, C, middle, a->product, value(m, GPT_OUT_B, l), next, m->stream);
+        linear(m, &w, C, 4 * C, a->norm2 + at, GPT_FC_W);
+        gpu_gelu_forward(rows, 4 * C, a->product, w.value[GPT_FC_B], a->hidden + 4 * at, a->active + 4 * at, m->stream);
+        linear(m, &w, 4 * C, C, a->active + 4 * at, GPT_OUT_W);
+        gpu_residual(rows, C, middle, a->product, w.value[GPT_OUT_B], next, m->stream);
+        give_back(m, &w);
     }
-    const gpu_layernorm last = norm_of(m, 0, L);
+    const slices end = borrow(m, GPT_LNF_G, GPT_LNF_B, 0), head = borrow(m, GPT_WTE, GPT_WTE, 0);
+    const gpu_layernorm last = norm_of(m, &end, 0);
     gpu_layernorm_forward(&last, a->norm, m->stream);
     /* The head is the embedding, transposed. */
-    multiply(m, rows, GPT_VOCABULARY, C, as_is(a->norm, C), transposed(value(m, GPT_WTE, 0), C), a->logits);
+    multiply(m, rows, GPT_VOCABULARY, C, as_is(a->norm, C), transposed(head.value[GPT_WTE], C), a->logits);
+    give_back(m, &end);
+    give_back(m, &head);
     gpu_cross_entropy(rows, GPT_VOCABULARY, &a->batch, a->logits, a->losses, a->d_logits, m->stream);
     CUDA(cudaMemcpyAsync(m->losses, a->losses, rows * sizeof *m->losses, cudaMemcpyDeviceToHost, m->stream));
     CUDA(cudaEventRecord(m->loss_is_here, m->stream));
@@ -171,49 +203,49 @@ typedef struct backward {
 } backward;
 
 /* Backward through out = in * weights + bias, with the bias gradient computed already. d_in, in fp32, goes to `product`. */
-static void linear_backward(const backward *b, size_t in_width, size_t out_width, const bf16 *in, int weights, size_t l,
+static void linear_backward(const backward *b, const slices *w, size_t in_width, size_t out_width, const bf16 *in, int weights,
                             const bf16 *d_out)
 {
     const gpu_model *m = b->m;
+    const size_t l = w->slice;
     const gemm_shape shape = {.rows = in_width, .columns = out_width, .inner = rows_of(m), .products = 1, .scale = 1.0f};
     gemm(m->blas, shape, transposed(in, in_width), as_is(d_out, out_width), grad(m, weights, l));
     b->is_ready(b->ctx, weights, l);
     b->is_ready(b->ctx, weights + 1, l);
-    multiply(m, rows_of(m), in_width, out_width, as_is(d_out, out_width), transposed(value(m, weights, l), out_width),
+    multiply(m, rows_of(m), in_width, out_width, as_is(d_out, out_width), transposed(w->value[weights], out_width),
              m->act.product);
 }
 
 /* The same with the stream's gradient as d_out. */
-static void linear_backward_of_stream(const backward *b, size_t in_width, const bf16 *in, int weights, size_t l)
+static void linear_backward_of_stream(const backward *b, const slices *w, size_t in_width, const bf16 *in, int weights)
 {
     const gpu_model *m = b->m;
     const gpu_activations *a = &m->act;
     const size_t rows = rows_of(m), C = m->shape.width;
-    gpu_column_sums(rows, C, a->d_stream, grad(m, weights + 1, l), a->column_parts, m->stream);
+    gpu_column_sums(rows, C, a->d_stream, grad(m, weights + 1, w->slice), a->column_parts, m->stream);
     gpu_round(rows * C, a->d_stream, a->d_narrow, m->stream);
-    linear_backward(b, in_width, C, in, weights, l, a->d_narrow);
+    linear_backward(b, w, in_width, C, in, weights, a->d_narrow);
 }
 
 /* The same with d_wide as d_out. */
-static void linear_backward_of_wide(const backward *b, size_t out_width, const bf16 *in, int weights, size_t l)
+static void linear_backward_of_wide(const backward *b, const slices *w, size_t out_width, const bf16 *in, int weights)
 {
     const gpu_model *m = b->m;
     const gpu_activations *a = &m->act;
-    gpu_column_sums_bf16(rows_of(m), out_width, a->d_wide, grad(m, weights + 1, l), a->column_parts, m->stream);
-    linear_backward(b, m->shape.width, out_width, in, weights, l, a->d_wide);
+    gpu_column_sums_bf16(rows_of(m), out_width, a->d_wide, grad(m, weights + 1, w->slice), a->column_parts, m->stream);
+    linear_backward(b, w, m->shape.width, out_width, in, weights, a->d_wide);
 }
 
 /* Backward through a layer norm: add the gradient through it, from `product`, to d_stream. */
-static void norm_backward(const backward *b, int which, size_t l)
+static void norm_backward(const backward *b, const slices *w, int which)
 {
     const gpu_model *m = b->m;
-    const gpu_layernorm norm = norm_of(m, which, l);
-    const int gain = which == 1 ? GPT_LN1_G : which == 2 ? GPT_LN2_G : GPT_LNF_G;
-    const size_t slice = which == 0 ? 0 : l;
-    gpu_layernorm_backward(&norm, m->act.product, m->act.d_stream, grad(m, gain, slice), grad(m, gain + 1, slice),
+    const gpu_layernorm norm = norm_of(m, w, which);
+    const int gain = gain_of(which);
+    gpu_layernorm_backward(&norm, m->act.product, m->act.d_stream, grad(m, gain, w->slice), grad(m, gain + 1, w->slice),
                            m->act.column_parts, m->stream);
-    b->is_ready(b->ctx, gain, slice);
-    b->is_ready(b->ctx, gain + 1, slice);
+    b->is_ready(b->ctx, gain, w->slice);
+    b->is_ready(b->ctx, gain + 1, w->slice);
 }
 
 /* Compute the gradient of attention's input, in d_wide, from that of its output, in `product`. */
@@ -241,20 +273,25 @@ void gpu_model_backward(gpu_model *m, gpu_gradient_fn *is_ready, void *ctx)
     const gpu_activations *a = &m->act;
     const size_t C = m->shape.width, L = m->shape.layers, T = m->shape.context, rows = rows_of(m);
     multiply(m, GPT_VOCABULARY, C, rows, transposed(a->d_logits, GPT_VOCABULARY), as_is(a->norm, C), a->d_wte);
-    multiply(m, rows, C, GPT_VOCABULARY, as_is(a->d_logits, GPT_VOCABULARY), as_is(value(m, GPT_WTE, 0), C), a->product);
+    const slices head = borrow(m, GPT_WTE, GPT_WTE, 0), end = borrow(m, GPT_LNF_G, GPT_LNF_B, 0);
+    multiply(m, rows, C, GPT_VOCABULARY, as_is(a->d_logits, GPT_VOCABULARY), as_is(head.value[GPT_WTE], C), a->product);
     CUDA(cudaMemsetAsync(a->d_stream, 0, rows * C * sizeof *a->d_stream, m->stream));
-    norm_backward(&b, 0, L);
+    norm_backward(&b, &end, 0);
+    give_back(m, &head);
+    give_back(m, &end);
     for (size_t l = L; l-- > 0;) {
         const size_t at = l * rows * C;
-        linear_backward_of_stream(&b, 4 * C, a->active + 4 * at, GPT_OUT_W, l);
+        const slices w = borrow_layer(m, l);
+        linear_backward_of_stream(&b, &w, 4 * C, a->active + 4 * at, GPT_OUT_W);
         gpu_gelu_backward(rows * 4 * C, a->hidden + 4 * at, a->product, a->d_wide, m->stream);
-        linear_backward_of_wide(&b, 4 * C, a->norm2 + at, GPT_FC_W, l);
-        norm_backward(&b, 2, l);
+        linear_backward_of_wide(&b, &w, 4 * C, a->norm2 + at, GPT_FC_W);
+        norm_backward(&b, &w, 2);
 
-        linear_backward_of_stream(&b, C, a->attended + at, GPT_PROJ_W, l);
+        linear_backward_of_stream(&b, &w, C, a->attended + at, GPT_PROJ_W);
         attention_backward(m, l);
-        linear_backward_of_wide(&b, 3 * C, a->norm1 + at, GPT_QKV_W, l);
-        norm_backward(&b, 1, l);
+        linear_backward_of_wide(&b, &w, 3 * C, a->norm1 + at, GPT_QKV_W);
+        norm_backward(&b, &w, 1);
+        give_back(m, &w);
     }
     gpu_embed_backward(rows, T, C, &a->batch, a->d_stream, a->d_wte, grad(m, GPT_WTE, 0), grad(m, GPT_WPE, 0), m->stream);
     is_ready(ctx, GPT_WPE, 0);

@@ -2,6 +2,8 @@
  * begin" and "zoff: end": an existing trainer has to add that. */
 #include "check.h"
 #include "data.h"
+#include "footprint.h"
+#include "gpu_lent.h"
 #include "gpu_model.h"
 #include "options.h"
 
@@ -20,14 +22,15 @@ static int complain(const char *words)
 #include <zoff/zoff.h>
 typedef struct optimizer { zoff_accel *accel; zoff_engine *engine; cudaStream_t stream; zoff_status status; } optimizer;
 
-static zoff_status optimizer_open(const trainer_options *options, const gpt_tensor *t, optimizer *o)
+static zoff_status optimizer_open(const trainer_options *options, const gpu_weights *w, optimizer *o)
 {
+    const gpt_tensor *t = w->tensor;
     zoff_param_desc p[GPT_TENSORS] = {0};
     for (int i = 0; i < GPT_TENSORS; i++)
         p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
-                                 .slices = t[i].slices, .dtype = ZOFF_BF16, .name = t[i].name};
+                                 .slices = t[i].slices, .dtype = ZOFF_BF16, .name = t[i].name, .engine_owned = w->lent};
     zoff_status status = zoff_accel_open(options->accel, options->device, &o->accel);
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config, .accel = o->accel};
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = options->config, .accel = o->accel};
     return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights */
 }
 static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* its kernels are in the stream */
@@ -45,6 +48,7 @@ static int optimizer_step(const optimizer *o, zoff_step_info *info) /* returns w
 /* Totals of the link and the library, over all steps. */
 typedef struct totals {
     double down_bytes, up_bytes, step_seconds, seconds;
+    footprint memory;
 } totals;
 
 static double now(void)
@@ -60,14 +64,14 @@ static int train(const trainer_options *options, const gpt_text *text, gpu_model
     uint8_t *inputs = malloc(2 * s.batch * s.context), *targets = inputs + s.batch * s.context;
     if (!inputs)
         return complain("no memory for a batch");
-    int result = 0;
+    int result = footprint_look(o->engine, o->accel, &sum->memory) < 0 ? complain(zoff_last_error()) : 0;
     const double start = now();
     for (size_t step = 0; step < options->steps && result == 0; step++) {
         zoff_step_info info = {.struct_size = sizeof info};
         gpt_text_batch(text, options->seed, step, s.batch, s.context, inputs, targets);
         gpu_model_forward(model, inputs, targets);
         gpu_model_backward(model, gradient_is_ready, o);
-        if (optimizer_step(o, &info) < 0) {
+        if (optimizer_step(o, &info) < 0 || footprint_look(o->engine, o->accel, &sum->memory) < 0) {
             result = complain(zoff_last_error());
             break;
         }
@@ -85,50 +89,68 @@ static int train(const trainer_options *options, const gpt_text *text, gpu_model
 
 static void report(const trainer_options *options, gpu_model *model, const totals *sum)
 {
-    const double steps = (double)options->steps, parameters = (double)model->parameter_count;
+    const double steps = (double)options->steps, parameters = (double)model->weights->parameter_count;
     const double tokens = steps * (double)(options->shape.batch * options->shape.context);
-    printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->parameter_count,
+    printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->weights->parameter_count,
            sum->down_bytes / steps / parameters, sum->up_bytes / steps / parameters);
     /* The passes still run when the step begins, so most of their time counts in the step. */
     printf("  %.6f s a step, %.6f of them from zoff_step_begin() to the end of zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
+    const footprint *f = &sum->memory;
+    printf("  device memory of the library: %llu bytes planned; %llu at first, %llu at most after a step\n",
+           (unsigned long long)f->planned, (unsigned long long)f->sealed, (unsigned long long)f->most);
     printf("  weights %016llx\n", (unsigned long long)gpu_model_hash(model));
+}
+
+/* Here it is decided where weights and gradients are. */
+static int run(const trainer_options *options, const gpt_text *text, gpu_first *first, optimizer *o)
+{
+    gpu_model model = {0};
+    totals sum = {0};
+    gpu_weights *weights = options->lent ? gpu_lent_open(first, &o->engine, o->stream) : gpu_resident_open(first, o->stream);
+    if (!weights) {
+        gpu_first_destroy(first);
+        return complain("no memory for the table of tensors");
+    }
+    gpu_model_create(options->shape, weights, o->stream, &model);
+    int result = optimizer_open(options, weights, o) < 0 ? complain(zoff_last_error()) : 0;
+    gpu_first_destroy(first); /* the optimizer has read the weights */
+    if (result == 0 && (result = train(options, text, &model, o, &sum)) == 0)
+        report(options, &model, &sum);
+    CUDA(cudaStreamSynchronize(o->stream)); /* after an error kernels may still use what is lent */
+    /* zoff: begin */
+    zoff_engine_destroy(o->engine);
+    zoff_accel_close(o->accel);
+    /* zoff: end */
+    gpu_model_destroy(&model);
+    weights->close(weights);
+    return result;
 }
 
 int main(int argc, char **argv)
 {
     trainer_options options = {0};
     gpt_text text = {0};
-    gpu_model model = {0};
+    gpu_first first = {0};
     optimizer o = {0};
-    totals sum = {0};
     int result = trainer_options_parse(argc, argv, &options);
     if (result)
         return result < 0 ? 2 : 0;
     if (gpt_text_load(&options.data, 1, &text))
         return 1;
     if (text.count <= options.shape.context) {
-        gpt_text_free(&text);
-        return complain("the text is not longer than --context") < 0;
+        result = complain("the text is not longer than --context");
+        goto free_text;
     }
+    if ((result = trainer_settings_open(&options)) < 0)
+        goto free_text;
     CUDA(cudaSetDevice(options.device));
     CUDA(cudaStreamCreateWithFlags(&o.stream, cudaStreamNonBlocking));
-    const char *wrong = gpu_model_create(options.shape, options.seed, o.stream, &model);
-    if (wrong) {
-        result = complain(wrong);
-        goto close_stream;
-    }
-    if (optimizer_open(&options, model.tensor, &o) < 0)
-        result = complain(zoff_last_error());
-    else if ((result = train(&options, &text, &model, &o, &sum)) == 0)
-        report(&options, &model, &sum);
-    /* zoff: begin */
-    zoff_engine_destroy(o.engine);
-    zoff_accel_close(o.accel);
-    /* zoff: end */
-    gpu_model_destroy(&model);
-close_stream:
+    const char *wrong = gpu_first_create(options.shape, options.seed, &first);
+    result = wrong ? complain(wrong) : run(&options, &text, &first, &o);
     CUDA(cudaStreamDestroy(o.stream));
+    trainer_settings_close(&options);
+free_text:
     gpt_text_free(&text);
     return result ? 1 : 0;
 }

@@ -10,7 +10,8 @@
 static const char usage[] =
     "Usage: cuda_trainer [option ...]\n"
     "Train a GPT over bytes on a GPU. Weights and gradients are bf16 and on the GPU; the optimizer and its fp32\n"
-    "states are zoff's: in DRAM, or in files.\n"
+    "states are zoff's: in DRAM, or in files. At stage 3 weights and gradients are zoff's, too: the GPU holds the\n"
+    "layers that it computes.\n"
     "\n"
     "  --data FILE       the text (/usr/share/common-licenses/GPL-3)\n"
     "  --layers N --heads N --width N --context N   the model (4, 4, 256, 128)\n"
@@ -18,6 +19,9 @@ static const char usage[] =
     "  --steps N         how long (100)\n"
     "  --seed N          of the first weights and the order of the text (1)\n"
     "  --config FILE     ds_config JSON for zoff (its defaults: AdamW, states in DRAM)\n"
+    "  --stage N         ZeRO stage, 0 to 3 (zero_optimization.stage of --config)\n"
+    "  --offload-param WHERE   stage 3: weights are stored on the GPU (none), in DRAM (cpu) or in files (nvme)\n"
+    "                    (zero_optimization.offload_param.device of --config)\n"
     "  --device N        which GPU (0)\n"
     "  --accel NAME      what zoff calls the kind of the device (cuda)\n";
 
@@ -68,7 +72,9 @@ int trainer_options_parse(int argc, char **argv, trainer_options *out)
                           {"batch", COUNT, &o.shape.batch},
                           {"steps", COUNT, &o.steps},
                           {"seed", SEED, &o.seed},
-                          {"config", WORD, &o.config},
+                          {"config", WORD, &o.config_path},
+                          {"stage", WORD, &o.stage},
+                          {"offload-param", WORD, &o.offload_param},
                           {"device", DEVICE, &o.device},
                           {"accel", WORD, &o.accel},
                           {"help", HELP, NULL}};

@@ -11,7 +11,8 @@ extern "C" {
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <list>
+#include <map>
 
 namespace
 {
@@ -19,7 +20,11 @@ struct both {
     explicit both(gpt_shape shape, float gain = 1.0f)
     {
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        EXPECT_EQ(nullptr, gpu_model_create(shape, 7, stream, &gpu));
+        gpu_first first = {};
+        EXPECT_EQ(nullptr, gpu_first_create(shape, 7, &first));
+        weights = gpu_resident_open(&first, stream);
+        gpu_first_destroy(&first);
+        gpu_model_create(shape, weights, stream, &gpu);
         EXPECT_EQ(nullptr, gpt_model_create(shape, &gpt_alone, true, 7, &cpu));
         if (gain != 1.0f)
             enlarge(gain);
@@ -31,6 +36,7 @@ struct both {
     ~both()
     {
         gpu_model_destroy(&gpu);
+        weights->close(weights);
         CUDA(cudaStreamDestroy(stream));
         gpt_model_destroy(&cpu);
     }
@@ -44,7 +50,7 @@ struct both {
             const float wobble = static_cast<float>(gpt_random(9, i) % 1000) / 1000.0f - 0.5f;
             values[i] = gpt_bf16_round(gain * gpt_bf16_load(values[i]) + 0.1f * wobble);
         }
-        gpu_model_write(&gpu, values);
+        gpu_resident_write(weights, values);
     }
 
     void pass()
@@ -62,7 +68,7 @@ struct both {
     // end.
     double difference(int id, size_t columns = 1, size_t first = 0, size_t end = 1)
     {
-        const gpt_tensor &a = cpu.tensor[id], &b = gpu.tensor[id];
+        const gpt_tensor &a = cpu.tensor[id], &b = weights->tensor[id];
         double squares = 0, differences = 0;
         for (size_t i = 0; i < a.count * a.slices; i++) {
             if (i % columns < first || i % columns >= end)
@@ -75,7 +81,18 @@ struct both {
         return std::sqrt(differences / squares);
     }
 
+    // All gradients, tensor after tensor. Between passes only.
+    std::vector<uint16_t> gradients() const
+    {
+        std::vector<uint16_t> all;
+        for (const gpt_tensor &t : weights->tensor)
+            all.insert(all.end(), static_cast<const uint16_t *>(t.grad),
+                       static_cast<const uint16_t *>(t.grad) + t.count * t.slices);
+        return all;
+    }
+
     cudaStream_t stream;
+    gpu_weights *weights = nullptr;
     gpu_model gpu = {};
     gpt_model cpu = {};
     std::vector<uint8_t> inputs, targets;
@@ -133,7 +150,7 @@ TEST(cuda_trainer_gradients, are_told_once_for_each_slice_and_the_last_layer_fir
     b.pass();
     std::vector<std::pair<int, size_t>> all;
     for (int id = 0; id < GPT_TENSORS; id++)
-        for (size_t slice = 0; slice < b.gpu.tensor[id].slices; slice++)
+        for (size_t slice = 0; slice < b.weights->tensor[id].slices; slice++)
             all.push_back({id, slice});
     auto told = b.ready;
     EXPECT_EQ(GPT_LNF_G, told.front().first);
@@ -146,12 +163,64 @@ TEST(cuda_trainer_gradients, are_the_same_bits_in_each_pass)
 {
     both b(tiny, 2.0f);
     b.pass();
-    const size_t bytes = b.gpu.value_bytes;
-    std::vector<char> before(bytes);
-    memcpy(before.data(), b.gpu.grads, bytes);
+    const auto before = b.gradients();
     const double loss = b.gpu_loss;
     b.pass();
     EXPECT_EQ(loss, b.gpu_loss);
-    EXPECT_EQ(0, memcmp(before.data(), b.gpu.grads, bytes));
+    EXPECT_EQ(before, b.gradients());
+}
+
+// Lends copies of resident weights. A copy becomes NaN as soon as it is given back.
+struct lender : gpu_weights {
+    lender(gpu_weights *resident_, cudaStream_t stream_) : gpu_weights(*resident_), resident(resident_), stream(stream_)
+    {
+        borrow = [](const gpu_weights *w, int id, size_t slice) {
+            auto self = const_cast<lender *>(static_cast<const lender *>(w));
+            const size_t count = w->tensor[id].count;
+            auto &copy = self->lent[{id, slice}];
+            EXPECT_FALSE(copy) << "borrowed twice";
+            self->copies.emplace_back(count);
+            copy = self->copies.back().data();
+            CUDA(cudaMemcpyAsync(copy, self->resident->borrow(self->resident, id, slice), 2 * count, cudaMemcpyDeviceToDevice,
+                                 self->stream));
+            self->elements += count;
+            self->most = std::max(self->most, self->elements);
+            return static_cast<const bf16 *>(static_cast<void *>(copy));
+        };
+        give_back = [](const gpu_weights *w, int id, size_t slice) {
+            auto self = const_cast<lender *>(static_cast<const lender *>(w));
+            const size_t count = w->tensor[id].count;
+            const auto found = self->lent.find({id, slice});
+            ASSERT_NE(self->lent.end(), found) << "given back without having been borrowed";
+            CUDA(cudaMemsetAsync(found->second, 0xff, 2 * count, self->stream));
+            self->lent.erase(found);
+            self->elements -= count;
+        };
+    }
+    gpu_weights *resident;
+    cudaStream_t stream;
+    std::map<std::pair<int, size_t>, uint16_t *> lent;
+    std::list<std::vector<uint16_t>> copies; // kernels may still read them
+    size_t elements = 0, most = 0;
+};
+
+TEST(cuda_trainer_passes, borrow_the_weights_of_one_layer_at_a_time_and_give_all_back)
+{
+    both b({5, 3, 48, 13, 5}, 2.0f);
+    b.pass();
+    const auto want = b.gradients();
+    const double loss = b.gpu_loss;
+    lender from(b.weights, b.stream);
+    b.gpu.weights = &from;
+    b.pass();
+    EXPECT_EQ(loss, b.gpu_loss);
+    EXPECT_EQ(want, b.gradients());
+    EXPECT_TRUE(from.lent.empty());
+    size_t layer = 0;
+    for (int id = GPT_LN1_G; id <= GPT_OUT_B; id++)
+        layer += from.tensor[id].count;
+    EXPECT_EQ(layer, from.most);
+    EXPECT_EQ(gpt_model_hash(&b.cpu), gpu_model_hash(&b.gpu));
+    EXPECT_TRUE(from.lent.empty());
 }
 } // namespace

@@ -1,5 +1,5 @@
 // trainer_test.cc: whole runs of the GPU trainer's program, compiled for the host. It must learn as the CPU trainer does. Its
-// losses must have the same bits wherever the states are, and its recipe must be short.
+// losses must have the same bits wherever states and weights are, and its recipe must be short.
 #include "gpt_runs.h"
 
 #include <cmath>
@@ -53,6 +53,35 @@ class cuda_trainer : public gpt_runs
                 found.push_back(line);
         return found;
     }
+    // ZeRO-3 for the tests' model with four layers, of which a layer has 12,704 weights: two are whole on the device at a time.
+    std::string in_layers(const std::string &states)
+    {
+        return ", \"zero_optimization\": {\"reduce_bucket_size\": 13000, \"stage3_max_live_parameters\": 26000, "
+               "\"stage3_prefetch_bucket_size\": 13000, \"stage3_param_persistence_threshold\": 200, \"offload_optimizer\": {" +
+               states +
+               "}, \"offload_param\": {\"nvme_path\": \".\", \"buffer_size\": 12000, \"buffer_count\": 3, \"max_in_cpu\": 0}}";
+    }
+
+    // Device memory of the library, in bytes: as planned, after the seal, and at most after a step.
+    struct memory {
+        unsigned long long planned = 0, sealed = 0, most = 0;
+    };
+    static memory device_memory(const std::string &output)
+    {
+        memory m;
+        const auto found = lines(output, "  device memory of the library: ");
+        if (found.size() != 1 ||
+            sscanf(found[0].c_str(), "  device memory of the library: %llu bytes planned; %llu at first, %llu at most",
+                   &m.planned, &m.sealed, &m.most) != 3)
+            ADD_FAILURE() << output;
+        return m;
+    }
+    static void expect_as_planned(const memory &m)
+    {
+        EXPECT_NEAR(1.0, (double)m.sealed / (double)m.planned, 0.005);
+        EXPECT_EQ(m.sealed, m.most) << "device memory grows in steps";
+    }
+
     static std::vector<double> losses(const std::string &output)
     {
         std::vector<double> list;
@@ -104,6 +133,39 @@ TEST_F(cuda_trainer, has_the_same_losses_and_weights_whatever_holds_the_states)
     }
 }
 
+TEST_F(cuda_trainer, has_the_losses_and_weights_of_stage_2_when_the_weights_are_lent)
+{
+    const std::string dram = config("dram.ds", in_layers("\"device\": \"cpu\"")) + " --layers 4 --steps 5 ",
+                      nvme =
+                          config("nvme.ds", in_layers("\"device\": \"nvme\", \"nvme_path\": \".\"")) + " --layers 4 --steps 5 ";
+    const shell_result own = run(dram + "--stage 2");
+    ASSERT_EQ(0, own.status) << own.output;
+    ASSERT_EQ(5u, losses(own.output).size()) << own.output;
+    expect_as_planned(device_memory(own.output));
+    const double parameters = strtod(lines(own.output, "  ").at(5).c_str(), nullptr);
+    ASSERT_EQ(60096.0, parameters) << own.output;
+
+    memory stored;
+    const std::vector<std::pair<std::string, std::string>> places = {
+        {"none", dram}, {"cpu", dram}, {"cpu", nvme}, {"nvme", dram}, {"nvme", nvme}};
+    for (const auto &[where, states] : places) {
+        const shell_result lent = run(states + "--stage 3 --offload-param " + where);
+        ASSERT_EQ(0, lent.status) << lent.output;
+        EXPECT_EQ(lines(own.output, "  step "), lines(lent.output, "  step ")) << where;
+        EXPECT_EQ(lines(own.output, "  weights "), lines(lent.output, "  weights ")) << where;
+        const memory m = device_memory(lent.output);
+        expect_as_planned(m);
+        const bool on_device = where == "none";
+        stored = on_device ? m : stored;
+        // Weights and gradients of two layers each, and vectors that stay whole: 5 % of the weights.
+        const double most = 2.0 * (2 * 13000 + 2 * 13000 + 0.05 * parameters);
+        EXPECT_LE((double)m.most, most + (on_device ? 2.0 * parameters : 0.0)) << where;
+        // The step uploads 2 bytes of each to the device's store. From other stores both passes fetch, so more than 3 come up.
+        EXPECT_NE(lent.output.find(on_device ? "each down, 2.0" : "each down, 3."), std::string::npos) << lent.output;
+    }
+    EXPECT_GE((double)stored.most, 2.0 * parameters);
+}
+
 TEST_F(cuda_trainer, takes_the_configurations_that_lie_beside_it)
 {
     ASSERT_EQ(0, shell("mkdir '" + folder.file("states") + "'").status);
@@ -114,6 +176,11 @@ TEST_F(cuda_trainer, takes_the_configurations_that_lie_beside_it)
     EXPECT_EQ(3u, losses(dram.output).size());
     EXPECT_EQ(lines(dram.output, "  step "), lines(nvme.output, "  step "));
     EXPECT_NE(nvme.output.find("in files under states"), std::string::npos) << nvme.output;
+    for (const char *const more : {"", " --offload-param cpu", " --offload-param nvme"}) {
+        const shell_result zero3 = run("--steps 3 --config '" CUDA_TRAINER_FOLDER "/zero3.json'" + std::string(more));
+        ASSERT_EQ(0, zero3.status) << zero3.output;
+        EXPECT_EQ(lines(dram.output, "  step "), lines(zero3.output, "  step ")) << more;
+    }
 }
 
 TEST_F(cuda_trainer, says_what_is_wrong)
@@ -131,6 +198,15 @@ TEST_F(cuda_trainer, says_what_is_wrong)
     expect("--accel nothing", 1, "cuda_trainer: this build has no accelerator \"nothing\"");
     expect("--device 1", 1, "cuda_trainer: cudaSetDevice(options.device): invalid device ordinal");
     expect("--config missing.json", 1, "missing.json");
+    expect("--stage 4", 1, "cuda_trainer: api: zero_optimization.stage: 4 is out of range; expected an integer from 0 to 3");
+    expect("--stage 2 --offload-param cpu", 1, "cuda_trainer: --offload-param cpu has no effect at stage 2");
+    expect("--stage 3 --offload-param gpu", 1,
+           "cuda_trainer: api: zero_optimization.offload_param.device: \"gpu\" is not known");
+    expect("--stage 3 --offload-param nvme", 1, "expected zero_optimization.offload_param.nvme_path");
+    // Half a layer fits: the first layer asks for more.
+    const std::string little = config("little.ds", ", \"zero_optimization\": {\"stage3_max_live_parameters\": 9000, "
+                                                   "\"stage3_param_persistence_threshold\": 0}");
+    expect(little + " --stage 3 --offload-param cpu", 1, "stage3_max_live_parameters");
     expect("stray", 2, "what is 'stray'?");
     expect("--help", 0, "Usage: cuda_trainer");
 }
@@ -164,5 +240,18 @@ TEST_F(cuda_trainer, recipe_has_at_most_25_lines_of_at_most_120_columns)
     for (const char *call : {"zoff_accel_open(", "zoff_engine_open(", "zoff_grad_ready(", "zoff_step_begin(", "zoff_step_wait(",
                              "zoff_engine_destroy("})
         EXPECT_NE(recipe.find(call), std::string::npos) << call;
+}
+
+TEST_F(cuda_trainer, passes_do_not_know_where_weights_are)
+{
+    const std::string lender = read_file(CUDA_TRAINER_FOLDER "/gpu_lent.c");
+    for (const char *call : {"zoff_param_fetch(", "zoff_param_release(", "zoff_grad_acquire("})
+        EXPECT_NE(lender.find(call), std::string::npos) << call;
+    for (const char *name : {"/gpu_passes.c", "/gpu_model.c", "/gpu_model.h"}) {
+        const std::string source = read_file(std::string(CUDA_TRAINER_FOLDER) + name);
+        ASSERT_FALSE(source.empty()) << name;
+        for (const char *word : {"zoff", "lent", "resident", "stage"})
+            EXPECT_EQ(source.find(word), std::string::npos) << name << " has " << word;
+    }
 }
 } // namespace
