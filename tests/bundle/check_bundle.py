@@ -21,8 +21,8 @@ MOST_BYTES = 60 << 20
 SYSTEM = ("linux-vdso.so", "ld-linux", "libc.so.", "libm.so.", "libmvec.so.", "libpthread.so.", "libdl.so.", "librt.so.")
 LARGE = ("libcublas.so.", "libcublasLt.so.", "libnccl.so.")
 NEVER = SYSTEM + LARGE + ("libcuda.so", "libnvidia", "libmpi")
-PROGRAMS = {"accel_contract", "e2e_device", "e2e_delays", "e2e_ranks", "kernels_test", "cpu_adam_test", "kernels_bits", "device",
-            "cpu_adam", "step", "zoff"}
+PROGRAMS = {"accel_contract", "e2e_device", "e2e_device_owned", "e2e_delays", "e2e_ranks", "kernels_test", "cpu_adam_test",
+            "kernels_bits", "device", "cpu_adam", "step", "zoff"}
 
 complaints = []
 
@@ -219,6 +219,35 @@ def check_lacking(bundle, folder, runtime):
         complain(f"a program that dies: {told}")
 
 
+TRAINER = """#!/bin/sh
+loss=1 most=1000
+case "$*" in *"--stage 3"*) loss=$LOSS most=$MOST ;; esac
+echo "  step 1/1  loss $loss  norm 1"
+echo "  device memory of the library: 1000 bytes planned; 1000 at first, $most at most after a step"
+echo "  weights 1"
+"""
+
+
+def check_zero3(bundle, folder, runtime):
+    """A trainer whose losses differ at stage 3, or whose device memory grows, must fail. A script stands in for it, because
+    cuBLAS is not here."""
+    copy = os.path.join(folder, "with a trainer")
+    tools = os.path.join(folder, "tools that find cuBLAS")
+    shutil.copytree(bundle, copy)
+    os.makedirs(tools)
+    for name, script in ((os.path.join(copy, "bin", "cuda_trainer"), TRAINER),
+                         (os.path.join(tools, "ldd"), "#!/bin/sh\ncase $* in *cuda_trainer) echo '\tlibcublas.so => /dev/null (0x0)' ;; "
+                                                      f"*) exec {shutil.which('ldd')} \"$@\" ;; esac\n")):
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(script)
+        os.chmod(name, 0o755)
+    for loss, most, failed in (("1", "1000", []), ("2", "1000", ["cuda_trainer_zero3_cpu"]), ("1", "1001", ["cuda_trainer_zero3_cpu"])):
+        told = run(copy, folder, ["--only", "^(cuda_trainer|cuda_trainer_zero3_cpu)$"], 1 if failed else 0, LOSS=loss, MOST=most,
+                   PATH=tools + ":" + os.environ["PATH"], ZOFF_CUDART_PATH=runtime)
+        if told["failed"] != failed or [p["verdict"] for p in told["programs"]] != ["passed", "failed" if failed else "passed"]:
+            complain(f"a trainer with loss {loss} and {most} bytes at stage 3: {told}")
+
+
 def main():
     sources, build, folder, runtime = sys.argv[1:]
     bundle = os.path.join(folder, "gpu-bundle")
@@ -235,6 +264,7 @@ def main():
     check_time(bundle, folder, runtime)
     check_interrupted(bundle, folder, runtime)
     check_lacking(bundle, folder, runtime)
+    check_zero3(bundle, folder, runtime)
     check_broken(bundle, folder, runtime)
     shutil.rmtree(folder)
     print(f"{len(complaints)} complaints")
