@@ -51,7 +51,18 @@ class small_lending
     small_lending(const small_lending &) = delete;
 
     // Set values.tier before.
-    void choose(bool has_parts) { zoff_lending_sources_choose(&l, has_parts, false, false); }
+    void choose(bool has_parts) { zoff_lending_sources_choose(&l, has_parts, on_device, false); }
+
+    // Lend in the memory of the emulated device. `stays`: the weights are stored there, too. Call it before open().
+    void put_on_device(bool stays)
+    {
+        zoff_accel_close(accel);
+        EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        l.accel = accel;
+        on_device = true;
+        values.stays = stays;
+        zoff_base_progress_add(&progress, &device);
+    }
 
     // Weights that are not trained: a pass needs no step.
     zoff_param add(const char *name, size_t count, size_t slices = 1, zoff_dtype dtype = ZOFF_F32)
@@ -68,6 +79,7 @@ class small_lending
         parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
         choose(wire.size() > 1 && !replicated);
+        ASSERT_ZOFF_OK(zoff_lending_copies_open(&l));
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
     }
 
@@ -98,7 +110,7 @@ class small_lending
         opts.path_count = 1;
         opts.rank = parts.plan.rank;
         opts.ranks = parts.plan.ranks;
-        ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &l.store));
+        ASSERT_ZOFF_OK(l.home->open(&l, &opts));
         reads.pump = [](void *store) { return zoff_offload_store_pump((zoff_store *)store); };
         reads.park = [](void *store) { return zoff_offload_store_wait((zoff_store *)store); };
         reads.is_busy = [](void *store) { return zoff_offload_store_busy((zoff_store *)store, false); };
@@ -120,6 +132,7 @@ class small_lending
         zoff_lending_param_gather_close(&l);
         zoff_model_slices_close(&parts.m);
         zoff_base_progress_remove(&progress, &reads);
+        zoff_lending_copies_close(&l);
         zoff_offload_store_close(l.store);
         l.store = nullptr;
         zoff_lending_param_cache_close(&l);
@@ -203,6 +216,7 @@ class small_lending
     zoff_progress progress = {};
     zoff_poller reads = {}, others = {}, device = {};
     zoff_accel *accel = nullptr;
+    bool on_device = false;
     std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
     size_t version = 0;
 
