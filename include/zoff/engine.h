@@ -9,9 +9,9 @@
  *
  *  Weights and gradients are the caller's memory, aligned to their element. The engine never frees or moves them, and does not
  *  touch them after destroy. The engine may also own weights (zoff_param_desc.engine_owned): then they are in DRAM, on
- *  NVMe or on a device, and the caller borrows a slice while it uses it. Optimizer states (fp32 masters of 16-bit weights, first and second
- *  moments) always belong to the engine: in DRAM, or in files that are streamed through a DRAM budget. The tier, the number of
- *  threads and the chunk size never change a bit of the result.
+ *  NVMe or on a device, and the caller borrows a slice while it uses it. Optimizer states (fp32 masters of 16-bit weights,
+ * first and second moments) always belong to the engine: in DRAM, or in files that are streamed through a DRAM budget. The
+ * tier, the number of threads and the chunk size never change a bit of the result.
  *
  *  With several ranks (zoff_engine_opts.comm or .ranks) every rank registers the same parameters and takes the same steps.
  *  Seal, steps, zoff_param_fetch(), zoff_param_read(), zoff_state_read(), zoff_state_flush(), zoff_persist_data(),
@@ -114,8 +114,8 @@ typedef struct zoff_plan_info {
     uint64_t step_read_bytes;   /**< read from files in a step that updates every parameter */
     uint64_t step_write_bytes;  /**< written to files in such a step */
     uint64_t weight_bytes;      /**< weights that the engine owns, without padding */
-    uint64_t weight_host_bytes; /**< DRAM for them: all, or buffers, cached ones, and slices that are lent. With a device: stored
-                                     ones, buffers, and small slices that stay whole */
+    uint64_t weight_host_bytes; /**< DRAM for them: all, or buffers, cached ones, and slices that are lent. With a device:
+                                   stored ones, buffers, and small slices that stay whole */
     uint64_t weight_nvme_bytes; /**< files of weights */
     uint64_t exchange_bytes;    /**< DRAM for data to and from other ranks; 0 for one rank */
     uint64_t device_host_bytes; /**< DRAM for gradients downloaded from a device and weights to upload; 0 where the CPU reaches

@@ -138,8 +138,8 @@ typedef struct zoff_step_info {
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,
- *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory. With a device it is memory of the
- *  device, zeroed in `native_stream`.
+ *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory. With a device it is memory of
+ * the device, zeroed in `native_stream`.
  *
  *  With several ranks from stage 2 on, and with gradient accumulation, no rank holds all gradients at a time. The memory serves
  *  another slice as soon as the gradient has been sent or added up. On a device it does so in every stage and with one rank, as
@@ -148,8 +148,8 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
  *  returns
  *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step
  *  @blocks for gradients of other slices in flight, where that frees memory
- *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over; ERR_NO_MEMORY
- *  where zoff.device_memory allows no more */
+ *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over;
+ * ERR_NO_MEMORY where zoff.device_memory allows no more */
 ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
 
 /** Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the

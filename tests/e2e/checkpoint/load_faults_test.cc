@@ -380,6 +380,7 @@ std::vector<call> all_calls(const char *folder)
     static float floats[8];
     static zoff_checkpoint *save;
     static const void *lent;
+    static zoff_norm_sum norm;
     static void *grad;
     static zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT;
     static double scale;
@@ -414,6 +415,7 @@ std::vector<call> all_calls(const char *folder)
             {"zoff_grad_acquire", [](auto *e) { return zoff_grad_acquire(e, 0, 0, nullptr, &grad); }},
             {"zoff_grad_weight", [](auto *e) { return zoff_grad_weight(e, 2); }},
             {"zoff_step", [](auto *e) { return zoff_step(e, nullptr, nullptr); }},
+            {"zoff_step_measure", [](auto *e) { return zoff_step_measure(e, nullptr, &norm); }},
             {"zoff_step_begin", [](auto *e) { return zoff_step_begin(e, nullptr); }},
             {"zoff_step_wait", [](auto *e) { return zoff_step_wait(e, nullptr); }},
             {"zoff_step_retry", [](auto *e) { return zoff_step_retry(e, nullptr); }},

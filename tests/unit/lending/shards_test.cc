@@ -25,7 +25,7 @@ class Shards : public testing::Test
     small_lending t;
 };
 
-TEST_F(Shards, WhatIsFlushedIsOnTheDeviceAndComesBack)
+TEST_F(Shards, FlushedChunksAreOnTheDeviceAndComeBack)
 {
     ASSERT_NO_FATAL_FAILURE(t.open(1024));
     char *base = fetch(3);
@@ -53,7 +53,7 @@ TEST_F(Shards, ThereAreSoManySlots)
     EXPECT_EQ(t.bits(0, 2), std::string(fetch(2), 4096)) << "a claim that was released has changed nothing";
 }
 
-TEST_F(Shards, WhatWasAskedForAndForgottenFreesItsSlot)
+TEST_F(Shards, ForgottenChunksFreeTheirSlots)
 {
     ASSERT_NO_FATAL_FAILURE(t.open(1024));
     void *base = nullptr;
