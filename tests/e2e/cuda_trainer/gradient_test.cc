@@ -197,6 +197,9 @@ struct lender : gpu_weights {
             self->elements -= count;
         };
     }
+    ~lender() { CUDA(cudaStreamSynchronize(stream)); } // the last copies may still be on their way to NaN
+    lender(const lender &) = delete;
+
     gpu_weights *resident;
     cudaStream_t stream;
     std::map<std::pair<int, size_t>, uint16_t *> lent;
