@@ -13,14 +13,17 @@ static const zoff_plan_piece *next_piece(const zoff_lending *l, const zoff_cache
     return piece;
 }
 
-/* Copy a piece from the memory of its chunk. */
+/* Copy a piece from the memory of its chunk. It counts when the events are recorded that tell when its copy is done: after an
+ * error, it is copied again. */
 static zoff_status put_piece(zoff_lending *l, zoff_cached_slice *s, const zoff_plan_piece *piece, const char *base)
 {
     ZOFF_TRY(
         l->place->put(l, s->at + s->filled * s->element_bytes, base + piece->weight_offset, piece->count * s->element_bytes));
     ZOFF_TRY(zoff_lending_held_mark(l, piece->bucket));
+    if (s->filled + piece->count == s->count)
+        ZOFF_TRY(l->place->placed(l, s));
     s->filled += piece->count;
-    return s->filled < s->count ? ZOFF_OK : l->place->placed(l, s);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s)
@@ -40,6 +43,8 @@ zoff_status zoff_lending_fill_ahead(zoff_lending *l, zoff_cached_slice *s)
         const zoff_plan_piece *piece = next_piece(l, s);
         char *base;
         const zoff_status status = l->home->try_to_borrow(l, piece->bucket, &base);
+        if (status == ZOFF_PENDING) /* chunks that were copied already are not read again */
+            zoff_lending_held_read_ahead(l, (size_t)(piece - l->plan->pieces), s->count - s->filled);
         if (status != ZOFF_OK)
             return status;
         ZOFF_TRY(put_piece(l, s, piece, base));

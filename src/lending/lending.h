@@ -249,7 +249,7 @@ void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count);
 /* fill.c */
 /* Copy a slice from its chunks to its place in the arena.  @blocks for the reads */
 zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s);
-/* The same as far as chunks are there.  @return PENDING: others are being read */
+/* The same as far as chunks are there.  @return PENDING: the others are being read, as far as slots are free */
 zoff_status zoff_lending_fill_ahead(zoff_lending *l, zoff_cached_slice *s);
 
 /* room.c */

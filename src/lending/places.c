@@ -169,14 +169,12 @@ static zoff_status publish(zoff_lending *l)
     return ZOFF_OK;
 }
 
-/* The event that the program has to wait for before it reads a slice; NULL: none. */
+/* The event that the program has to wait for before it reads a slice; NULL: none. Direct slices are uploaded by their store. */
 static zoff_status event_of(zoff_lending *l, const zoff_cached_slice *s, void **out)
 {
-    *out = s->direct || s->persistent ? l->there.published : s->arrived;
-    /* Uploads of the stored weights themselves. */
     if (s->direct)
-        ZOFF_TRY(zoff_lending_copies_record(l, out));
-    l->there.published = s->direct ? *out : l->there.published;
+        ZOFF_TRY(zoff_lending_copies_record(l, &l->there.published));
+    *out = s->direct || s->persistent ? l->there.published : s->arrived;
     return ZOFF_OK;
 }
 
@@ -212,13 +210,15 @@ static zoff_status device_take_back(zoff_lending *l, zoff_cached_slice *s, void 
     return ZOFF_OK;
 }
 
-/* An error is kept for the next wait. */
+/* If the device refuses to let the copies wait, the call waits: otherwise they would overwrite what the program reads. A device
+ * that has failed runs neither. Its error is kept for the next wait. */
 static void device_vacate(zoff_lending *l, zoff_cached_slice *s)
 {
     if (!s->leaves)
         return;
     s->leaves = false;
-    zoff_base_progress_keep(l->device, l->accel->ops->event_await(l->accel, l->there.stream, s->released));
+    if (l->accel->ops->event_await(l->accel, l->there.stream, s->released) < 0)
+        zoff_base_progress_keep(l->device, zoff_lending_copies_wait(l, s->released));
 }
 
 static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)

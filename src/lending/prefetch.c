@@ -77,7 +77,7 @@ void zoff_lending_prefetch_own(zoff_lending *l)
     }
 }
 
-/* A chunk that is not there yet ends the turn: its read was started, and so were those behind it. */
+/* A chunk that is not there yet ends the turn: its read was started, and so were those of the slice behind it. */
 void zoff_lending_prefetch_into_arena(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
@@ -89,10 +89,8 @@ void zoff_lending_prefetch_into_arena(zoff_lending *l)
         if (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
             return;
         s->used = ++cache->clock; /* so that slices needed next are evicted last */
-        if (zoff_lending_fill_ahead(l, s) != ZOFF_OK) {
-            zoff_lending_held_read_ahead(l, s->first_piece, s->count);
+        if (zoff_lending_fill_ahead(l, s) != ZOFF_OK)
             return;
-        }
         left -= zoff_base_bits_min(left, s->count);
     }
 }

@@ -18,7 +18,8 @@ typedef enum slot_state { FREE, COMES, LENT, GOES, UNSENT } slot_state;
 
 typedef struct shard_slot {
     slot_state state;
-    bool is_new; /* the device does not have this content yet, and no copy is enqueued */
+    bool is_new;      /* the device does not have this content yet, and no copy is enqueued */
+    bool is_unmarked; /* the event is not recorded behind the latest copy: the device refused it */
     size_t chunk;
     char *base;
     void *moved; /* event behind its latest copy */
@@ -52,12 +53,20 @@ static zoff_accel *accel_of(const shards *s)
 
 /* ---- slots ---- */
 
+static zoff_status mark(shards *s, shard_slot *slot)
+{
+    slot->is_unmarked = true;
+    ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
+    slot->is_unmarked = false;
+    return ZOFF_OK;
+}
+
 /* Find out whether the copy of a slot is done.  @return PENDING */
 static zoff_status poll(shards *s, shard_slot *slot)
 {
-    if (slot->state == UNSENT)
-        return ZOFF_OK;
-    const zoff_status status = accel_of(s)->ops->event_poll(accel_of(s), slot->moved);
+    if (slot->is_unmarked)
+        ZOFF_TRY(mark(s, slot));
+    const zoff_status status = slot->moved ? accel_of(s)->ops->event_poll(accel_of(s), slot->moved) : ZOFF_OK;
     if (status == ZOFF_OK && slot->state == GOES)
         slot->state = FREE;
     return status;
@@ -105,7 +114,7 @@ static zoff_status shards_claim(zoff_store *store, size_t chunk, void **out)
     return status == ZOFF_OK ? lend(slot, out) : status;
 }
 
-/* A chunk that goes up is still in its slot. */
+/* A chunk that goes up is still in its slot. After an error its copy down may be in flight: the slot is not free before. */
 static zoff_status shards_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
 {
     shards *s = of(store);
@@ -119,8 +128,8 @@ static zoff_status shards_fetch(zoff_store *store, size_t chunk, unsigned arrays
     if (status != ZOFF_OK)
         return status;
     ZOFF_TRY(zoff_lending_copies_down(s->lending, slot->base, zoff_lending_shards_there(store, chunk), s->bytes[chunk]));
-    ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
     slot->state = COMES;
+    ZOFF_TRY(mark(s, slot));
     return ZOFF_PENDING;
 }
 
@@ -143,7 +152,7 @@ static zoff_status send(shards *s, shard_slot *slot)
     slot->is_new = true;
     ZOFF_TRY(zoff_lending_copies_up(s->lending, zoff_lending_shards_there(&s->store, slot->chunk), slot->base,
                                     s->bytes[slot->chunk]));
-    ZOFF_TRY(zoff_lending_copies_record(s->lending, &slot->moved));
+    ZOFF_TRY(mark(s, slot));
     slot->state = GOES;
     slot->is_new = false;
     return ZOFF_OK;
