@@ -46,18 +46,24 @@ class small_lending
         if (l.cache.assembly.gather)
             (void)zoff_lending_param_gather_finish(&l); // a broken group completes nothing
         close();
-        zoff_accel_close(accel);
+        if (!is_borrowed)
+            zoff_accel_close(accel);
     }
     small_lending(const small_lending &) = delete;
 
     // Set values.tier before.
-    void choose(bool has_parts) { zoff_lending_sources_choose(&l, has_parts, on_device, false); }
+    void choose(bool has_parts) { zoff_lending_sources_choose(&l, has_parts, on_device, reaches); }
 
-    // Lend in the memory of the emulated device. `stays`: the weights are stored there, too. Call it before open().
-    void put_on_device(bool stays)
+    // Lend in the memory of the emulated device. `stays`: the weights are stored there, too. `given`: a device of the test,
+    // which closes it after this object. Call it before open().
+    void put_on_device(bool stays, zoff_accel *given = nullptr)
     {
         zoff_accel_close(accel);
-        EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        is_borrowed = given != nullptr;
+        accel = given;
+        if (!given) {
+            EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        }
         l.accel = accel;
         on_device = true;
         values.stays = stays;
@@ -217,6 +223,8 @@ class small_lending
     zoff_poller reads = {}, others = {}, device = {};
     zoff_accel *accel = nullptr;
     bool on_device = false;
+    bool reaches = false;        // the communicator accesses the memory of the device
+    bool is_borrowed = false;    // the device
     std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
     size_t version = 0;
 
