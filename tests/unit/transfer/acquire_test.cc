@@ -1,6 +1,10 @@
 // acquire_test.cc: memory for the gradient of a slice: its own, that of a slice whose gradient is sent, or new memory.
 #include "allocation_fault.h"
 #include "batches.h"
+#include "device_transfer.h"
+
+#include <map>
+#include <random>
 
 using namespace zoff_test;
 
@@ -90,5 +94,95 @@ TEST(AcquireOfSeveralRanks, MakesMoreWhereOthersDoNotCome)
         has_all = true;
         ASSERT_NO_FATAL_FAILURE(all.end());
     });
+}
+
+// A pool of `UNITS` times 64 bytes on a device, for slices that are lent with any size.
+class AcquireOnDevice : public testing::Test
+{
+  protected:
+    enum { UNITS = 40, SLICES = 64 };
+    void SetUp() override
+    {
+        self.add(16, SLICES, ZOFF_F32, ZOFF_F32, false, false);
+        ASSERT_NO_FATAL_FAILURE(self.open(64));
+        ASSERT_ZOFF_OK(zoff_transfer_grads_open(&self.t, &pool, &zoff_transfer_acquire_on_device, 64 * UNITS));
+    }
+    void TearDown() override { zoff_transfer_grads_close(&self.t, &pool); }
+    zoff_status lend(size_t number, size_t bytes, char **out)
+    {
+        return zoff_transfer_acquire_lend(&self.t, &pool, number, bytes, out);
+    }
+    bool is_in_arena(const char *at) const { return at >= pool.arena && at < pool.arena + 64 * UNITS; }
+    device_transfer self;
+    zoff_grads pool = {};
+};
+
+// A slice is refused only where no gap is large enough.
+TEST_F(AcquireOnDevice, LendsEveryGapAndNothingTwice)
+{
+    std::mt19937 random(7);
+    std::map<size_t, std::pair<size_t, size_t>> lent; // slice: first unit, and units
+    std::vector<bool> used(UNITS, false);
+    size_t refused = 0;
+    self.values.device_memory = 1;
+    for (int round = 0; round < 4000; round++) {
+        const size_t number = random() % SLICES;
+        if (const auto old = lent.find(number); old != lent.end()) {
+            zoff_transfer_grads_let_go(&pool, number);
+            std::fill_n(used.begin() + (long)old->second.first, old->second.second, false);
+            lent.erase(old);
+            continue;
+        }
+        const size_t bytes = 1 + random() % 600, units = (bytes + 63) / 64;
+        size_t free = 0, widest = 0;
+        for (bool unit : used) {
+            free = unit ? 0 : free + 1;
+            widest = std::max(widest, free);
+        }
+        char *at = nullptr;
+        const zoff_status status = lend(number, bytes, &at);
+        ASSERT_EQ(units <= widest ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << units << " of " << widest;
+        refused += status != ZOFF_OK;
+        if (status != ZOFF_OK)
+            continue;
+        ASSERT_TRUE(is_in_arena(at) && is_in_arena(at + bytes - 1));
+        const size_t first = (size_t)(at - pool.arena) / 64;
+        for (size_t i = first; i < first + units; i++) {
+            ASSERT_FALSE(used[i]) << "lent twice";
+            used[i] = true;
+        }
+        lent[number] = {first, units};
+    }
+    EXPECT_LT(0u, refused);
+    EXPECT_EQ(0u, pool.bytes) << "no extra memory";
+}
+
+TEST_F(AcquireOnDevice, KeepsExtraMemoryAndUsesItAgain)
+{
+    char *whole = nullptr, *extra = nullptr, *again = nullptr, *more = nullptr;
+    ASSERT_ZOFF_OK(lend(0, 64 * UNITS, &whole));
+    EXPECT_EQ(pool.arena, whole);
+    ASSERT_ZOFF_OK(lend(1, 1000, &extra));
+    EXPECT_FALSE(is_in_arena(extra));
+    EXPECT_EQ(1024u, pool.bytes);
+    zoff_transfer_grads_let_go(&pool, 1);
+    ASSERT_ZOFF_OK(lend(2, 1024, &again));
+    EXPECT_EQ(extra, again);
+    ASSERT_ZOFF_OK(lend(3, 64, &more));
+    EXPECT_FALSE(is_in_arena(more));
+    EXPECT_NE(extra, more);
+    EXPECT_EQ(1088u, pool.bytes);
+}
+
+TEST_F(AcquireOnDevice, RefusesExtraMemoryBeyondDeviceMemory)
+{
+    char *whole = nullptr, untouched, *at = &untouched;
+    self.values.device_memory = 1 << 20;
+    ASSERT_ZOFF_OK(lend(0, 64 * UNITS, &whole));
+    EXPECT_EQ(ZOFF_ERR_NO_MEMORY, lend(1, 100, &at));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "zoff.device_memory")) << zoff_last_error();
+    EXPECT_EQ(&untouched, at);
+    zoff_transfer_grads_let_go(&pool, 0);
+    EXPECT_ZOFF_OK(lend(1, 100, &at));
 }
 } // namespace
