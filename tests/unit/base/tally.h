@@ -1,12 +1,13 @@
-// tally.h: which threads took part in a run of a team, and how many threads this process has.
+// tally.h: which threads took part in a run of a team.
 #ifndef ZOFF_TESTS_TALLY_H
 #define ZOFF_TESTS_TALLY_H
+#include "process_threads.h"
+
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <set>
 
 // Counts for each thread of a team: its calls, the size of the team that it was given, and its thread id.
@@ -28,20 +29,4 @@ struct tally {
     }
     std::set<pid_t> all_tids() const { return {tids, tids + threads}; }
 };
-
-inline size_t threads_of_this_process()
-{
-    size_t count = 0;
-    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task"))
-        count += !entry.path().empty();
-    return count;
-}
-
-// Whether there are at most this many in the end: the system lists a thread for a moment after it is joined.
-inline bool threads_come_down_to(size_t most)
-{
-    for (int i = 0; i < 2000 && threads_of_this_process() > most; i++)
-        usleep(5000);
-    return threads_of_this_process() <= most;
-}
 #endif
