@@ -122,8 +122,11 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     const bool is_lent = zoff_transfer_grads_at(e->transfer.route.lent, number) != NULL;
     char *at;
     ZOFF_TRY(zoff_transfer_acquire_lend(&e->transfer, e->transfer.route.lent, number, bytes, &at));
-    if (!is_lent && bytes)
-        ZOFF_TRY(e->transfer.route.link->clear(&e->transfer, at, bytes, native_stream));
+    const zoff_status status =
+        !is_lent && bytes ? e->transfer.route.link->clear(&e->transfer, at, bytes, native_stream) : ZOFF_OK;
+    if (status < 0)
+        zoff_transfer_grads_let_go(e->transfer.route.lent, number); /* the next call clears it */
+    ZOFF_TRY(status);
     *out = at;
     return ZOFF_OK;
 }

@@ -152,6 +152,7 @@ zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void 
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
-    ZOFF_TRY(zoff_lending_fetch_release(&e->lending, p, slice, native_stream));
-    return native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK;
+    /* First: a release that has failed must not have released. */
+    ZOFF_TRY(native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK);
+    return zoff_lending_fetch_release(&e->lending, p, slice, native_stream);
 }

@@ -44,10 +44,7 @@ class RanksDeviceFaults : public testing::TestWithParam<cell>
         : job(RANKS), all(job, 11, [](trainer &t) {
               t.add(5000, 5, ZOFF_BF16, ZOFF_BF16);
               t.add(300, 2, ZOFF_BF16, ZOFF_BF16);
-              for (size_t i = 0; i < t.tensors.size(); i++) {
-                  t.give_away(i);
-                  t.give_away_grad(i);
-              }
+              t.give_all_away();
           })
     {
         all.use_devices(3);

@@ -57,6 +57,15 @@ zoff_param_desc trainer::desc(size_t i)
     return d;
 }
 
+void trainer::give_all_away()
+{
+    for (size_t i = 0; i < tensors.size(); i++) {
+        give_away(i);
+        if (!tensors[i].frozen)
+            give_away_grad(i);
+    }
+}
+
 void trainer::put_on(test_device *device_)
 {
     device = device_;

@@ -33,6 +33,9 @@ class trainer
     // Let the engine also lend the memory of its gradients; hand_over() copies them there.
     void give_away_grad(size_t i) { stores[i].borrows_grad = true; }
 
+    // Let the engine have both, of all tensors.
+    void give_all_away();
+
     // Put weights and gradients into memory of a device. value() and grad() are then host copies, downloaded or to be uploaded.
     // Gradients on the device are garbage except between their backward pass and the end of the step.
     void put_on(test_device *device_);

@@ -25,11 +25,7 @@ class DeviceOwned : public testing::TestWithParam<const char *>
     }
     void give_all_away()
     {
-        for (size_t i = 0; i < t.tensors.size(); i++) {
-            t.give_away(i);
-            if (!t.tensors[i].frozen)
-                t.give_away_grad(i);
-        }
+        t.give_all_away();
         t.put_on(&device);
     }
     void make(const std::string &with) { e = make_engine(t, with, 3000, 0, nullptr, device.accel); }
@@ -224,7 +220,8 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
                     if (status < 0) {
                         ASSERT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
                         failed++;
-                        (void)zoff_param_release(e.get(), (zoff_param)i, slice, device.stream);
+                        ASSERT_ZOFF_OK(zoff_param_release(e.get(), (zoff_param)i, slice, device.stream))
+                            << "it was not released";
                     }
                 }
             }
@@ -241,6 +238,11 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
                     const zoff_status acquired = zoff_grad_acquire(e.get(), (zoff_param)i, slice, device.stream, &lent);
                     failed += acquired < 0;
                     status = acquired < 0 ? ZOFF_PENDING : ZOFF_OK;
+                    if (acquired == ZOFF_OK && again && bytes) {
+                        std::vector<char> cleared(bytes, 1);
+                        device.copy(cleared.data(), lent, bytes);
+                        ASSERT_EQ(std::vector<char>(bytes), cleared) << "memory that was lent at the second attempt";
+                    }
                 }
                 ASSERT_ZOFF_OK(status);
                 if (lent && bytes)

@@ -192,10 +192,7 @@ TEST_P(RanksBytes, FetchedToADevice)
             rank_trainers all(job, 7, [](trainer &t) {
                 t.add(9000, 3, ZOFF_BF16, ZOFF_BF16);
                 t.add(4096, 2, ZOFF_BF16, ZOFF_BF16);
-                for (size_t i = 0; i < t.tensors.size(); i++) {
-                    t.give_away(i);
-                    t.give_away_grad(i);
-                }
+                t.give_all_away();
             });
             all.use_devices(0);
             if (reached)
