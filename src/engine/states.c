@@ -287,7 +287,7 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
         ZOFF_TRY(zoff_lending_copies_settle(&e->lending));
         zoff_lending_param_cache_clear(&e->lending);
     } else if (pass->weights) {
-        zoff_lending_held_let_go(&e->lending);
+        ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
     }
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
@@ -377,7 +377,7 @@ zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
     zoff_saved_error saved;
     const zoff_pass pass = {.states = true, .weights = weights && e->lending.store};
     if (pass.weights)
-        zoff_lending_held_let_go(&e->lending);
+        ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
     ZOFF_TRY(zoff_engine_states_borrow(e, &pass, chunk, &memory));
     const zoff_status status = visit(ctx, chunk, memory);
     zoff_base_status_save(&saved);

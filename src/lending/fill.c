@@ -7,10 +7,8 @@
 /* The piece of the next element that is missing, and its chunk. */
 static const zoff_plan_piece *next_piece(const zoff_lending *l, const zoff_cached_slice *s)
 {
-    const zoff_plan_piece *piece = &l->plan->pieces[s->first_piece];
-    for (size_t done = 0; done < s->filled; done += (piece++)->count)
-        ;
-    return piece;
+    const zoff_plan_piece *first = &l->plan->pieces[s->first_piece];
+    return &l->plan->pieces[zoff_zero_plan_find(l->plan, first->param, first->slice, s->filled)];
 }
 
 /* Copy a piece from the memory of its chunk. It counts when the events are recorded that tell when its copy is done: after an

@@ -72,12 +72,17 @@ static zoff_status try_to_release(void *ctx)
     return release_last(ctx);
 }
 
-/* A device that has failed runs no copies any more, so its error does not keep the chunk. */
-static void wait_and_release(zoff_lending *l)
+/* A device that has failed runs no copies any more, so its error does not keep the chunk.  @return an error of a device that
+ * only stands still: a copy may still read the chunk */
+static zoff_status wait_and_release(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
-    if (zoff_base_progress_wait(l->progress, l->device, try_to_release, l) < 0)
-        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+    const zoff_status status = zoff_base_progress_wait(l->progress, l->device, try_to_release, l);
+    if (status == ZOFF_OK || l->device->is_overdue)
+        return status;
+    cache->held[--cache->held_count].is_read = false;
+    zoff_offload_store_release(l->store, cache->held[cache->held_count].chunk);
+    return ZOFF_OK;
 }
 
 /* Put an entry in front; `at`: its present position, or the end. */
@@ -128,7 +133,7 @@ zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, 
         i++;
     if (i == cache->held_count) {
         if (cache->held_count == held_most(l))
-            wait_and_release(l);
+            ZOFF_TRY(wait_and_release(l));
         i = cache->held_count; /* the new entry takes the place behind the last one */
         ZOFF_TRY(borrow_chunk(l, chunk, piece, count, &base));
         cache->held_count++;
@@ -150,10 +155,11 @@ zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk)
     return ZOFF_OK;
 }
 
-void zoff_lending_held_let_go(zoff_lending *l)
+zoff_status zoff_lending_held_let_go(zoff_lending *l)
 {
     while (l->cache.held_count)
-        wait_and_release(l);
+        ZOFF_TRY(wait_and_release(l));
     if (l->store)
         zoff_offload_store_forget(l->store);
+    return ZOFF_OK;
 }

@@ -72,7 +72,7 @@ static zoff_status mark(zoff_lending *l, unsigned slot)
 static zoff_status poll(zoff_lending *l, unsigned slot)
 {
     const zoff_status status = l->there.lands[slot] ? l->accel->ops->event_poll(l->accel, l->there.landed[slot]) : ZOFF_OK;
-    l->there.lands[slot] = l->there.lands[slot] && status == ZOFF_PENDING;
+    l->there.lands[slot] = l->there.lands[slot] && status != ZOFF_OK;
     return status;
 }
 

@@ -241,8 +241,9 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
 /* Copies were enqueued that read a chunk: it stays borrowed until they are done. */
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
-/* Release all borrowed chunks, and drop prefetched ones. */
-void zoff_lending_held_let_go(zoff_lending *l);
+/* Release all borrowed chunks, and drop prefetched ones.  @blocks for copies that read them  @return ERR_DEVICE: the device
+ * stands still, and the chunks stay borrowed */
+zoff_status zoff_lending_held_let_go(zoff_lending *l);
 /* Start reading the chunks of `count` elements from a piece on, while slots are free. */
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count);
 

@@ -51,13 +51,22 @@ TEST(Copies, AreOnlyDoneWhenTheStreamIs)
     EXPECT_EQ(from, std::string(t.l.cache.base, from.size()));
 }
 
-TEST(Copies, AreNotCountedWhereTheDeviceRefusesThem)
+// A device whose calls can fail.
+class CopiesOfADevice : public testing::Test
 {
+  protected:
+    void SetUp() override
+    {
+        t.put_on_device(false, device.accel);
+        t.add("w", 4000);
+        ASSERT_NO_FATAL_FAILURE(t.open_cache(1024));
+    }
     test_device device;
     small_lending t;
-    t.put_on_device(false, device.accel);
-    t.add("w", 4000);
-    ASSERT_NO_FATAL_FAILURE(t.open_cache(1024));
+};
+
+TEST_F(CopiesOfADevice, AreNotCountedIfItRefusesThem)
+{
     char from[64] = {};
     const uint64_t before = t.l.there.write_bytes;
     device.calls = 0;
@@ -68,13 +77,8 @@ TEST(Copies, AreNotCountedWhereTheDeviceRefusesThem)
     EXPECT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
 }
 
-TEST(Copies, PinMemoryUntilItIsUnpinned)
+TEST_F(CopiesOfADevice, PinMemoryUntilItIsUnpinned)
 {
-    test_device device;
-    small_lending t;
-    t.put_on_device(false, device.accel);
-    t.add("w", 4000);
-    ASSERT_NO_FATAL_FAILURE(t.open_cache(1024));
     alignas(4096) static char memory[8192];
     void *const *pinned = t.l.there.pinned;
     EXPECT_ZOFF_OK(zoff_lending_copies_pin(&t.l, memory, 0, ZOFF_PINNED_STORE));
