@@ -69,7 +69,8 @@ typedef struct zoff_engine_opts {
 typedef struct zoff_param_desc {
     size_t struct_size;     /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
     void *value;            /**< weights; read at seal, written by each step. May be NULL when count is 0 */
-    void *grad;             /**< gradients; NULL: bound later, or none */
+    void *grad;             /**< gradients; NULL: bound later, lent by zoff_grad_acquire(), or none. With a device, a parameter
+                                 without it at seal reserves memory to lend, and the host measures the gradients */
     size_t count;           /**< elements of a slice; 0, 1 and more than 2^31 are legal */
     size_t slices;          /**< 0 means 1 */
     size_t value_stride;    /**< elements from one slice to the next; 0 means count */
@@ -123,8 +124,8 @@ typedef struct zoff_plan_info {
     uint64_t device_bytes;      /**< device memory: 8 bytes for each 1024 elements whose norm is measured there; the states that
                                      offload_optimizer.ratio leaves there, with sums of their gradients; where the communicator
                                      reaches the device, staging and sums of the exchange; weights of the engine that are stored
-                                     or whole there; and gradients that it lends, two buckets at most. zoff.device_memory limits
-                                     it */
+                                     or whole there; and gradients that it lends, twice reduce_bucket_size at most.
+                                     zoff.device_memory limits it */
     uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
                                      device_host_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */

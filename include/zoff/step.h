@@ -146,7 +146,8 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
  *  soon as the gradient is downloaded or packed.
  *  @param native_stream device stream that will write it; NULL on the host. NULL with a device: it is zeroed when the call
  *  returns
- *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step
+ *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step. With a device, memory that is not
+ *  handed over must not be written by work that is still in another stream when it is acquired again
  *  @blocks for gradients of other slices in flight, where that frees memory
  *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over;
  * ERR_NO_MEMORY where zoff.device_memory allows no more */

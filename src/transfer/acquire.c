@@ -95,9 +95,11 @@ uint64_t zoff_transfer_acquire_bytes(const zoff_transfer *t)
 {
     uint64_t all = 0, largest = 0;
     size_t widest = 0;
+    if (t->device.lent.slots) /* it is open: buffers that were bound since do not change it */
+        return t->device.lent.arena_bytes;
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
-        if (p->grad || p->frozen)
+        if (p->grad || (p->frozen && !p->tie))
             continue;
         const uint64_t bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->grad_dtype), ALIGN);
         all += bytes * p->slices;
@@ -137,21 +139,22 @@ static char *find_gap(const zoff_grads *g, size_t bytes)
 static zoff_grad_buffer *find_on_device(zoff_grads *g, size_t bytes)
 {
     const size_t padded = zoff_base_bits_align(bytes, ALIGN);
-    zoff_grad_buffer *entry;
+    zoff_grad_buffer *entry, *extra = NULL;
     for (size_t i = 0; i < g->count; i++) {
-        if (!g->buffers[i].used && g->buffers[i].is_extra && g->buffers[i].bytes >= padded)
-            return &g->buffers[i];
-        if (!g->buffers[i].used && !g->buffers[i].is_extra)
-            g->buffers[i].at = NULL;
+        zoff_grad_buffer *b = &g->buffers[i];
+        if (!b->used && b->is_extra && b->bytes >= padded && (!extra || b->bytes < extra->bytes))
+            extra = b;
+        if (!b->used && !b->is_extra)
+            b->at = NULL;
     }
-    char *at = find_gap(g, padded);
+    char *at = extra ? NULL : find_gap(g, padded);
     if (!at || zoff_transfer_grads_entry(g, &entry) < 0)
-        return NULL;
+        return extra;
     *entry = (zoff_grad_buffer){.at = at, .bytes = padded};
     return entry;
 }
 
-/* The program holds more gradients than two buckets at a time. */
+/* The program holds more gradients than the arena has room for. */
 static zoff_status make_on_device(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_grad_buffer **out)
 {
     const size_t padded = zoff_base_bits_align(bytes, ALIGN);
