@@ -5,12 +5,10 @@
 #include "comm_bench.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { SLICES = 16, ELEMENTS = 1 << 20 };
 enum { ALONE, AT_ONCE, BY_ITSELF };
-static const double RATE = 200e6, COMPUTE = 1.5; /* bytes per second; a multiple of the gathers alone */
+static const double COMPUTE = 1.5; /* a multiple of the gathers alone */
 
 /* Three slices fit: the one in use, and two that are prefetched. */
 static const char CONFIG[] =
@@ -18,33 +16,8 @@ static const char CONFIG[] =
     "\"stage3_max_live_parameters\": 3145728, \"stage3_prefetch_bucket_size\": 2097152, "
     "\"stage3_param_persistence_threshold\": 0}}";
 
-/* Two trainers; the second engine has a thread that advances it. */
-typedef struct trainers {
-    zoff_comm *comms[2];
-    zoff_engine *engines[2];
-    double seconds; /* of the computation of a pass */
-} trainers;
-
-static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, zoff_engine **out)
-{
-    zoff_param_desc d = bench_param(weights, NULL, ELEMENTS, SLICES, ZOFF_BF16);
-    d.engine_owned = true;
-    return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
-}
-
-/* NULL: no engine to advance. */
-static void compute(zoff_engine *e, double seconds)
-{
-    const double end = bench_now() + seconds;
-    while (bench_now() < end) {
-        if (e)
-            (void)zoff_engine_progress(e);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
 /* Seconds of a pass beyond its waits, on the slowest rank; not finite: it failed. */
-static double pass(const trainers *t, int which, double seconds)
+static double pass(const comm_trainers *t, int which, double seconds)
 {
     zoff_engine *e = t->engines[which == BY_ITSELF];
     int ret = 0;
@@ -56,7 +29,7 @@ static double pass(const trainers *t, int which, double seconds)
         ret = bench_told(zoff_param_fetch(e, 0, slice, NULL, &lent));
         const double begun = bench_now();
         if (which != ALONE)
-            compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
+            comm_trainers_compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
         waited += bench_now() - begun;
         ret |= ret ? 0 : bench_told(zoff_param_release(e, 0, slice, NULL));
     }
@@ -67,19 +40,19 @@ static double pass(const trainers *t, int which, double seconds)
 
 static int sample(race *r, race_entry *e, double deadline)
 {
-    const trainers *t = r->user;
+    const comm_trainers *t = r->user;
     (void)deadline;
     e->seconds[r->rounds] = pass(t, e->work.which, t->seconds);
     return isfinite(e->seconds[r->rounds]) ? 1 : -1;
 }
 
-static int run(const comm_options *options, trainers *t, double deadline, race *r)
+static int run(const comm_options *options, comm_trainers *t, double deadline, race *r)
 {
     static const race_line LINES[] = {{"alone", "fetches, one after the other", NULL, 2, NULL, ALONE, 1},
                                       {"at_once", "the rest beyond the waits; the trainer asks", NULL, 2, NULL, AT_ONCE, 1},
                                       {"by_itself", "the same, and a thread of the engine's asks", NULL, 2, NULL, BY_ITSELF, 1},
                                       {NULL, NULL, NULL, 0, NULL, 0, 0}};
-    trainers second = *t;
+    comm_trainers second = *t;
     second.engines[0] = t->engines[1];
     (void)pass(t, ALONE, 0); /* both learn the order */
     (void)pass(&second, ALONE, 0);
@@ -95,22 +68,18 @@ static int run(const comm_options *options, trainers *t, double deadline, race *
 
 int comm_fetches_run(const comm_options *options, double deadline, race *r)
 {
-    trainers t = {.seconds = 0};
+    comm_trainers t = {.seconds = 0};
     bench_streams mapping;
     const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
     int ret = bench_streams_open(bytes, 1, true, &mapping);
     uint16_t *weights = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
-    for (int i = 0; i < 2 && ret == 0; i++) {
-        ret = comm_link_open(RATE, &t.comms[i]);
-        if (ret == 0)
-            ret = make_engine(t.comms[i], i == 1, weights, &t.engines[i]);
-    }
+    zoff_param_desc d = bench_param(weights, NULL, ELEMENTS, SLICES, ZOFF_BF16);
+    d.engine_owned = true;
+    if (ret == 0)
+        ret = comm_trainers_open(CONFIG, &d, &t);
     if (ret == 0)
         ret = run(options, &t, deadline, r);
-    for (int i = 0; i < 2; i++) {
-        zoff_engine_destroy(t.engines[i]);
-        zoff_comm_close(t.comms[i]);
-    }
+    comm_trainers_close(&t);
     bench_streams_close(&mapping);
     return ret;
 }

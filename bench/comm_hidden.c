@@ -6,48 +6,22 @@
 #include "comm_bench.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { SLICES = 16, ELEMENTS = 1 << 20 };
 enum { AT_ONCE, AT_THE_END, BY_ITSELF };
-static const double RATE = 200e6, COMPUTE = 2; /* bytes per second; a multiple of the exchange alone */
+static const double COMPUTE = 2; /* a multiple of the exchange alone */
 
 static const char CONFIG[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
                              "\"reduce_bucket_size\": 1048576}}";
 
-/* Two trainers; the second engine has a thread that advances it. */
-typedef struct trainers {
-    zoff_comm *comms[2];
-    zoff_engine *engines[2];
-    double seconds; /* of the computation */
-} trainers;
-
-static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint16_t *grads, zoff_engine **out)
-{
-    const zoff_param_desc d = bench_param(weights, grads, ELEMENTS, SLICES, ZOFF_BF16);
-    return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
-}
-
-/* Stand in for a trainer while its device computes. NULL: no engine to advance. */
-static void compute(zoff_engine *e, double seconds)
-{
-    const double end = bench_now() + seconds;
-    while (bench_now() < end) {
-        if (e)
-            (void)zoff_engine_progress(e);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
 /* Seconds from the end of the computation to the end of the exchange, on the slowest rank; not finite: it failed. */
-static double micro_batch(const trainers *t, int which, double seconds)
+static double micro_batch(const comm_trainers *t, int which, double seconds)
 {
     zoff_engine *e = t->engines[which == BY_ITSELF];
     int ret = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     for (int slice = SLICES; slice-- > 0;) { /* the order of a backward pass */
-        compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
+        comm_trainers_compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
         if (which != AT_THE_END)
             ret |= bench_told(zoff_grad_ready(e, 0, (size_t)slice, NULL));
     }
@@ -58,20 +32,20 @@ static double micro_batch(const trainers *t, int which, double seconds)
 
 static int sample(race *r, race_entry *e, double deadline)
 {
-    const trainers *t = r->user;
+    const comm_trainers *t = r->user;
     (void)deadline;
     e->seconds[r->rounds] = micro_batch(t, e->work.which, t->seconds);
     return isfinite(e->seconds[r->rounds]) ? 1 : -1;
 }
 
-static int run(const comm_options *options, trainers *t, double deadline, race *r)
+static int run(const comm_options *options, comm_trainers *t, double deadline, race *r)
 {
     static const race_line LINES[] = {
         {"at_once", "each gradient as it is made", NULL, 2, NULL, AT_ONCE, 1},
         {"at_the_end", "all of them after the last", NULL, 2, NULL, AT_THE_END, 1},
         {"by_itself", "each as it is made, and the trainer does not ask: a thread does", NULL, 2, NULL, BY_ITSELF, 1},
         {NULL, NULL, NULL, 0, NULL, 0, 0}};
-    trainers second = *t;
+    comm_trainers second = *t;
     second.engines[0] = t->engines[1];
     (void)micro_batch(&second, AT_THE_END, 0); /* learns the order, as the first one's warm-up did */
     const double alone = micro_batch(t, AT_THE_END, 0), again = micro_batch(t, AT_THE_END, 0);
@@ -87,23 +61,18 @@ static int run(const comm_options *options, trainers *t, double deadline, race *
 
 int comm_hidden_run(const comm_options *options, double deadline, race *r)
 {
-    trainers t = {.seconds = 0};
+    comm_trainers t = {.seconds = 0};
     bench_streams mapping;
     const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
     int ret = bench_streams_open(2 * bytes, 2, true, &mapping);
     uint16_t *weights = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
     uint16_t *grads = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
-    for (int i = 0; i < 2 && ret == 0; i++) {
-        ret = comm_link_open(RATE, &t.comms[i]);
-        if (ret == 0)
-            ret = make_engine(t.comms[i], i == 1, weights, grads, &t.engines[i]);
-    }
+    const zoff_param_desc d = bench_param(weights, grads, ELEMENTS, SLICES, ZOFF_BF16);
+    if (ret == 0)
+        ret = comm_trainers_open(CONFIG, &d, &t);
     if (ret == 0)
         ret = run(options, &t, deadline, r);
-    for (int i = 0; i < 2; i++) {
-        zoff_engine_destroy(t.engines[i]);
-        zoff_comm_close(t.comms[i]);
-    }
+    comm_trainers_close(&t);
     bench_streams_close(&mapping);
     return ret;
 }

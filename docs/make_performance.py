@@ -3,6 +3,7 @@
 
 A table stands between "<!-- figures: NAME -->" and "<!-- end of figures -->". --check only says whether the page is up to
 date."""
+import glob
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 from written import DOCS, read, write
 
 PAGE = os.path.join(DOCS, "PERFORMANCE.md")
-RUN = os.path.join(DOCS, "..", "bench", "results", "2026-11-24-epyc-zen4-2cpu-{}.json")
+RUN = os.path.join(DOCS, "..", "bench", "results", "*-epyc-zen4-2cpu-{}.json")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 # Each table: the heading of its first column, and (label, run, figure) or (label, run, race and contestant).
@@ -95,11 +96,18 @@ TABLES = {
         (f"part of the exchange that is over at the last gradient, {ranks} ranks", f"comm-{ranks}ranks", "hidden_share")
         for ranks in (2, 4)
     ]),
+    "fetches": ("part of the fetches that is hidden", [
+        ("2 ranks, the trainer calls the engine each millisecond", "comm-fetches", "fetches_hidden_share"),
+        ("2 ranks, the engine's thread (`zoff_engine_opts.progress_thread`)", "comm-fetches",
+         "fetches_hidden_share_by_itself"),
+        ("one rank, from DRAM to the emulated device", "device-fetches", "fetches_hidden_share"),
+    ]),
 }
 
 
 def load(run):
-    with open(RUN.format(run), encoding="utf-8") as file:
+    newest = max(glob.glob(RUN.format(run)))
+    with open(newest, encoding="utf-8") as file:
         return json.load(file)
 
 
