@@ -1,6 +1,6 @@
 // parallel_ranks_test.cc: the example trainer with --tensor-parallel 2 and data parallel ranks. Losses, norms and decisions to
 // clip must be those of one rank, whatever the stage and the place of the states.
-#include "gpt_runs.h"
+#include "gpt_jobs.h"
 
 #include <cmath>
 
@@ -11,20 +11,13 @@ using namespace zoff_test;
 enum { STEPS = 20 };
 constexpr double CLIP = 2.1; // about half of the steps have a larger norm
 
-class gpt_tensor_parallel : public gpt_runs
+class gpt_tensor_parallel : public gpt_jobs
 {
   protected:
-    static std::string suffix(unsigned rank) { return rank ? "." + std::to_string(rank) : ""; }
-
     // The batch of 5 sequences is 3 and 2 on two copies of the model.
     shell_result run(const std::string &name, unsigned ranks, const std::string &options, const std::string &config)
     {
-        write_file(folder.file(name + ".ds"), config);
-        return shell("cd '" + folder.path +
-                     "' && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 ZOFF_LOG_LEVEL=error " MPIEXEC " -n " +
-                     std::to_string(ranks) + " '" GPT_BINARY "' --text text --layers 2 --heads 2 --width 64 --context 16 " +
-                     "--batch 5 --seed 3 --ranks auto --steps " + std::to_string(STEPS) + " --config " + name + ".ds --json " +
-                     name + ".json " + options);
+        return run_job(name, ranks, STEPS, "--batch 5 " + options, config);
     }
     static std::string config(const std::string &stage, const std::string &more = "")
     {

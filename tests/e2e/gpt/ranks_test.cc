@@ -1,6 +1,6 @@
 // ranks_test.cc: the example trainer as the ranks of a job. Several ranks must learn what one rank learns. The stage, the place
 // of states and weights, and the owner of the weights must not change a bit.
-#include "gpt_runs.h"
+#include "gpt_jobs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,22 +11,13 @@ using namespace zoff_test;
 
 enum { STEPS = 25 };
 
-class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
+class gpt_ranks : public gpt_jobs, public testing::WithParamInterface<unsigned>
 {
   protected:
-    static std::string suffix(unsigned rank) { return rank ? "." + std::to_string(rank) : ""; }
-
-    // Run gpt on `world` ranks. The JSON of rank 0 is <name>.json, that of rank 1 is <name>.json.1.
-    shell_result run(const std::string &name, unsigned world, const std::string &options, const std::string &config)
+    shell_result run(const std::string &name, unsigned ranks, const std::string &options, const std::string &config)
     {
-        write_file(folder.file(name + ".ds"), config);
-        return shell("cd '" + folder.path +
-                     "' && OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 ZOFF_LOG_LEVEL=warn " MPIEXEC " -n " +
-                     std::to_string(world) + " '" GPT_BINARY "' --text text --layers 2 --heads 2 --width 64 --context 16 " +
-                     "--seed 3 --ranks auto --steps " + std::to_string(STEPS) + " --config " + name + ".ds --name " + name +
-                     " --json " + name + ".json " + options);
+        return run_job(name, ranks, STEPS, options, config);
     }
-
     static std::string config(const std::string &stage, const std::string &more = "")
     {
         return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"betas\": [0.9, 0.99], \"weight_decay\": "
