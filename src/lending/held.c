@@ -72,16 +72,22 @@ static zoff_status try_to_release(void *ctx)
     return release_last(ctx);
 }
 
-/* A device that has failed runs no copies any more, so its error does not keep the chunk.  @return an error of a device that
- * only stands still: a copy may still read the chunk */
+/* A device that has failed runs no copies any more, so its error does not keep the chunk.  @return an error that ended the
+ * wait while a copy may still read the chunk */
 static zoff_status wait_and_release(zoff_lending *l)
 {
+    zoff_saved_error saved;
     zoff_param_cache *cache = &l->cache;
     const zoff_status status = zoff_base_progress_wait(l->progress, l->device, try_to_release, l);
-    if (status == ZOFF_OK || l->device->is_overdue)
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    zoff_base_status_save(&saved);
+    const zoff_status now = release_last(l);
+    zoff_base_status_restore(&saved);
+    if (now == ZOFF_PENDING)
         return status;
-    cache->held[--cache->held_count].is_read = false;
-    zoff_offload_store_release(l->store, cache->held[cache->held_count].chunk);
+    if (now < 0)
+        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
     return ZOFF_OK;
 }
 

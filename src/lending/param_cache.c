@@ -150,7 +150,7 @@ void zoff_lending_param_cache_attach(zoff_lending *l)
         if (l->home->try_to_borrow(l, l->plan->pieces[s->first_piece].bucket, &base) == ZOFF_OK)
             s->at = base + l->plan->pieces[s->first_piece].weight_offset;
     }
-    (void)zoff_lending_held_let_go(l); /* no copy reads them: the caller has settled */
+    (void)zoff_lending_held_let_go(l); /* no copy was enqueued yet */
 }
 
 void zoff_lending_param_cache_close(zoff_lending *l)
@@ -249,7 +249,7 @@ zoff_status zoff_lending_param_cache_check(const zoff_lending *l, zoff_param fir
 void zoff_lending_param_cache_clear(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
-    (void)zoff_lending_held_let_go(l); /* no copy reads them: the caller has settled */
+    (void)zoff_lending_held_let_go(l); /* copies have settled, or the communicator is broken */
     cache->is_stale = true;
     for (size_t i = 0; l->store && i < l->model->slice_count; i++)
         l->place->vacate(l, &cache->slices[i]);

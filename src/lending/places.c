@@ -230,7 +230,8 @@ static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)
 
 static zoff_status device_is_read(zoff_lending *l, zoff_held_chunk *held)
 {
-    const zoff_status status = held->is_read ? l->accel->ops->event_poll(l->accel, held->copied) : ZOFF_OK;
+    const bool may_be_read = held->is_read && l->there.moves;
+    const zoff_status status = may_be_read ? l->accel->ops->event_poll(l->accel, held->copied) : ZOFF_OK;
     held->is_read = held->is_read && status != ZOFF_OK;
     return status;
 }

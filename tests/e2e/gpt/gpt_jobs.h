@@ -9,7 +9,7 @@ namespace zoff_test
 class gpt_jobs : public gpt_runs
 {
   protected:
-    // What a rank appends to the name of its JSON file.
+    // A rank other than 0 appends this to the name of its JSON file.
     static std::string suffix(unsigned rank) { return rank ? "." + std::to_string(rank) : ""; }
 
     // Train a small model on `ranks` ranks. The JSON of rank 0 is <name>.json, that of rank 1 is <name>.json.1.

@@ -212,4 +212,44 @@ TEST_F(Held, AnErrorOfAReadAheadIsNoErrorOfTheFetch)
     EXPECT_ZOFF_OK(copy(0, 1));
     EXPECT_ZOFF_OK(zoff_base_progress_take(&t.reads)) << "it was forgotten";
 }
+
+// A copy of the third slice would need memory that copies of others may still read.
+TEST_F(Held, AChunkStaysBorrowedWhileADeviceStandsStill)
+{
+    t.put_on_device(false);
+    t.device.timeout_seconds = 0.02;
+    t.device.overdue = [](void *, double) { return zoff_base_status_fail(ZOFF_ERR_DEVICE, "it stands still"); };
+    t.add("a", 1024, 4);
+    ASSERT_NO_FATAL_FAILURE(open(4));
+    std::vector<char> places[4];
+    const auto fill = [&](size_t slice) {
+        zoff_cached_slice s = t.slice(slice);
+        places[slice].resize(s.bytes);
+        s.at = places[slice].data();
+        return zoff_lending_fill_slice(&t.l, &s);
+    };
+    std::atomic<bool> goes_on{false};
+    ASSERT_ZOFF_OK(t.accel->ops->streams.call(
+        t.accel, t.l.there.stream,
+        [](void *ctx) {
+            while (!*(std::atomic<bool> *)ctx)
+                usleep(1000);
+        },
+        &goes_on));
+    ASSERT_ZOFF_OK(fill(0));
+    ASSERT_ZOFF_OK(fill(1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "it stands still", fill(2));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "it stands still", zoff_lending_held_let_go(&t.l));
+    EXPECT_EQ((chunks{1, 0}), held());
+    goes_on = true;
+    t.device.timeout_seconds = -1;
+    EXPECT_ZOFF_OK(fill(2));
+    EXPECT_ZOFF_OK(fill(3));
+    EXPECT_EQ((chunks{3, 2}), held());
+    EXPECT_ZOFF_OK(zoff_lending_held_let_go(&t.l));
+    EXPECT_EQ(chunks(), held());
+    ASSERT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
+    for (size_t slice = 0; slice < 4; slice++)
+        EXPECT_TRUE(t.has(places[slice].data(), 0, slice)) << slice;
+}
 } // namespace
