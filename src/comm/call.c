@@ -20,13 +20,23 @@ static size_t total(const zoff_comm *comm, const size_t *bytes)
     return sum;
 }
 
+bool zoff_comm_call_has(const zoff_comm_call *call, unsigned rank)
+{
+    return !call->members || rank - call->first < call->members;
+}
+
+unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *call)
+{
+    return call->members ? call->members : comm->size;
+}
+
 size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
         return call->send_bytes[to];
     case ZOFF_COMM_GATHER:
-        return call->receive_bytes[from];
+        return zoff_comm_call_has(call, to) ? call->receive_bytes[from] : 0;
     default:
         return zoff_comm_call_expects(call, from, to);
     }
@@ -64,27 +74,34 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
-enum { NAME_BYTES = 512 };
+enum { NAME_BYTES = 640 };
 
 static void write_name(const zoff_comm *comm, const zoff_comm_work *work, const zoff_comm_theirs *of, char *dst)
 {
     const uint32_t channel = work->call.channel->id;
-    char whose[128] = "", item[320];
+    char whose[128] = "", item[320], among[64] = "";
     if (channel) {
         memcpy(whose, " of ", 4);
         zoff_comm_names_channel(comm, channel, whose + 4, sizeof whose - 4);
     }
     zoff_comm_names_item(comm, channel, &of->item, item, sizeof item);
-    snprintf(dst, NAME_BYTES, "%s number %llu %s%s (%zu bytes)%s%s", zoff_comm_names_kind(of->kind, of->adds),
-             (unsigned long long)work->number, STREAMS[work->call.stream], whose, of->result_bytes, item[0] ? ", " : "", item);
+    if (of->members)
+        snprintf(among, sizeof among, " among ranks %u to %u", of->first, of->first + of->members - 1);
+    snprintf(dst, NAME_BYTES, "%s number %llu %s%s%s (%zu bytes)%s%s", zoff_comm_names_kind(of->kind, of->adds),
+             (unsigned long long)work->number, STREAMS[work->call.stream], whose, among, of->result_bytes, item[0] ? ", " : "",
+             item);
 }
 
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
 {
     static _Thread_local char text[NAME_BYTES];
     const zoff_comm_call *call = &work->call;
-    const zoff_comm_theirs own = {
-        .kind = call->kind, .adds = call->adds, .item = call->item, .result_bytes = work->result_bytes};
+    const zoff_comm_theirs own = {.kind = call->kind,
+                                  .adds = call->adds,
+                                  .first = call->first,
+                                  .members = call->members,
+                                  .item = call->item,
+                                  .result_bytes = work->result_bytes};
     write_name(comm, work, &own, text);
     return text;
 }
@@ -92,7 +109,8 @@ const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *wor
 static bool are_same(const zoff_comm_call *ours, const zoff_comm_theirs *theirs)
 {
     return ours->kind == theirs->kind && ours->adds == theirs->adds && ours->count == theirs->count &&
-           ours->root == theirs->root && ours->item.about == theirs->item.about && ours->item.param == theirs->item.param &&
+           ours->root == theirs->root && ours->first == theirs->first && ours->members == theirs->members &&
+           ours->item.about == theirs->item.about && ours->item.param == theirs->item.param &&
            ours->item.index == theirs->item.index && ours->item.extra == theirs->item.extra;
 }
 
@@ -155,7 +173,7 @@ static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *
     size_t used = 0, told = 0;
     dst[0] = visits[0] = 0;
     for (unsigned rank = 0; rank < comm->size; rank++) {
-        if (rank == comm->rank || comm->ops->has_arrived(comm, work, rank))
+        if (rank == comm->rank || !zoff_comm_call_has(&work->call, rank) || comm->ops->has_arrived(comm, work, rank))
             continue;
         if (used < dst_bytes)
             used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", rank);
@@ -221,6 +239,18 @@ static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *cal
     return ZOFF_OK;
 }
 
+static zoff_status check_group(const zoff_comm *comm, const zoff_comm_call *call)
+{
+    ZOFF_FAIL_IF(!comm->has_groups, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" has no operations of a group of ranks",
+                 comm->ops->name);
+    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_GATHER, ZOFF_ERR_INVALID, "%s of a group of ranks",
+                 zoff_comm_names_kind(call->kind, call->adds));
+    ZOFF_FAIL_IF(call->first >= comm->size || call->members > comm->size - call->first || !zoff_comm_call_has(call, comm->rank),
+                 ZOFF_ERR_INVALID, "rank %u of %u in a group of %u ranks from %u on", comm->rank, comm->size, call->members,
+                 call->first);
+    return ZOFF_OK;
+}
+
 static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
 {
     zoff_comm_channel *channel = call->channel ? call->channel : &comm->common;
@@ -230,6 +260,8 @@ static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_
                  "a broadcast from rank %u of %u", call->root, comm->size);
     if (call->adds)
         ZOFF_TRY(check_pieces(comm, call));
+    if (call->members)
+        ZOFF_TRY(check_group(comm, call));
     *work = (zoff_comm_work){.call = *call,
                              .number = channel->started[call->stream] + 1,
                              .result_bytes = zoff_comm_call_result(comm, call),

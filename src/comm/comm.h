@@ -70,8 +70,8 @@ struct zoff_comm_channel {
     zoff_comm_channel *next;
 };
 
-/* One operation, which every rank of the group starts. Until it completes, the caller must not write to `in` and must not
- * access `out`. */
+/* One operation, which every rank of the communicator or of a group starts. Until it completes, the caller must not write to
+ * `in` and must not access `out`. */
 typedef struct zoff_comm_call {
     zoff_comm_kind kind;
     zoff_comm_stream stream;
@@ -84,6 +84,10 @@ typedef struct zoff_comm_call {
     const size_t *receive_bytes;
     size_t count;  /* SUM: doubles; BROADCAST: bytes */
     unsigned root; /* BROADCAST: the sending rank */
+    /* GATHER only: the ranks [first, first + members) are a group and take part; other ranks neither start the operation nor
+     * learn of it. 0 members: all ranks. The entries of `receive_bytes` of other ranks are 0. Groups do not overlap. Before all
+     * ranks start an operation on the same stream, each must have ended the same number of operations on it. */
+    unsigned first, members;
     /* EXCHANGE only, and only if zoff_comm.adds: the back-end adds the pieces up (a reduce-scatter), in no fixed order. All
      * pieces are fp32 and of one length. `out` is one piece: the sum of the pieces sent to this rank. `receive_bytes` is not
      * read. */
@@ -178,6 +182,7 @@ struct zoff_comm {
     const char *reaches; /* not NULL: `in` and `out` of a call may be memory of the accelerator with this name */
     int device;          /* index of that accelerator */
     bool adds;           /* the back-end can add up device memory: zoff_comm_call.adds */
+    bool has_groups;     /* the back-end has operations of a group: zoff_comm_call.members */
     bool has_slots;      /* every channel needs one of the ZOFF_COMM_SLOTS slots */
     const char *blind;   /* not NULL: has_arrived() knows nothing about other ranks; this text says so in errors */
     char words[1024];    /* why it is broken */
@@ -309,6 +314,10 @@ bool zoff_comm_lets_go(zoff_comm *comm);
  * well. */
 size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to);
 size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to);
+/* Whether a rank takes part. */
+bool zoff_comm_call_has(const zoff_comm_call *call, unsigned rank);
+/* How many ranks do. */
+unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *call);
 /* Bytes of the result. */
 size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call);
 
@@ -317,6 +326,7 @@ typedef struct zoff_comm_theirs {
     zoff_comm_kind kind;
     bool adds;
     unsigned root;
+    unsigned first, members;
     zoff_comm_item item;
     size_t count, result_bytes;
     size_t sends, expects; /* bytes that it sends to this rank, and expects from this rank */

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the format of a header */
+static const uint32_t MAGIC = 0x7a6f6633; /* "zof3": the format of a header */
 static const double CLOSING_SECONDS = 1;  /* longest wait at close for sends in flight */
 
 enum { RING = 32, HEADER_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };

@@ -20,11 +20,12 @@ enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_TAGS = 1024 };
 typedef struct zoff_comm_header {
     uint32_t magic, from, says;
     uint32_t kind, stream, root, channel, tag; /* tag: of a piece that is sent as a message of its own */
+    uint32_t first, members;                   /* of the group */
     uint64_t number, count, result_bytes;
     uint64_t sends, expects; /* bytes that the sender sends to the receiver, and expects from it */
     uint64_t data_bytes;
     zoff_comm_item item;
-    char data[ZOFF_COMM_HEADER_BYTES - 104];
+    char data[ZOFF_COMM_HEADER_BYTES - 112];
 } zoff_comm_header;
 
 typedef struct zoff_comm_request {

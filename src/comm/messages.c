@@ -40,7 +40,7 @@ static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
 
 static bool is_done(const messages_comm *m, const operation *o)
 {
-    return o->arrived == m->comm.size && o->moving == 0 && o->has_own;
+    return o->arrived == zoff_comm_call_members(&m->comm, &o->work->call) && o->moving == 0 && o->has_own;
 }
 
 /* End all operations; each one returns the error when it is polled. The first reason stays, with one exception: a reason sent
@@ -93,6 +93,8 @@ static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)header->kind,
                                      .item = header->item,
                                      .root = header->root,
+                                     .first = header->first,
+                                     .members = header->members,
                                      .count = header->count,
                                      .result_bytes = header->result_bytes,
                                      .sends = header->sends,
@@ -101,7 +103,7 @@ static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *
     if (header->data_bytes)
         memcpy(o->lanes[other].at, header->data, header->data_bytes);
     o->arrived++;
-    o->work->arrived = o->arrived == size;
+    o->work->arrived = o->arrived == zoff_comm_call_members(comm, &o->work->call);
     o->lanes[other].tag = (int)header->tag;
     open_lane(o, size + other, o->open, &o->sending);
     open_lane(o, other, o->open + size, &o->receiving);
@@ -154,6 +156,8 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     header.kind = call->kind;
     header.stream = call->stream;
     header.root = call->root;
+    header.first = call->first;
+    header.members = call->members;
     header.channel = call->channel->id;
     header.tag = (uint32_t)o->tag;
     header.item = call->item;
@@ -186,11 +190,14 @@ static zoff_status take_own(const messages_comm *m, const operation *o)
     return ZOFF_OK;
 }
 
-/* Send headers to all other ranks, beginning with the next one, so that not all ranks send to rank 0 first. */
+/* Send headers to all other ranks that take part, beginning with the next one, so that not all ranks send to rank 0 first. */
 static zoff_status tell_all(messages_comm *m, const operation *o)
 {
-    for (unsigned i = 1; i < m->comm.size; i++)
-        ZOFF_TRY(tell(m, o, (m->comm.rank + i) % m->comm.size));
+    for (unsigned i = 1; i < m->comm.size; i++) {
+        const unsigned other = (m->comm.rank + i) % m->comm.size;
+        if (zoff_comm_call_has(&o->work->call, other))
+            ZOFF_TRY(tell(m, o, other));
+    }
     return ZOFF_OK;
 }
 
@@ -279,7 +286,7 @@ static zoff_status go_on(messages_comm *m, operation *o)
     const unsigned size = m->comm.size;
     ZOFF_TRY(move_lanes(m, o, o->open, &o->sending));
     ZOFF_TRY(move_lanes(m, o, o->open + size, &o->receiving));
-    if (o->has_own || o->arrived < size)
+    if (o->has_own || !o->work->arrived)
         return ZOFF_OK;
     o->has_own = true;
     return take_own(m, o);
@@ -328,7 +335,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
         free_operation(o);
         return status;
     }
-    work->arrived = comm->size == 1;
+    work->arrived = zoff_comm_call_members(comm, &work->call) == 1;
     o->next = m->in_flight;
     if (o->next)
         o->next->before = o;
@@ -380,7 +387,7 @@ static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, 
 {
     char whose[160];
     const unsigned me = m->comm.rank;
-    if (rank == me || started_by(work, rank) >= work->number)
+    if (rank == me || !zoff_comm_call_has(&work->call, rank) || started_by(work, rank) >= work->number)
         return ZOFF_OK;
     ZOFF_FAIL_IF(m->has_left[rank], ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", me,
                  zoff_comm_call_name(&m->comm, work), rank);
@@ -404,7 +411,7 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
         return ZOFF_OK;
     }
     ZOFF_FAIL_IF(m->is_over, ZOFF_ERR_COMM, "%s", m->over);
-    const bool may_miss = (m->left || zoff_comm_port_of(work)->closed) && o->arrived < comm->size;
+    const bool may_miss = (m->left || zoff_comm_port_of(work)->closed) && !work->arrived;
     for (unsigned rank = 0; may_miss && rank < comm->size; rank++)
         ZOFF_TRY(look_for(m, work, rank));
     return ZOFF_PENDING;
@@ -530,6 +537,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .rank = transport->rank,
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
+                          .has_groups = true,
                           .one_thread = !transport->any_thread};
     m->comm.info.backend = transport->name;
     m->close_seconds = transport->close_seconds;

@@ -227,7 +227,8 @@ static zoff_status make_rank(const zoff_comm_opts *opts, board *b, unsigned rank
     threads_comm *t;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *t, "a communicator", &t));
     t->board = b;
-    t->comm = (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds};
+    t->comm =
+        (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds, .has_groups = true};
     ZOFF_TRY_OR(free_rank, zoff_comm_prepare(&t->comm));
     ZOFF_TRY_OR(free_rank, threads_open_channel(&t->comm, &t->comm.common));
     threads_join_channel(&t->comm, &t->comm.common);
@@ -323,6 +324,8 @@ static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, un
     const zoff_comm_call *theirs = &p->call;
     zoff_comm_theirs told = {.kind = theirs->kind,
                              .adds = theirs->adds,
+                             .first = theirs->first,
+                             .members = theirs->members,
                              .item = theirs->item,
                              .root = theirs->root,
                              .count = theirs->count,
@@ -355,13 +358,15 @@ static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work 
     if (work->arrived)
         return ZOFF_OK;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        if (started_by(work, rank) >= work->number)
+        if (!zoff_comm_call_has(&work->call, rank) || started_by(work, rank) >= work->number)
             continue;
         ZOFF_TRY(look_for(comm, b, work, rank));
         return ZOFF_PENDING;
     }
-    for (unsigned rank = 0; rank < b->size; rank++)
-        ZOFF_TRY(compare(comm, work, rank, posting_of(work, rank)));
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        if (zoff_comm_call_has(&work->call, rank))
+            ZOFF_TRY(compare(comm, work, rank, posting_of(work, rank)));
+    }
     work->arrived = true;
     return ZOFF_OK;
 }
@@ -372,10 +377,10 @@ static void take_pieces(const zoff_comm *comm, const zoff_comm_work *work)
 {
     size_t done = 0;
     for (unsigned rank = 0; rank < comm->size; rank++) {
-        const posting *theirs = posting_of(work, rank);
         const size_t bytes = work->call.receive_bytes[rank];
         if (bytes == 0)
-            continue; /* the pointers may be NULL */
+            continue; /* the pointers may be NULL, and the rank outside of the group */
+        const posting *theirs = posting_of(work, rank);
         const char *in = theirs->call.in;
         in += work->call.kind == ZOFF_COMM_EXCHANGE ? theirs->starts[comm->rank] : 0;
         char *out = (char *)work->call.out + done;
@@ -412,8 +417,8 @@ static void take(const zoff_comm *comm, const zoff_comm_work *work)
 static bool all_have_taken(const board *b, const zoff_comm_work *work)
 {
     for (unsigned rank = 0; rank < b->size; rank++) {
-        const posting *p = posting_of(work, rank);
-        if (p->number == work->number && !p->taken)
+        const posting *p = zoff_comm_call_has(&work->call, rank) ? posting_of(work, rank) : NULL;
+        if (p && p->number == work->number && !p->taken)
             return false;
     }
     return true;

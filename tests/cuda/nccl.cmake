@@ -13,7 +13,7 @@ set(nccl_plugins "ZOFF_PLUGIN_PATH=$<TARGET_FILE_DIR:zoff_nccl>")
 set(nccl_on_threads "${nccl_plugins};ZOFF_TEST_DEVICES=2;LD_LIBRARY_PATH=$<TARGET_FILE_DIR:nccl_on_threads>")
 
 add_executable(comm_contract_nccl ${PROJECT_SOURCE_DIR}/tests/contract/comm/comm_contract_test.cc
-               ${PROJECT_SOURCE_DIR}/tests/contract/comm/comm_users_test.cc)
+               ${PROJECT_SOURCE_DIR}/tests/contract/comm/comm_users_test.cc ${PROJECT_SOURCE_DIR}/tests/contract/comm/comm_groups_test.cc)
 target_compile_definitions(comm_contract_nccl PRIVATE ZOFF_RANKS_NCCL)
 add_executable(nccl_plugin nccl_test.cc nccl_join_test.cc nccl_sum_test.cc)
 add_executable(nccl_adds nccl_adds_test.cc)

@@ -62,6 +62,12 @@ TEST(CommCall, BytesBetweenTwoRanks)
     call.root = 1;
     EXPECT_EQ(0u, zoff_comm_call_sends(&call, 0, 2)) << "only the root sends";
     EXPECT_EQ(0u, zoff_comm_call_expects(&call, 2, 0));
+    call = call_of(ZOFF_COMM_GATHER);
+    call.receive_bytes = receive;
+    call.first = 1;
+    call.members = 2;
+    EXPECT_EQ(20u, zoff_comm_call_sends(&call, 1, 2));
+    EXPECT_EQ(0u, zoff_comm_call_sends(&call, 1, 0)) << "rank 0 is in no group with rank 1";
 }
 
 TEST(CommCall, ItsNameSaysWhichOperationItIs)
@@ -74,6 +80,10 @@ TEST(CommCall, ItsNameSaysWhichOperationItIs)
     work.number = 7;
     work.result_bytes = 4096;
     EXPECT_STREQ("all_gather number 7 of the gradients (4096 bytes)", zoff_comm_call_name(ranks[0], &work));
+    work.call.first = 4;
+    work.call.members = 2;
+    EXPECT_STREQ("all_gather number 7 of the gradients among ranks 4 to 5 (4096 bytes)", zoff_comm_call_name(ranks[0], &work));
+    work.call.first = work.call.members = 0;
     zoff_comm_channel engine = {};
     engine.id = 2;
     work.call.kind = ZOFF_COMM_EXCHANGE;
@@ -103,6 +113,8 @@ TEST(CommCall, RanksCompareAllThatAnOperationSays)
                                                               [](zoff_comm_theirs &t) { t.adds = true; },
                                                               [](zoff_comm_theirs &t) { t.root = 1; },
                                                               [](zoff_comm_theirs &t) { t.count = 1; },
+                                                              [](zoff_comm_theirs &t) { t.first = 1; },
+                                                              [](zoff_comm_theirs &t) { t.members = 2; },
                                                               [](zoff_comm_theirs &t) { t.item.about++; },
                                                               [](zoff_comm_theirs &t) { t.item.param++; },
                                                               [](zoff_comm_theirs &t) { t.item.index++; },
