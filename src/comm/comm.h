@@ -35,11 +35,12 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_PRESENCE,      /* which slices have a gradient */
     ZOFF_COMM_ABOUT_VOTE,          /* gradient norm, and whether to skip the step */
     ZOFF_COMM_ABOUT_COMMIT,
-    ZOFF_COMM_ABOUT_WEIGHTS, /* index: bucket */
-    ZOFF_COMM_ABOUT_SUMS,    /* index: bucket */
-    ZOFF_COMM_ABOUT_SLICE,   /* param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
-    ZOFF_COMM_ABOUT_MASTER,  /* param; index: first element; extra: count */
-    ZOFF_COMM_ABOUT_M,       /* fields as for MASTER, here and in the next two */
+    ZOFF_COMM_ABOUT_WEIGHTS,   /* index: bucket */
+    ZOFF_COMM_ABOUT_SUMS,      /* index: bucket */
+    ZOFF_COMM_ABOUT_SECONDARY, /* index: bucket, or ZOFF_COMM_ALL */
+    ZOFF_COMM_ABOUT_SLICE,     /* param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
+    ZOFF_COMM_ABOUT_MASTER,    /* param; index: first element; extra: count */
+    ZOFF_COMM_ABOUT_M,         /* fields as for MASTER, here and in the next two */
     ZOFF_COMM_ABOUT_V,
     ZOFF_COMM_ABOUT_ELEMENTS,
     ZOFF_COMM_ABOUTS /* number of subjects */

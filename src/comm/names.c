@@ -49,7 +49,8 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
                                                         [ZOFF_COMM_ABOUT_VOTE] = "the norm of the gradients",
                                                         [ZOFF_COMM_ABOUT_COMMIT] = "the commit",
                                                         [ZOFF_COMM_ABOUT_WEIGHTS] = "new weights of bucket",
-                                                        [ZOFF_COMM_ABOUT_SUMS] = "sums of gradients of bucket"};
+                                                        [ZOFF_COMM_ABOUT_SUMS] = "sums of gradients of bucket",
+                                                        [ZOFF_COMM_ABOUT_SECONDARY] = "secondary shards of bucket"};
     char param[112];
     dst[0] = 0;
     if (item->about == ZOFF_COMM_ABOUT_NOTHING)

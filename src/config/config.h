@@ -68,6 +68,7 @@ typedef struct zoff_weight_values {
     uint64_t persistent_slice; /* stage3_param_persistence_threshold */
     uint64_t persistent_count; /* stage3_model_persistence_threshold */
     uint64_t live_count;       /* stage3_max_live_parameters; 0: one slice of each parameter */
+    unsigned group_ranks;      /* zero_hpz_partition_size at stage 3; 0 or 1: no groups */
 } zoff_weight_values;
 
 typedef struct zoff_config_values {

@@ -12,6 +12,7 @@
 #define NVME_PATH "zero_optimization.offload_optimizer.nvme_path"
 #define WEIGHT_DEVICE "zero_optimization.offload_param.device"
 #define WEIGHT_PATH "zero_optimization.offload_param.nvme_path"
+#define GROUP "zero_optimization.zero_hpz_partition_size"
 
 /* ---- layers ---- */
 
@@ -61,6 +62,24 @@ static void settle_weights(zoff_config *config)
                   device->texts[0], (long long)stage->integer);
     const size_t row = zoff_config_schema_index(zoff_config_schema_find(WEIGHT_DEVICE));
     *device = config->defaults[row];
+}
+
+/* Below stage 3 weights are not partitioned, as in DeepSpeed. A group of all ranks is no group. */
+static zoff_status settle_group(zoff_config *config, unsigned world_size)
+{
+    zoff_config_cell *group = zoff_config_cells_find(config, GROUP);
+    const zoff_config_cell *stage = zoff_config_cells_find(config, "zero_optimization.stage");
+    if (group->integer <= 1)
+        return ZOFF_OK;
+    if (stage->integer != 3 && !config->has_warned)
+        ZOFF_WARN("%s: " GROUP " %lld has no effect at stage %lld; weights are partitioned at stage 3", group->source,
+                  (long long)group->integer, (long long)stage->integer);
+    ZOFF_FAIL_IF(stage->integer == 3 && group->integer < world_size && world_size % (uint64_t)group->integer, ZOFF_ERR_INVALID,
+                 "%s: " GROUP " is %lld, which does not divide %u ranks; set it to the number of ranks of a node",
+                 zoff_config_cells_source(group), (long long)group->integer, world_size);
+    if (stage->integer != 3 || group->integer >= world_size)
+        group->integer = 1;
+    return ZOFF_OK;
 }
 
 /* ---- values to measure ---- */
@@ -131,6 +150,7 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     apply_cpu_offload(config, "zero_optimization.cpu_offload", DEVICE);
     apply_cpu_offload(config, "zero_optimization.cpu_offload_params", WEIGHT_DEVICE);
     settle_weights(config);
+    ZOFF_TRY(settle_group(config, world_size));
     leave_to_tuning(config);
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));
     ZOFF_TRY(gather_paths(config));

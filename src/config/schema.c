@@ -44,7 +44,6 @@
     "PolynomialLR|CosineAnnealingLR|CosineAnnealingWarmRestarts|CyclicLR|OneCycleLR|LambdaLR|MultiplicativeLR|SequentialLR|"   \
     "ReduceLROnPlateau"
 
-#define WHY_GROUPS "a way to gather weights within groups of ranks; zoff gathers them over all ranks"
 #define HELP_GATHER "how weights are sent between ranks; their values do not change"
 #define HELP_MODULES "about Python modules; a program fetches each weight where it uses it"
 #define HELP_MOVES "how gradients and weights are sent between ranks; the mean does not change"
@@ -224,8 +223,8 @@ HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", DIFFERS, .help = "
 IGNORE("zero_optimization.cpu_offload_use_pin_memory", "an old name without effect"),
 REFUSE("zero_optimization.zenflow", ANY, NULL, "",
        .why = "ZenFlow updates a part of the weights late, so its results differ from those of Adam; remove the section", .help = "ZenFlow"),
-REFUSE("zero_optimization.zero_hpz_partition_size", INTEGER, "1", "0|1", RANGE(0, MANY), .why = "hpZ is " WHY_GROUPS "; set it to 1",
-       .help = "hpZ: secondary partition of the weights"),
+HONOUR("zero_optimization.zero_hpz_partition_size", INTEGER, "1", RANGE(0, MANY),
+       .help = "hpZ, at stage 3: groups of so many consecutive ranks, usually those of a node, each store all engine-owned weights once more, and fetches stay within the group. It must divide the number of ranks. 0, 1, or all ranks: no groups"),
 REFUSE("zero_optimization.zero_quantized_weights", BOOL, "false", "false", .why = "quantized exchange (qwZ) changes the weights seen by the model; set it to false",
        .help = "qwZ: weights are sent as int8"),
 REFUSE("zero_optimization.zero_quantized_nontrainable_weights", BOOL, "false", "false", .why = "zoff leaves frozen weights as they are; set it to false",
@@ -233,7 +232,7 @@ REFUSE("zero_optimization.zero_quantized_nontrainable_weights", BOOL, "false", "
 REFUSE("zero_optimization.zero_quantized_gradients", BOOL, "false", "false", .why = "quantized exchange (qgZ) changes the gradients; set it to false",
        .help = "qgZ: gradients are sent as int4"),
 REFUSE("zero_optimization.zeropp_loco_param", ANY, NULL, "", .why = "LoCo belongs to quantized gradients, which zoff does not have; remove it", .help = "LoCo error feedback"),
-REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS is " WHY_GROUPS "; set it to -1", .help = "MiCS: ranks of a shard group"),
+REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS sums gradients within groups of ranks; zoff sums them over all ranks. zero_hpz_partition_size keeps fetches within a group; set it to -1", .help = "MiCS: ranks of a shard group"),
 REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "DeepSpeed has removed the old stage 1 as well; set it to false", .help = "The first implementation of stage 1"),
 IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_GATHER),
 IGNORE("zero_optimization.contiguous_gradients", "zoff reads gradients in the trainer's memory"),

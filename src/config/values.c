@@ -163,6 +163,7 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
         .persistent_slice = integer(config, "zero_optimization.stage3_param_persistence_threshold"),
         .persistent_count = integer(config, "zero_optimization.stage3_model_persistence_threshold"),
         .live_count = live,
+        .group_ranks = (unsigned)integer(config, "zero_optimization.zero_hpz_partition_size"),
     };
 }
 

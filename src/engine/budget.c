@@ -205,8 +205,11 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
         info->step_write_bytes += chunk->weight_bytes;
         info->step_read_bytes += writes_all_weights(e, plan, chunk) ? 0 : chunk->weight_bytes;
     }
-    e->lending.home->plan(&e->lending, plan, stored, cached, residents, info);
+    const zoff_weight_sizes sizes = {
+        .stored = stored, .cached = cached, .residents = residents, .most = plan->most.chunk_weights};
+    e->lending.home->plan(&e->lending, &sizes, info);
     zoff_lending_param_cache_plan(&e->lending, plan, info);
+    zoff_lending_secondary_plan(&e->lending, plan, info);
 }
 
 /* Parts of states that a save copies one by one: the largest, and how many there are. */

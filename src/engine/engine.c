@@ -107,6 +107,7 @@ static void leave_to_messages(zoff_engine *e)
     zoff_comm_abandon(e->comm, &e->agreement.together.work);
     zoff_transfer_ranks_abandon(&e->transfer);
     zoff_lending_param_gather_close(&e->lending);
+    zoff_lending_secondary_abandon(&e->lending);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still in flight: %s of memory cannot be freed",
@@ -178,8 +179,7 @@ static void leave_to_device(zoff_engine *e)
     if (!e->lending.there.stream)
         return;
     e->lending.there = (zoff_lending_device){.stream = NULL};
-    zoff_base_progress_remove(&e->progress, &e->io.weights);
-    e->lending.store = NULL;
+    zoff_engine_stores_leave_weights(e);
 }
 
 static void deallocate(zoff_engine *e)
@@ -196,6 +196,7 @@ static void deallocate(zoff_engine *e)
     zoff_lending_copies_close(&e->lending); /* its copies read the stores */
     zoff_engine_stores_close(e);
     zoff_model_program_bytes_close(&e->model.program);
+    zoff_lending_secondary_close(&e->lending);
     zoff_lending_param_cache_close(&e->lending);
     zoff_transfer_grads_close(&e->transfer, &e->transfer.grads);
     zoff_agreement_together_close(&e->agreement);
@@ -276,7 +277,8 @@ static zoff_status make_room(zoff_engine *e)
     zoff_engine_rows_choose(e);
     ZOFF_TRY(zoff_transfer_intake_open(&e->transfer));
     ZOFF_TRY(zoff_lending_copies_open(&e->lending));
-    return zoff_lending_param_cache_open(&e->lending);
+    ZOFF_TRY(zoff_lending_param_cache_open(&e->lending));
+    return zoff_lending_secondary_open(&e->lending);
 }
 
 /* The stores are filled from the weights, which may have to be downloaded from a device first. */
@@ -320,8 +322,8 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
-    if (e->lending.store && e->lending.source->takes_all)
-        ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* fills the persistent slices on all ranks */
+    if (e->lending.store)
+        ZOFF_TRY_OR(undo, zoff_engine_stores_spread_weights(e));
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
     e->life.phase = ZOFF_PHASE_IDLE;
@@ -330,9 +332,7 @@ static zoff_status seal(zoff_engine *e)
         e->life.awaits_weights = true;
     if (zoff_model_program_bytes_scaler(&e->model.program, &scaler))
         zoff_model_loss_scale_continue(&e->model, &scaler);
-    e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
-    if (e->lending.store)
-        e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->lending.store);
+    e->totals.huge_page_bytes = zoff_engine_stores_huge_bytes(e);
     zoff_engine_stats_log_start(e);
     zoff_engine_admit_ahead(e);
     zoff_transfer_ranks_count_anew(&e->transfer);

@@ -45,7 +45,7 @@ typedef struct zoff_row {
     void *ctx; /* set at seal: the engine, or its transfer */
 } zoff_row;
 
-enum { ZOFF_ROWS_MAX = 22 };
+enum { ZOFF_ROWS_MAX = 23 };
 
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
@@ -190,7 +190,7 @@ typedef struct zoff_engine_opening {
 
 /* I/O of the stores, for state files and weight files. The transfer handles devices and other ranks. */
 typedef struct zoff_engine_io {
-    zoff_poller states, weights;
+    zoff_poller states, weights, secondary;
     zoff_store_stats counted; /* of the weights, counted in the steps so far */
     bool commits_together;    /* states persist, and several ranks record the same step */
     zoff_guard *guard;        /* a save that is told before states change; NULL: none */
@@ -275,6 +275,8 @@ void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t
 typedef void zoff_fill(void *ctx, size_t chunk, void *base);
 zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill *weights);
 void zoff_engine_stores_close(zoff_engine *e);
+/* A device does not finish its copies from and to the stores of weights: leave them open for ever. */
+void zoff_engine_stores_leave_weights(zoff_engine *e);
 /* Return a stored error of background I/O on states or weights, once. */
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
@@ -283,6 +285,8 @@ zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t); /* outside of 
 zoff_status zoff_engine_stores_take_program(zoff_engine *e);
 void zoff_engine_stores_forget(zoff_engine *e);
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only);
+void zoff_engine_stores_set_threads(const zoff_engine *e, unsigned threads);
+uint64_t zoff_engine_stores_huge_bytes(const zoff_engine *e);
 void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
 /* Begin and end the count of a step. */
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
@@ -293,6 +297,8 @@ zoff_status zoff_engine_stores_commit_step(zoff_engine *e);
 bool zoff_engine_stores_commit_together(const zoff_engine *e); /* several ranks make the same commit */
 /* `own`: the result of this rank's writes. An error on one rank is an error on all. */
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
+/* Each rank stores its part of the weights: send it to all ranks that have a copy.  @blocks for other ranks */
+zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
 
 /* states.c */
 /* Compute the weights from the states. */

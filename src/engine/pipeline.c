@@ -12,6 +12,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->run.first = 0;
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = 0;
+    e->lending.secondary.next = 0;
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
@@ -91,8 +92,8 @@ static zoff_status write_behind(void *ctx)
  * writes at the same time. */
 static zoff_status drain(zoff_engine *e)
 {
-    zoff_poller *pollers[] = {&e->io.states, e->lending.store ? &e->io.weights : NULL};
-    for (unsigned i = 0; i < 2 && pollers[i] && e->run.gate != ZOFF_GATE_SKIP; i++)
+    zoff_poller *pollers[] = {&e->io.states, &e->io.weights, &e->io.secondary};
+    for (unsigned i = 0; i < 3 && pollers[i]->ctx && e->run.gate != ZOFF_GATE_SKIP; i++)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, pollers[i], write_behind, &(write_wait){e, pollers[i]->ctx}));
     return zoff_engine_stores_drain(e);
 }
@@ -117,7 +118,8 @@ static zoff_status vote_alone(void *ctx)
 static zoff_status finish_together(zoff_engine *e)
 {
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
-    return zoff_transfer_all_gather_finish(&e->transfer);
+    ZOFF_TRY(zoff_transfer_all_gather_finish(&e->transfer));
+    return zoff_lending_secondary_finish(&e->lending);
 }
 
 static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)

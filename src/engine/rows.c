@@ -17,6 +17,7 @@ enum {
     DEVICE = 1 << 9,     /* its states stay on the device */
     THERE = 1 << 10,     /* the device measures its gradients */
     HERE = 1 << 11,
+    SECONDARY = 1 << 12, /* a second copy of the weights in each group of ranks */
 };
 
 typedef enum owner { ENGINE, TRANSFER } owner;
@@ -63,7 +64,8 @@ static const conditional_row STEP[] = {
     {"flush", zoff_engine_stages_flush, ENGINE, 0}, /* offload: starts the write, and does not wait for it */
     {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: starts the upload */
     {"gather", zoff_transfer_all_gather_weights, TRANSFER,
-     PARTITIONED}, /* zero: sends weights to all ranks, a few buckets at a time */
+     PARTITIONED},                                          /* zero: sends weights to all ranks, a few buckets at a time */
+    {"share", zoff_engine_stages_share, ENGINE, SECONDARY}, /* lending: sends weights to the secondary shards */
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -78,6 +80,7 @@ static unsigned facts_of(const zoff_engine *e, bool on_device, size_t bucket)
     return either(several, SEVERAL, ALONE) | either(zoff_transfer_device_is(&e->transfer), STAGED, 0) |
            either(zoff_transfer_pieces_accumulates(&e->transfer), SUMS, NO_SUMS) |
            either(several && !e->plan.replicated, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
+           either(zoff_lending_secondary_is(&e->lending) && zoff_model_params_any_owned(&e->model), SECONDARY, 0) |
            either(on_device, DEVICE, HOST) | either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE);
 }
 

@@ -106,6 +106,25 @@ zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run)
     return check(e->store, run->chunk, &run->states);
 }
 
+/* All ranks send the buckets in the order of their walk. A bucket is through when its weights were read again: they take a slot
+ * of the store that otherwise a later bucket would wait for. */
+zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_lending *l = &e->lending;
+    ZOFF_TRY(zoff_lending_secondary_poll(l));
+    const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
+    if (position > l->secondary.next)
+        return ZOFF_PENDING;
+    if (position == l->secondary.next) {
+        const zoff_status status = zoff_lending_secondary_start(l, run->chunk);
+        if (status != ZOFF_OK)
+            return status;
+        l->secondary.next++;
+    }
+    return zoff_lending_secondary_has_read(l, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+}
+
 static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
 {
     if (!loan->base)

@@ -359,7 +359,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     }
     status = settle(e, status);
     if (status == ZOFF_OK && !to_master)
-        status = zoff_transfer_all_gather_all(&e->transfer);
+        status = zoff_engine_stores_spread_weights(e);
     return zoff_engine_states_end_pass(e, &pass, status);
 }
 
@@ -506,7 +506,7 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
     ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
-    return zoff_agreement_consensus_success(&e->agreement, zoff_transfer_all_gather_all(&e->transfer));
+    return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_spread_weights(e));
 }
 
 /* Whether states and weights can be those before the load again, on all ranks. Frozen weights are in no commit. */

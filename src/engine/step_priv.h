@@ -36,6 +36,7 @@ zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* find t
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run); /* send weights to the secondary shards */
 
 /* update.c: the row between fetch and flush */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);

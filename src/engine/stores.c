@@ -1,5 +1,5 @@
-/* stores.c: the stores of states and engine-owned weights, used together: opened with the same chunks, pumped, waited for and
- * committed. Weights can be computed again from the masters, so their files never persist. */
+/* stores.c: the stores of states, of engine-owned weights and of the secondary shard, used together: opened with the same
+ * chunks, pumped, waited for and committed. Weights can be computed again from the masters, so their files never persist. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -27,6 +27,20 @@ static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk 
         end = c->lengths[stream] ? c->starts[stream] : end;
     }
     return chunk;
+}
+
+enum { ZOFF_ENGINE_STORES = 3 };
+
+/* List the open stores, that of the states first.  @return their number */
+static unsigned list(const zoff_engine *e, zoff_store *out[ZOFF_ENGINE_STORES])
+{
+    zoff_store *const all[] = {e->store, e->lending.store, e->lending.secondary.store};
+    unsigned count = 0;
+    while (count < ZOFF_ENGINE_STORES && all[count]) {
+        out[count] = all[count];
+        count++;
+    }
+    return count;
 }
 
 /* Callbacks for the store, which passes the engine: ranks open their stores at the same time. */
@@ -113,23 +127,55 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     return status;
 }
 
-static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
+static zoff_store_opts weight_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
 {
     const zoff_weight_values *values = &e->settings.values.weights;
-    for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        const size_t bytes = e->plan.chunks[i].weight_bytes;
-        chunks[i] = (zoff_store_chunk){.bytes = bytes, .first_bytes = bytes};
-    }
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = values->tier;
     opts.what = "the weights";
     opts.progress.write = "write weights";
-    opts.fill = fill;
     opts.slots = values->slots;
-    opts.residents = zoff_engine_budget_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
     opts.path_count = e->settings.weight_path_count;
-    return e->lending.home->open(&e->lending, &opts);
+    return opts;
+}
+
+static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
+{
+    zoff_lending *l = &e->lending;
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        const size_t bytes = e->plan.chunks[i].weight_bytes;
+        chunks[i] = (zoff_store_chunk){.bytes = bytes, .first_bytes = bytes};
+    }
+    zoff_store_opts opts = weight_opts(e, chunks);
+    opts.fill = fill;
+    opts.residents = zoff_engine_budget_weights(e, &e->plan);
+    ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_STORE, &l->store));
+    l->group.store = l->store;
+    return ZOFF_OK;
+}
+
+/* It is filled when all ranks have their weights. */
+static void fill_nothing(void *ctx, size_t chunk, void *base)
+{
+    (void)ctx;
+    (void)chunk;
+    (void)base;
+}
+
+/* Slices are fetched from it, so its errors are theirs. */
+static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
+{
+    zoff_lending *l = &e->lending;
+    for (size_t i = 0; i < e->plan.chunk_count; i++)
+        chunks[i] = (zoff_store_chunk){.bytes = l->secondary.bytes[i]};
+    zoff_store_opts opts = weight_opts(e, chunks);
+    opts.what = "the weights of the secondary shard";
+    opts.fill = fill_nothing;
+    ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_SECONDARY, &l->secondary.store));
+    l->group.store = l->secondary.store;
+    l->pollers.reads = &e->io.secondary;
+    return ZOFF_OK;
 }
 
 static bool is_busy(void *store)
@@ -162,49 +208,68 @@ zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill
     zoff_status status = open_states(e, chunks, states);
     if (status == ZOFF_OK && zoff_model_params_any_owned(&e->model))
         status = open_weights(e, chunks, weights);
+    if (status == ZOFF_OK && zoff_model_params_any_owned(&e->model) && zoff_lending_secondary_is(&e->lending))
+        status = open_secondary(e, chunks);
     zoff_base_mem_free(chunks);
-    if (status == ZOFF_OK) {
-        watch(e, e->store, &e->io.states);
-        if (e->lending.store)
-            watch(e, e->lending.store, &e->io.weights);
-    }
-    return status;
+    if (status != ZOFF_OK)
+        return status;
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    zoff_poller *const pollers[] = {&e->io.states, &e->io.weights, &e->io.secondary};
+    const unsigned count = list(e, all);
+    for (unsigned i = 0; i < count; i++)
+        watch(e, all[i], pollers[i]);
+    return ZOFF_OK;
 }
 
 void zoff_engine_stores_close(zoff_engine *e)
 {
     zoff_base_progress_remove(&e->progress, &e->io.states);
     zoff_base_progress_remove(&e->progress, &e->io.weights);
+    zoff_base_progress_remove(&e->progress, &e->io.secondary);
     zoff_offload_store_close(e->store);
     zoff_offload_store_close(e->lending.store);
+    zoff_offload_store_close(e->lending.secondary.store);
     e->store = NULL;
-    e->lending.store = NULL;
+    zoff_engine_stores_leave_weights(e);
 }
 
-/* Call a function for both stores, even if the first fails. The first error is returned. */
-static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store))
+void zoff_engine_stores_leave_weights(zoff_engine *e)
 {
-    zoff_saved_error saved;
-    zoff_status status = call(e->store);
-    if (!e->lending.store)
-        return status;
-    if (status >= 0)
-        return call(e->lending.store);
-    zoff_base_status_save(&saved);
-    (void)call(e->lending.store);
-    zoff_base_status_restore(&saved);
+    zoff_base_progress_remove(&e->progress, &e->io.weights);
+    zoff_base_progress_remove(&e->progress, &e->io.secondary);
+    e->lending.store = e->lending.group.store = e->lending.secondary.store = NULL;
+    e->lending.pollers.reads = &e->io.weights;
+}
+
+/* Call a function for all stores, even if one fails. The first error is returned. */
+static zoff_status to_all(zoff_engine *e, zoff_status (*call)(zoff_store *store))
+{
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    zoff_saved_error first;
+    zoff_status status = ZOFF_OK;
+    const unsigned count = list(e, all);
+    for (unsigned i = 0; i < count; i++) {
+        const zoff_status one = call(all[i]);
+        if (status < 0)
+            zoff_base_status_restore(&first);
+        else if (one != ZOFF_OK)
+            status = one;
+        if (one < 0 && status == one)
+            zoff_base_status_save(&first);
+    }
     return status;
 }
 
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e)
 {
     ZOFF_TRY(zoff_base_progress_take(&e->io.states));
-    return zoff_base_progress_take(&e->io.weights);
+    ZOFF_TRY(zoff_base_progress_take(&e->io.weights));
+    return zoff_base_progress_take(&e->io.secondary);
 }
 
 zoff_status zoff_engine_stores_drain(zoff_engine *e)
 {
-    return to_both(e, zoff_offload_store_drain);
+    return to_all(e, zoff_offload_store_drain);
 }
 
 /* Forget earlier errors: the retry reads or writes the same chunks again. */
@@ -212,7 +277,8 @@ zoff_status zoff_engine_stores_retry(zoff_engine *e)
 {
     zoff_base_progress_forget(&e->io.states);
     zoff_base_progress_forget(&e->io.weights);
-    return to_both(e, zoff_offload_store_retry);
+    zoff_base_progress_forget(&e->io.secondary);
+    return to_all(e, zoff_offload_store_retry);
 }
 
 _Static_assert((int)ZOFF_PROGRAM_BYTES_MOST == (int)ZOFF_STORE_ATTACHED_MOST, "a block fits into a record");
@@ -234,6 +300,8 @@ static zoff_status commit(zoff_engine *e, int64_t t, bool is_step)
 {
     if (e->lending.store)
         ZOFF_TRY(zoff_offload_store_commit(e->lending.store, t));
+    if (e->lending.secondary.store)
+        ZOFF_TRY(zoff_offload_store_commit(e->lending.secondary.store, t));
     attach(e, is_step);
     ZOFF_TRY(zoff_offload_store_commit(e->store, t));
     zoff_model_program_bytes_committed(&e->model.program, is_step);
@@ -255,48 +323,78 @@ zoff_status zoff_engine_stores_take_program(zoff_engine *e)
 
 void zoff_engine_stores_forget(zoff_engine *e)
 {
-    zoff_offload_store_forget(e->store);
-    if (e->lending.store)
-        zoff_offload_store_forget(e->lending.store);
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    const unsigned count = list(e, all);
+    for (unsigned i = 0; i < count; i++)
+        zoff_offload_store_forget(all[i]);
 }
 
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)
 {
-    return zoff_offload_store_busy(e->store, writes_only) ||
-           (e->lending.store && zoff_offload_store_busy(e->lending.store, writes_only));
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    const unsigned count = list(e, all);
+    bool busy = false;
+    for (unsigned i = 0; i < count; i++)
+        busy = busy || zoff_offload_store_busy(all[i], writes_only);
+    return busy;
 }
 
-/* Weights read since the last step count for this one: the trainer fetched them for it. */
-void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
+void zoff_engine_stores_set_threads(const zoff_engine *e, unsigned threads)
+{
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    const unsigned count = list(e, all);
+    for (unsigned i = 0; i < count; i++)
+        zoff_offload_store_set_threads(all[i], threads);
+}
+
+uint64_t zoff_engine_stores_huge_bytes(const zoff_engine *e)
+{
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    const unsigned count = list(e, all);
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < count; i++)
+        bytes += zoff_offload_store_huge_bytes(all[i]);
+    return bytes;
+}
+
+/* Add the counters of a store of weights. */
+static void add_stats(const zoff_store *store, zoff_store_stats *out)
 {
     zoff_store_stats weights;
-    zoff_engine_stores_stats(e, out);
-    if (!e->lending.store)
-        return;
-    zoff_offload_store_stats(e->lending.store, &weights);
-    out->read_bytes -= weights.read_bytes - e->io.counted.read_bytes;
-    out->ahead_bytes -= weights.ahead_bytes - e->io.counted.ahead_bytes;
-}
-
-void zoff_engine_stores_end_count(zoff_engine *e)
-{
-    if (e->lending.store)
-        zoff_offload_store_stats(e->lending.store, &e->io.counted);
-}
-
-void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
-{
-    zoff_store_stats weights;
-    zoff_offload_store_stats(e->store, out);
-    if (!e->lending.store)
-        return;
-    zoff_offload_store_stats(e->lending.store, &weights);
+    zoff_offload_store_stats(store, &weights);
     out->read_bytes += weights.read_bytes;
     out->write_bytes += weights.write_bytes;
     out->ahead_bytes += weights.ahead_bytes;
     out->lifetime_write_bytes += out->lifetime_write_bytes ? weights.write_bytes : 0;
     out->wait_seconds += weights.wait_seconds;
     out->check_seconds += weights.check_seconds;
+}
+
+/* Weights read since the last step count for this one: the trainer fetched them for it. */
+void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
+{
+    zoff_store_stats weights = {.read_bytes = 0};
+    zoff_engine_stores_stats(e, out);
+    if (!e->lending.group.store)
+        return;
+    add_stats(e->lending.group.store, &weights);
+    out->read_bytes -= weights.read_bytes - e->io.counted.read_bytes;
+    out->ahead_bytes -= weights.ahead_bytes - e->io.counted.ahead_bytes;
+}
+
+void zoff_engine_stores_end_count(zoff_engine *e)
+{
+    if (e->lending.group.store)
+        zoff_offload_store_stats(e->lending.group.store, &e->io.counted);
+}
+
+void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
+{
+    zoff_store *all[ZOFF_ENGINE_STORES];
+    const unsigned count = list(e, all);
+    zoff_offload_store_stats(e->store, out);
+    for (unsigned i = 1; i < count; i++)
+        add_stats(all[i], out);
 }
 
 /* ---- commits ---- */
@@ -331,4 +429,12 @@ zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
 {
     ZOFF_TRY(zoff_engine_stores_commit_together(e) ? zoff_agreement_consensus_success(&e->agreement, own) : own);
     return zoff_engine_stores_commit(e, e->t);
+}
+
+/* ---- copies of weights ---- */
+
+zoff_status zoff_engine_stores_spread_weights(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_transfer_all_gather_all(&e->transfer));
+    return zoff_lending_secondary_fill(&e->lending);
 }

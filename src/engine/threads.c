@@ -53,7 +53,5 @@ void zoff_engine_threads_learn(zoff_engine *e)
         zoff_engine_threads_choose(&e->threads.measure, info->seconds.measure);
     e->threads.update = zoff_engine_threads_enough(info->seconds.update + info->seconds.checksum, info->seconds.io_wait,
                                                    zoff_engine_threads_of_update(e), e->settings.threads);
-    zoff_offload_store_set_threads(e->store, e->threads.update);
-    if (e->lending.store)
-        zoff_offload_store_set_threads(e->lending.store, e->threads.update);
+    zoff_engine_stores_set_threads(e, e->threads.update);
 }

@@ -108,7 +108,7 @@ static zoff_status poll_event(void *ctx)
 
 zoff_status zoff_lending_copies_wait(zoff_lending *l, void *event)
 {
-    return zoff_base_progress_wait(l->progress, l->device, poll_event, &(event_wait){l->accel, event});
+    return zoff_base_progress_wait(l->progress, l->pollers.device, poll_event, &(event_wait){l->accel, event});
 }
 
 zoff_status zoff_lending_copies_settle(zoff_lending *l)

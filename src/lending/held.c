@@ -12,7 +12,7 @@ void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
     for (size_t done = 0; done < count; done += l->plan->pieces[piece++].count) {
         while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
             chunk++;
-        (void)zoff_offload_store_ahead(l->store, chunk); /* fetch reports errors */
+        (void)zoff_offload_store_ahead(l->group.store, chunk); /* fetch reports errors */
     }
 }
 
@@ -32,15 +32,15 @@ static zoff_status fetch_chunk(void *ctx)
 {
     chunk_wait *w = ctx;
     zoff_lending *l = w->lending;
-    const zoff_status status = zoff_offload_store_fetch(l->store, w->chunk, &w->base);
+    const zoff_status status = zoff_offload_store_fetch(l->group.store, w->chunk, &w->base);
     if (status != ZOFF_PENDING)
         return status;
     zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */
-    if (zoff_offload_store_busy(l->store, false))
+    if (zoff_offload_store_busy(l->group.store, false))
         return ZOFF_PENDING;
     /* No read is in flight, so all slots hold other prefetched chunks, or chunks whose write failed. */
-    zoff_offload_store_forget(l->store);
-    ZOFF_TRY(zoff_offload_store_retry(l->store));
+    zoff_offload_store_forget(l->group.store);
+    ZOFF_TRY(zoff_offload_store_retry(l->group.store));
     zoff_base_progress_moved(l->progress);
     return ZOFF_PENDING;
 }
@@ -48,9 +48,9 @@ static zoff_status fetch_chunk(void *ctx)
 static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
     chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
-    zoff_base_progress_forget(l->reads); /* drop the error of a prefetch: the fetch reads the chunk again */
-    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->reads, fetch_chunk, &w));
-    ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
+    zoff_base_progress_forget(l->pollers.reads); /* drop the error of a prefetch: the fetch reads the chunk again */
+    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.reads, fetch_chunk, &w));
+    ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
     *out = w.base;
     return ZOFF_OK;
 }
@@ -63,7 +63,7 @@ static zoff_status release_last(zoff_lending *l)
     zoff_param_cache *cache = &l->cache;
     const zoff_status status = l->place->is_read(l, &cache->held[cache->held_count - 1]);
     if (status == ZOFF_OK)
-        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+        zoff_offload_store_release(l->group.store, cache->held[--cache->held_count].chunk);
     return status;
 }
 
@@ -78,7 +78,7 @@ static zoff_status wait_and_release(zoff_lending *l)
 {
     zoff_saved_error saved;
     zoff_param_cache *cache = &l->cache;
-    const zoff_status status = zoff_base_progress_wait(l->progress, l->device, try_to_release, l);
+    const zoff_status status = zoff_base_progress_wait(l->progress, l->pollers.device, try_to_release, l);
     if (status == ZOFF_OK)
         return ZOFF_OK;
     zoff_base_status_save(&saved);
@@ -87,7 +87,7 @@ static zoff_status wait_and_release(zoff_lending *l)
     if (now == ZOFF_PENDING)
         return status;
     if (now < 0)
-        zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+        zoff_offload_store_release(l->group.store, cache->held[--cache->held_count].chunk);
     return ZOFF_OK;
 }
 
@@ -116,15 +116,15 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
         if (status != ZOFF_OK)
             return status;
     }
-    zoff_status status = zoff_offload_store_fetch(l->store, chunk, &base);
-    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->store, false)) {
+    zoff_status status = zoff_offload_store_fetch(l->group.store, chunk, &base);
+    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->group.store, false)) {
         /* All slots hold other prefetched chunks, or chunks whose write failed. */
-        zoff_offload_store_forget(l->store);
-        ZOFF_TRY(zoff_offload_store_retry(l->store));
+        zoff_offload_store_forget(l->group.store);
+        ZOFF_TRY(zoff_offload_store_retry(l->group.store));
     }
     if (status != ZOFF_OK)
         return status;
-    ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
+    ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
     to_front(cache, cache->held_count++, chunk, base);
     *out = base;
     return ZOFF_OK;
@@ -165,7 +165,7 @@ zoff_status zoff_lending_held_let_go(zoff_lending *l)
 {
     while (l->cache.held_count)
         ZOFF_TRY(wait_and_release(l));
-    if (l->store)
-        zoff_offload_store_forget(l->store);
+    if (l->group.store)
+        zoff_offload_store_forget(l->group.store);
     return ZOFF_OK;
 }

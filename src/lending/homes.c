@@ -4,38 +4,33 @@
 
 #include "try.h"
 
-static zoff_status open_store(zoff_lending *l, const zoff_store_opts *opts)
+static zoff_status open_store(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out)
 {
     const void *base;
     size_t bytes;
-    ZOFF_TRY(zoff_offload_store_open(opts, &l->store));
-    zoff_offload_store_memory(l->store, &base, &bytes);
-    return l->there.stream ? zoff_lending_copies_pin(l, base, bytes, ZOFF_PINNED_STORE) : ZOFF_OK;
+    ZOFF_TRY(zoff_offload_store_open(opts, out));
+    zoff_offload_store_memory(*out, &base, &bytes);
+    return l->there.stream ? zoff_lending_copies_pin(l, base, bytes, which) : ZOFF_OK;
 }
 
-static void plan_dram(const zoff_lending *l, const zoff_plan *plan, uint64_t stored, uint64_t cached, size_t residents,
-                      zoff_plan_info *info)
+static void plan_dram(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
 {
     (void)l;
-    (void)plan;
-    (void)cached;
-    (void)residents;
-    info->weight_host_bytes += stored;
+    info->weight_host_bytes += sizes->stored;
 }
 
-static void plan_files(const zoff_lending *l, const zoff_plan *plan, uint64_t stored, uint64_t cached, size_t residents,
-                       zoff_plan_info *info)
+static void plan_files(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
 {
-    info->weight_host_bytes += (uint64_t)(l->slots + residents) * plan->most.chunk_weights;
-    info->weight_nvme_bytes += stored - cached;
+    info->weight_host_bytes += (uint64_t)(l->slots + sizes->residents) * sizes->most;
+    info->weight_nvme_bytes += sizes->stored - sizes->cached;
 }
 
 /* Chunks in DRAM stay where they are, so nothing is held, and nothing waits for copies that read them. */
 static zoff_status find_in_dram(zoff_lending *l, size_t chunk, char **out)
 {
     void *base;
-    ZOFF_TRY(zoff_offload_store_fetch(l->store, chunk, &base));
-    zoff_offload_store_release(l->store, chunk);
+    ZOFF_TRY(zoff_offload_store_fetch(l->group.store, chunk, &base));
+    zoff_offload_store_release(l->group.store, chunk);
     *out = base;
     return ZOFF_OK;
 }
@@ -63,14 +58,9 @@ const zoff_weight_home zoff_lending_homes_files = {.name = "files",
 
 /* ---- a device ---- */
 
-static zoff_status open_shards(zoff_lending *l, const zoff_store_opts *opts)
-{
-    return zoff_lending_shards_open(l, opts, &l->store);
-}
-
 static zoff_status find_there(zoff_lending *l, size_t chunk, char **out)
 {
-    *out = zoff_lending_shards_there(l->store, chunk);
+    *out = zoff_lending_shards_there(l->group.store, chunk);
     return ZOFF_OK;
 }
 
@@ -81,19 +71,16 @@ static zoff_status borrow_there(zoff_lending *l, size_t chunk, size_t piece, siz
     return find_there(l, chunk, out);
 }
 
-static void plan_device(const zoff_lending *l, const zoff_plan *plan, uint64_t stored, uint64_t cached, size_t residents,
-                        zoff_plan_info *info)
+static void plan_device(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
 {
-    (void)cached;
-    (void)residents;
-    info->weight_host_bytes += (uint64_t)l->slots * plan->most.chunk_weights;
-    info->device_bytes += stored;
+    info->weight_host_bytes += (uint64_t)l->slots * sizes->most;
+    info->device_bytes += sizes->stored;
 }
 
 const zoff_weight_home zoff_lending_homes_device = {.name = "device memory",
                                                     .streams = true,
                                                     .is_there = true,
-                                                    .open = open_shards,
+                                                    .open = zoff_lending_shards_open,
                                                     .borrow = borrow_there,
                                                     .try_to_borrow = find_there,
                                                     .plan = plan_device};

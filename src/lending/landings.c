@@ -24,12 +24,13 @@ static share share_of(const zoff_lending *l, size_t item)
     const zoff_plan_piece *run = &l->plan->runs[a->parts[item % a->capacity].run];
     const size_t element = zoff_adam_dtype_bytes(l->model->params[run->param].dtype);
     size_t first;
-    const size_t count = zoff_zero_plan_share(l->plan, run, l->plan->rank, &first);
+    const size_t count = zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first);
     if (!count)
         return (share){.bytes = 0};
-    const zoff_plan_piece *own = &l->plan->pieces[zoff_zero_plan_find(l->plan, run->param, run->slice, first)];
-    return (share){
-        .at = (first - run->first) * element, .bytes = count * element, .chunk = run->bucket, .offset = own->weight_offset};
+    return (share){.at = (first - run->first) * element,
+                   .bytes = count * element,
+                   .chunk = run->bucket,
+                   .offset = l->source->offset(l, (size_t)(run - l->plan->runs), first)};
 }
 
 /* ---- host memory: the place of the slice ---- */

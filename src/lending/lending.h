@@ -73,6 +73,41 @@ typedef struct zoff_held_chunk {
     bool is_read; /* such copies may be in flight */
 } zoff_held_chunk;
 
+/* The ranks that make a slice whole: [first, first + members). `parts`: how many of the plan's parts each of them has. */
+typedef struct zoff_weight_group {
+    unsigned first, members, parts;
+    zoff_store *store; /* with the share of this rank: that of the weights, or of the secondary shard */
+} zoff_weight_group;
+
+enum { ZOFF_SECONDARY_SLOTS = 3 }; /* buckets on their way to secondary shards at a time */
+
+/* A bucket whose new weights go to the secondary shards. */
+typedef struct zoff_secondary_slot {
+    enum { ZOFF_SECONDARY_FREE, ZOFF_SECONDARY_READS, ZOFF_SECONDARY_MOVES, ZOFF_SECONDARY_WRITES } phase;
+    size_t bucket;
+    uint64_t number; /* position in the order of starts */
+    bool is_packed;
+    size_t own;               /* bytes of this rank's part */
+    size_t *sends, *receives; /* bytes to and from each rank */
+    char *out, *in;           /* what goes to all ranks; behind it, what comes from them */
+    zoff_comm_work work;
+} zoff_secondary_slot;
+
+/* The secondary shard of this rank, with one chunk for each bucket. */
+typedef struct zoff_secondary {
+    zoff_store *store; /* NULL: there is none */
+    size_t *bytes;     /* by chunk */
+    size_t *offsets;   /* by run of the plan: where this rank's share begins in the chunk, in bytes */
+    size_t *lengths;   /* memory for `sends` and `receives` of all slots */
+    zoff_map staging;  /* memory for `out` and `in` of all slots */
+    zoff_secondary_slot slots[ZOFF_SECONDARY_SLOTS];
+    zoff_comm_work meeting;
+    size_t next;             /* position of the next bucket in the walk of a step */
+    bool sends_all;          /* also weights that the step does not change */
+    uint64_t taken, started; /* buckets that got a slot; exchanges started, in the same order */
+    uint64_t sent_bytes;     /* to other ranks */
+} zoff_secondary;
+
 /* Slices that are whole. */
 typedef struct zoff_param_cache {
     char *base; /* the arena: persistent slices, followed by the others; in host memory or on a device */
@@ -95,21 +130,34 @@ typedef struct zoff_param_cache {
 
 typedef struct zoff_lending zoff_lending;
 
+/* Host memory that is pinned for copies to a device. */
+typedef enum zoff_lending_pinned {
+    ZOFF_PINNED_PERSISTENT,
+    ZOFF_PINNED_BOUNCE,
+    ZOFF_PINNED_STORE,
+    ZOFF_PINNED_SECONDARY,
+    ZOFF_PINNED_COUNT
+} zoff_lending_pinned;
+
+/* Bytes of a store of weights: of all its chunks, of those that stay in DRAM, and of the largest chunk. */
+typedef struct zoff_weight_sizes {
+    uint64_t stored, cached;
+    size_t residents; /* how many chunks stay in DRAM */
+    size_t most;
+} zoff_weight_sizes;
+
 /* Where the weights of this rank are stored: DRAM, files, or the memory of a device. */
 typedef struct zoff_weight_home {
     const char *name;
     bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
     bool is_dram;  /* every chunk is in DRAM all the time */
     bool is_there; /* every chunk is in device memory all the time */
-    zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts); /* sets l->store */
-    /* The memory of a chunk, from which slices are copied. `piece` and `count`: where the slice begins, and elements from there
-     * on, for reading ahead.  @blocks for a read */
+    zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
+    /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
+     * elements from there on, for reading ahead.  @blocks for a read */
     zoff_status (*borrow)(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
     zoff_status (*try_to_borrow)(zoff_lending *l, size_t chunk, char **out); /* the same without waiting; PENDING */
-    /* Add its memory to a plan. `stored`: bytes of all chunks of this rank; `cached`: of those that stay in DRAM; `residents`:
-     * how many these are. */
-    void (*plan)(const zoff_lending *l, const zoff_plan *plan, uint64_t stored, uint64_t cached, size_t residents,
-                 zoff_plan_info *info);
+    void (*plan)(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info); /* add its memory to a plan */
 } zoff_weight_home;
 
 /* Where slices are made whole: in host memory, or in the memory of a device. There all copies are enqueued in one stream of the
@@ -141,14 +189,6 @@ typedef struct zoff_part_landing {
     zoff_status (*end)(zoff_lending *l, unsigned slot, char *at, size_t bytes);
 } zoff_part_landing;
 
-/* Host memory that is pinned for copies to a device. */
-typedef enum zoff_lending_pinned {
-    ZOFF_PINNED_PERSISTENT,
-    ZOFF_PINNED_BOUNCE,
-    ZOFF_PINNED_STORE,
-    ZOFF_PINNED_COUNT
-} zoff_lending_pinned;
-
 /* A device in whose memory slices are made whole; empty for the host. */
 typedef struct zoff_lending_device {
     void *stream;                       /* all copies of the lending */
@@ -163,7 +203,7 @@ typedef struct zoff_lending_device {
     uint64_t read_bytes, write_bytes; /* over the link since the previous step */
 } zoff_lending_device;
 
-/* Whose weights a slice consists of that is not whole: this rank's own chunks, or the parts of all ranks. */
+/* Whose weights a slice consists of that is not whole: this rank's own chunks, or the parts of several ranks. */
 typedef struct zoff_weight_source {
     const char *name;
     /* If this rank's chunks hold the whole slice: set `first_piece`, and whether it can be lent directly from there. */
@@ -173,9 +213,19 @@ typedef struct zoff_weight_source {
     /* Make a slice whole. On an error the slice is as before.  @blocks for reads and for other ranks */
     zoff_status (*fetch)(zoff_lending *l, zoff_param p, size_t slice);
     void (*ahead)(zoff_lending *l); /* prefetch what the previous pass used next; fetch reports errors */
-    bool takes_all;                 /* each rank has a part of every slice */
+    /* Parts of several ranks: where this rank's share of a run begins in its chunk, in bytes. `first`: its first element. */
+    size_t (*offset)(const zoff_lending *l, size_t run, size_t first);
+    /* All ranks set the same bytes of a slice that is not persistent. The chunks of the plan are set already.  @blocks for a
+     * read */
+    zoff_status (*set)(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes);
+    bool takes_all;   /* each rank has a part of every slice */
     bool needs_order; /* every rank must record the same order of slices, so running out of memory for it is an error */
 } zoff_weight_source;
+
+typedef struct zoff_lending_pollers {
+    zoff_poller *reads; /* of `group.store` */
+    zoff_poller *ranks, *device;
+} zoff_lending_pollers;
 
 /* The owner sets the fields up to `ctx` before any call; all of them are borrowed. */
 struct zoff_lending {
@@ -186,11 +236,13 @@ struct zoff_lending {
     zoff_comm_channel *channel;
     zoff_progress *progress;
     zoff_accel *accel;
-    zoff_poller *reads, *ranks, *device; /* pollers for `store`, for other ranks, and for the device */
+    zoff_lending_pollers pollers;
     /* Called while this rank waits for weights of other ranks: advance other work that those may wait for. */
     void (*go_on)(void *ctx);
     void *ctx;
     zoff_store *store; /* weights, with the same chunks as the states; NULL: no engine-owned weights */
+    zoff_weight_group group;
+    zoff_secondary secondary;
     const zoff_weight_source *source;
     const zoff_weight_home *home;
     const zoff_slice_place *place;
@@ -225,6 +277,9 @@ char *zoff_lending_param_cache_lent(const zoff_lending *l, const zoff_plan_piece
 zoff_status zoff_lending_param_cache_set(zoff_lending *l, const zoff_plan_piece *piece, size_t first_byte, const char *from,
                                          size_t bytes);
 
+/* Before the table of slices exists: whether a gathered slice of `count` elements is persistent. Ask for all slices in their
+ * order; `elements` is 0 before the first one. */
+bool zoff_lending_param_cache_persists(const zoff_lending *l, size_t count, size_t *elements);
 /* How many elements of slices that are not persistent may be whole at a time. */
 uint64_t zoff_lending_param_cache_most(const zoff_lending *l);
 /* Find a place in the arena for a slice. False: no gap is large enough. */
@@ -270,6 +325,31 @@ zoff_status zoff_lending_param_gather_go_on(zoff_lending *l); /* advance without
 zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number); /* wait until a slice is whole */
 zoff_status zoff_lending_param_gather_finish(zoff_lending *l);                /* wait until all planned slices are whole */
 
+/* group.c */
+/* The share that a member of the group has of a run: returns the number of elements, and sets *out_first to the first one in
+ * the slice, unless that is 0. */
+size_t zoff_lending_group_share(const zoff_lending *l, const zoff_plan *plan, const zoff_plan_piece *run, unsigned rank,
+                                size_t *out_first);
+
+/* secondary.c: a second copy of the weights in each group of ranks */
+bool zoff_lending_secondary_is(const zoff_lending *l); /* whether the engine has one */
+void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info); /* add its memory */
+/* Lay it out; the owner then opens the store. */
+zoff_status zoff_lending_secondary_open(zoff_lending *l);
+void zoff_lending_secondary_abandon(zoff_lending *l); /* end exchanges in flight */
+void zoff_lending_secondary_close(zoff_lending *l);
+/* Send the new weights of a bucket, which are stored, to the ranks that have them in a secondary shard. All ranks start the
+ * same buckets in the same order, and no gather is in flight on any rank.  @return PENDING: repeat the call after a poll */
+zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket);
+/* Whether the chunk of a bucket that was started is not read any more. */
+bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket);
+zoff_status zoff_lending_secondary_poll(zoff_lending *l);   /* advance without waiting; OK: nothing is in flight */
+zoff_status zoff_lending_secondary_finish(zoff_lending *l); /* wait until nothing is in flight */
+/* The same with all weights of all buckets.  @blocks for other ranks */
+zoff_status zoff_lending_secondary_fill(zoff_lending *l);
+zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from,
+                                       size_t bytes); /* zoff_weight_source.set */
+
 /* prefetch.c: records the order of fetches, and prefetches in that order */
 /* Reserve memory for one more use. With partitioned weights, every rank must record the same order. */
 zoff_status zoff_lending_prefetch_reserve(zoff_lending *l);
@@ -310,7 +390,7 @@ bool zoff_lending_copies_are_busy(const zoff_lending *l);
 /* shards.c: stored weights in the memory of a device. A store whose slots are host memory, from and to which chunks are copied.
  */
 /* After an error, too, `out` has to be closed, and zoff_lending_copies_close() comes first: copies may be in flight. */
-zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out);
+zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
 char *zoff_lending_shards_there(const zoff_store *store, size_t chunk); /* its address in device memory */
 
 /* sources.c */

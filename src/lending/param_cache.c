@@ -20,10 +20,11 @@ enum { ALIGN = 64, NONE = UINT32_MAX };
 
 /* ---- sizes ---- */
 
-static bool is_persistent(const zoff_lending *l, const zoff_cached_slice *s, size_t persistent_elements)
+bool zoff_lending_param_cache_persists(const zoff_lending *l, size_t count, size_t *elements)
 {
-    const zoff_weight_values *values = l->values;
-    return s->direct || (s->count <= values->persistent_slice && persistent_elements + s->count <= values->persistent_count);
+    const bool persists = count && count <= l->values->persistent_slice && *elements + count <= l->values->persistent_count;
+    *elements += persists ? count : 0;
+    return persists;
 }
 
 /* Describe one slice, as the plan divides it. */
@@ -67,8 +68,7 @@ static room measure(const zoff_lending *l, const zoff_plan *plan, zoff_cached_sl
     for (size_t i = 0; i < l->model->param_count; i++) {
         for (size_t slice = 0; l->model->params[i].engine_owned && slice < l->model->params[i].slices; slice++) {
             zoff_cached_slice s = describe(l, plan, i, slice);
-            s.persistent = s.count && is_persistent(l, &s, r.persistent_elements);
-            r.persistent_elements += s.persistent && !s.direct ? s.count : 0;
+            s.persistent = s.direct || zoff_lending_param_cache_persists(l, s.count, &r.persistent_elements);
             r.persistent_bytes += s.persistent && !s.direct ? s.bytes : 0;
             r.other_bytes += s.persistent ? 0 : s.bytes;
             r.other_count += !s.persistent;
@@ -167,7 +167,7 @@ void zoff_lending_param_cache_close(zoff_lending *l)
 
 void zoff_lending_param_cache_leave(zoff_lending *l)
 {
-    l->cache.arena = l->there.bounce = (zoff_map){.base = NULL};
+    l->cache.arena = l->there.bounce = l->secondary.staging = (zoff_map){.base = NULL};
     l->cache.base = NULL;
 }
 
@@ -312,7 +312,9 @@ zoff_status zoff_lending_param_cache_set(zoff_lending *l, const zoff_plan_piece 
     if (!l->cache.slices)
         return ZOFF_OK;
     const zoff_cached_slice *s = slice_of(l, piece, &skip);
-    if (!s->persistent || s->direct)
+    if (!s->persistent)
+        return l->source->set(l, piece, first_byte, from, bytes);
+    if (s->direct)
         return ZOFF_OK;
     memcpy(host_copy(l, s) + skip + first_byte, from, bytes);
     return l->place->follow(l, s, skip + first_byte, bytes);

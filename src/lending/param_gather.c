@@ -1,6 +1,6 @@
 /* param_gather.c: gathers engine-owned weights that are partitioned, so that they are whole on every rank. A slice lies in one
  * bucket or in several. In each bucket the ranks' parts of a slice follow one another, so the gathered parts go directly to
- * their place in the slice.
+ * their place in the slice. Groups of ranks that each have all weights gather by themselves.
  *
  * All ranks gather the same slices in the same order. The plan depends only on the calls of the trainer, which are the same on
  * every rank, and never on which parts have arrived. The time at which a part is sent depends on the disk. */
@@ -44,7 +44,8 @@ static size_t part_bytes(void *ctx, size_t item, unsigned rank)
     const zoff_lending *l = ctx;
     const zoff_assembly_part part = part_of(l, item);
     size_t first;
-    return zoff_zero_plan_share(l->plan, run_of(l, part), rank, &first) * element_bytes(l, part);
+    const bool has = rank - l->group.first < l->group.members;
+    return has ? zoff_lending_group_share(l, l->plan, run_of(l, part), rank, &first) * element_bytes(l, part) : 0;
 }
 
 static zoff_comm_item about(void *ctx, size_t item)
@@ -70,8 +71,8 @@ static void read_ahead(zoff_lending *l, size_t from)
     for (size_t i = from; i < end; i++) {
         const zoff_plan_piece *run = run_of(l, part_of(l, i));
         size_t first;
-        if (zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
-            (void)zoff_offload_store_ahead(l->store, run->bucket); /* fetch reports errors */
+        if (zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first))
+            (void)zoff_offload_store_ahead(l->group.store, run->bucket); /* fetch reports errors */
     }
 }
 
@@ -126,6 +127,8 @@ zoff_status zoff_lending_param_gather_open(zoff_lending *l)
     const zoff_gather_opts opts = {.comm = l->comm,
                                    .channel = l->channel,
                                    .stream = ZOFF_COMM_WEIGHTS,
+                                   .first = l->group.first,
+                                   .members = l->group.members,
                                    .slots = ZOFF_PARTS_IN_FLIGHT,
                                    .about = about,
                                    .part_bytes = part_bytes,
@@ -198,7 +201,8 @@ static bool is_enough(const assemble_wait *w)
 
 static zoff_status go_on(zoff_lending *l)
 {
-    ZOFF_TRY(zoff_base_progress_take(l->reads)); /* without this, a chunk that cannot be read would be retried endlessly */
+    ZOFF_TRY(
+        zoff_base_progress_take(l->pollers.reads)); /* without this, a chunk that cannot be read would be retried endlessly */
     const zoff_status status = zoff_lending_param_gather_go_on(l);
     if (status == ZOFF_PENDING)
         l->go_on(l->ctx);
@@ -216,15 +220,15 @@ static zoff_status go_on_until_enough(void *ctx)
 
 zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number)
 {
-    zoff_base_progress_forget(l->reads);
-    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_enough,
+    zoff_base_progress_forget(l->pollers.reads);
+    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
                                    &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
 }
 
 zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number)
 {
-    zoff_base_progress_forget(l->reads);
-    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_enough,
+    zoff_base_progress_forget(l->pollers.reads);
+    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
                                    &(assemble_wait){.lending = l, .parts = count_parts(l, number)});
 }
 
@@ -249,6 +253,6 @@ zoff_status zoff_lending_param_gather_finish(zoff_lending *l)
         abandon(l);
         return ZOFF_OK;
     }
-    zoff_base_progress_forget(l->reads);
-    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_empty, l);
+    zoff_base_progress_forget(l->pollers.reads);
+    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_empty, l);
 }

@@ -218,7 +218,7 @@ static void device_vacate(zoff_lending *l, zoff_cached_slice *s)
         return;
     s->leaves = false;
     if (l->accel->ops->event_await(l->accel, l->there.stream, s->released) < 0)
-        zoff_base_progress_keep(l->device, zoff_lending_copies_wait(l, s->released));
+        zoff_base_progress_keep(l->pollers.device, zoff_lending_copies_wait(l, s->released));
 }
 
 static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)

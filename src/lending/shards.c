@@ -229,7 +229,7 @@ static zoff_status all_gone(void *ctx)
 
 static zoff_status shards_drain(zoff_store *store)
 {
-    return zoff_base_progress_wait(of(store)->lending->progress, of(store)->lending->device, all_gone, store);
+    return zoff_base_progress_wait(of(store)->lending->progress, of(store)->lending->pollers.device, all_gone, store);
 }
 
 /* Chunks that were asked for and not borrowed. Their copies may be in flight: the slot is free when they are done. */
@@ -306,7 +306,7 @@ static const zoff_store_ops OPS = {
     .resident = shards_resident,
     .source = shards_source};
 
-static zoff_status reserve(shards *s, const zoff_store_opts *opts)
+static zoff_status reserve(shards *s, const zoff_store_opts *opts, zoff_lending_pinned which)
 {
     size_t total = 0, most = 0;
     void *there = NULL;
@@ -327,7 +327,7 @@ static zoff_status reserve(shards *s, const zoff_store_opts *opts)
         zoff_base_map_alloc(s->slot_count * most, "weights on their way to a device", ZOFF_MAP_INTERLEAVED, &s->store.map));
     for (unsigned i = 0; i < s->slot_count; i++)
         s->slots[i].base = (char *)s->store.map.base + i * most;
-    return zoff_lending_copies_pin(s->lending, s->store.map.base, s->store.map.bytes, ZOFF_PINNED_STORE);
+    return zoff_lending_copies_pin(s->lending, s->store.map.base, s->store.map.bytes, which);
 }
 
 /* Bring the first content of each chunk to the device. A chunk without bytes is filled all the same. */
@@ -348,7 +348,7 @@ static zoff_status fill_all(shards *s, const zoff_store_opts *opts)
     return shards_drain(&s->store);
 }
 
-zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_store **out)
+zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out)
 {
     shards *s;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "weights on a device", &s));
@@ -359,6 +359,6 @@ zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opt
     ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->bytes, "weights on a device", &s->bytes));
     ZOFF_TRY(zoff_base_mem_alloc(l->slots, sizeof *s->slots, "weights on a device", &s->slots));
     s->slot_count = l->slots;
-    ZOFF_TRY(reserve(s, opts));
+    ZOFF_TRY(reserve(s, opts, which));
     return fill_all(s, opts);
 }

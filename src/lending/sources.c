@@ -1,5 +1,6 @@
 /* sources.c: where the weights of a slice come from that is not whole in DRAM. A single rank, and ranks that each have all
- * weights, copy it from their own chunks. Ranks that each have a part gather the parts, all of them in the same order. */
+ * weights, copy it from their own chunks. Ranks that each have a part gather the parts, all of them in the same order: the
+ * parts of all ranks, or of those of a group that has all weights once more. */
 #include "lending.h"
 
 #include "try.h"
@@ -45,15 +46,26 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
     return name_param(l, p, status);
 }
 
+/* The fetch after it finds the new weights in the chunks of the plan. */
+static zoff_status set_already(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
+{
+    (void)l;
+    (void)run;
+    (void)first_byte;
+    (void)from;
+    (void)bytes;
+    return ZOFF_OK;
+}
+
 static void own_ahead(zoff_lending *l)
 {
     l->place->ahead(l);
 }
 
 static const zoff_weight_source OWN = {
-    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .ahead = own_ahead};
+    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .set = set_already, .ahead = own_ahead};
 
-/* ---- parts of all ranks ---- */
+/* ---- parts of several ranks ---- */
 
 /* A slice is always gathered, even if the partition gives all of it to one rank: all ranks must do the same with a slice. */
 static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
@@ -93,22 +105,56 @@ static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
     return status;
 }
 
+static size_t plan_offset(const zoff_lending *l, size_t run, size_t first)
+{
+    const zoff_plan_piece *r = &l->plan->runs[run];
+    return l->plan->pieces[zoff_zero_plan_find(l->plan, r->param, r->slice, first)].weight_offset;
+}
+
 static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
                                             .locate = gathered_locate,
                                             .open = zoff_lending_param_gather_open,
                                             .fetch = gathered_fetch,
+                                            .offset = plan_offset,
+                                            .set = set_already,
                                             .takes_all = true,
                                             .ahead = zoff_lending_prefetch_gathered,
                                             .needs_order = true};
+
+static size_t secondary_offset(const zoff_lending *l, size_t run, size_t first)
+{
+    (void)first;
+    return l->secondary.offsets[run];
+}
+
+static const zoff_weight_source GROUPED = {.name = "parts of a group of ranks",
+                                           .locate = gathered_locate,
+                                           .open = zoff_lending_param_gather_open,
+                                           .fetch = gathered_fetch,
+                                           .offset = secondary_offset,
+                                           .set = zoff_lending_secondary_set,
+                                           .takes_all = true,
+                                           .ahead = zoff_lending_prefetch_gathered,
+                                           .needs_order = true};
 
 /* ---- choosing ---- */
 
 enum { DEVICE_SLOTS = 6 }; /* chunks on their way to a device or from it */
 
+/* All ranks, or with zero_hpz_partition_size the block of that many ranks in which this rank is. */
+static zoff_weight_group choose_group(const zoff_lending *l)
+{
+    const unsigned ranks = zoff_comm_size(l->comm), rank = zoff_comm_rank(l->comm), members = l->values->group_ranks;
+    if (members <= 1 || members >= ranks)
+        return (zoff_weight_group){.members = ranks, .parts = 1};
+    return (zoff_weight_group){.first = rank / members * members, .members = members, .parts = ranks / members};
+}
+
 void zoff_lending_sources_choose(zoff_lending *l, bool has_parts, bool on_device, bool reaches)
 {
     const bool stays = on_device && l->values->stays;
-    l->source = has_parts ? &GATHERED : &OWN;
+    l->group = has_parts ? choose_group(l) : (zoff_weight_group){.members = 1, .parts = 1};
+    l->source = !has_parts ? &OWN : l->group.parts > 1 ? &GROUPED : &GATHERED;
     l->home = stays                               ? &zoff_lending_homes_device
               : l->values->tier == ZOFF_TIER_NVME ? &zoff_lending_homes_files
                                                   : &zoff_lending_homes_dram;

@@ -133,7 +133,7 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 static uint64_t sent_weights(const zoff_transfer *t)
 {
     const uint64_t spread = t->route.peers->replicates ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
-    return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather);
+    return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather) + t->lending->secondary.sent_bytes;
 }
 
 /* With replicated states, the sums of gradients are sent a second time. */

@@ -17,6 +17,7 @@ typedef struct gather_slot {
 struct zoff_gather {
     zoff_gather_opts opts;
     unsigned ranks, rank;
+    unsigned members; /* ranks that gather */
     gather_slot *slots;
     size_t *bytes;           /* memory for `bytes` of all slots */
     uint64_t taken, started; /* items that got a slot, items started; both in the same order */
@@ -29,6 +30,7 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
     zoff_gather *g;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
     *g = (zoff_gather){.opts = *opts, .ranks = zoff_comm_size(opts->comm), .rank = zoff_comm_rank(opts->comm)};
+    g->members = opts->members ? opts->members : g->ranks;
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
                 zoff_base_mem_alloc((size_t)opts->slots * g->ranks, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
@@ -70,9 +72,11 @@ static zoff_status go_on(zoff_gather *g, unsigned slot)
                                  .item = g->opts.about(g->opts.ctx, s->item),
                                  .in = s->parts + before,
                                  .out = s->parts,
-                                 .receive_bytes = s->bytes};
+                                 .receive_bytes = s->bytes,
+                                 .first = g->opts.first,
+                                 .members = g->members < g->ranks ? g->members : 0};
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
-    g->sent_bytes += (g->ranks - 1) * s->bytes[g->rank];
+    g->sent_bytes += (g->members - 1) * s->bytes[g->rank];
     g->started++;
     s->begins = false;
     return ZOFF_OK;

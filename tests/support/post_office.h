@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <list>
+#include <map>
 #include <mutex>
 
 namespace zoff_test
@@ -39,6 +40,16 @@ class post_office
         t.error = [](void *) -> const char * { return "the post office is on strike"; };
         t.close = [](void *ctx, int) { static_cast<desk *>(ctx)->office->closed++; };
         return t;
+    }
+
+    // Messages and bytes from one rank to another so far.
+    struct traffic {
+        uint64_t messages = 0, bytes = 0;
+    };
+    traffic between(unsigned from, unsigned to)
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        return carried[{from, to}];
     }
 
     std::atomic<bool> holds_large{false};   // large messages that start from now on never complete
@@ -90,6 +101,8 @@ class post_office
             return -1;
         if (bytes > SMALL && o->refuses_large)
             return -1;
+        o->carried[{from->rank, to}].messages++;
+        o->carried[{from->rank, to}].bytes += bytes;
         const char *text = static_cast<const char *>(data);
         request *r = add(from, request{from->rank, (unsigned)tag, text, {}, nullptr, bytes, false}, out);
         o->large += bytes > SMALL;
@@ -171,6 +184,7 @@ class post_office
 
     std::mutex mutex;
     std::vector<desk> desks;
+    std::map<std::pair<unsigned, unsigned>, traffic> carried;
 };
 } // namespace zoff_test
 

@@ -1,6 +1,7 @@
 // rank_job.cc: implements rank_job.h.
 #include "rank_job.h"
 #include "nccl_group.h"
+#include "post_office.h"
 
 #include <thread>
 
@@ -32,6 +33,19 @@ rank_job::rank_job(unsigned size_, double timeout_seconds) : size(size_)
         EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, size, made.data()));
     for (unsigned rank = 0; rank < size; rank++)
         here.push_back({made[rank], rank});
+}
+
+rank_job::rank_job(unsigned size_, post_office &office) : size(size_)
+{
+    zoff_comm_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.timeout_seconds = 60;
+    for (unsigned rank = 0; rank < size; rank++) {
+        const zoff_comm_transport transport = office.transport(rank);
+        zoff_comm *made = nullptr;
+        EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &transport, &made));
+        here.push_back({made, rank});
+    }
 }
 
 rank_job::~rank_job()

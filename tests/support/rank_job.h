@@ -17,10 +17,14 @@ namespace zoff_test
 // The communicator of a program under mpirun, which all tests borrow; NULL elsewhere.
 zoff_comm *&program_comm();
 
+class post_office;
+
 class rank_job
 {
   public:
     explicit rank_job(unsigned size_, double timeout_seconds = 60);
+    // The ranks are threads that send messages through an office.
+    rank_job(unsigned size_, post_office &office);
     ~rank_job();
     static bool is_over_nccl();
     // Let the communicator access the devices, so that exchanges do not pass through the host. That works for emulated devices,

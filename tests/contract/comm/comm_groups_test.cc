@@ -175,7 +175,7 @@ TEST_P(Groups, AnotherGroupIsNamed)
     });
 }
 
-TEST_P(Groups, WhatIsNoGroupIsRefused)
+TEST_P(Groups, CallsThatAreNoGroupAreRefused)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
         const struct {

@@ -57,8 +57,9 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
-    double ratio = 1;  // the share of the states that is on the host
-    bool sums = false; // gradient_allreduce_op
+    double ratio = 1;   // the share of the states that is on the host
+    bool sums = false;  // gradient_allreduce_op
+    unsigned group = 1; // zero_hpz_partition_size
 };
 
 const char *name_of(zoff_dtype d)
@@ -77,7 +78,8 @@ std::string name(const cell &c)
             : c.owner == REACHED   ? "_onDeviceReached"
             : c.owner > IN_FILES   ? std::string("_") + name_of(c.owner)
                                    : "") +
-           (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "");
+           (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
+           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -103,7 +105,8 @@ class RanksParity : public testing::TestWithParam<cell>
             return "";
         return std::string(", \"offload_param\": {\"device\": \"") + tier_of(GetParam().owner) + "\", \"nvme_path\": \"" +
                folder.path +
-               "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, \"stage3_param_persistence_threshold\": 1023, "
+               "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, \"zero_hpz_partition_size\": " + std::to_string(GetParam().group) +
+               ", \"stage3_param_persistence_threshold\": 1023, "
                "\"stage3_max_live_parameters\": 36000, \"stage3_prefetch_bucket_size\": 5000";
     }
 
@@ -200,6 +203,17 @@ void fill(covering<cell> &all)
             }
         }
     }
+    for (weights owner : {IN_DRAM, IN_FILES, DRAM_TO_DEVICE, FILES_TO_DEVICE, KEPT_ON_DEVICE, DRAM_TO_REACHED, FILES_TO_REACHED,
+                          KEPT_ON_REACHED}) {
+        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
+            for (auto [world, group] : {std::pair{4u, 2u}, std::pair{6u, 2u}, std::pair{6u, 3u}}) {
+                for (unsigned accumulation : {1u, 3u})
+                    all.add({3, ZOFF_TIER_HOST, dtype, world, accumulation, nullptr, 3000, owner, 1, false, group});
+            }
+        }
+    }
+    all.corner({3, ZOFF_TIER_NVME, ZOFF_BF16, 8, 1, nullptr, 1u << 20, IN_DRAM, 1, false, 2}); // one bucket
+    all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1024, IN_FILES, 1, false, 4});    // one group: no second shard
 }
 
 const covering<cell> &matrix()
@@ -216,7 +230,8 @@ const covering<cell> &matrix()
                                           {"chunk", std::to_string(c.chunk_elements)},
                                           {"weights", name_of(c.owner)},
                                           {"ratio", std::to_string((int)(c.ratio * 100))},
-                                          {"over ranks", c.sums ? "sum" : "mean"}};
+                                          {"over ranks", c.sums ? "sum" : "mean"},
+                                          {"groups", std::to_string(c.group)}};
         },
         fill);
     return all;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """two_hosts.py MPIRUN PROGRAM: runs the parity program with two ranks on each of two hosts. The hosts are network
 namespaces of this machine, joined by a cable, and messages use TCP. Runs once at full rate and once with a limited
-rate."""
+rate, and counts what weights in groups of two ranks send over the cable."""
 import os
 import shutil
 import subprocess
@@ -44,12 +44,12 @@ def crossed(space):
     return int(run("ip", "netns", "exec", space, "cat", "/sys/class/net/v0/statistics/tx_bytes").stdout)
 
 
-def take(mpirun, program, spaces, agent, filter_):
+def take(mpirun, program, spaces, agent, filter_, tells=""):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ZOFF_LOG_LEVEL="warn",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm_rsh_agent=agent, OMPI_MCA_plm_rsh_no_tree_spawn="1",
                        OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,vader,self", OMPI_MCA_btl_tcp_if_include=f"{CABLE}.0/24",
-                       OMPI_MCA_oob_tcp_if_include=f"{CABLE}.0/24")
-    command = f"hostname {spaces[0]}; exec '{mpirun}' -host {CABLE}.1:2,{CABLE}.2:2 -n 4 '{program}' '--gtest_filter={filter_}'"
+                       OMPI_MCA_oob_tcp_if_include=f"{CABLE}.0/24", ZOFF_TEST_CABLE="v")
+    command = f"hostname {spaces[0]}; exec '{mpirun}' -host {CABLE}.1:2,{CABLE}.2:2 -n 4 -x ZOFF_TEST_CABLE '{program}' '--gtest_filter={filter_}'"
     before = crossed(spaces[0])
     done = run("timeout", "--kill-after=10", "100", "ip", "netns", "exec", spaces[0], "unshare", "--uts", "sh", "-c", command,
                check=False, env=environment)
@@ -60,6 +60,9 @@ def take(mpirun, program, spaces, agent, filter_):
         print(f"status {done.returncode}, {passed} of 4 ranks passed, {bytes_} bytes sent over the cable")
         return False
     print(f"{filter_}: all 4 ranks passed, {bytes_} bytes sent over the cable")
+    for line in done.stdout.splitlines() if tells else []:
+        if tells in line:
+            print(line)
     return True
 
 
@@ -79,6 +82,7 @@ def main(mpirun, program):
         except subprocess.CalledProcessError as e:
             skip("network namespaces are not permitted here: " + e.stdout.strip())
         ok = take(mpirun, program, spaces, agent, "*stage?_*_bf16_world4_accumulate3*")
+        ok = take(mpirun, program, spaces, agent, "RanksHosts.*", "over the cable, both ways") and ok
         try:
             for i, space in enumerate(spaces):
                 run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", f"v{i}", "root", "tbf", "rate", "200mbit", "burst",

@@ -27,8 +27,8 @@ TEST(RoomsConnect, EachContextBorrowsFieldsOfItsEngine)
     EXPECT_EQ(&e.settings.values.weights, e.lending.values);
     EXPECT_EQ(&e.channel, e.lending.channel);
     EXPECT_EQ(&e.progress, e.lending.progress);
-    EXPECT_EQ(&e.io.weights, e.lending.reads);
-    EXPECT_EQ(&e.transfer.pollers.ranks, e.lending.ranks);
+    EXPECT_EQ(&e.io.weights, e.lending.pollers.reads);
+    EXPECT_EQ(&e.transfer.pollers.ranks, e.lending.pollers.ranks);
     EXPECT_EQ(&e.model, e.transfer.model);
     EXPECT_EQ(&e.plan, e.transfer.plan);
     EXPECT_EQ(&e.lending, e.transfer.lending);

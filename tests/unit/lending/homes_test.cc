@@ -8,7 +8,8 @@ namespace
 zoff_plan_info planned(const small_lending &t, const zoff_weight_home &home)
 {
     zoff_plan_info info = ZOFF_PLAN_INFO_INIT;
-    home.plan(&t.l, &t.parts.plan, 100000, 30000, 2, &info);
+    const zoff_weight_sizes sizes = {100000, 30000, 2, t.parts.plan.most.chunk_weights};
+    home.plan(&t.l, &sizes, &info);
     return info;
 }
 

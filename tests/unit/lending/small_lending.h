@@ -28,9 +28,9 @@ class small_lending
         l.comm = ranks;
         l.channel = &wire.channel;
         l.progress = &progress;
-        l.reads = &reads;
-        l.ranks = &others;
-        l.device = &device;
+        l.pollers.reads = &reads;
+        l.pollers.ranks = &others;
+        l.pollers.device = &device;
         l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
         l.ctx = this;
         others.timeout_seconds = -1;
@@ -87,6 +87,7 @@ class small_lending
         choose(wire.size() > 1 && !replicated);
         ASSERT_ZOFF_OK(zoff_lending_copies_open(&l));
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
+        ASSERT_ZOFF_OK(zoff_lending_secondary_open(&l));
     }
 
     // DRAM for slices, as a plan has it.
@@ -116,11 +117,14 @@ class small_lending
         opts.path_count = 1;
         opts.rank = parts.plan.rank;
         opts.ranks = parts.plan.ranks;
-        ASSERT_ZOFF_OK(l.home->open(&l, &opts));
+        ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_STORE, &l.store));
         reads.pump = [](void *store) { return zoff_offload_store_pump((zoff_store *)store); };
         reads.park = [](void *store) { return zoff_offload_store_wait((zoff_store *)store); };
         reads.is_busy = [](void *store) { return zoff_offload_store_busy((zoff_store *)store, false); };
-        reads.ctx = l.store;
+        l.group.store = l.store;
+        if (zoff_lending_secondary_is(&l))
+            open_secondary(opts, chunks);
+        reads.ctx = l.group.store;
         reads.timeout_seconds = -1;
         zoff_base_progress_add(&progress, &reads);
     }
@@ -136,16 +140,35 @@ class small_lending
     void close()
     {
         zoff_lending_param_gather_close(&l);
+        zoff_lending_secondary_abandon(&l);
         zoff_model_slices_close(&parts.m);
         zoff_base_progress_remove(&progress, &reads);
         zoff_lending_copies_close(&l);
         zoff_offload_store_close(l.store);
-        l.store = nullptr;
+        zoff_offload_store_close(l.secondary.store);
+        l.store = l.group.store = nullptr;
+        zoff_lending_secondary_close(&l);
         zoff_lending_param_cache_close(&l);
     }
 
     zoff_cached_slice &slice(size_t number) { return l.cache.slices[number]; }
     uint32_t number_of(zoff_param p, size_t slice) const { return (uint32_t)(parts.m.params[p].first_flag + slice); }
+
+    // All weights have changed, and are in the store.
+    void change()
+    {
+        version++;
+        for (size_t chunk = 0; chunk < parts.plan.chunk_count; chunk++) {
+            void *base = nullptr;
+            zoff_status status;
+            while ((status = zoff_offload_store_claim(l.store, chunk, &base)) == ZOFF_PENDING)
+                ASSERT_ZOFF_OK(zoff_offload_store_wait(l.store));
+            ASSERT_ZOFF_OK(status);
+            fill(chunk, (char *)base);
+            ASSERT_ZOFF_OK(zoff_offload_store_flush(l.store, chunk));
+        }
+        ASSERT_ZOFF_OK(zoff_offload_store_drain(l.store));
+    }
 
     // Elements [first, first + count) of a slice, as they are in the store.
     std::string bits(size_t param, size_t slice, size_t first, size_t count) const
@@ -229,6 +252,15 @@ class small_lending
     size_t version = 0;
 
   private:
+    void open_secondary(zoff_store_opts opts, std::vector<zoff_store_chunk> &chunks)
+    {
+        for (size_t i = 0; i < chunks.size(); i++)
+            chunks[i] = {l.secondary.bytes[i], 0};
+        opts.what = "the weights of the secondary shard";
+        opts.fill = [](void *, size_t, void *) {};
+        ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_SECONDARY, &l.secondary.store));
+        l.group.store = l.secondary.store;
+    }
     void go_on() { gone_on++; }
     zoff_store_stats stats() const
     {

@@ -58,7 +58,7 @@ class small_transfer
         l.comm = t.comm = wire.ranks;
         l.channel = t.channel = &wire.channel;
         l.progress = t.progress = &progress;
-        l.ranks = &t.pollers.ranks;
+        l.pollers.ranks = &t.pollers.ranks;
         t.lending = &l;
         t.values = &values;
         t.accel = device ? device : host.get();

@@ -1,0 +1,473 @@
+/* secondary.c: the secondary shard of weights (hpZ). Ranks are divided into groups of consecutive ranks, usually the ranks of a
+ * host. Each group has all weights once more, so that fetches stay within it:
+ *
+ *      bucket, 8 ranks in groups of 4   | part 0 | part 1 | part 2 | part 3 | part 4 | part 5 | part 6 | part 7 |
+ *      who updates and stores a part    |   0    |   1    |   2    |   3    |   4    |   5    |   6    |   7    |
+ *      who has it in a secondary shard  |      0 and 4    |     1 and 5     |     2 and 6     |     3 and 7     |
+ *
+ * After an update each rank sends its part to the ranks that have it in their secondary shards, one for each group. So every
+ * group receives each part once. Persistent slices are whole on every rank and not in the shards.
+ *
+ * A bucket passes the phases of a slot: its own part is read from the store and packed, once for each receiver; ranks exchange
+ * the parts; and those that arrived are written to the secondary store. All ranks start the buckets in the same order. */
+#include "lending.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { ALIGN = 64, WIRE_ALIGN = 4, PAGE = 4096 };
+
+bool zoff_lending_secondary_is(const zoff_lending *l)
+{
+    return l->group.parts > 1;
+}
+
+/* ---- who has what ---- */
+
+static size_t element_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    return zoff_adam_dtype_bytes(l->model->params[piece->param].dtype);
+}
+
+/* The rank of each group that has the part of a rank. */
+static unsigned holder_of(const zoff_lending *l, unsigned rank)
+{
+    return rank / l->group.parts;
+}
+
+static bool has_part_of(const zoff_lending *l, unsigned holder, unsigned rank)
+{
+    return holder % l->group.members == holder_of(l, rank);
+}
+
+static bool is_stored(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    return l->model->params[piece->param].engine_owned &&
+           !zoff_lending_param_cache_is_persistent(l, piece->param, piece->slice);
+}
+
+/* Whether the weights of a piece are sent: in a step those that it changes. */
+static bool is_sent(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    const bool changes = *zoff_model_params_flag(l->model, piece) && !l->model->params[piece->param].frozen;
+    return is_stored(l, piece) && (l->secondary.sends_all || changes);
+}
+
+/* Bytes of a piece between ranks. */
+static size_t wire_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    return zoff_base_bits_align(piece->count * element_bytes(l, piece), WIRE_ALIGN);
+}
+
+static size_t part_bytes(const zoff_lending *l, size_t bucket, unsigned rank)
+{
+    zoff_plan_cursor part = zoff_zero_plan_part(l->plan, bucket, rank);
+    zoff_plan_piece piece;
+    size_t bytes = 0;
+    while (zoff_zero_plan_next(&part, &piece))
+        bytes += is_sent(l, &piece) ? wire_bytes(l, &piece) : 0;
+    return bytes;
+}
+
+/* ---- sizes ---- */
+
+/* A loop over the chunks of the secondary shard, before the table of slices exists. */
+typedef struct layout {
+    const zoff_lending *lending;
+    const zoff_plan *plan;
+    size_t persistent_elements;
+    bool persists; /* the present slice */
+} layout;
+
+typedef struct chunk_layout {
+    size_t bytes;      /* of the chunk */
+    size_t elements;   /* without padding */
+    size_t slot_bytes; /* to exchange it */
+    bool trains, trains_all;
+} chunk_layout;
+
+/* Bytes that this rank sends and receives of a run. */
+static size_t exchanged_bytes(const layout *w, const zoff_plan_piece *run)
+{
+    const zoff_lending *l = w->lending;
+    const unsigned me = w->plan->rank, from = me % l->group.members * l->group.parts;
+    zoff_plan_piece piece = *run;
+    piece.count = zoff_zero_plan_share(w->plan, run, me, &piece.first);
+    size_t bytes = l->group.parts * wire_bytes(l, &piece);
+    for (unsigned rank = from; rank < from + l->group.parts; rank++) {
+        piece.count = zoff_zero_plan_share(w->plan, run, rank, &piece.first);
+        bytes += wire_bytes(l, &piece);
+    }
+    return bytes;
+}
+
+/* `offsets`: set where this rank's share of each run begins, unless NULL. */
+static chunk_layout lay_chunk(layout *w, size_t chunk, size_t *offsets)
+{
+    const zoff_plan_chunk *c = &w->plan->chunks[chunk];
+    chunk_layout out = {.trains_all = true};
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        const zoff_plan_piece *run = &w->plan->runs[i];
+        const zoff_model_param *p = &w->lending->model->params[run->param];
+        size_t first;
+        if (!p->engine_owned)
+            continue;
+        if (run->first == 0)
+            w->persists = zoff_lending_param_cache_persists(w->lending, p->count, &w->persistent_elements);
+        if (w->persists)
+            continue;
+        const size_t count = zoff_lending_group_share(w->lending, w->plan, run, w->plan->rank, &first);
+        if (offsets)
+            offsets[i] = out.bytes;
+        out.slot_bytes += exchanged_bytes(w, run);
+        out.bytes += zoff_base_bits_align(count * element_bytes(w->lending, run), ALIGN);
+        out.elements += count;
+        out.trains = out.trains || (count && !p->frozen);
+        out.trains_all = out.trains_all && (!count || !p->frozen);
+    }
+    out.bytes = zoff_base_bits_align(out.bytes, PAGE);
+    return out;
+}
+
+void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info)
+{
+    zoff_weight_sizes sizes = {.stored = 0};
+    layout w = {.lending = l, .plan = plan};
+    size_t slot_bytes = 0;
+    if (!zoff_lending_secondary_is(l))
+        return;
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        const chunk_layout chunk = lay_chunk(&w, i, NULL);
+        sizes.stored += chunk.bytes;
+        sizes.most = zoff_base_bits_max(sizes.most, chunk.bytes);
+        slot_bytes = zoff_base_bits_max(slot_bytes, chunk.slot_bytes);
+        if (l->values->tier == ZOFF_TIER_NVME && chunk.trains) {
+            info->step_write_bytes += chunk.bytes;
+            info->step_read_bytes += chunk.trains_all ? 0 : chunk.bytes;
+        }
+    }
+    l->home->plan(l, &sizes, info);
+    info->weight_host_bytes += ZOFF_SECONDARY_SLOTS * (uint64_t)zoff_base_bits_align(slot_bytes, ALIGN);
+}
+
+/* ---- opening ---- */
+
+static zoff_status allocate(zoff_lending *l)
+{
+    zoff_secondary *s = &l->secondary;
+    const size_t ranks = l->plan->ranks;
+    ZOFF_TRY(zoff_base_mem_alloc(l->plan->run_count, sizeof *s->offsets, "the secondary shard", &s->offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(l->plan->chunk_count, sizeof *s->bytes, "the secondary shard", &s->bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * ZOFF_SECONDARY_SLOTS * ranks, sizeof *s->lengths, "the secondary shard", &s->lengths));
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
+        s->slots[i].sends = s->lengths + 2 * i * ranks;
+        s->slots[i].receives = s->slots[i].sends + ranks;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_secondary_open(zoff_lending *l)
+{
+    zoff_secondary *s = &l->secondary;
+    layout w = {.lending = l, .plan = l->plan};
+    if (!zoff_lending_secondary_is(l) || !zoff_model_params_any_owned(l->model))
+        return ZOFF_OK;
+    ZOFF_TRY(allocate(l));
+    size_t most = 0;
+    for (size_t i = 0; i < l->plan->chunk_count; i++) {
+        const chunk_layout chunk = lay_chunk(&w, i, s->offsets);
+        s->bytes[i] = chunk.bytes;
+        most = zoff_base_bits_max(most, chunk.slot_bytes);
+    }
+    most = zoff_base_bits_align(most, ALIGN);
+    if (most)
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_SECONDARY_SLOTS * most, "weights on their way to secondary shards",
+                                     ZOFF_MAP_INTERLEAVED, &s->staging));
+    for (unsigned i = 0; most && i < ZOFF_SECONDARY_SLOTS; i++)
+        s->slots[i].out = (char *)s->staging.base + i * most;
+    return ZOFF_OK;
+}
+
+void zoff_lending_secondary_abandon(zoff_lending *l)
+{
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++)
+        zoff_comm_abandon(l->comm, &l->secondary.slots[i].work);
+}
+
+void zoff_lending_secondary_close(zoff_lending *l)
+{
+    zoff_secondary *s = &l->secondary;
+    zoff_base_map_free(&s->staging);
+    zoff_base_mem_free(s->offsets);
+    zoff_base_mem_free(s->bytes);
+    zoff_base_mem_free(s->lengths);
+    *s = (zoff_secondary){.store = NULL};
+}
+
+/* ---- a bucket ---- */
+
+/* Set the bytes to and from each rank.  @return their sum over all ranks, which is the same on each */
+static size_t measure(const zoff_lending *l, zoff_secondary_slot *slot)
+{
+    const unsigned me = l->plan->rank;
+    size_t all = 0, own = 0;
+    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+        const size_t bytes = part_bytes(l, slot->bucket, rank);
+        slot->receives[rank] = has_part_of(l, me, rank) ? bytes : 0;
+        own = rank == me ? bytes : own;
+        all += bytes;
+    }
+    slot->in = slot->out;
+    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+        slot->sends[rank] = has_part_of(l, rank, me) ? own : 0;
+        slot->in += slot->sends[rank];
+    }
+    slot->own = own;
+    return all;
+}
+
+static void pack(const zoff_lending *l, const zoff_secondary_slot *slot, const char *weights)
+{
+    const zoff_plan_span part = zoff_zero_plan_own(l->plan, slot->bucket);
+    char *to = slot->out;
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &l->plan->pieces[i];
+        if (!is_sent(l, piece))
+            continue;
+        memcpy(to, weights + piece->weight_offset, piece->count * element_bytes(l, piece));
+        to += wire_bytes(l, piece);
+    }
+    for (; to < slot->in; to += slot->own)
+        memcpy(to, slot->out, slot->own);
+}
+
+/* Read this rank's part.  @return PENDING */
+static zoff_status read_own(zoff_lending *l, zoff_secondary_slot *slot)
+{
+    void *base;
+    if (slot->own == 0 || slot->is_packed)
+        return ZOFF_OK;
+    const zoff_status status = zoff_offload_store_fetch(l->store, slot->bucket, &base);
+    if (status != ZOFF_OK)
+        return status;
+    ZOFF_TRY(zoff_offload_store_check(l->store, slot->bucket));
+    pack(l, slot, base);
+    zoff_offload_store_release(l->store, slot->bucket);
+    slot->is_packed = true;
+    return ZOFF_OK;
+}
+
+static zoff_status send(zoff_lending *l, zoff_secondary_slot *slot)
+{
+    zoff_secondary *s = &l->secondary;
+    if (slot->number != s->started)
+        return ZOFF_PENDING;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                                 .stream = ZOFF_COMM_WEIGHTS,
+                                 .channel = l->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_SECONDARY, .index = slot->bucket},
+                                 .in = slot->out,
+                                 .out = slot->in,
+                                 .send_bytes = slot->sends,
+                                 .receive_bytes = slot->receives};
+    ZOFF_TRY(zoff_comm_start(l->comm, &call, &slot->work));
+    for (unsigned rank = 0; rank < l->plan->ranks; rank++)
+        s->sent_bytes += rank == l->plan->rank ? 0 : slot->sends[rank];
+    s->started++;
+    return ZOFF_OK;
+}
+
+/* Whether all of the chunk has arrived, so that it need not be read. */
+static bool is_all(const zoff_lending *l, size_t bucket)
+{
+    const zoff_plan_chunk *c = &l->plan->chunks[bucket];
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        if (is_stored(l, &l->plan->runs[i]) && !is_sent(l, &l->plan->runs[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Where the elements of a run from `first` on lie in a chunk of the secondary shard. */
+static char *place_of(const zoff_lending *l, char *chunk, size_t run, size_t first)
+{
+    const zoff_plan_piece *whole = &l->plan->runs[run];
+    size_t begin;
+    (void)zoff_lending_group_share(l, l->plan, whole, l->plan->rank, &begin);
+    return chunk + l->secondary.offsets[run] + (first - begin) * element_bytes(l, whole);
+}
+
+static void unpack(const zoff_lending *l, const zoff_secondary_slot *slot, char *chunk)
+{
+    const char *from = slot->in;
+    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+        zoff_plan_cursor part = zoff_zero_plan_part(l->plan, slot->bucket, rank);
+        zoff_plan_piece piece;
+        while (slot->receives[rank] && zoff_zero_plan_next(&part, &piece)) {
+            if (!is_sent(l, &piece))
+                continue;
+            const size_t run = zoff_zero_plan_find_run(l->plan, piece.param, piece.slice, piece.first);
+            memcpy(place_of(l, chunk, run, piece.first), from, piece.count * element_bytes(l, &piece));
+            from += wire_bytes(l, &piece);
+        }
+    }
+}
+
+/* @return PENDING: no slot of the store is free, or the chunk is being read */
+static zoff_status keep(zoff_lending *l, const zoff_secondary_slot *slot)
+{
+    zoff_store *store = l->secondary.store;
+    void *base;
+    if (zoff_comm_call_result(l->comm, &slot->work.call) == 0)
+        return ZOFF_OK;
+    const bool overwrites = is_all(l, slot->bucket);
+    const zoff_status status = overwrites ? zoff_offload_store_claim(store, slot->bucket, &base)
+                                          : zoff_offload_store_fetch(store, slot->bucket, &base);
+    if (status != ZOFF_OK)
+        return status;
+    if (!overwrites)
+        ZOFF_TRY(zoff_offload_store_check(store, slot->bucket));
+    unpack(l, slot, base);
+    return zoff_offload_store_flush(store, slot->bucket);
+}
+
+static zoff_status go_on(zoff_lending *l, zoff_secondary_slot *slot)
+{
+    zoff_status status = ZOFF_OK;
+    if (slot->phase == ZOFF_SECONDARY_READS && (status = read_own(l, slot)) == ZOFF_OK && (status = send(l, slot)) == ZOFF_OK)
+        slot->phase = ZOFF_SECONDARY_MOVES;
+    if (slot->phase == ZOFF_SECONDARY_MOVES && (status = zoff_comm_poll(l->comm, &slot->work)) == ZOFF_OK)
+        slot->phase = ZOFF_SECONDARY_WRITES;
+    if (slot->phase == ZOFF_SECONDARY_WRITES && (status = keep(l, slot)) == ZOFF_OK)
+        slot->phase = ZOFF_SECONDARY_FREE;
+    return status;
+}
+
+zoff_status zoff_lending_secondary_poll(zoff_lending *l)
+{
+    bool pending = false;
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
+        zoff_secondary_slot *slot = &l->secondary.slots[i];
+        const zoff_status status = slot->phase == ZOFF_SECONDARY_FREE ? ZOFF_OK : go_on(l, slot);
+        ZOFF_TRY(status);
+        pending = pending || status == ZOFF_PENDING;
+    }
+    return pending ? ZOFF_PENDING : ZOFF_OK;
+}
+
+zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket)
+{
+    zoff_secondary *s = &l->secondary;
+    zoff_secondary_slot *slot = s->slots, *end = s->slots + ZOFF_SECONDARY_SLOTS;
+    while (slot < end && slot->phase != ZOFF_SECONDARY_FREE)
+        slot++;
+    if (slot == end)
+        return ZOFF_PENDING;
+    slot->bucket = bucket;
+    slot->is_packed = false;
+    if (measure(l, slot) == 0) /* on all ranks */
+        return ZOFF_OK;
+    slot->phase = ZOFF_SECONDARY_READS;
+    slot->number = s->taken++;
+    return ZOFF_OK;
+}
+
+bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket)
+{
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
+        const zoff_secondary_slot *slot = &l->secondary.slots[i];
+        if (slot->phase == ZOFF_SECONDARY_READS && slot->bucket == bucket && slot->own && !slot->is_packed)
+            return false;
+    }
+    return true;
+}
+
+/* ---- waiting ---- */
+
+static zoff_status poll_all(void *ctx)
+{
+    return zoff_lending_secondary_poll(ctx);
+}
+
+zoff_status zoff_lending_secondary_finish(zoff_lending *l)
+{
+    return l->secondary.store ? zoff_base_progress_wait(l->progress, l->pollers.ranks, poll_all, l) : ZOFF_OK;
+}
+
+typedef struct start_wait {
+    zoff_lending *lending;
+    size_t bucket;
+} start_wait;
+
+static zoff_status try_to_start(void *ctx)
+{
+    const start_wait *w = ctx;
+    const zoff_status status = zoff_lending_secondary_start(w->lending, w->bucket);
+    if (status == ZOFF_PENDING)
+        ZOFF_TRY(zoff_lending_secondary_poll(w->lending)); /* others release their slots */
+    return status;
+}
+
+static zoff_status start_all(zoff_lending *l)
+{
+    for (size_t bucket = 0; bucket < l->plan->chunk_count; bucket++)
+        ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.ranks, try_to_start, &(start_wait){l, bucket}));
+    return zoff_lending_secondary_finish(l);
+}
+
+static zoff_status poll_meeting(void *ctx)
+{
+    zoff_lending *l = ctx;
+    return zoff_comm_poll(l->comm, &l->secondary.meeting);
+}
+
+/* Groups gather independently of one another on the stream that this uses for all ranks, so they meet first. In a step, the
+ * vote has the same effect. */
+zoff_status zoff_lending_secondary_fill(zoff_lending *l)
+{
+    zoff_secondary *s = &l->secondary;
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_BARRIER, .channel = l->channel, .item = {.about = ZOFF_COMM_ABOUT_SECONDARY, .index = ZOFF_COMM_ALL}};
+    if (!s->store)
+        return ZOFF_OK;
+    if (!s->meeting.active)
+        ZOFF_TRY(zoff_comm_start(l->comm, &call, &s->meeting));
+    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.ranks, poll_meeting, l));
+    s->sends_all = true;
+    const zoff_status status = start_all(l);
+    s->sends_all = false;
+    return status;
+}
+
+/* ---- weights that the program sets on all ranks ---- */
+
+typedef struct chunk_wait {
+    zoff_store *store;
+    size_t chunk;
+    void *base;
+} chunk_wait;
+
+static zoff_status fetch(void *ctx)
+{
+    chunk_wait *w = ctx;
+    return zoff_offload_store_fetch(w->store, w->chunk, &w->base);
+}
+
+zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from,
+                                       size_t bytes)
+{
+    chunk_wait w = {.store = l->secondary.store, .chunk = run->bucket};
+    const size_t element = element_bytes(l, run), number = (size_t)(run - l->plan->runs);
+    size_t first;
+    const size_t count = zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first);
+    const size_t begin = zoff_base_bits_max(first, run->first + first_byte / element);
+    const size_t end = zoff_base_bits_min(first + count, run->first + (first_byte + bytes) / element);
+    if (begin >= end)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.reads, fetch, &w));
+    ZOFF_TRY(zoff_offload_store_check(w.store, w.chunk));
+    memcpy(place_of(l, w.base, number, begin), from + (begin - run->first) * element - first_byte, (end - begin) * element);
+    return zoff_offload_store_flush(w.store, w.chunk);
+}

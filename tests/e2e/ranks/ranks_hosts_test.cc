@@ -1,0 +1,76 @@
+// ranks_hosts_test.cc: two ranks on each of two hosts, which two_hosts.py joins by a cable. Counts what the cable carries while
+// weights are fetched within each host, and while new weights go to the other one.
+#include "rank_job.h"
+
+#include <zoff/mpi.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+using namespace zoff_test;
+
+namespace
+{
+// Bytes that this host has sent and received over the cable.
+uint64_t carried()
+{
+    uint64_t sum = 0;
+    const char *cable = getenv("ZOFF_TEST_CABLE");
+    for (const char *end : {"0", "1"}) {
+        for (const char *way : {"tx", "rx"}) {
+            uint64_t bytes = 0;
+            std::ifstream(std::string("/sys/class/net/") + cable + end + "/statistics/" + way + "_bytes") >> bytes;
+            sum += bytes;
+        }
+    }
+    return sum;
+}
+
+// All ranks are here, and the cable is quiet.
+void meet()
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+}
+} // namespace
+
+TEST(RanksHosts, FetchesStayOnTheHost)
+{
+    if (!getenv("ZOFF_TEST_CABLE") || !rank_job::is_possible(4))
+        GTEST_SKIP() << "two_hosts.py runs this";
+    enum { COUNT = 1 << 20 }; // weights; 2 MiB
+    uint64_t fetched[2] = {0, 0}, pushed[2] = {0, 0};
+    for (unsigned group : {1u, 2u}) {
+        rank_job job(4);
+        rank_trainers all(job, 7, [](trainer &t) {
+            t.add(COUNT / 8, 8, ZOFF_BF16, ZOFF_BF16);
+            t.give_away(0);
+        });
+        all.seal("{\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": " +
+                     std::to_string(group) + ", \"stage3_param_persistence_threshold\": 0}}",
+                 1 << 16);
+        job.on_each([&](unsigned rank) {
+            meet();
+            uint64_t before = carried();
+            all.trainers[rank]->fetch_all(all.engines[rank].get());
+            all.trainers[rank]->fetch_all(all.engines[rank].get(), true);
+            fetched[group - 1] = carried() - before;
+            meet();
+            before = carried();
+            EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
+            meet(); /* other ranks may not have received all */
+            pushed[group - 1] = carried() - before;
+        });
+    }
+
+    printf("over the cable, both ways: %llu bytes for fetches from all ranks, %llu within the host; %llu for new weights\n",
+           (unsigned long long)fetched[0], (unsigned long long)fetched[1], (unsigned long long)pushed[1]);
+    // Each host has half of the weights and needs the other half, each of its two ranks by itself: 4 MiB, of which the last
+    // may still be on their way for another rank.
+    EXPECT_LE(uint64_t{3} * COUNT, fetched[0]) << "without groups the same fetches cross the cable";
+    EXPECT_GE(1000u, fetched[1]) << "only kernels may look for each other";
+    // With groups each half crosses the cable once. TCP and MPI add less than a tenth, headers 2 KiB for each operation.
+    EXPECT_LE(uint64_t{2} * COUNT, pushed[1]);
+    EXPECT_GE(uint64_t{2} * COUNT * 11 / 10 + 400000, pushed[1]);
+}
