@@ -122,7 +122,7 @@ static zoff_status begin(zoff_nccl *n, zoff_nccl_lane *lane)
     zoff_comm_work *work = choose(lane, &mask);
     if (!work || (lane->retry > 0 && mask == lane->mask && zoff_nccl_now() < lane->retry))
         return ZOFF_PENDING;
-    if (n->comm.size > 1)
+    if (lane->size > 1)
         ZOFF_TRY(status = zoff_nccl_look(n, lane->nccl));
     if (status == ZOFF_PENDING)
         return status;
@@ -165,7 +165,7 @@ static zoff_status advance(zoff_nccl *n, zoff_nccl_lane *lane)
     case ZOFF_NCCL_IDLE:
         return begin(n, lane);
     case ZOFF_NCCL_TELLING:
-        if (n->comm.size == 1)
+        if (lane->size == 1)
             return hear(n, lane);
         ZOFF_TRY(status = zoff_nccl_look(n, lane->nccl));
         if (status == ZOFF_PENDING)
@@ -200,7 +200,7 @@ static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
     zoff_status status;
     while ((status = advance(n, lane)) == ZOFF_OK)
         ;
-    if (status == ZOFF_PENDING && lane->phase != ZOFF_NCCL_IDLE && n->comm.size > 1)
+    if (status == ZOFF_PENDING && lane->phase != ZOFF_NCCL_IDLE && lane->size > 1)
         status = zoff_nccl_look(n, lane->nccl);
     return status;
 }
@@ -301,5 +301,6 @@ const zoff_comm_ops zoff_nccl_ops = {.name = "nccl",
                                      .open_channel = nccl_open_channel,
                                      .join_channel = nccl_join_channel,
                                      .close_channel = nccl_close_channel,
+                                     .open_groups = zoff_nccl_open_groups,
                                      .tell = nccl_tell,
                                      .give_up = zoff_nccl_give_up};

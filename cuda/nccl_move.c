@@ -123,9 +123,9 @@ static ncclResult_t hand_over(zoff_nccl *n, zoff_nccl_lane *lane, unsigned to, u
     const size_t sends = cut_of(n, out, lane->round), expects = cut_of(n, in, lane->round);
     ncclResult_t result = ncclSuccess;
     if (sends)
-        result = ncclSend(place_of(n, out, lane->round), sends, ncclInt8, (int)to, lane->nccl, lane->stream);
+        result = ncclSend(place_of(n, out, lane->round), sends, ncclInt8, (int)(to - lane->first), lane->nccl, lane->stream);
     if (expects && (result == ncclSuccess || result == ncclInProgress))
-        result = ncclRecv(place_of(n, in, lane->round), expects, ncclInt8, (int)from, lane->nccl, lane->stream);
+        result = ncclRecv(place_of(n, in, lane->round), expects, ncclInt8, (int)(from - lane->first), lane->nccl, lane->stream);
     return result == ncclInProgress ? ncclSuccess : result;
 }
 

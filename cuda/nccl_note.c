@@ -41,13 +41,13 @@ static void write_note(zoff_nccl_lane *lane, unsigned other)
 
 zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says says)
 {
-    const unsigned size = n->comm.size, me = n->comm.rank;
-    const size_t all = size * sizeof *lane->notes;
+    const unsigned me = n->comm.rank;
+    const size_t all = n->comm.size * sizeof *lane->notes;
     zoff_comm_visit visits[ZOFF_NCCL_VISITS] = {{.number = 0}};
-    if (size == 1)
+    if (lane->size == 1)
         return ZOFF_OK;
     const unsigned visit_count = n->tools->visits(&n->comm, visits, ZOFF_NCCL_VISITS);
-    for (unsigned other = 0; other < size; other++) {
+    for (unsigned other = lane->first; other < lane->first + lane->size; other++) {
         memset(note_to(lane, other), 0, sizeof *lane->notes - sizeof lane->notes->small);
         note_to(lane, other)->says = says;
         note_to(lane, other)->visit_count = visit_count;
@@ -58,13 +58,13 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
     ZOFF_NCCL_CUDA(n, cudaMemcpyAsync, lane->wire, lane->notes, all, cudaMemcpyHostToDevice, lane->stream);
     ZOFF_NCCL_TRY(n, lane->nccl, ncclGroupStart);
     ncclResult_t first = ncclSuccess;
-    for (unsigned i = 1; i < size && first == ncclSuccess; i++) {
-        const unsigned to = (me + i) % size, from = (me + size - i) % size;
-        first =
-            ncclSend(lane->wire + to * sizeof *lane->notes, sizeof *lane->notes, ncclInt8, (int)to, lane->nccl, lane->stream);
+    for (unsigned i = 1; i < lane->size && first == ncclSuccess; i++) {
+        const unsigned mine = me - lane->first, to = (mine + i) % lane->size, from = (mine + lane->size - i) % lane->size;
+        first = ncclSend(lane->wire + (lane->first + to) * sizeof *lane->notes, sizeof *lane->notes, ncclInt8, (int)to,
+                         lane->nccl, lane->stream);
         if (first == ncclSuccess || first == ncclInProgress)
-            first = ncclRecv(lane->wire + all + from * sizeof *lane->notes, sizeof *lane->notes, ncclInt8, (int)from,
-                             lane->nccl, lane->stream);
+            first = ncclRecv(lane->wire + all + (lane->first + from) * sizeof *lane->notes, sizeof *lane->notes, ncclInt8,
+                             (int)from, lane->nccl, lane->stream);
         if (first == ncclInProgress)
             first = ncclSuccess;
     }
@@ -104,6 +104,8 @@ static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned ot
                                      .adds = note->adds != 0,
                                      .item = note->item,
                                      .root = note->root,
+                                     .first = work->call.first, /* the lane has no other rank */
+                                     .members = work->call.members,
                                      .count = note->count,
                                      .result_bytes = note->result_bytes,
                                      .sends = note->sends,
@@ -120,7 +122,7 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
     bool is_agreed = true;
     for (unsigned other = 0; other < n->comm.size; other++) {
         const zoff_nccl_note *note = note_of(n, lane, other);
-        if (other == me)
+        if (other == me || !zoff_nccl_has(lane, other))
             continue;
         if (note->says != ZOFF_NCCL_CALLS)
             return compare(n, work, other, note); /* returns the error */
@@ -131,14 +133,14 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
     if (!is_agreed)
         return ZOFF_PENDING;
     for (unsigned other = 0; other < n->comm.size; other++) {
-        if (other != me)
+        if (other != me && zoff_nccl_has(lane, other))
             ZOFF_TRY(compare(n, work, other, note_of(n, lane, other)));
     }
     work->arrived = true;
     for (unsigned other = 0; other < n->comm.size; other++) {
         const zoff_nccl_note *note = note_of(n, lane, other);
         zoff_nccl_piece *piece = &lane->from[other];
-        if (other == me || !note->small_bytes)
+        if (other == me || !zoff_nccl_has(lane, other) || !note->small_bytes)
             continue;
         if (lane->out_is_device) {
             ZOFF_TRY(zoff_nccl_copy(n, lane, piece->at, note->small, piece->bytes));

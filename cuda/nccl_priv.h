@@ -1,12 +1,13 @@
 /* nccl_priv.h: what the files of the NCCL plug-in share.
  *
- *     nccl_plugin.c  the entry; errors of CUDA and NCCL       nccl_life.c    joining, leaving, giving up
+ *     nccl_plugin.c  the entry; errors of CUDA and NCCL       nccl_join.c    joining the ranks, and groups of them
+ *     nccl_life.c    memory, leaving, giving up
  *     nccl_note.c    what ranks tell each other of a call     nccl_move.c    pieces, and the rounds in which they travel
  *     comm_nccl.c    the table: operations one after another  nccl_copies.c  copies between the device and any memory
  *
  * Each of zoff's streams is a lane: a communicator and a CUDA stream, which all channels share. A lane carries notes, the
  * pieces of one operation, notes, the pieces of the next. NCCL matches messages by their order alone, and this order is the
- * same on all ranks.
+ * same on all ranks of the lane. The lane of ZOFF_COMM_GROUP has only the ranks of this rank's group, and is opened on demand.
  *
  * Notes decide which channel's operation is next. A note names the operation that its rank started first. It also has a mask of
  * the channels' slots in which that rank has started something. If all ranks name the same operation, its pieces follow. If
@@ -75,7 +76,8 @@ typedef struct zoff_nccl_queue {
 } zoff_nccl_queue;
 
 typedef struct zoff_nccl_lane {
-    ncclComm_t nccl;
+    ncclComm_t nccl;      /* NULL: not open, or of one rank */
+    unsigned first, size; /* its ranks; NCCL numbers them from 0 */
     cudaStream_t stream;
     cudaEvent_t event;
     zoff_nccl_phase phase;
@@ -89,7 +91,7 @@ typedef struct zoff_nccl_lane {
     zoff_comm_work *work;
     bool in_is_device, out_is_device;
     bool has_copies;            /* copies were enqueued that were not waited for yet */
-    zoff_nccl_piece *to, *from; /* by rank */
+    zoff_nccl_piece *to, *from; /* by rank of all ranks, as everything below */
     size_t round, rounds;
     double *rows; /* the rows of a sum: those of rank 0, 1, ... */
 
@@ -135,12 +137,25 @@ zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl);
  * thread. The next call of NCCL on this thread, perhaps the trainer's, would corrupt them, so older versions are waited for
  * here. This waits for no other rank, except at the first sum, for which NCCL connects the ranks. */
 zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl); /* nccl_life.c */
-
-/* nccl_life.c */
+extern const char zoff_nccl_blind[];                               /* what errors say about a rank that NCCL does not name */
 double zoff_nccl_now(void);
-zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out);
+void zoff_nccl_nap(void);
+/* Drop errors of a teardown: `before` is what cudaPeekAtLastError() gave before it. */
+void zoff_nccl_forgive(cudaError_t before);
+/* Allocate a lane for the ranks [first, first + size). */
+zoff_status zoff_nccl_open_lane(zoff_nccl *n, zoff_nccl_lane *lane, unsigned first, unsigned size);
+bool zoff_nccl_flies_in(const zoff_nccl_lane *lane); /* an operation is in flight, or was not polled to its end */
+/* Tell every other rank something that is no operation, in each of these lanes that is open.  @return PENDING: the deadline has
+ * passed */
+zoff_status zoff_nccl_say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff_nccl_says says, double until);
+void zoff_nccl_abort_all(zoff_nccl *n);
+void zoff_nccl_free_all(zoff_nccl *n);
 void zoff_nccl_close(zoff_comm *comm);
 void zoff_nccl_give_up(zoff_comm *comm, const char *words);
+
+/* nccl_join.c */
+zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out);
+zoff_status zoff_nccl_open_groups(zoff_comm *comm, unsigned members);
 extern const zoff_comm_ops zoff_nccl_ops; /* comm_nccl.c */
 
 /* nccl_note.c */
@@ -161,6 +176,11 @@ zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);
 /* nccl_copies.c: all in the order of the lane's stream. */
 zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *out);
 zoff_status zoff_nccl_copy(zoff_nccl *n, zoff_nccl_lane *lane, void *dst, const void *src, size_t bytes);
+
+static inline bool zoff_nccl_has(const zoff_nccl_lane *lane, unsigned rank)
+{
+    return rank - lane->first < lane->size;
+}
 
 static inline zoff_comm_work *zoff_nccl_work_of(const zoff_nccl_lane *lane)
 {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
+static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights", "of the weights"};
 
 static size_t total(const zoff_comm *comm, const size_t *bytes)
 {
@@ -241,13 +241,11 @@ static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *cal
 
 static zoff_status check_group(const zoff_comm *comm, const zoff_comm_call *call)
 {
-    ZOFF_FAIL_IF(!comm->has_groups, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" has no operations of a group of ranks",
-                 comm->ops->name);
     ZOFF_FAIL_IF(call->kind != ZOFF_COMM_GATHER, ZOFF_ERR_INVALID, "%s of a group of ranks",
                  zoff_comm_names_kind(call->kind, call->adds));
-    ZOFF_FAIL_IF(call->first >= comm->size || call->members > comm->size - call->first || !zoff_comm_call_has(call, comm->rank),
-                 ZOFF_ERR_INVALID, "rank %u of %u in a group of %u ranks from %u on", comm->rank, comm->size, call->members,
-                 call->first);
+    ZOFF_FAIL_IF(!comm->group || call->members != comm->group || call->first != comm->rank / comm->group * comm->group,
+                 ZOFF_ERR_INVALID, "rank %u of %u in a group of %u ranks from %u on, where groups have %u", comm->rank,
+                 comm->size, call->members, call->first, comm->group);
     return ZOFF_OK;
 }
 
@@ -260,7 +258,7 @@ static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_
                  "a broadcast from rank %u of %u", call->root, comm->size);
     if (call->adds)
         ZOFF_TRY(check_pieces(comm, call));
-    if (call->members)
+    if (call->stream == ZOFF_COMM_GROUP)
         ZOFF_TRY(check_group(comm, call));
     *work = (zoff_comm_work){.call = *call,
                              .number = channel->started[call->stream] + 1,
@@ -374,4 +372,18 @@ zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, 
 {
     const zoff_comm_call call = {.kind = ZOFF_COMM_SUM, .out = inout, .count = count};
     return zoff_comm_start(comm, &call, work);
+}
+
+zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
+{
+    ZOFF_FAIL_IF(!members || comm->size % members, ZOFF_ERR_INVALID, "groups of %u ranks do not divide %u ranks", members,
+                 comm->size);
+    ZOFF_FAIL_IF(comm->group && comm->group != members, ZOFF_ERR_UNSUPPORTED,
+                 "the communicator has groups of %u ranks for another engine, and cannot have groups of %u as well: give this "
+                 "engine a communicator of its own",
+                 comm->group, members);
+    if (!comm->group)
+        ZOFF_TRY(comm->ops->open_groups(comm, members));
+    comm->group = members;
+    return ZOFF_OK;
 }

@@ -19,6 +19,7 @@ typedef enum zoff_comm_stream {
     ZOFF_COMM_STEP,    /* decisions of a step, and weights after an update */
     ZOFF_COMM_REDUCE,  /* gradients */
     ZOFF_COMM_WEIGHTS, /* weights fetched for use */
+    ZOFF_COMM_GROUP,   /* the same within a group of ranks: see zoff_comm_call.members */
     ZOFF_COMM_STREAMS  /* number of streams */
 } zoff_comm_stream;
 
@@ -37,7 +38,7 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_COMMIT,
     ZOFF_COMM_ABOUT_WEIGHTS,   /* index: bucket */
     ZOFF_COMM_ABOUT_SUMS,      /* index: bucket */
-    ZOFF_COMM_ABOUT_SECONDARY, /* index: bucket, or ZOFF_COMM_ALL */
+    ZOFF_COMM_ABOUT_SECONDARY, /* index: bucket */
     ZOFF_COMM_ABOUT_SLICE,     /* param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
     ZOFF_COMM_ABOUT_MASTER,    /* param; index: first element; extra: count */
     ZOFF_COMM_ABOUT_M,         /* fields as for MASTER, here and in the next two */
@@ -85,9 +86,8 @@ typedef struct zoff_comm_call {
     const size_t *receive_bytes;
     size_t count;  /* SUM: doubles; BROADCAST: bytes */
     unsigned root; /* BROADCAST: the sending rank */
-    /* GATHER only: the ranks [first, first + members) are a group and take part; other ranks neither start the operation nor
-     * learn of it. 0 members: all ranks. The entries of `receive_bytes` of other ranks are 0. Groups do not overlap. Before all
-     * ranks start an operation on the same stream, each must have ended the same number of operations on it. */
+    /* On the stream ZOFF_COMM_GROUP, for GATHER only: the ranks [first, first + members) are a group and take part; other ranks
+     * neither start the operation nor learn of it, and their entries of `receive_bytes` are 0. 0 members: all ranks. */
     unsigned first, members;
     /* EXCHANGE only, and only if zoff_comm.adds: the back-end adds the pieces up (a reduce-scatter), in no fixed order. All
      * pieces are fp32 and of one length. `out` is one piece: the sum of the pieces sent to this rank. `receive_bytes` is not
@@ -161,6 +161,9 @@ typedef struct zoff_comm_ops {
     zoff_status (*open_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     void (*join_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     void (*close_channel)(zoff_comm *comm, zoff_comm_channel *channel);
+    /* Prepare for groups of `members` consecutive ranks, which divide the number of ranks. All ranks call it, with no operation
+     * of the step in flight.  @blocks for the other ranks */
+    zoff_status (*open_groups)(zoff_comm *comm, unsigned members);
     /* Tell all other ranks in which call this rank waits; does not block. The back-end passes the reports of other ranks to
      * zoff_comm_heard(). */
     zoff_status (*tell)(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
@@ -183,7 +186,7 @@ struct zoff_comm {
     const char *reaches; /* not NULL: `in` and `out` of a call may be memory of the accelerator with this name */
     int device;          /* index of that accelerator */
     bool adds;           /* the back-end can add up device memory: zoff_comm_call.adds */
-    bool has_groups;     /* the back-end has operations of a group: zoff_comm_call.members */
+    unsigned group;      /* members of each group; 0: zoff_comm_open_groups() was not called */
     bool has_slots;      /* every channel needs one of the ZOFF_COMM_SLOTS slots */
     const char *blind;   /* not NULL: has_arrived() knows nothing about other ranks; this text says so in errors */
     char words[1024];    /* why it is broken */
@@ -298,6 +301,10 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
 /* End an operation because its caller is about to free the memory. An operation in flight breaks the communicator; a completed
  * one changes nothing. */
 void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work);
+
+/* Let gathers take place within groups of so many consecutive ranks. Every rank calls it, before any such gather, and while no
+ * engine on the communicator is in a step.  @blocks for other ranks  @return ERR_UNSUPPORTED: there are other groups already */
+zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members);
 
 /* Start a sum: inout[i] becomes the sum over all ranks, added in rank order, so every rank gets the same bits. */
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);

@@ -417,6 +417,13 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_PENDING;
 }
 
+static zoff_status messages_open_groups(zoff_comm *comm, unsigned members)
+{
+    (void)comm;
+    (void)members;
+    return ZOFF_OK;
+}
+
 static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
     if (!work->arrived)
@@ -537,7 +544,6 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .rank = transport->rank,
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
-                          .has_groups = true,
                           .one_thread = !transport->any_thread};
     m->comm.info.backend = transport->name;
     m->close_seconds = transport->close_seconds;
@@ -566,4 +572,5 @@ static const zoff_comm_ops OPS = {.name = "messages",
                                   .join_channel = messages_join,
                                   .close_channel = zoff_comm_mailbox_close,
                                   .tell = zoff_comm_mailbox_tell,
+                                  .open_groups = messages_open_groups,
                                   .give_up = messages_give_up};

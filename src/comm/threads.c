@@ -227,8 +227,7 @@ static zoff_status make_rank(const zoff_comm_opts *opts, board *b, unsigned rank
     threads_comm *t;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *t, "a communicator", &t));
     t->board = b;
-    t->comm =
-        (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds, .has_groups = true};
+    t->comm = (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds};
     ZOFF_TRY_OR(free_rank, zoff_comm_prepare(&t->comm));
     ZOFF_TRY_OR(free_rank, threads_open_channel(&t->comm, &t->comm.common));
     threads_join_channel(&t->comm, &t->comm.common);
@@ -525,6 +524,13 @@ static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, uns
     return has;
 }
 
+static zoff_status threads_open_groups(zoff_comm *comm, unsigned members)
+{
+    (void)comm;
+    (void)members;
+    return ZOFF_OK;
+}
+
 static void threads_give_up(zoff_comm *comm, const char *words)
 {
     board *b = ((threads_comm *)comm)->board;
@@ -547,4 +553,5 @@ static const zoff_comm_ops OPS = {.name = "threads",
                                   .join_channel = threads_join_channel,
                                   .close_channel = threads_close_channel,
                                   .tell = threads_tell,
+                                  .open_groups = threads_open_groups,
                                   .give_up = threads_give_up};

@@ -101,7 +101,6 @@ typedef struct zoff_secondary {
     size_t *lengths;   /* memory for `sends` and `receives` of all slots */
     zoff_map staging;  /* memory for `out` and `in` of all slots */
     zoff_secondary_slot slots[ZOFF_SECONDARY_SLOTS];
-    zoff_comm_work meeting;
     size_t next;             /* position of the next bucket in the walk of a step */
     bool sends_all;          /* also weights that the step does not change */
     uint64_t taken, started; /* buckets that got a slot; exchanges started, in the same order */
@@ -334,12 +333,12 @@ size_t zoff_lending_group_share(const zoff_lending *l, const zoff_plan *plan, co
 /* secondary.c: a second copy of the weights in each group of ranks */
 bool zoff_lending_secondary_is(const zoff_lending *l); /* whether the engine has one */
 void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info); /* add its memory */
-/* Lay it out; the owner then opens the store. */
+/* Lay it out; the owner then opens the store.  @blocks for other ranks */
 zoff_status zoff_lending_secondary_open(zoff_lending *l);
 void zoff_lending_secondary_abandon(zoff_lending *l); /* end exchanges in flight */
 void zoff_lending_secondary_close(zoff_lending *l);
 /* Send the new weights of a bucket, which are stored, to the ranks that have them in a secondary shard. All ranks start the
- * same buckets in the same order, and no gather is in flight on any rank.  @return PENDING: repeat the call after a poll */
+ * same buckets in the same order.  @return PENDING: repeat the call after a poll */
 zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket);
 /* Whether the chunk of a bucket that was started is not read any more. */
 bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket);

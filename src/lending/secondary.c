@@ -8,8 +8,9 @@
  * After an update each rank sends its part to the ranks that have it in their secondary shards, one for each group. So every
  * group receives each part once. Persistent slices are whole on every rank and not in the shards.
  *
- * A bucket passes the phases of a slot: its own part is read from the store and packed, once for each receiver; ranks exchange
- * the parts; and those that arrived are written to the secondary store. All ranks start the buckets in the same order. */
+ * A bucket passes the phases of a slot. This rank's part is read from the store and packed, once for each receiver. Then ranks
+ * exchange the parts, and those that have arrived are written to the secondary store. All ranks start the buckets in the same
+ * order. */
 #include "lending.h"
 
 #include "bits.h"
@@ -174,6 +175,7 @@ zoff_status zoff_lending_secondary_open(zoff_lending *l)
     layout w = {.lending = l, .plan = l->plan};
     if (!zoff_lending_secondary_is(l) || !zoff_model_params_any_owned(l->model))
         return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_open_groups(l->comm, l->group.members));
     ZOFF_TRY(allocate(l));
     size_t most = 0;
     for (size_t i = 0; i < l->plan->chunk_count; i++) {
@@ -417,24 +419,11 @@ static zoff_status start_all(zoff_lending *l)
     return zoff_lending_secondary_finish(l);
 }
 
-static zoff_status poll_meeting(void *ctx)
-{
-    zoff_lending *l = ctx;
-    return zoff_comm_poll(l->comm, &l->secondary.meeting);
-}
-
-/* Groups gather independently of one another on the stream that this uses for all ranks, so they meet first. In a step, the
- * vote has the same effect. */
 zoff_status zoff_lending_secondary_fill(zoff_lending *l)
 {
     zoff_secondary *s = &l->secondary;
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_BARRIER, .channel = l->channel, .item = {.about = ZOFF_COMM_ABOUT_SECONDARY, .index = ZOFF_COMM_ALL}};
     if (!s->store)
         return ZOFF_OK;
-    if (!s->meeting.active)
-        ZOFF_TRY(zoff_comm_start(l->comm, &call, &s->meeting));
-    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.ranks, poll_meeting, l));
     s->sends_all = true;
     const zoff_status status = start_all(l);
     s->sends_all = false;

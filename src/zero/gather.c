@@ -14,10 +14,17 @@ typedef struct gather_slot {
     zoff_comm_work work;
 } gather_slot;
 
+/* As zoff_comm_call has it. */
+typedef struct zoff_gather_group {
+    zoff_comm_stream stream;
+    unsigned first, members;
+} zoff_gather_group;
+
 struct zoff_gather {
     zoff_gather_opts opts;
     unsigned ranks, rank;
     unsigned members; /* ranks that gather */
+    zoff_gather_group group;
     gather_slot *slots;
     size_t *bytes;           /* memory for `bytes` of all slots */
     uint64_t taken, started; /* items that got a slot, items started; both in the same order */
@@ -31,6 +38,9 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
     *g = (zoff_gather){.opts = *opts, .ranks = zoff_comm_size(opts->comm), .rank = zoff_comm_rank(opts->comm)};
     g->members = opts->members ? opts->members : g->ranks;
+    g->group = (zoff_gather_group){.stream = opts->stream};
+    if (g->members < g->ranks)
+        g->group = (zoff_gather_group){.stream = ZOFF_COMM_GROUP, .first = opts->first, .members = opts->members};
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
                 zoff_base_mem_alloc((size_t)opts->slots * g->ranks, sizeof *g->bytes, "the slots of the ranks", &g->bytes));
@@ -67,14 +77,14 @@ static zoff_status go_on(zoff_gather *g, unsigned slot)
     for (unsigned rank = 0; rank < g->rank; rank++)
         before += s->bytes[rank];
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .stream = g->opts.stream,
+                                 .stream = g->group.stream,
                                  .channel = g->opts.channel,
                                  .item = g->opts.about(g->opts.ctx, s->item),
                                  .in = s->parts + before,
                                  .out = s->parts,
                                  .receive_bytes = s->bytes,
-                                 .first = g->opts.first,
-                                 .members = g->members < g->ranks ? g->members : 0};
+                                 .first = g->group.first,
+                                 .members = g->group.members};
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
     g->sent_bytes += (g->members - 1) * s->bytes[g->rank];
     g->started++;

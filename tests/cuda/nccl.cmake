@@ -47,9 +47,9 @@ add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brie
 add_test(NAME cuda.identity_nccl COMMAND identity --gtest_brief=1
          --gtest_filter=*/threads:*/threads_progress_thread:IdentityRandom*-*DifferentCalls*:*HasDestroyed*:*OppositeOrder*:*AnotherSlice*)
 # Also with weights and gradients on a CUDA device. This communicator can always access the device.
-set(cells *_bf16_*onDeviceReached*:RanksMixed*:RanksDeviceTierSeal*:*RanksDeviceTierFaults*:*RanksDeviceTier.*world2_ratio25)
+set(cells *_bf16_*onDeviceReached*:*_bf16_*Reached_groupsOf2:RanksMixed*:RanksDeviceTierSeal*:*RanksDeviceTierFaults*:*RanksDeviceTier.*world2_ratio25)
 if(ZOFF_SANITIZE)
-  set(cells *_host_bf16_*onDeviceReached*:RanksMixed*:*RanksDeviceTier.*world2_ratio25)
+  set(cells *_host_bf16_*onDeviceReached*:*_bf16_world4_*keptOnReached_groupsOf2:RanksMixed*:*RanksDeviceTier.*world2_ratio25)
 endif()
 add_test(NAME cuda.e2e_ranks_nccl_device COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=${cells})
 set(tests comm_nccl_1 comm_nccl_2 comm_nccl_3 comm_nccl_4 nccl_plugin nccl_adds e2e_ranks_nccl e2e_ranks_nccl_life e2e_ranks_nccl_persist e2e_ranks_nccl_device identity_nccl)

@@ -31,20 +31,20 @@ static zoff_status run(zoff_comm *comm, const zoff_comm_call *call)
 static int sums(zoff_comm *comm)
 {
     enum { EACH = 5 };
-    double x[ZOFF_COMM_STREAMS][EACH];
-    zoff_comm_work works[ZOFF_COMM_STREAMS][EACH] = {0};
+    double x[ZOFF_COMM_GROUP][EACH];
+    zoff_comm_work works[ZOFF_COMM_GROUP][EACH] = {0};
     double want = 1;
     for (unsigned i = 1; i < size; i++)
         want += 0x1p-53; /* the order of the sum changes the last bit */
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
-        const unsigned stream = (i + rank) % ZOFF_COMM_STREAMS, k = i / ZOFF_COMM_STREAMS; /* in another order on each rank */
+    for (unsigned i = 0; i < ZOFF_COMM_GROUP * EACH; i++) {
+        const unsigned stream = (i + rank) % ZOFF_COMM_GROUP, k = i / ZOFF_COMM_GROUP; /* in another order on each rank */
         x[stream][k] = rank ? 0x1p-53 : 1.0;
         const zoff_comm_call call = {
             .kind = ZOFF_COMM_SUM, .stream = (zoff_comm_stream)stream, .out = &x[stream][k], .count = 1};
         if (zoff_comm_start(comm, &call, &works[stream][k]) < 0)
             return complain("start a sum", zoff_last_error());
     }
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
+    for (unsigned i = 0; i < ZOFF_COMM_GROUP * EACH; i++) {
         if (zoff_comm_wait(comm, &works[i / EACH][i % EACH]) < 0)
             return complain("a sum", zoff_last_error());
         if (x[i / EACH][i % EACH] != want)

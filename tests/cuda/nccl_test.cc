@@ -307,11 +307,11 @@ TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
         ASSERT_NO_FATAL_FAILURE(open(3));
         on_threads(3, [&](unsigned rank) {
             enum { EACH = 3 };
-            double x[ZOFF_COMM_STREAMS * EACH];
-            zoff_comm_work works[ZOFF_COMM_STREAMS * EACH] = {};
+            double x[ZOFF_COMM_GROUP * EACH];
+            zoff_comm_work works[ZOFF_COMM_GROUP * EACH] = {};
             exchange(comms[rank], false, true);
-            for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
-                const unsigned stream = (i + rank) % ZOFF_COMM_STREAMS, at = stream * EACH + i / ZOFF_COMM_STREAMS;
+            for (unsigned i = 0; i < ZOFF_COMM_GROUP * EACH; i++) {
+                const unsigned stream = (i + rank) % ZOFF_COMM_GROUP, at = stream * EACH + i / ZOFF_COMM_GROUP;
                 zoff_comm_call call = {};
                 call.kind = ZOFF_COMM_SUM;
                 call.stream = (zoff_comm_stream)stream;
@@ -321,7 +321,7 @@ TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
                 EXPECT_ZOFF_OK(zoff_comm_start(comms[rank], &call, &works[at])) << version;
                 EXPECT_FALSE(is_under_way()) << version;
             }
-            for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
+            for (unsigned i = 0; i < ZOFF_COMM_GROUP * EACH; i++) {
                 EXPECT_ZOFF_OK(zoff_comm_wait(comms[rank], &works[i])) << version;
                 EXPECT_EQ(3, x[i]) << version;
                 EXPECT_FALSE(is_under_way()) << version;

@@ -324,12 +324,12 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
         enum { EACH = 5 };
-        double sums[ZOFF_COMM_STREAMS][EACH];
-        zoff_comm_work works[ZOFF_COMM_STREAMS][EACH] = {};
-        unsigned next[ZOFF_COMM_STREAMS] = {};
+        double sums[ZOFF_COMM_GROUP][EACH];
+        zoff_comm_work works[ZOFF_COMM_GROUP][EACH] = {};
+        unsigned next[ZOFF_COMM_GROUP] = {};
         std::mt19937 random(rank); // a different order on each rank
-        for (unsigned done = 0; done < ZOFF_COMM_STREAMS * EACH;) {
-            const unsigned stream = random() % ZOFF_COMM_STREAMS, k = next[stream];
+        for (unsigned done = 0; done < ZOFF_COMM_GROUP * EACH;) {
+            const unsigned stream = random() % ZOFF_COMM_GROUP, k = next[stream];
             if (k == EACH)
                 continue;
             sums[stream][k] = stream * 100 + k + rank;
@@ -342,7 +342,7 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
             next[stream]++;
             done++;
         }
-        for (unsigned stream = 0; stream < ZOFF_COMM_STREAMS; stream++) {
+        for (unsigned stream = 0; stream < ZOFF_COMM_GROUP; stream++) {
             for (unsigned k = 0; k < EACH; k++) {
                 EXPECT_ZOFF_OK(zoff_comm_wait(comm, &works[stream][k]));
                 EXPECT_EQ(size * (stream * 100 + k) + size * (size - 1) / 2, sums[stream][k]);

@@ -54,7 +54,7 @@ struct users {
 TEST_P(Several, ChannelsAreIndependentOfOneAnother)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
-        enum { CHANNELS = 3, EACH = 4, ALL = CHANNELS * ZOFF_COMM_STREAMS };
+        enum { CHANNELS = 3, EACH = 4, ALL = CHANNELS * ZOFF_COMM_GROUP };
         zoff_comm_channel channels[CHANNELS] = {};
         double sums[ALL][EACH];
         zoff_comm_work works[ALL][EACH] = {};
@@ -72,8 +72,8 @@ TEST_P(Several, ChannelsAreIndependentOfOneAnother)
             sums[at][k] = at * 100 + k + rank;
             zoff_comm_call call = {};
             call.kind = ZOFF_COMM_SUM;
-            call.stream = (zoff_comm_stream)(at % ZOFF_COMM_STREAMS);
-            call.channel = &channels[at / ZOFF_COMM_STREAMS];
+            call.stream = (zoff_comm_stream)(at % ZOFF_COMM_GROUP);
+            call.channel = &channels[at / ZOFF_COMM_GROUP];
             call.out = &sums[at][k];
             call.count = 1;
             EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &works[at][k]));

@@ -14,6 +14,7 @@
 //
 // Tests steer it through functions zoff_nccl_*(): see nccl_control.h.
 #include "nccl_control.h"
+#include "nccl_records.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -38,29 +39,6 @@ enum { LOOKS = 3 };
 
 std::mutex lock; // guards everything here
 
-// A message that was sent and not received yet. The receiver copies the data.
-struct message {
-    ncclComm *from;
-    const void *data;
-    size_t bytes;
-    bool *is_taken;
-};
-
-// Inputs of a sum; freed when the last rank has taken its piece.
-struct sum {
-    std::vector<const float *> in; // by rank; NULL: the rank has not arrived, or has left
-    std::vector<size_t> counts;
-    int taken = 0;
-};
-
-// Ranks with the same id.
-struct group {
-    std::condition_variable changed;
-    int size, joined = 0, finalized = 0;
-    int exchanging = 0, adding = 0;                           // number of ranks that have started their first one
-    std::map<int, sum> sums;                                  // by number
-    std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
-};
 std::map<std::string, std::weak_ptr<group>> groups;
 
 std::map<std::string, int> fails;
@@ -76,7 +54,7 @@ struct batch;
 struct ncclComm {
     std::shared_ptr<group> ranks;
     std::string id;
-    int rank, device, looks = LOOKS, splits = 0, sums = 0;
+    int rank, device, looks = LOOKS, splits = 0, sums = 0, color = 0;
     bool is_aborted = false, is_finalizing = false, exchanges = false, adds = false;
     int in_streams = 0; // functions that have not ended
     ncclResult_t state = ncclSuccess;
@@ -134,6 +112,15 @@ bool is_busy(const ncclComm *c)
 {
     return c->looks > 0 || c->ranks->joined < c->ranks->size || c->child ||
            (c->is_finalizing && c->ranks->finalized < c->ranks->size);
+}
+
+// All ranks have called the split in progress.
+bool is_split(const ncclComm *c)
+{
+    size_t ranks = 0;
+    for (const auto &[color, members] : c->ranks->splits[c->splits])
+        ranks += members.size();
+    return ranks == (size_t)c->ranks->size;
 }
 
 // A communicator enqueues nothing before its ranks are connected.
@@ -425,10 +412,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
 {
     BEGIN("ncclCommSplit");
-    if (config->blocking != 0 || color != 0 || key != comm->rank || is_busy(comm) || is_in_the_way(comm))
+    if (config->blocking != 0 || color < 0 || key != comm->rank || is_busy(comm) || is_in_the_way(comm) || comm->in_streams)
         return say(ncclInvalidArgument, "a split that the test's NCCL does not have");
     *made = nullptr;
-    comm->child = make(comm->id + "/" + std::to_string(++comm->splits), comm->ranks->size, comm->rank, comm->device);
+    comm->color = color;
+    comm->ranks->splits[++comm->splits][color].insert(comm->rank);
+    comm->child = make(comm->id + "/" + std::to_string(comm->splits) + "." + std::to_string(color), comm->ranks->size,
+                       comm->rank, comm->device);
     comm->made = made;
     comm->looks = LOOKS;
     hand_in(comm);
@@ -440,7 +430,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     BEGIN("ncclCommGetAsyncError");
     if (comm->looks > 0)
         comm->looks--;
-    if (comm->child && comm->looks == 0 && comm->child->ranks->joined == comm->ranks->size) {
+    if (comm->child && comm->looks == 0 && is_split(comm)) {
+        const auto &members = comm->ranks->splits[comm->splits][comm->color];
+        comm->child->ranks->size = (int)members.size();
+        comm->child->rank = (int)std::distance(members.begin(), members.find(comm->rank));
         __atomic_store_n(comm->made, comm->child, __ATOMIC_RELEASE);
         comm->child = nullptr;
     }

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Places, RanksGroups,
                                          groups{4, 2, "nvme", true}),
                          [](const auto &one) { return name(one.param); });
 
-// What the office carried from ranks of one group to ranks of another.
+// Traffic from ranks of one group to ranks of another.
 post_office::traffic crossed(post_office &office, unsigned world, unsigned members)
 {
     post_office::traffic sum;

@@ -34,7 +34,7 @@ TEST(Group, MembersShareEachRunInTheirOrder)
 }
 
 // Without groups it is the share of the plan.
-TEST(Group, OfAllRanksHasTheSharesOfThePlan)
+TEST(Group, AllRanksHaveTheSharesOfThePlan)
 {
     small_model parts;
     small_lending t;
