@@ -36,12 +36,13 @@ size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan)
                                      : 0;
 }
 
-/* offload_param.max_in_cpu, rounded down to whole chunks. */
+/* offload_param.max_in_cpu, rounded down to whole chunks. It is for weights that are fetched, so the secondary shard has it
+ * where there is one. */
 size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
 {
     const zoff_weight_values *values = &e->settings.values.weights;
     size_t most = 0;
-    if (values->tier != ZOFF_TIER_NVME)
+    if (values->tier != ZOFF_TIER_NVME || zoff_lending_secondary_is(&e->lending))
         return 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
         most = zoff_base_bits_max(most, plan->chunks[i].elements);

@@ -38,15 +38,17 @@ static bool is_voting(void *ctx)
 void zoff_engine_rooms_connect(zoff_engine *e)
 {
     e->model.values = &e->settings.values;
-    e->lending = (zoff_lending){
-        .model = &e->model,
-        .plan = &e->plan,
-        .values = &e->settings.values.weights,
-        .channel = &e->channel,
-        .progress = &e->progress,
-        .pollers = {.reads = &e->io.weights, .ranks = &e->transfer.pollers.ranks, .device = &e->transfer.pollers.device},
-        .go_on = take_gradients,
-        .ctx = e};
+    e->lending = (zoff_lending){.model = &e->model,
+                                .plan = &e->plan,
+                                .values = &e->settings.values.weights,
+                                .channel = &e->channel,
+                                .progress = &e->progress,
+                                .pollers = {.stored = &e->io.weights,
+                                            .reads = &e->io.weights,
+                                            .ranks = &e->transfer.pollers.ranks,
+                                            .device = &e->transfer.pollers.device},
+                                .go_on = take_gradients,
+                                .ctx = e};
     e->transfer = (zoff_transfer){.model = &e->model,
                                   .plan = &e->plan,
                                   .lending = &e->lending,

@@ -172,6 +172,7 @@ static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
     zoff_store_opts opts = weight_opts(e, chunks);
     opts.what = "the weights of the secondary shard";
     opts.fill = fill_nothing;
+    opts.residents = zoff_lending_secondary_residents(l);
     ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_SECONDARY, &l->secondary.store));
     l->group.store = l->secondary.store;
     l->pollers.reads = &e->io.secondary;

@@ -222,7 +222,8 @@ typedef struct zoff_weight_source {
 } zoff_weight_source;
 
 typedef struct zoff_lending_pollers {
-    zoff_poller *reads; /* of `group.store` */
+    zoff_poller *stored; /* of `store` */
+    zoff_poller *reads;  /* of `group.store` */
     zoff_poller *ranks, *device;
 } zoff_lending_pollers;
 
@@ -333,6 +334,8 @@ size_t zoff_lending_group_share(const zoff_lending *l, const zoff_plan *plan, co
 /* secondary.c: a second copy of the weights in each group of ranks */
 bool zoff_lending_secondary_is(const zoff_lending *l); /* whether the engine has one */
 void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info); /* add its memory */
+/* How many of its chunks stay in DRAM: offload_param.max_in_cpu, in whole chunks. */
+size_t zoff_lending_secondary_residents(const zoff_lending *l);
 /* Lay it out; the owner then opens the store.  @blocks for other ranks */
 zoff_status zoff_lending_secondary_open(zoff_lending *l);
 void zoff_lending_secondary_abandon(zoff_lending *l); /* end exchanges in flight */

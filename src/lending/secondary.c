@@ -132,19 +132,44 @@ static chunk_layout lay_chunk(layout *w, size_t chunk, size_t *offsets)
     return out;
 }
 
+/* The number of chunks that have bytes; and of those that stay in DRAM, where weights are in files. */
+static size_t count_chunks(const zoff_lending *l, const zoff_plan *plan, size_t *out_residents)
+{
+    layout w = {.lending = l, .plan = plan};
+    size_t count = 0, elements = 0;
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        const chunk_layout chunk = lay_chunk(&w, i, NULL);
+        count += chunk.bytes != 0;
+        elements = zoff_base_bits_max(elements, chunk.elements);
+    }
+    const bool caches = l->home->streams && !l->home->is_there && elements;
+    *out_residents = caches ? zoff_base_bits_min(l->values->cached_count / elements, count) : 0;
+    return count;
+}
+
+size_t zoff_lending_secondary_residents(const zoff_lending *l)
+{
+    size_t residents;
+    (void)count_chunks(l, l->plan, &residents);
+    return residents;
+}
+
 void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info)
 {
     zoff_weight_sizes sizes = {.stored = 0};
     layout w = {.lending = l, .plan = plan};
-    size_t slot_bytes = 0;
+    size_t slot_bytes = 0, number = 0;
     if (!zoff_lending_secondary_is(l))
         return;
+    const size_t count = count_chunks(l, plan, &sizes.residents);
     for (size_t i = 0; i < plan->chunk_count; i++) {
         const chunk_layout chunk = lay_chunk(&w, i, NULL);
+        const bool stays = chunk.bytes && zoff_offload_placement_resident(number++, sizes.residents, count);
         sizes.stored += chunk.bytes;
+        sizes.cached += stays ? chunk.bytes : 0;
         sizes.most = zoff_base_bits_max(sizes.most, chunk.bytes);
         slot_bytes = zoff_base_bits_max(slot_bytes, chunk.slot_bytes);
-        if (l->values->tier == ZOFF_TIER_NVME && chunk.trains) {
+        if (l->values->tier == ZOFF_TIER_NVME && chunk.trains && !stays) {
             info->step_write_bytes += chunk.bytes;
             info->step_read_bytes += chunk.trains_all ? 0 : chunk.bytes;
         }
@@ -347,9 +372,12 @@ static zoff_status go_on(zoff_lending *l, zoff_secondary_slot *slot)
     return status;
 }
 
+/* A chunk whose write has failed is pending until it is written again, so its error comes first. */
 zoff_status zoff_lending_secondary_poll(zoff_lending *l)
 {
     bool pending = false;
+    ZOFF_TRY(zoff_base_progress_take(l->pollers.stored));
+    ZOFF_TRY(zoff_base_progress_take(l->pollers.reads));
     for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
         zoff_secondary_slot *slot = &l->secondary.slots[i];
         const zoff_status status = slot->phase == ZOFF_SECONDARY_FREE ? ZOFF_OK : go_on(l, slot);

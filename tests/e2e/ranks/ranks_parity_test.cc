@@ -206,7 +206,7 @@ void fill(covering<cell> &all)
     for (weights owner : {IN_DRAM, IN_FILES, DRAM_TO_DEVICE, FILES_TO_DEVICE, KEPT_ON_DEVICE, DRAM_TO_REACHED, FILES_TO_REACHED,
                           KEPT_ON_REACHED}) {
         for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
-            for (auto [world, group] : {std::pair{4u, 2u}, std::pair{6u, 2u}, std::pair{6u, 3u}}) {
+            for (auto [world, group] : {std::pair{4u, 2u}, std::pair{6u, 3u}}) {
                 for (unsigned accumulation : {1u, 3u})
                     all.add({3, ZOFF_TIER_HOST, dtype, world, accumulation, nullptr, 3000, owner, 1, false, group});
             }

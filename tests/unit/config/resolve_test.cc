@@ -57,6 +57,32 @@ TEST(config_resolve, below_stage_3_weights_stay)
     EXPECT_EQ("none", word(config, "zero_optimization.offload_param.device"));
 }
 
+TEST(config_resolve, groups_divide_the_ranks)
+{
+    auto config = parse("{\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 4}}");
+    const std::pair<unsigned, unsigned> cells[] = {{1, 1}, {2, 1}, {4, 1}, {8, 4}, {12, 4}}; // ranks, ranks of a group
+    for (auto [ranks, members] : cells) {
+        zoff_config_values v;
+        ASSERT_ZOFF_OK(zoff_config_resolve(config.get(), ranks));
+        ASSERT_ZOFF_OK(zoff_config_values_get(config.get(), ranks, &v));
+        EXPECT_EQ(members, v.weights.group_ranks) << ranks << " ranks";
+    }
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "ds.json:1:36: zero_optimization.zero_hpz_partition_size is 4, which does not divide 6 ranks",
+                      zoff_config_resolve(config.get(), 6));
+}
+
+TEST(config_resolve, below_stage_3_there_are_no_groups)
+{
+    zoff_test::log_catcher log;
+    log.expect("zero_optimization.zero_hpz_partition_size 4 has no effect at stage 2");
+    auto config = parse("{\"zero_optimization\": {\"stage\": 2, \"zero_hpz_partition_size\": 4}}");
+    zoff_config_values v;
+    ASSERT_ZOFF_OK(zoff_config_resolve(config.get(), 6));
+    ASSERT_ZOFF_OK(zoff_config_values_get(config.get(), 6, &v));
+    EXPECT_EQ(1u, v.weights.group_ranks);
+}
+
 TEST(config_resolve, weights_on_nvme_need_a_folder)
 {
     auto config = parse("{\"zero_optimization\": {\"stage\": 3,\n \"offload_param\": {\"device\": \"nvme\"}}}");

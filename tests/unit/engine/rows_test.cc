@@ -16,6 +16,7 @@ struct kind {
     unsigned ranks, stage, accumulation;
     bool on_device, reaches, bucket_on_device;
     bool lends = false; // the engine lends the memory of gradients
+    bool owns = false;  // the engine stores the weights, once more in each group of two ranks
 };
 
 void PrintTo(const kind &k, std::ostream *out)
@@ -32,6 +33,7 @@ const kind KINDS[] = {
     {"one rank, device, micro-batches added up", "host, files", 1, 1, 2, true, false, false},
     {"the same", "device", 1, 1, 2, true, false, true},
     {"several ranks, host, partitioned", "host, files", 2, 1, 1, false, false, false},
+    {"the same, weights of the engine in groups of ranks", "host, files", 4, 3, 1, false, false, false, false, true},
     {"several ranks, host, replicated", "host, files", 2, 0, 1, false, false, false},
     {"several ranks, device, partitioned", "host, files", 2, 2, 1, true, false, false},
     {"several ranks, device, replicated", "host, files", 2, 0, 1, true, false, false},
@@ -60,6 +62,8 @@ TEST_P(Rows, AreTheDocumentedOnes)
         t.add(30000, 1, ZOFF_BF16, ZOFF_BF16);
         if (k.lends)
             t.give_away_grad(0);
+        if (k.owns)
+            t.give_away(0);
     });
     if (k.reaches)
         job.reach_devices();
@@ -67,7 +71,7 @@ TEST_P(Rows, AreTheDocumentedOnes)
         all.use_devices(0);
     all.seal("{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": " + std::to_string(k.accumulation) +
                  ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": " +
-                 std::to_string(k.stage) +
+                 std::to_string(k.stage) + ", \"zero_hpz_partition_size\": 2, \"stage3_param_persistence_threshold\": 0" +
                  ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") + "}}}",
              3000);
     ASSERT_FALSE(HasFailure());

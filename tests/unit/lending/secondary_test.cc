@@ -81,6 +81,23 @@ TEST_P(Secondary, HasTheSizeOfThePlan)
     });
 }
 
+// offload_param.max_in_cpu keeps chunks of the shard in DRAM: those of whole buckets that fit.
+TEST(SecondaryResidents, AreChunksOfTheShard)
+{
+    on_ranks(4, [](small_lending &t, unsigned) {
+        t.values.tier = ZOFF_TIER_NVME;
+        t.values.group_ranks = 2;
+        t.values.cached_count = 3 * 96 + 5; // a member has two parts of 48 elements of each bucket
+        t.add("a", 1920);
+        ASSERT_NO_FATAL_FAILURE(t.open(48));
+        EXPECT_EQ(3u, zoff_lending_secondary_residents(&t.l));
+        zoff_plan_info info = ZOFF_PLAN_INFO_INIT;
+        zoff_lending_secondary_plan(&t.l, &t.parts.plan, &info);
+        EXPECT_EQ((t.parts.plan.chunk_count - 3) * 4096, info.weight_nvme_bytes);
+        EXPECT_EQ((t.l.slots + 3) * 4096, info.weight_host_bytes - t.l.secondary.staging.bytes);
+    });
+}
+
 // In a step only slices with a gradient are sent, and no frozen ones.
 TEST_P(Secondary, AStepSendsWhatItChanges)
 {

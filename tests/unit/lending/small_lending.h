@@ -28,6 +28,7 @@ class small_lending
         l.comm = ranks;
         l.channel = &wire.channel;
         l.progress = &progress;
+        l.pollers.stored = &stored;
         l.pollers.reads = &reads;
         l.pollers.ranks = &others;
         l.pollers.device = &device;
@@ -127,6 +128,10 @@ class small_lending
         reads.ctx = l.group.store;
         reads.timeout_seconds = -1;
         zoff_base_progress_add(&progress, &reads);
+        stored = reads;
+        stored.ctx = l.store;
+        if (l.store != l.group.store)
+            zoff_base_progress_add(&progress, &stored);
     }
 
     void open(size_t chunk_elements, bool replicated = false)
@@ -143,6 +148,7 @@ class small_lending
         zoff_lending_secondary_abandon(&l);
         zoff_model_slices_close(&parts.m);
         zoff_base_progress_remove(&progress, &reads);
+        zoff_base_progress_remove(&progress, &stored);
         zoff_lending_copies_close(&l);
         zoff_offload_store_close(l.store);
         zoff_offload_store_close(l.secondary.store);
@@ -243,7 +249,7 @@ class small_lending
     scratch_folder folder;
     zoff_lending l = {};
     zoff_progress progress = {};
-    zoff_poller reads = {}, others = {}, device = {};
+    zoff_poller stored = {}, reads = {}, others = {}, device = {};
     zoff_accel *accel = nullptr;
     bool on_device = false;
     bool reaches = false;        // the communicator accesses the memory of the device
