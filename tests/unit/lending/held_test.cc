@@ -226,7 +226,9 @@ TEST_F(Held, AChunkStaysBorrowedWhileADeviceStandsStill)
         zoff_cached_slice s = t.slice(slice);
         places[slice].resize(s.bytes);
         s.at = places[slice].data();
-        return zoff_lending_fill_slice(&t.l, &s);
+        const zoff_status status = zoff_lending_fill_slice(&t.l, &s);
+        t.slice(slice).arrived = s.arrived; // so that it is closed
+        return status;
     };
     std::atomic<bool> goes_on{false};
     ASSERT_ZOFF_OK(t.accel->ops->streams.call(
