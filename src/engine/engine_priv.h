@@ -192,6 +192,7 @@ typedef struct zoff_engine_opening {
 typedef struct zoff_engine_io {
     zoff_poller states, weights, secondary;
     zoff_store_stats counted; /* of the weights, counted in the steps so far */
+    bool has_spread;          /* a call that failed has sent weights to all ranks, but not yet to all secondary shards */
     bool commits_together;    /* states persist, and several ranks record the same step */
     zoff_guard *guard;        /* a save that is told before states change; NULL: none */
     zoff_engine_opening opening;

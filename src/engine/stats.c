@@ -63,6 +63,20 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
         ZOFF_INFO("%s of weights are engine-owned, in %s", zoff_base_words_bytes(info->weight_bytes), e->lending.home->name);
 }
 
+static void log_groups(const zoff_engine *e)
+{
+    const zoff_weight_group *group = &e->lending.group;
+    if (!zoff_lending_secondary_is(&e->lending))
+        return;
+    if (e->lending.store)
+        ZOFF_INFO("each group of %u ranks stores all engine-owned weights once more, and fetches them within the group "
+                  "(zero_hpz_partition_size)",
+                  group->members);
+    else
+        ZOFF_WARN("zero_hpz_partition_size %u has no effect: no parameter is engine_owned, so every rank has all weights",
+                  group->members);
+}
+
 /* Types are named like the sections of the configuration. */
 static void warn_types(const zoff_engine *e)
 {
@@ -153,6 +167,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
                   zoff_base_words_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
     log_training(e);
     log_weights(e, &info);
+    log_groups(e);
     log_ranks(e, &info);
     log_device(e, &info);
     log_surroundings();

@@ -434,8 +434,15 @@ zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
 
 /* ---- copies of weights ---- */
 
+/* After an error of its own a rank repeats the call, and goes on where it was: the others wait for the rest only. So each part
+ * counts as done when no error of this rank can follow. */
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_transfer_all_gather_all(&e->transfer));
-    return zoff_lending_secondary_fill(&e->lending);
+    ZOFF_TRY(zoff_engine_stores_drain(e));
+    if (!e->io.has_spread)
+        ZOFF_TRY(zoff_transfer_all_gather_all(&e->transfer));
+    e->io.has_spread = true;
+    ZOFF_TRY(zoff_lending_secondary_fill(&e->lending));
+    e->io.has_spread = false;
+    return ZOFF_OK;
 }

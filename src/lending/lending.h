@@ -86,6 +86,7 @@ typedef struct zoff_secondary_slot {
     enum { ZOFF_SECONDARY_FREE, ZOFF_SECONDARY_READS, ZOFF_SECONDARY_MOVES, ZOFF_SECONDARY_WRITES } phase;
     size_t bucket;
     uint64_t number; /* position in the order of starts */
+    bool takes_all;  /* also weights that no step has changed */
     bool is_packed;
     size_t own;               /* bytes of this rank's part */
     size_t *sends, *receives; /* bytes to and from each rank */
@@ -102,7 +103,8 @@ typedef struct zoff_secondary {
     zoff_map staging;  /* memory for `out` and `in` of all slots */
     zoff_secondary_slot slots[ZOFF_SECONDARY_SLOTS];
     size_t next;             /* position of the next bucket in the walk of a step */
-    bool sends_all;          /* also weights that the step does not change */
+    size_t fill_next;        /* outside of a step: the next bucket */
+    bool sends_all;          /* outside of a step */
     uint64_t taken, started; /* buckets that got a slot; exchanges started, in the same order */
     uint64_t sent_bytes;     /* to other ranks */
 } zoff_secondary;

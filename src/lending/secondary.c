@@ -50,10 +50,10 @@ static bool is_stored(const zoff_lending *l, const zoff_plan_piece *piece)
 }
 
 /* Whether the weights of a piece are sent: in a step those that it changes. */
-static bool is_sent(const zoff_lending *l, const zoff_plan_piece *piece)
+static bool is_sent(const zoff_lending *l, const zoff_secondary_slot *slot, const zoff_plan_piece *piece)
 {
     const bool changes = *zoff_model_params_flag(l->model, piece) && !l->model->params[piece->param].frozen;
-    return is_stored(l, piece) && (l->secondary.sends_all || changes);
+    return is_stored(l, piece) && (slot->takes_all || changes);
 }
 
 /* Bytes of a piece between ranks. */
@@ -62,13 +62,13 @@ static size_t wire_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
     return zoff_base_bits_align(piece->count * element_bytes(l, piece), WIRE_ALIGN);
 }
 
-static size_t part_bytes(const zoff_lending *l, size_t bucket, unsigned rank)
+static size_t part_bytes(const zoff_lending *l, const zoff_secondary_slot *slot, unsigned rank)
 {
-    zoff_plan_cursor part = zoff_zero_plan_part(l->plan, bucket, rank);
+    zoff_plan_cursor part = zoff_zero_plan_part(l->plan, slot->bucket, rank);
     zoff_plan_piece piece;
     size_t bytes = 0;
     while (zoff_zero_plan_next(&part, &piece))
-        bytes += is_sent(l, &piece) ? wire_bytes(l, &piece) : 0;
+        bytes += is_sent(l, slot, &piece) ? wire_bytes(l, &piece) : 0;
     return bytes;
 }
 
@@ -241,7 +241,7 @@ static size_t measure(const zoff_lending *l, zoff_secondary_slot *slot)
     const unsigned me = l->plan->rank;
     size_t all = 0, own = 0;
     for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
-        const size_t bytes = part_bytes(l, slot->bucket, rank);
+        const size_t bytes = part_bytes(l, slot, rank);
         slot->receives[rank] = has_part_of(l, me, rank) ? bytes : 0;
         own = rank == me ? bytes : own;
         all += bytes;
@@ -261,7 +261,7 @@ static void pack(const zoff_lending *l, const zoff_secondary_slot *slot, const c
     char *to = slot->out;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &l->plan->pieces[i];
-        if (!is_sent(l, piece))
+        if (!is_sent(l, slot, piece))
             continue;
         memcpy(to, weights + piece->weight_offset, piece->count * element_bytes(l, piece));
         to += wire_bytes(l, piece);
@@ -307,11 +307,11 @@ static zoff_status send(zoff_lending *l, zoff_secondary_slot *slot)
 }
 
 /* Whether all of the chunk has arrived, so that it need not be read. */
-static bool is_all(const zoff_lending *l, size_t bucket)
+static bool is_all(const zoff_lending *l, const zoff_secondary_slot *slot)
 {
-    const zoff_plan_chunk *c = &l->plan->chunks[bucket];
+    const zoff_plan_chunk *c = &l->plan->chunks[slot->bucket];
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
-        if (is_stored(l, &l->plan->runs[i]) && !is_sent(l, &l->plan->runs[i]))
+        if (is_stored(l, &l->plan->runs[i]) && !is_sent(l, slot, &l->plan->runs[i]))
             return false;
     }
     return true;
@@ -333,7 +333,7 @@ static void unpack(const zoff_lending *l, const zoff_secondary_slot *slot, char 
         zoff_plan_cursor part = zoff_zero_plan_part(l->plan, slot->bucket, rank);
         zoff_plan_piece piece;
         while (slot->receives[rank] && zoff_zero_plan_next(&part, &piece)) {
-            if (!is_sent(l, &piece))
+            if (!is_sent(l, slot, &piece))
                 continue;
             const size_t run = zoff_zero_plan_find_run(l->plan, piece.param, piece.slice, piece.first);
             memcpy(place_of(l, chunk, run, piece.first), from, piece.count * element_bytes(l, &piece));
@@ -349,7 +349,7 @@ static zoff_status keep(zoff_lending *l, const zoff_secondary_slot *slot)
     void *base;
     if (zoff_comm_call_result(l->comm, &slot->work.call) == 0)
         return ZOFF_OK;
-    const bool overwrites = is_all(l, slot->bucket);
+    const bool overwrites = is_all(l, slot);
     const zoff_status status = overwrites ? zoff_offload_store_claim(store, slot->bucket, &base)
                                           : zoff_offload_store_fetch(store, slot->bucket, &base);
     if (status != ZOFF_OK)
@@ -397,6 +397,7 @@ zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket)
         return ZOFF_PENDING;
     slot->bucket = bucket;
     slot->is_packed = false;
+    slot->takes_all = s->sends_all;
     if (measure(l, slot) == 0) /* on all ranks */
         return ZOFF_OK;
     slot->phase = ZOFF_SECONDARY_READS;
@@ -440,11 +441,15 @@ static zoff_status try_to_start(void *ctx)
     return status;
 }
 
+/* After an error of this rank's store the call is repeated, while other ranks wait in theirs. So it goes on where it was. */
 static zoff_status start_all(zoff_lending *l)
 {
-    for (size_t bucket = 0; bucket < l->plan->chunk_count; bucket++)
-        ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.ranks, try_to_start, &(start_wait){l, bucket}));
-    return zoff_lending_secondary_finish(l);
+    for (size_t *b = &l->secondary.fill_next; *b < l->plan->chunk_count; (*b)++)
+        ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.ranks, try_to_start, &(start_wait){l, *b}));
+    ZOFF_TRY(zoff_lending_secondary_finish(l));
+    ZOFF_TRY(zoff_offload_store_drain(l->secondary.store));
+    l->secondary.fill_next = 0;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_lending_secondary_fill(zoff_lending *l)

@@ -238,14 +238,17 @@ static zoff_status try_to_start(void *ctx)
     return status;
 }
 
+/* After an error of this rank's device the call is repeated, while other ranks wait in theirs. So it goes on where it was. */
 static zoff_status start_all(zoff_transfer *t)
 {
-    for (size_t b = 0; b < t->plan->chunk_count; b++) {
-        ZOFF_TRY(t->route.link->lend(t, b, true));
-        ZOFF_TRY(zoff_transfer_wire_wait_until(t, try_to_start, &(start_wait){t, b}));
+    for (size_t *b = &t->ranks.spread_next; *b < t->plan->chunk_count; (*b)++) {
+        ZOFF_TRY(t->route.link->lend(t, *b, true));
+        ZOFF_TRY(zoff_transfer_wire_wait_until(t, try_to_start, &(start_wait){t, *b}));
     }
     ZOFF_TRY(zoff_transfer_all_gather_finish(t));
-    return t->route.link->settle(t);
+    ZOFF_TRY(t->route.link->settle(t));
+    t->ranks.spread_next = 0;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
@@ -253,7 +256,13 @@ zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
     if (!t->route.peers->has_parts)
         return ZOFF_OK;
     t->ranks.spreads_all = true;
-    zoff_status status = start_all(t);
+    const zoff_status status = start_all(t);
+    if (status < 0) { /* nothing stays in flight, because the next call may use the staging slots */
+        zoff_saved_error saved;
+        zoff_base_status_save(&saved);
+        (void)zoff_transfer_all_gather_finish(t);
+        zoff_base_status_restore(&saved);
+    }
     t->ranks.spreads_all = false;
     return status;
 }

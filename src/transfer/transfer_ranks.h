@@ -40,6 +40,7 @@ typedef struct zoff_ranks {
     zoff_accumulate_piece *terms;          /* the same where the communicator sums; NULL: it does not */
     float reduced_weight;                  /* of gradients that the trainer has reduced, in this micro-batch */
     bool spreads_all;                      /* send all weights, including those that this step did not update */
+    size_t spread_next;                    /* outside of a step: the next bucket whose weights are sent */
     size_t widest_weight, widest_gradient; /* bytes of an element; gradients in their wire type */
     struct {
         uint64_t sent, received, gradients, weights;

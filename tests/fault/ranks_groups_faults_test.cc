@@ -194,4 +194,51 @@ TEST(RanksGroupsDisk, EveryTransferOfAStepMayFailOnce)
         t.expect_states(all.engines[rank].get());
     });
 }
+
+TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
+{
+    log_catcher log;
+    scratch_folder folder;
+    rank_job job(RANKS);
+    rank_trainers all(job, 11, add);
+    all.seal(config_text("nvme", folder.path), 2000);
+    const auto push = [&](float value) {
+        std::fill(all.want.tensors[0].master.begin(), all.want.tensors[0].master.end(), value);
+        job.on_each([&](unsigned rank) {
+            zoff_engine *e = all.engines[rank].get();
+            const std::vector<float> masters(25000, value);
+            ASSERT_ZOFF_OK(zoff_state_write(e, 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
+            zoff_status status = zoff_params_push(e);
+            for (int tries = 0; status == ZOFF_ERR_IO && tries < 20; tries++)
+                status = zoff_params_push(e);
+            ASSERT_ZOFF_OK(status);
+        });
+    };
+    std::atomic<int> countdown{1 << 30}, faults{0};
+    int transfers = 0;
+    {
+        aio_fault fault;
+        fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown--, res; };
+        push(1);
+        transfers = (1 << 30) - countdown;
+    }
+    ASSERT_LT(20, transfers);
+    const int stride = is_full_run() ? 1 : 7;
+    for (int nth = 0; nth < transfers && !testing::Test::HasFailure(); nth += stride) {
+        SCOPED_TRACE("transfer " + std::to_string(nth));
+        {
+            aio_fault fault;
+            countdown = nth;
+            fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- == 0 ? faults++, -EIO : res; };
+            push((float)(nth % 64));
+        }
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            t.fetch_all(all.engines[rank].get());
+            t.tensors = all.want.tensors;
+            t.expect_weights();
+        });
+    }
+    EXPECT_LT(transfers / stride / 2, faults);
+}
 } // namespace

@@ -262,4 +262,46 @@ TEST_P(DeviceOfOneRank, ItsLossFailsThePushEverywhere)
     EXPECT_TRUE(over);
     EXPECT_LT(of_faults(20), failed);
 }
+
+// A call that fails only once: the rank repeats the push, for which the other one waits, and both have all weights.
+TEST_P(DeviceOfOneRank, APushThatFailedOnceIsRepeated)
+{
+    unsigned failed = 0;
+    bool over = false;
+    rank_job job(2, 20);
+    rank_trainers all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); });
+    all.use_devices(0);
+    if (is_reached())
+        job.reach_devices();
+    all.seal(text(), 1024);
+    for (int nth = first_fault(kind()); !over && nth < 5000 && !HasFailure(); nth = next_fault(nth)) {
+        test_device &flaky = *all.devices[0];
+        const float value = (float)(nth % 100);
+        const std::vector<float> masters(20 * 1024, value);
+        job.on_each([&](unsigned rank) {
+            EXPECT_ZOFF_OK(zoff_state_write(all.engines[rank].get(), 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
+        });
+        flaky.calls = 0;
+        flaky.fail = nth;
+        job.on_each([&](unsigned rank) {
+            zoff_status status = zoff_params_push(all.engines[rank].get());
+            if (rank == 0) {
+                over = status == ZOFF_OK;
+                EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_DEVICE) << zoff_last_error();
+                failed += status < 0;
+                if (status == ZOFF_ERR_DEVICE)
+                    status = zoff_params_push(all.engines[rank].get());
+            }
+            EXPECT_ZOFF_OK(status);
+        });
+        flaky.fail = 0;
+        all.want.tensors[0].master = masters;
+        job.on_each([&](unsigned rank) {
+            all.trainers[rank]->tensors = all.want.tensors;
+            all.trainers[rank]->expect_weights();
+        });
+    }
+    EXPECT_TRUE(over);
+    EXPECT_LT(of_faults(20), failed);
+}
 } // namespace

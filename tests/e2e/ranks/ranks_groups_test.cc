@@ -237,6 +237,22 @@ TEST_P(RanksGroups, FollowEveryChangeOfTheWeights)
     expect_weights(all);
 }
 
+TEST(RanksGroupsLog, SaysWhoStoresWhat)
+{
+    for (bool owned : {true, false}) {
+        log_catcher log;
+        log.expect(owned ? "" : "zero_hpz_partition_size 2 has no effect: no parameter is engine_owned");
+        rank_job job(4);
+        rank_trainers all(job, 7, [&](trainer &t) {
+            t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+            if (owned)
+                t.give_away(0);
+        });
+        all.seal("{\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 2}}", 3000);
+        EXPECT_EQ(owned, log.contains("each group of 2 ranks stores all engine-owned weights once more"));
+    }
+}
+
 // Slices without a gradient are not sent, and stay as they are.
 TEST_P(RanksGroups, KeepWhatAStepDoesNotChange)
 {
