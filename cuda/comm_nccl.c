@@ -285,8 +285,9 @@ static void nccl_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
 
 /* Send nothing: the next notes carry the visits. A message of its own, which no rank expects, would occupy the device until all
  * ranks use that lane. */
-static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
+static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
+    (void)call;
     (void)comm;
     (void)visits;
     (void)count;

@@ -9,6 +9,8 @@
 
 enum { ZOFF_COMM_VISITS = 256 }; /* this rank remembers its last 256 calls */
 
+typedef enum zoff_comm_told { ZOFF_COMM_TOLD_NOBODY, ZOFF_COMM_TOLD_GROUP, ZOFF_COMM_TOLD_ALL } zoff_comm_told;
+
 typedef struct zoff_comm_book {
     pthread_mutex_t lock;
     zoff_comm_channel *come; /* registered, not open; in order of registration */
@@ -20,7 +22,7 @@ typedef struct zoff_comm_book {
     uint64_t done;                            /* number of the last call that counted */
     unsigned depth;                           /* nesting depth of calls; 0: the program is in none */
     double since;                             /* start time of the current call, in seconds */
-    bool is_told;                             /* this rank has reported the current call */
+    zoff_comm_told told;                      /* who has heard from this rank of the current call */
     bool has_unseen;                          /* there may be new reports to compare */
     double failed;  /* time at which the call was first seen to have failed on one of two ranks only; 0: never */
     uint64_t chain; /* checksum over all calls that counted */

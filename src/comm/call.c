@@ -297,7 +297,7 @@ static zoff_status poll(zoff_comm *comm, zoff_comm_work *work)
         comm->is_broken ? zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words) : comm->ops->poll(comm, work);
     if (status == ZOFF_PENDING && has_expired(comm, work))
         status = expire(comm, work);
-    else if (status == ZOFF_PENDING && zoff_comm_watch(comm, work->seen) < 0)
+    else if (status == ZOFF_PENDING && zoff_comm_watch(comm, &work->call, work->seen) < 0)
         status = ZOFF_ERR_COMM;
     if (status == ZOFF_PENDING)
         return status;

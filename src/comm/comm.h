@@ -164,9 +164,9 @@ typedef struct zoff_comm_ops {
     /* Prepare for groups of `members` consecutive ranks, which divide the number of ranks. All ranks call it, with no operation
      * of the step in flight.  @blocks for the other ranks */
     zoff_status (*open_groups)(zoff_comm *comm, unsigned members);
-    /* Tell all other ranks in which call this rank waits; does not block. The back-end passes the reports of other ranks to
-     * zoff_comm_heard(). */
-    zoff_status (*tell)(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
+    /* Tell the other ranks of an operation in which call this rank waits; does not block. The back-end passes the reports of
+     * other ranks to zoff_comm_heard(). */
+    zoff_status (*tell)(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count);
     /* End all operations in flight for the reason in `words`, and tell the other ranks if that is possible. Afterwards the
      * memory of these operations is no longer used, unless zoff_comm_lets_go() returns false. */
     void (*give_up)(zoff_comm *comm, const char *words);
@@ -269,9 +269,9 @@ void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visi
 /* With the lock: write the current call and the calls before it, oldest first, at most `most`.  @return number written; 0: the
  * program is in no such call */
 unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsigned most);
-/* With the lock, while an operation waits: tell other ranks about the current call, and compare their reports.  @return
- * ERR_COMM if two ranks are in different calls */
-zoff_status zoff_comm_watch(zoff_comm *comm, double now);
+/* With the lock, while an operation waits: tell the ranks that take part in it about the current call, and compare reports.
+ * @return ERR_COMM if two ranks are in different calls */
+zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now);
 bool zoff_comm_is_broken(zoff_comm *comm);
 /* The last report of a rank, as "; rank 1 waits in zoff_step_wait() of engine 2"; "" if there is no new report. */
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes);

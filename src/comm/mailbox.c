@@ -130,7 +130,7 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
     channel->port = NULL;
 }
 
-zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
+zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
     zoff_comm_header header;
@@ -140,7 +140,9 @@ zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit
     header.count = count;
     header.data_bytes = count * sizeof *visits;
     memcpy(header.data, visits, header.data_bytes);
-    if (!m->is_over)
-        zoff_comm_message_queue_say(m->queue, &header);
+    for (unsigned rank = 0; rank < comm->size && !m->is_over; rank++) {
+        if (rank != comm->rank && zoff_comm_call_has(call, rank))
+            (void)zoff_comm_message_queue_send(m->queue, rank, &header); /* later calls report a transport that fails */
+    }
     return ZOFF_OK;
 }

@@ -65,7 +65,7 @@ zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
 /* Join a channel.  @return the headers that arrived for it earlier, oldest first. The caller handles and frees them */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
-zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
+zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count);
 /* Store a header of an operation that this rank has not started, on a joined channel. */
 zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header);
 /* Remove and return the stored headers of an operation, as a list. */

@@ -80,8 +80,9 @@ static void self_mind_channel(zoff_comm *comm, zoff_comm_channel *channel)
     (void)channel;
 }
 
-static zoff_status self_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
+static zoff_status self_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
+    (void)call;
     (void)comm;
     (void)visits;
     (void)count;

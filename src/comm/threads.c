@@ -167,8 +167,9 @@ static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
         free_meeting(m, b->size);
 }
 
-static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
+static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
+    (void)call;
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
     memcpy(b->members[comm->rank].visits, visits, count * sizeof *visits);

@@ -39,7 +39,7 @@ void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned
         *visit = (zoff_comm_visit){
             .number = number, .channel = channel->id, .call = call, .item = item, .before = b->chain, .failed = failed};
         b->since = zoff_base_clock_seconds();
-        b->is_told = false;
+        b->told = ZOFF_COMM_TOLD_NOBODY;
         b->has_unseen = true;
         b->failed = 0;
     }
@@ -140,14 +140,15 @@ static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm
     return ZOFF_OK;
 }
 
-static zoff_status tell(zoff_comm *comm)
+static zoff_status tell(zoff_comm *comm, const zoff_comm_call *call)
 {
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
     const unsigned count = zoff_comm_get_visits(comm, visits, ZOFF_COMM_VISITS_TOLD);
-    return comm->ops->tell(comm, visits, count);
+    return comm->ops->tell(comm, call, visits, count);
 }
 
-zoff_status zoff_comm_watch(zoff_comm *comm, double now)
+/* A wait for a group is told to the group. If the same call of the program waits for all ranks later, those hear of it then. */
+zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now)
 {
     book *b = comm->book;
     const double quarter = comm->timeout_seconds / 4;
@@ -163,10 +164,11 @@ zoff_status zoff_comm_watch(zoff_comm *comm, double now)
             ZOFF_TRY(compare(comm, rank, &b->visits[(b->done + 1) % VISITS], !is_late, &failed));
         b->failed = !failed ? 0 : b->failed > 0 ? b->failed : now;
     }
-    if (b->is_told || now - b->since < patience)
+    const zoff_comm_told told = call->members ? ZOFF_COMM_TOLD_GROUP : ZOFF_COMM_TOLD_ALL;
+    if (b->told >= told || now - b->since < patience)
         return ZOFF_OK;
-    b->is_told = true;
-    return tell(comm);
+    b->told = told;
+    return tell(comm, call);
 }
 
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes)

@@ -188,14 +188,20 @@ TEST_F(Mailbox, OthersHearInWhichCallThisRankWaits)
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD] = {};
     for (unsigned i = 0; i < ZOFF_COMM_VISITS_TOLD; i++)
         visits[i].number = 10 + i;
-    ASSERT_ZOFF_OK(zoff_comm_mailbox_tell(&m->comm, visits, ZOFF_COMM_VISITS_TOLD));
+    zoff_comm_call call = {};
+    ASSERT_ZOFF_OK(zoff_comm_mailbox_tell(&m->comm, &call, visits, ZOFF_COMM_VISITS_TOLD));
     const zoff_comm_header *header = heard();
     ASSERT_NE(nullptr, header);
     EXPECT_EQ((uint32_t)ZOFF_COMM_WAITS, header->says);
     EXPECT_EQ((uint64_t)ZOFF_COMM_VISITS_TOLD, header->count);
     EXPECT_EQ(0, memcmp(visits, header->data, sizeof visits));
+    call.first = m->comm.rank;
+    call.members = 1;
+    EXPECT_ZOFF_OK(zoff_comm_mailbox_tell(&m->comm, &call, visits, 1));
+    EXPECT_EQ(nullptr, heard()) << "it is in another group";
+    call.members = 0;
     m->is_over = true;
-    EXPECT_ZOFF_OK(zoff_comm_mailbox_tell(&m->comm, visits, 1));
+    EXPECT_ZOFF_OK(zoff_comm_mailbox_tell(&m->comm, &call, visits, 1));
     EXPECT_EQ(nullptr, heard());
 }
 

@@ -1,5 +1,6 @@
 // visits_test.cc: ranks number the calls in which their program waits. Calls inside a call do not count. A call that failed
 // gives its number to the next one. A number from another rank is compared.
+#include "comm_fault.h"
 #include "thread_ranks.h"
 
 using namespace zoff_test;
@@ -24,7 +25,8 @@ class Visits : public testing::Test
         const std::vector<zoff_comm_visit> told = visits(0);
         zoff_comm_lock(ranks[1]);
         zoff_comm_heard(ranks[1], 0, told.data(), (unsigned)told.size());
-        const zoff_status status = zoff_comm_watch(ranks[1], now);
+        const zoff_comm_call of_all = {};
+        const zoff_status status = zoff_comm_watch(ranks[1], &of_all, now);
         zoff_comm_unlock(ranks[1]);
         return status;
     }
@@ -78,4 +80,35 @@ TEST_F(Visits, TheSameCallsAgreeAndOthersAreNamed)
     EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_param_fetch()")) << zoff_last_error();
     leave(0);
     leave(1);
+}
+
+// A wait for a group is told to the group only, and to all when the same call waits for all.
+TEST(VisitsOfAGroup, AreToldToThoseWhoAreWaitedFor)
+{
+    struct told : comm_fault {
+        explicit told(zoff_comm *comm) : comm_fault(comm)
+        {
+            ops.tell = [](zoff_comm *of, const zoff_comm_call *call, const zoff_comm_visit *, unsigned) {
+                auto self = (told *)of->ops;
+                self->members.push_back(call->members);
+                return ZOFF_OK;
+            };
+        }
+        std::vector<unsigned> members;
+    };
+    const thread_ranks ranks(4, 100);
+    told heard(ranks[1]);
+    zoff_comm_call of_group = {}, of_all = {};
+    of_group.first = 0;
+    of_group.members = 2;
+    zoff_comm_enter(ranks[1], &ranks[1]->common, ZOFF_COMM_IN_FETCH, {});
+    const double later = 1e9; // seconds
+    for (const zoff_comm_call *call : {&of_group, &of_group, &of_all, &of_group, &of_all}) {
+        zoff_comm_lock(ranks[1]);
+        EXPECT_ZOFF_OK(zoff_comm_watch(ranks[1], call, later));
+        zoff_comm_unlock(ranks[1]);
+    }
+    EXPECT_EQ((std::vector<unsigned>{2, 0}), heard.members);
+    zoff_comm_exit(ranks[1], true);
+    ranks[1]->ops = heard.real;
 }
