@@ -316,6 +316,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
+    ZOFF_TRY_OR(undo, zoff_lending_secondary_connect(&e->lending));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
     if (!e->settings.values.persist) /* with persist, only if no states are reopened */
         ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_weights(&e->agreement));

@@ -68,11 +68,19 @@ typedef enum zoff_gate {
     ZOFF_GATE_SKIP
 } zoff_gate;
 
+/* How far the commit of a step has come that several ranks make. */
+typedef enum zoff_commit_stage {
+    ZOFF_COMMIT_NEW,
+    ZOFF_COMMIT_WRITTEN,  /* this rank's states; it waits for those of others */
+    ZOFF_COMMIT_RECORDED, /* the step, by this rank */
+    ZOFF_COMMIT_TOLD      /* it waits until all ranks have recorded it */
+} zoff_commit_stage;
+
 /* Operations with which ranks agree in a step. */
 typedef struct zoff_step_talks {
     zoff_comm_work vote;
-    zoff_comm_work commit; /* with zoff.persist: a barrier before the commit */
-    bool commit_asked;
+    zoff_comm_work commit; /* with zoff.persist: barriers before and after the commit */
+    zoff_commit_stage stage;
 } zoff_step_talks;
 
 /* One step, from begin to the end of wait. */

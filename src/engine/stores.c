@@ -412,18 +412,33 @@ static zoff_status poll_commit(void *ctx)
     return zoff_comm_poll(e->comm, &e->run.talks.commit);
 }
 
+/* Start a barrier; `stage`: the one in which this rank waits for it. */
+static zoff_status meet(zoff_engine *e, zoff_commit_stage stage)
+{
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT, .index = stage}};
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.talks.commit));
+    e->run.talks.stage = stage;
+    return ZOFF_OK;
+}
+
+/* No rank records a step before all have written it, so all can open the one before. And the step returns on no rank before all
+ * have recorded it: then it is not lost, whenever the ranks are killed. */
 zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
 {
-    zoff_step_run *run = &e->run;
-    if (zoff_engine_stores_commit_together(e) && !run->talks.commit_asked) {
-        const zoff_comm_call call = {
-            .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
-        ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->talks.commit));
-        run->talks.commit_asked = true;
-    }
-    if (run->talks.commit_asked)
+    zoff_step_talks *talks = &e->run.talks;
+    if (!zoff_engine_stores_commit_together(e))
+        return commit(e, e->run.t, true);
+    if (talks->stage == ZOFF_COMMIT_NEW)
+        ZOFF_TRY(meet(e, ZOFF_COMMIT_WRITTEN));
+    if (talks->stage == ZOFF_COMMIT_WRITTEN) {
         ZOFF_TRY(zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e));
-    return commit(e, run->t, true);
+        ZOFF_TRY(commit(e, e->run.t, true));
+        talks->stage = ZOFF_COMMIT_RECORDED;
+    }
+    if (talks->stage == ZOFF_COMMIT_RECORDED)
+        ZOFF_TRY(meet(e, ZOFF_COMMIT_TOLD));
+    return zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e);
 }
 
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)

@@ -338,8 +338,10 @@ bool zoff_lending_secondary_is(const zoff_lending *l); /* whether the engine has
 void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info); /* add its memory */
 /* How many of its chunks stay in DRAM: offload_param.max_in_cpu, in whole chunks. */
 size_t zoff_lending_secondary_residents(const zoff_lending *l);
-/* Lay it out; the owner then opens the store.  @blocks for other ranks */
+/* Lay it out; the owner then opens the store. */
 zoff_status zoff_lending_secondary_open(zoff_lending *l);
+/* Open the groups of the communicator, when all ranks have laid it out.  @blocks for other ranks */
+zoff_status zoff_lending_secondary_connect(zoff_lending *l);
 void zoff_lending_secondary_abandon(zoff_lending *l); /* end exchanges in flight */
 void zoff_lending_secondary_close(zoff_lending *l);
 /* Send the new weights of a bucket, which are stored, to the ranks that have them in a secondary shard. All ranks start the

@@ -200,7 +200,6 @@ zoff_status zoff_lending_secondary_open(zoff_lending *l)
     layout w = {.lending = l, .plan = l->plan};
     if (!zoff_lending_secondary_is(l) || !zoff_model_params_any_owned(l->model))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_open_groups(l->comm, l->group.members));
     ZOFF_TRY(allocate(l));
     size_t most = 0;
     for (size_t i = 0; i < l->plan->chunk_count; i++) {
@@ -215,6 +214,11 @@ zoff_status zoff_lending_secondary_open(zoff_lending *l)
     for (unsigned i = 0; most && i < ZOFF_SECONDARY_SLOTS; i++)
         s->slots[i].out = (char *)s->staging.base + i * most;
     return ZOFF_OK;
+}
+
+zoff_status zoff_lending_secondary_connect(zoff_lending *l)
+{
+    return l->secondary.offsets ? zoff_comm_open_groups(l->comm, l->group.members) : ZOFF_OK;
 }
 
 void zoff_lending_secondary_abandon(zoff_lending *l)

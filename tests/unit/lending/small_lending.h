@@ -89,6 +89,7 @@ class small_lending
         ASSERT_ZOFF_OK(zoff_lending_copies_open(&l));
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
         ASSERT_ZOFF_OK(zoff_lending_secondary_open(&l));
+        ASSERT_ZOFF_OK(zoff_lending_secondary_connect(&l));
     }
 
     // DRAM for slices, as a plan has it.
