@@ -4,6 +4,7 @@
 #include "save_fault.h"
 #include "saved_run.h"
 
+#include <atomic>
 #include <fstream>
 
 using namespace zoff_test;
@@ -78,11 +79,12 @@ TEST_P(SaveMemory, IsAsStated)
         for (int64_t t = 1; t <= 2; t++)
             r.step(t);
         saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
-        // A slow disk: steps copy what they can. It waits for the first copy, for a step may begin late on a busy machine.
-        fault.before = [this](disk_call kind) {
+        // A slow disk: steps copy what they can. It also waits for the first copy, for a step may begin late on a busy machine,
+        // but for 3 s at most: the step may be waiting for what the disk has in hand.
+        std::atomic<int> patience{GetParam().persist ? 0 : 3000};
+        fault.before = [this, &patience](disk_call kind) {
             const bool is_disk = is_library_thread() && (kind == CALL_TRANSFER || is_read(kind));
-            const bool awaits = !GetParam().persist;
-            for (int i = 0; is_disk && (i < 20 || (i < 10000 && awaits && fault.copies == 0)); i++)
+            for (int i = 0; is_disk && (i < 20 || (fault.copies == 0 && patience-- > 0)); i++)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
         };
         r.backward(3);
