@@ -250,11 +250,12 @@ static size_t measure(const zoff_lending *l, zoff_secondary_slot *slot)
         own = rank == me ? bytes : own;
         all += bytes;
     }
-    slot->in = slot->out;
+    size_t sent = 0;
     for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
         slot->sends[rank] = has_part_of(l, rank, me) ? own : 0;
-        slot->in += slot->sends[rank];
+        sent += slot->sends[rank];
     }
+    slot->in = all ? slot->out + sent : NULL; /* no staging where no slice is ever sent */
     slot->own = own;
     return all;
 }
