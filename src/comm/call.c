@@ -241,7 +241,7 @@ static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *cal
 
 static zoff_status check_group(const zoff_comm *comm, const zoff_comm_call *call)
 {
-    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_GATHER, ZOFF_ERR_INVALID, "%s of a group of ranks",
+    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_GATHER || call->stream != ZOFF_COMM_GROUP, ZOFF_ERR_INVALID, "%s of a group of ranks",
                  zoff_comm_names_kind(call->kind, call->adds));
     ZOFF_FAIL_IF(!comm->group || call->members != comm->group || call->first != comm->rank / comm->group * comm->group,
                  ZOFF_ERR_INVALID, "rank %u of %u in a group of %u ranks from %u on, where groups have %u", comm->rank,
@@ -258,7 +258,7 @@ static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_
                  "a broadcast from rank %u of %u", call->root, comm->size);
     if (call->adds)
         ZOFF_TRY(check_pieces(comm, call));
-    if (call->stream == ZOFF_COMM_GROUP)
+    if (call->stream == ZOFF_COMM_GROUP || call->members)
         ZOFF_TRY(check_group(comm, call));
     *work = (zoff_comm_work){.call = *call,
                              .number = channel->started[call->stream] + 1,
@@ -374,7 +374,7 @@ zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, 
     return zoff_comm_start(comm, &call, work);
 }
 
-zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
+static zoff_status open_groups(zoff_comm *comm, unsigned members)
 {
     ZOFF_FAIL_IF(!members || comm->size % members, ZOFF_ERR_INVALID, "groups of %u ranks do not divide %u ranks", members,
                  comm->size);
@@ -386,4 +386,13 @@ zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
         ZOFF_TRY(comm->ops->open_groups(comm, members));
     comm->group = members;
     return ZOFF_OK;
+}
+
+/* The lock is held while the ranks join: progress threads of other engines must not use the communicator meanwhile. */
+zoff_status zoff_comm_open_groups(zoff_comm *comm, unsigned members)
+{
+    zoff_comm_lock(comm);
+    const zoff_status status = open_groups(comm, members);
+    zoff_comm_unlock(comm);
+    return status;
 }

@@ -161,8 +161,8 @@ typedef struct zoff_comm_ops {
     zoff_status (*open_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     void (*join_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     void (*close_channel)(zoff_comm *comm, zoff_comm_channel *channel);
-    /* Prepare for groups of `members` consecutive ranks, which divide the number of ranks. All ranks call it, with no operation
-     * of the step in flight.  @blocks for the other ranks */
+    /* With the lock: prepare for groups of `members` consecutive ranks, which divide the number of ranks. All ranks call it,
+     * with no operation of the step in flight.  @blocks for the other ranks */
     zoff_status (*open_groups)(zoff_comm *comm, unsigned members);
     /* Tell the other ranks of an operation in which call this rank waits; does not block. The back-end passes the reports of
      * other ranks to zoff_comm_heard(). */
