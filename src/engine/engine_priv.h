@@ -34,7 +34,9 @@ typedef enum zoff_phase {
     ZOFF_PHASE_OPEN,     /* zoff_step_begin() was called */
     ZOFF_PHASE_FAILED,   /* zoff_step_wait() failed: retry, drop, or destroy */
     ZOFF_PHASE_MEASURED, /* zoff_step_measure() has succeeded: the step waits for the joined norm */
-    ZOFF_PHASE_UNLOADED  /* a load has failed half way: load or destroy */
+    ZOFF_PHASE_UNLOADED, /* a load has failed half way: load or destroy */
+    ZOFF_PHASE_LOST,     /* the same, and ranks have sent each other some of its weights: destroy */
+    ZOFF_PHASE_UNSENT    /* a push has failed, and other ranks wait for the rest of the weights: push or destroy */
 } zoff_phase;
 
 /* One stage of a bucket: see rows.c. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or
@@ -260,6 +262,8 @@ const char *zoff_engine_phase_words(const zoff_engine *e); /* describes the phas
 /* ERR_STATE unless the engine is in this phase. `call` names the public function. A NULL engine is ERR_INVALID. */
 zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
 zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call);
+/* ERR_STATE unless zoff_engine_phase_check_whole() succeeds, or a push has failed. */
+zoff_status zoff_engine_phase_check_push(const zoff_engine *e, const char *call);
 /* ERR_STATE after a load has failed: there are no states. For calls that are legal in several phases. */
 zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call);
 
@@ -308,9 +312,11 @@ bool zoff_engine_stores_commit_together(const zoff_engine *e); /* several ranks 
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
 /* Each rank stores its part of the weights: send it to all ranks that have a copy.  @blocks for other ranks */
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
+bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* that call has failed, and only some weights were sent */
 
 /* states.c */
-/* Compute the weights from the states. */
+/* Set the masters from the weights, or compute the weights from the states. */
+zoff_status zoff_engine_states_pull(zoff_engine *e);
 zoff_status zoff_engine_states_push(zoff_engine *e);
 /* Copy the fp32 weights of a bucket. `first`: set all masters from the weights. Otherwise, for pieces with a gradient: set the
  * weights from separate masters; set the copy in persistent files from weights that are their own masters. */

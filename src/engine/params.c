@@ -1,5 +1,5 @@
 /* params.c: public calls about parameters, their groups and the loss scale; about the program's own bytes, which are recorded
- * with the states; and lending engine-owned weights. */
+ * with the states; about weights and masters; and lending engine-owned weights. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -121,6 +121,42 @@ zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, 
         "the bytes in checkpoints: zoff_checkpoint_opts.data");
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PERSIST_DATA, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     return zoff_agreement_identity_exit(&e->agreement, keep_list(e, data, count));
+}
+
+/* ---- weights from masters, and masters from weights ---- */
+
+zoff_status zoff_params_pull(zoff_engine *e)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
+    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
+    ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
+                 "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
+                 "yet; call zoff_params_push(), which computes them from the states",
+                 (long long)e->t);
+    if (e->settings.values.persist)
+        zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_status status = zoff_engine_states_pull(e);
+    if (e->settings.values.persist)
+        (void)zoff_agreement_identity_exit(&e->agreement, status);
+    /* After an error, some masters are new and others are not. Steps are refused until a pull or push makes all of them
+     * consistent. */
+    e->life.awaits_weights = status < 0 && (e->life.awaits_weights || !e->lending.store);
+    return status;
+}
+
+zoff_status zoff_params_push(zoff_engine *e)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_phase_check_push(e, "zoff_params_push"));
+    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_push"));
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_status status = zoff_agreement_identity_exit(&e->agreement, zoff_engine_states_push(e));
+    e->life.awaits_weights = e->life.awaits_weights && status < 0;
+    /* Other states would make the rest of the weights differ from those that were sent. */
+    const bool is_unsent = zoff_engine_stores_is_spreading(e) && !zoff_comm_is_broken(e->comm);
+    e->life.phase = is_unsent ? ZOFF_PHASE_UNSENT : ZOFF_PHASE_IDLE;
+    return status;
 }
 
 /* ---- engine-owned weights ---- */

@@ -11,7 +11,9 @@ const char *zoff_engine_phase_words(const zoff_engine *e)
         "a step is open; wait for it",
         "a step has failed; retry it, drop it, or destroy the engine",
         "zoff_step_measure() was called; take the step with zoff_step_args.norm_sum, or call zoff_grads_drop()",
-        "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine"};
+        "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine",
+        "zoff_checkpoint_load() has failed while ranks sent each other the weights; destroy the engine on all ranks",
+        "zoff_params_push() has failed while ranks sent each other weights; call it again, or destroy the engine"};
     return WORDS[e->life.phase];
 }
 
@@ -31,7 +33,8 @@ zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
 
 zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call)
 {
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNLOADED, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    const bool is_loaded = e->life.phase != ZOFF_PHASE_UNLOADED && e->life.phase != ZOFF_PHASE_LOST;
+    ZOFF_FAIL_IF(!is_loaded, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
     return ZOFF_OK;
 }
 
@@ -51,6 +54,11 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
         "or discard them with zoff_grads_drop()",
         call);
     return ZOFF_OK;
+}
+
+zoff_status zoff_engine_phase_check_push(const zoff_engine *e, const char *call)
+{
+    return e && e->life.phase == ZOFF_PHASE_UNSENT ? ZOFF_OK : zoff_engine_phase_check_whole(e, call);
 }
 
 zoff_status zoff_engine_phase_check_load(const zoff_engine *e, const char *call)

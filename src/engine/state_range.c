@@ -328,7 +328,7 @@ void zoff_engine_state_range_end(zoff_engine *e)
 {
     zoff_saved_error saved;
     if (zoff_engine_progress_thread_is_child(e) || !e->ranges.unsaved || !e->settings.values.persist ||
-        e->life.phase != ZOFF_PHASE_IDLE)
+        (e->life.phase != ZOFF_PHASE_IDLE && e->life.phase != ZOFF_PHASE_UNSENT))
         return;
     zoff_base_status_save(&saved);
     if (zoff_engine_state_range_commit(e) < 0)

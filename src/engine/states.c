@@ -363,6 +363,11 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     return zoff_engine_states_end_pass(e, &pass, status);
 }
 
+zoff_status zoff_engine_states_pull(zoff_engine *e)
+{
+    return cast_all(e, true);
+}
+
 zoff_status zoff_engine_states_push(zoff_engine *e)
 {
     return cast_all(e, false);
@@ -495,8 +500,14 @@ static zoff_status load_or_stop(load_pass *p)
     return status;
 }
 
-/* Fill all chunks, and write them. No rank commits before all have succeeded. */
-static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_states_load *load)
+static bool sends_weights(const zoff_engine *e)
+{
+    return e->transfer.route.peers->has_parts || e->lending.secondary.store;
+}
+
+/* Fill all chunks, and write them. No rank commits before all have succeeded. `out_sends`: ranks have begun to send each other
+ * the new weights; the same on all ranks. */
+static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_states_load *load, bool *out_sends)
 {
     load_pass p = {.engine = e, .load = load};
     zoff_status status = zoff_engine_states_begin_pass(e, pass);
@@ -506,6 +517,7 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
     ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
+    *out_sends = sends_weights(e);
     return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_spread_weights(e));
 }
 
@@ -540,8 +552,9 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
                             .changes_states = true,
                             .changes_weights = e->lending.store != NULL};
     const bool was_whole = e->life.phase == ZOFF_PHASE_IDLE;
-    zoff_status status = load_all(e, &pass, load);
-    const bool commits = status == ZOFF_OK;
+    bool sends = false;
+    zoff_status status = load_all(e, &pass, load, &sends);
+    const bool commits = status == ZOFF_OK, is_lost = sends && !commits;
     e->t = load->t;
     status = zoff_engine_states_end_pass(e, &pass, status);
     if (commits)
@@ -554,41 +567,13 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    if (can_restore(e, was_whole, commits) && restore(e) == ZOFF_OK) {
+    if (!is_lost && can_restore(e, was_whole, commits) && restore(e) == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
     }
+    /* Weights that are on their way to other ranks would overwrite later ones. */
+    if (is_lost || zoff_engine_stores_is_spreading(e))
+        e->life.phase = ZOFF_PHASE_LOST;
     zoff_base_status_restore(&saved);
-    return status;
-}
-
-zoff_status zoff_params_pull(zoff_engine *e)
-{
-    ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
-    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
-    ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
-                 "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
-                 "yet; call zoff_params_push(), which computes them from the states",
-                 (long long)e->t);
-    if (e->settings.values.persist)
-        zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    zoff_status status = cast_all(e, true);
-    if (e->settings.values.persist)
-        (void)zoff_agreement_identity_exit(&e->agreement, status);
-    /* After an error, some masters are new and others are not. Steps are refused until a pull or push makes all of them
-     * consistent. */
-    e->life.awaits_weights = status < 0 && (e->life.awaits_weights || !e->lending.store);
-    return status;
-}
-
-zoff_status zoff_params_push(zoff_engine *e)
-{
-    ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_push"));
-    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_push"));
-    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    zoff_status status = zoff_agreement_identity_exit(&e->agreement, cast_all(e, false));
-    e->life.awaits_weights = e->life.awaits_weights && status < 0;
     return status;
 }

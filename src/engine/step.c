@@ -454,6 +454,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNSENT, ZOFF_ERR_STATE, "zoff_grads_drop: %s", zoff_engine_phase_words(e));
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_grads_drop"));
     const bool torn = e->life.phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,

@@ -449,6 +449,11 @@ zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
 
 /* ---- copies of weights ---- */
 
+bool zoff_engine_stores_is_spreading(const zoff_engine *e)
+{
+    return e->io.has_spread || e->transfer.ranks.spread_next > 0 || e->lending.secondary.fill_next > 0;
+}
+
 /* After an error of its own a rank repeats the call, and goes on where it was: the others wait for the rest only. So each part
  * counts as done when no error of this rank can follow. */
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e)

@@ -204,6 +204,7 @@ TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
     rank_job job(RANKS);
     rank_trainers all(job, 11, add);
     all.seal(config_text("nvme", folder.path), 2000);
+    std::atomic<int> refused{0};
     const auto push = [&](float value) {
         std::fill(all.want.tensors[0].master.begin(), all.want.tensors[0].master.end(), value);
         job.on_each([&](unsigned rank) {
@@ -211,8 +212,12 @@ TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
             const std::vector<float> masters(25000, value);
             ASSERT_ZOFF_OK(zoff_state_write(e, 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
             zoff_status status = zoff_params_push(e);
-            for (int tries = 0; status == ZOFF_ERR_IO && tries < 20; tries++)
+            for (int tries = 0; status == ZOFF_ERR_IO && tries < 20; tries++) {
+                const zoff_status other = zoff_state_write(e, 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data());
+                EXPECT_TRUE(other == ZOFF_OK || other == ZOFF_ERR_STATE) << zoff_last_error();
+                refused += other < 0; // some weights were sent
                 status = zoff_params_push(e);
+            }
             ASSERT_ZOFF_OK(status);
         });
     };
@@ -242,5 +247,56 @@ TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
         });
     }
     EXPECT_LT(transfers / stride / 2, faults);
+    EXPECT_LT(0, refused);
+}
+
+// All transfers fail from some moment of a load on. Afterwards the engines load again and have all weights, or refuse it
+// because weights were on their way.
+TEST(RanksGroupsDisk, ALoadThatFailedIsRepeatedOrRefused)
+{
+    log_catcher log;
+    scratch_folder saved, folder;
+    decltype(trainer::tensors) first;
+    unsigned refused = 0, repeated = 0;
+    int transfers = 1;
+    for (int nth = 0; nth < transfers && !HasFailure(); nth += is_full_run() ? 1 : 9) {
+        SCOPED_TRACE("transfer " + std::to_string(nth));
+        rank_job job(RANKS, 1);
+        rank_trainers all(job, nth == 0 ? 11 : 12, add); // the weights are not those of the checkpoint
+        all.seal(config_text("nvme", folder.path), 2000);
+        const auto on_each = [&](auto call) {
+            std::vector<zoff_status> out(RANKS);
+            job.on_each([&](unsigned rank) { out[rank] = call(all.engines[rank].get(), saved.path.c_str(), nullptr); });
+            return out;
+        };
+        if (nth == 0) {
+            first = all.want.tensors;
+            EXPECT_EQ(std::vector<zoff_status>(RANKS, ZOFF_OK), on_each(zoff_checkpoint_save));
+            aio_fault fault;
+            EXPECT_EQ(std::vector<zoff_status>(RANKS, ZOFF_OK), on_each(zoff_checkpoint_load));
+            transfers = fault.results;
+        }
+        {
+            aio_fault fault;
+            std::atomic<int> countdown{nth};
+            fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- <= 0 ? -EIO : res; };
+            for (zoff_status status : on_each(zoff_checkpoint_load))
+                EXPECT_TRUE(status == ZOFF_ERR_IO || status == ZOFF_ERR_COMM) << status;
+        }
+        const std::vector<zoff_status> again = on_each(zoff_checkpoint_load);
+        if (again[0] == ZOFF_OK) {
+            repeated++;
+            job.on_each([&](unsigned rank) {
+                trainer &t = *all.trainers[rank];
+                t.fetch_all(all.engines[rank].get());
+                t.tensors = first;
+                t.expect_weights();
+            });
+        }
+        refused += again[0] == ZOFF_ERR_STATE;
+        EXPECT_EQ(std::vector<zoff_status>(RANKS, again[0]), again);
+    }
+    EXPECT_LT(0u, repeated);
+    EXPECT_LT(0u, refused);
 }
 } // namespace
