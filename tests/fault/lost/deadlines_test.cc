@@ -216,19 +216,20 @@ class Deadlines : public testing::TestWithParam<where>
         return status < 0 ? status : zoff_step_wait(e.get(), info);
     }
 
-    // Prevent the next step from ending.
-    void shut()
+    // Prevent the next step from ending. An error if a busy disk hangs before that.
+    zoff_status shut()
     {
         zoff_step_info info;
         the_gate.shut();
         shut_at = owned ? BEHIND_A_WRITE : GetParam();
         if (stream) {
-            ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
+            EXPECT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
         }
-        if (owned) { // the engine writes the second chunk after its last read, and then reads it for the next step
-            ASSERT_ZOFF_OK(step(&info));
+        // The engine writes the second chunk after its last read, and then reads it for the next step.
+        const zoff_status status = owned ? step(&info) : ZOFF_OK;
+        if (owned)
             shut_at = AT_READS_OF_BOTH;
-        }
+        return status;
     }
 
     // Take the second step while it cannot end. A busy disk sometimes hangs longer than the limit by itself, and the error then
@@ -240,7 +241,8 @@ class Deadlines : public testing::TestWithParam<where>
             ASSERT_NO_FATAL_FAILURE(start_anew());
             ASSERT_NO_FATAL_FAILURE(open());
             ASSERT_ZOFF_OK(step(info));
-            ASSERT_NO_FATAL_FAILURE(shut());
+            if (shut() < 0)
+                continue;
             const double from = now();
             failed = step(info);
             said = failed < 0 ? zoff_last_error() : "";
@@ -343,8 +345,7 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
                   open();
                   if (!e || step(&info) < 0)
                       return zoff_last_error();
-                  shut();
-                  if (step(&info) >= 0)
+                  if (shut() >= 0 && step(&info) >= 0)
                       return "the step came through";
                   const double from = now();
                   zoff_engine_destroy(e.release());
