@@ -257,10 +257,11 @@ zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
         return ZOFF_OK;
     t->ranks.spreads_all = true;
     const zoff_status status = start_all(t);
-    if (status < 0) { /* nothing stays in flight, because the next call may use the staging slots */
+    if (status < 0) { /* nothing stays in flight, because the next call may use the staging slots, and writes the weights */
         zoff_saved_error saved;
         zoff_base_status_save(&saved);
         (void)zoff_transfer_all_gather_finish(t);
+        (void)zoff_transfer_staging_wait_all(t);
         zoff_base_status_restore(&saved);
     }
     t->ranks.spreads_all = false;

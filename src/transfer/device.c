@@ -92,7 +92,7 @@ static zoff_status open_streams(zoff_transfer *t)
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.up));
     ZOFF_TRY(ops->event_open(t->accel, &t->device.handed_over));
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
-        ZOFF_TRY(ops->event_open(t->accel, &t->device.staging.slots[i].uploaded));
+        ZOFF_TRY(ops->event_open(t->accel, &t->device.staging.slots[i].copied));
     return ops->event_open(t->accel, &t->device.synced);
 }
 
@@ -152,7 +152,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
     close_event(t, d->handed_over);
     close_event(t, d->synced);
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
-        close_event(t, d->staging.slots[i].uploaded);
+        close_event(t, d->staging.slots[i].copied);
     for (size_t i = 0; d->downloads.events && i < t->model->slice_count; i++)
         close_event(t, d->downloads.events[i]);
     if (d->staging.pinned)
@@ -294,18 +294,20 @@ static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up
 {
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(t, bucket, own, &count);
+    zoff_staging_slot *slot = t->runs[bucket].staging;
+    void *stream = up ? t->device.up : t->device.down;
     for (size_t i = 0; i < count; i++) {
         const zoff_plan_piece *piece = &pieces[i];
         const size_t bytes = bytes_of(t, piece);
         if (!bytes || (up && !own && !zoff_transfer_wire_takes_now(t, piece)))
             continue;
-        char *host = t->runs[bucket].staging->base + zoff_transfer_staging_offset(t, piece),
+        char *host = slot->base + zoff_transfer_staging_offset(t, piece),
              *device = zoff_model_params_value(t->model, piece, NULL);
-        ZOFF_TRY(
-            t->accel->ops->copy(t->accel, up ? t->device.up : t->device.down, up ? device : host, up ? host : device, bytes));
+        ZOFF_TRY(t->accel->ops->copy(t->accel, stream, up ? device : host, up ? host : device, bytes));
+        slot->stream = stream;
         *(up ? &t->device.write_bytes : &t->device.read_bytes) += bytes;
     }
-    return ZOFF_OK;
+    return zoff_transfer_staging_mark(t, slot);
 }
 
 typedef struct lend_wait {
@@ -326,7 +328,7 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
     zoff_status status = zoff_transfer_streams_wait(t, try_to_lend, &(lend_wait){t, bucket});
     ZOFF_TRY(status);
     if (load && (status = put_copies(t, bucket, true, false)) == ZOFF_OK)
-        status = zoff_transfer_streams_sync(t, t->device.down);
+        status = zoff_transfer_staging_wait(t, t->runs[bucket].staging);
     if (status < 0)
         zoff_transfer_staging_release(t, bucket);
     return status;
@@ -335,13 +337,9 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
 /* `up` waits for the stream of every gradient that was handed over, so no work reads the old weights any more. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
 {
-    const zoff_accel_ops *ops = t->accel->ops;
-    zoff_staging_slot *slot = t->runs[bucket].staging;
-    if (!slot)
+    if (!t->runs[bucket].staging)
         return ZOFF_OK;
     ZOFF_TRY(put_copies(t, bucket, own, true));
-    ZOFF_TRY(ops->event_record(t->accel, slot->uploaded, t->device.up));
-    slot->uploads = true;
     zoff_transfer_staging_release(t, bucket);
     return ZOFF_OK;
 }
@@ -422,11 +420,5 @@ zoff_status zoff_transfer_device_settle(zoff_transfer *t)
     /* Retry uploads that failed in their turn. */
     for (size_t b = 0; b < t->plan->chunk_count; b++)
         ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
-        zoff_staging_slot *w = &t->device.staging.slots[i];
-        if (w->uploads)
-            ZOFF_TRY(zoff_transfer_streams_wait_for(t, w->uploaded));
-        w->uploads = false;
-    }
-    return ZOFF_OK;
+    return zoff_transfer_staging_wait_all(t);
 }

@@ -8,8 +8,8 @@ zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
-        d->staging.slots[i].uploads =
-            d->staging.slots[i].uploads && t->accel->ops->event_poll(t->accel, d->staging.slots[i].uploaded) != ZOFF_OK;
+        d->staging.slots[i].in_flight =
+            d->staging.slots[i].in_flight && t->accel->ops->event_poll(t->accel, d->staging.slots[i].copied) != ZOFF_OK;
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
         const zoff_download download = d->downloads.queue[d->downloads.first % t->model->slice_count];
         zoff_status status = t->accel->ops->event_poll(t->accel, d->downloads.events[download.number]);

@@ -1,4 +1,5 @@
-/* staging.c: slots of host memory for updated weights, from which they are uploaded. */
+/* staging.c: slots of host memory for updated weights, from which they are uploaded. A slot is free when its copies are
+ * complete, also after an error. */
 #include "transfer.h"
 
 #include "try.h"
@@ -19,17 +20,45 @@ char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piec
     return slot ? slot->base + zoff_transfer_staging_offset(t, piece) : NULL;
 }
 
-/* Find a slot that no bucket has, and whose upload is complete.  @return PENDING: all are in use */
+zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot)
+{
+    if (!slot->stream)
+        return ZOFF_OK;
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, slot->copied, slot->stream));
+    slot->stream = NULL;
+    slot->in_flight = true;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot)
+{
+    ZOFF_TRY(zoff_transfer_staging_mark(t, slot));
+    if (slot->in_flight)
+        ZOFF_TRY(zoff_transfer_streams_wait_for(t, slot->copied));
+    slot->in_flight = false;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t)
+{
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        ZOFF_TRY(zoff_transfer_staging_wait(t, &t->device.staging.slots[i]));
+    return ZOFF_OK;
+}
+
+/* Find a slot that no bucket has, and whose copies are complete.  @return PENDING: all are in use */
 static zoff_status find_free(zoff_transfer *t, zoff_staging_slot **out)
 {
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
         zoff_staging_slot *w = &t->device.staging.slots[i];
-        if (w->uploads) {
-            zoff_status status = t->accel->ops->event_poll(t->accel, w->uploaded);
+        if (!w->lent)
+            ZOFF_TRY(zoff_transfer_staging_mark(t, w)); /* an error had kept its bucket from that */
+        if (w->in_flight) {
+            zoff_status status = t->accel->ops->event_poll(t->accel, w->copied);
             ZOFF_TRY(status);
-            w->uploads = status == ZOFF_PENDING;
+            w->in_flight = status == ZOFF_PENDING;
         }
-        if (!w->uploads && !w->lent) {
+        if (!w->in_flight && !w->lent) {
             *out = w;
             return ZOFF_OK;
         }

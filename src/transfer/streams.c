@@ -13,8 +13,10 @@
 bool zoff_transfer_streams_upload(const zoff_transfer *t)
 {
     bool uploads = false;
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
-        uploads = uploads || t->device.staging.slots[i].uploads;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+        const zoff_staging_slot *slot = &t->device.staging.slots[i];
+        uploads = uploads || (slot->in_flight && !slot->lent); /* a bucket has its slot during a download */
+    }
     return uploads;
 }
 
@@ -127,10 +129,22 @@ bool zoff_transfer_streams_end(zoff_transfer *t)
 
 /* ---- memory, copies, order ---- */
 
-zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
+static zoff_status sync_once(zoff_transfer *t, void *stream)
 {
     ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.synced, stream));
     return zoff_transfer_streams_wait_for(t, t->device.synced);
+}
+
+zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
+{
+    zoff_saved_error saved;
+    const zoff_status status = sync_once(t, stream);
+    if (status < 0) {
+        zoff_base_status_save(&saved);
+        (void)sync_once(t, stream);
+        zoff_base_status_restore(&saved);
+    }
+    return status;
 }
 
 zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map)
@@ -146,10 +160,18 @@ void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map)
 zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
 {
     void *stream = up ? t->device.up : t->device.down;
-    for (size_t i = 0; i < count; i++)
-        ZOFF_TRY(t->accel->ops->copy(t->accel, stream, moves[i].dst, moves[i].src,
-                                     moves[i].count * zoff_adam_dtype_bytes(moves[i].src_dtype)));
-    return zoff_transfer_streams_sync(t, stream);
+    zoff_saved_error saved;
+    zoff_status status = ZOFF_OK;
+    for (size_t i = 0; status == ZOFF_OK && i < count; i++)
+        status = t->accel->ops->copy(t->accel, stream, moves[i].dst, moves[i].src,
+                                     moves[i].count * zoff_adam_dtype_bytes(moves[i].src_dtype));
+    if (status == ZOFF_OK)
+        return zoff_transfer_streams_sync(t, stream);
+    /* The caller may free the memory of the copies that were enqueued. */
+    zoff_base_status_save(&saved);
+    (void)zoff_transfer_streams_sync(t, stream);
+    zoff_base_status_restore(&saved);
+    return status;
 }
 
 /* The next call records the event again, perhaps in another stream, so every waiting stream must await it now. Uploads

@@ -16,8 +16,9 @@ typedef struct zoff_transfer zoff_transfer;
 /* Host memory that receives the updated weights of a bucket, and from which they are uploaded to the device. */
 typedef struct zoff_staging_slot {
     char *base;
-    void *uploaded; /* event: the upload is complete */
-    bool lent, uploads;
+    void *copied; /* event: the copies to or from the slot are complete */
+    void *stream; /* the stream of copies for which the event is not recorded yet; NULL: there are none */
+    bool lent, in_flight;
 } zoff_staging_slot;
 
 /* Buckets with updated weights in flight at a time: being updated, sent to other ranks, or uploaded. */
@@ -110,7 +111,9 @@ typedef struct zoff_device {
 /* streams.c */
 zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map);
 void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map);
-zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream); /* wait for all work in a stream  @blocks yes */
+/* Wait for all work in a stream. If that fails once, the wait is repeated, so that only a device that is gone leaves work.
+ * @blocks yes */
+zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
 zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);
 /* Make later uploads wait for the work that is now in the trainer's stream. */
@@ -141,6 +144,11 @@ zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* wait until no do
 /* Give a bucket a staging slot.  @return PENDING: all are in use */
 zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket);
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
+/* Record the slot's event behind the copies that were enqueued for it. */
+zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot);
+/* Wait until the copies to or from one slot, or all, are complete.  @blocks yes */
+zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot);
+zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t);
 size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piece *piece); /* bytes */
 /* The weights of a piece in the staging slot of its bucket; NULL: the bucket has no slot. Those of the engine are in `weights`,
  * the memory of its chunk. */

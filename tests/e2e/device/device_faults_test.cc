@@ -290,7 +290,7 @@ TEST_P(DeviceOfOneRank, APushThatFailedOnceIsRepeated)
     opened run;
     rank_trainers &all = run.all;
     rank_job &job = run.job;
-    for (int nth = first_fault(kind()); !over && nth < 5000 && !HasFailure(); nth = next_fault(nth)) {
+    for (int nth = 1; !over && nth < 5000 && !HasFailure(); nth++) {
         test_device &flaky = *all.devices[0];
         const float value = (float)(nth % 100);
         const std::vector<float> masters(20 * 1024, value);
@@ -320,7 +320,7 @@ TEST_P(DeviceOfOneRank, APushThatFailedOnceIsRepeated)
         });
     }
     EXPECT_TRUE(over);
-    EXPECT_LT(of_faults(20), failed);
+    EXPECT_LT(20u, failed);
     EXPECT_LT(is_reached() ? -1 : 0, (int)refused);
 }
 } // namespace

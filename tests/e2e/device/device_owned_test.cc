@@ -294,7 +294,7 @@ TEST_P(DeviceOwned, SealIsAllOrNothing)
         }
     }
     EXPECT_ZOFF_OK(status);
-    EXPECT_LT(20, nth);
+    EXPECT_LT(15, nth);
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 } // namespace

@@ -120,13 +120,13 @@ TEST_F(Download, SeesUploadsThatAreDone)
 {
     zoff_staging_slot &slot = self.t.device.staging.slots[1];
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.up));
-    ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot.uploaded, self.t.device.up));
-    slot.uploads = true;
+    ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot.copied, self.t.device.up));
+    slot.in_flight = true;
     ASSERT_ZOFF_OK(zoff_transfer_download_poll(&self.t));
-    EXPECT_TRUE(slot.uploads);
+    EXPECT_TRUE(slot.in_flight);
     self.let_go = true;
     ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.up));
     ASSERT_ZOFF_OK(zoff_transfer_download_poll(&self.t));
-    EXPECT_FALSE(slot.uploads);
+    EXPECT_FALSE(slot.in_flight);
 }
 } // namespace

@@ -73,21 +73,38 @@ TEST_F(Staging, SlotsAreInUseUntilWhatGoesUpIsThere)
     ASSERT_NO_FATAL_FAILURE(lend_all());
     zoff_staging_slot *slot = slot_of(2);
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.up));
-    ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot->uploaded, self.t.device.up));
-    slot->uploads = true;
+    ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot->copied, self.t.device.up));
+    slot->in_flight = true;
     zoff_transfer_staging_release(&self.t, 2);
     EXPECT_EQ(ZOFF_PENDING, zoff_transfer_staging_lend(&self.t, 7));
-    EXPECT_TRUE(slot->uploads);
+    EXPECT_TRUE(slot->in_flight);
     self.let_go = true;
     ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.up));
     ASSERT_ZOFF_OK(zoff_transfer_staging_lend(&self.t, 7));
     EXPECT_EQ(slot, slot_of(7));
-    EXPECT_FALSE(slot->uploads);
+    EXPECT_FALSE(slot->in_flight);
+}
+
+TEST_F(Staging, ASlotWhoseEventIsNotRecordedIsInUse)
+{
+    ASSERT_NO_FATAL_FAILURE(lend_all());
+    zoff_staging_slot *slot = slot_of(2);
+    ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.up));
+    slot->stream = self.t.device.up; // the record failed behind the copies
+    zoff_transfer_staging_release(&self.t, 2);
+    self.device.fail = self.device.calls + 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "event_record failed", zoff_transfer_staging_lend(&self.t, 7));
+    EXPECT_EQ(ZOFF_PENDING, zoff_transfer_staging_lend(&self.t, 7));
+    self.let_go = true;
+    ASSERT_ZOFF_OK(zoff_transfer_staging_wait_all(&self.t));
+    EXPECT_FALSE(slot->in_flight);
+    ASSERT_ZOFF_OK(zoff_transfer_staging_lend(&self.t, 7));
+    EXPECT_EQ(slot, slot_of(7));
 }
 
 TEST_F(Staging, SlotsOfADeviceThatHasFailedAreNotLent)
 {
-    self.t.device.staging.slots[0].uploads = true;
+    self.t.device.staging.slots[0].in_flight = true;
     self.device.fails_polls = true;
     self.device.fail = self.device.calls + 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "event_poll failed", zoff_transfer_staging_lend(&self.t, 0));

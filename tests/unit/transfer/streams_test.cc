@@ -38,10 +38,10 @@ TEST_F(Streams, AreBusyWithWhatIsOnItsWay)
     zoff_device &d = self.t.device;
     EXPECT_FALSE(zoff_transfer_streams_are_busy(&self.t));
     EXPECT_FALSE(zoff_transfer_streams_upload(&self.t));
-    d.staging.slots[ZOFF_STAGING_SLOTS - 1].uploads = true;
+    d.staging.slots[ZOFF_STAGING_SLOTS - 1].in_flight = true;
     EXPECT_TRUE(zoff_transfer_streams_upload(&self.t));
     EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
-    d.staging.slots[ZOFF_STAGING_SLOTS - 1].uploads = false;
+    d.staging.slots[ZOFF_STAGING_SLOTS - 1].in_flight = false;
     for (size_t *waits : {&d.norm.waits, &d.direct.waits, &d.downloads.end}) {
         ++*waits;
         EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
@@ -65,13 +65,13 @@ TEST_F(Streams, SayWhatStandsStill)
     EXPECT_EQ(0u, said().find(begin + "its own work on the device. Check the work before it in the program's stream"));
     d.norm.waits = 1;
     EXPECT_EQ(0u, said().find(begin + "the measurement of gradients."));
-    d.staging.slots[2].uploads = true;
+    d.staging.slots[2].in_flight = true;
     EXPECT_EQ(0u, said().find(begin + "the upload of weights."));
     d.downloads.queue[0].slice = 1;
     d.downloads.end = 1;
     EXPECT_EQ(0u, said().find(begin + "the download of gradient 1 of p."));
     d.downloads.end = d.norm.waits = 0;
-    d.staging.slots[2].uploads = false;
+    d.staging.slots[2].in_flight = false;
 }
 
 TEST_F(Streams, AreWaitedForUntilTheirWorkIsDone)
