@@ -4,7 +4,6 @@
 #include "save_fault.h"
 #include "saved_run.h"
 
-#include <atomic>
 #include <fstream>
 
 using namespace zoff_test;
@@ -12,7 +11,8 @@ using namespace zoff_test;
 namespace
 {
 constexpr double MIB = 1024 * 1024, SLACK = 2 * MIB;
-enum { ELEMENTS = 5 << 20, CHUNK = 1 << 20 }; // three units of states in DRAM have 12 MiB
+// More units than a save has in hand at a time, so that some are left for a step that begins late.
+enum { ELEMENTS = 5 << 20, CHUNK = 1 << 19 };
 
 // Memory of this process, now and at most since reset_peak(). Files in /dev/shm do not count: they are not mapped.
 double bytes_of(const char *field)
@@ -79,12 +79,16 @@ TEST_P(SaveMemory, IsAsStated)
         for (int64_t t = 1; t <= 2; t++)
             r.step(t);
         saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
-        // A slow disk: steps copy what they can. It also waits for the first copy, for a step may begin late on a busy machine,
-        // but for 3 s at most: the step may be waiting for what the disk has in hand.
-        std::atomic<int> patience{GetParam().persist ? 0 : 3000};
-        fault.before = [this, &patience](disk_call kind) {
+        // A slow disk: steps copy what they can. It also holds what it has in hand until a step copies or waits: on a busy
+        // machine a step may begin late. The limit is for a step that does neither.
+        const bool holds = !GetParam().persist;
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        fault.before = [&](disk_call kind) {
+            const auto waits = [&] {
+                return holds && fault.copies == 0 && fault.waits == 0 && std::chrono::steady_clock::now() < limit;
+            };
             const bool is_disk = is_library_thread() && (kind == CALL_TRANSFER || is_read(kind));
-            for (int i = 0; is_disk && (i < 20 || (fault.copies == 0 && patience-- > 0)); i++)
+            for (int i = 0; is_disk && (i < 20 || waits()); i++)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
         };
         r.backward(3);
