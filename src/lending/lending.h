@@ -89,6 +89,7 @@ typedef struct zoff_secondary_slot {
     bool takes_all;  /* also weights that no step has changed */
     bool is_packed;
     size_t own;               /* bytes of this rank's part */
+    size_t sent, received;    /* bytes to other ranks, and from all ranks */
     size_t *sends, *receives; /* bytes to and from each rank */
     char *out, *in;           /* what goes to all ranks; behind it, what comes from them */
     zoff_comm_work work;
@@ -216,8 +217,8 @@ typedef struct zoff_weight_source {
     void (*ahead)(zoff_lending *l); /* prefetch what the previous pass used next; fetch reports errors */
     /* Parts of several ranks: where this rank's share of a run begins in its chunk, in bytes. `first`: its first element. */
     size_t (*offset)(const zoff_lending *l, size_t run, size_t first);
-    /* All ranks set the same bytes of a slice that is not persistent. The chunks of the plan are set already.  @blocks for a
-     * read */
+    /* All ranks set the same bytes of a slice that is not persistent. The caller then sets those in the chunks of the plan.
+     * @blocks for a read */
     zoff_status (*set)(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes);
     bool takes_all;   /* each rank has a part of every slice */
     bool needs_order; /* every rank must record the same order of slices, so running out of memory for it is an error */

@@ -32,15 +32,16 @@ static size_t element_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
     return zoff_adam_dtype_bytes(l->model->params[piece->param].dtype);
 }
 
-/* The rank of each group that has the part of a rank. */
-static unsigned holder_of(const zoff_lending *l, unsigned rank)
+/* The ranks whose parts this rank has: this one and the `group.parts` - 1 behind it. */
+static unsigned first_source(const zoff_lending *l, unsigned me)
 {
-    return rank / l->group.parts;
+    return me % l->group.members * l->group.parts;
 }
 
-static bool has_part_of(const zoff_lending *l, unsigned holder, unsigned rank)
+/* The first rank that has the part of this one. The others have the same place in their groups. */
+static unsigned first_holder(const zoff_lending *l)
 {
-    return holder % l->group.members == holder_of(l, rank);
+    return l->plan->rank / l->group.parts;
 }
 
 static bool is_stored(const zoff_lending *l, const zoff_plan_piece *piece)
@@ -93,9 +94,9 @@ typedef struct chunk_layout {
 static size_t exchanged_bytes(const layout *w, const zoff_plan_piece *run)
 {
     const zoff_lending *l = w->lending;
-    const unsigned me = w->plan->rank, from = me % l->group.members * l->group.parts;
+    const unsigned from = first_source(l, w->plan->rank);
     zoff_plan_piece piece = *run;
-    piece.count = zoff_zero_plan_share(w->plan, run, me, &piece.first);
+    piece.count = zoff_zero_plan_share(w->plan, run, w->plan->rank, &piece.first);
     size_t bytes = l->group.parts * wire_bytes(l, &piece);
     for (unsigned rank = from; rank < from + l->group.parts; rank++) {
         piece.count = zoff_zero_plan_share(w->plan, run, rank, &piece.first);
@@ -239,25 +240,34 @@ void zoff_lending_secondary_close(zoff_lending *l)
 
 /* ---- a bucket ---- */
 
-/* Set the bytes to and from each rank.  @return their sum over all ranks, which is the same on each */
-static size_t measure(const zoff_lending *l, zoff_secondary_slot *slot)
+/* Whether any rank sends anything of a bucket: the same on all ranks. */
+static bool is_any_sent(const zoff_lending *l, const zoff_secondary_slot *slot)
 {
-    const unsigned me = l->plan->rank;
-    size_t all = 0, own = 0;
-    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
-        const size_t bytes = part_bytes(l, slot, rank);
-        slot->receives[rank] = has_part_of(l, me, rank) ? bytes : 0;
-        own = rank == me ? bytes : own;
-        all += bytes;
+    const zoff_plan_chunk *c = &l->plan->chunks[slot->bucket];
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        if (is_sent(l, slot, &l->plan->runs[i]))
+            return true;
     }
-    size_t sent = 0;
-    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
-        slot->sends[rank] = has_part_of(l, rank, me) ? own : 0;
-        sent += slot->sends[rank];
+    return false;
+}
+
+/* Set the bytes to and from each rank that has a part of this one, or of which this one has a part. */
+static void measure(const zoff_lending *l, zoff_secondary_slot *slot)
+{
+    const unsigned me = l->plan->rank, source = first_source(l, me);
+    size_t out_bytes = 0;
+    slot->own = part_bytes(l, slot, me);
+    slot->sent = slot->received = 0;
+    for (unsigned rank = first_holder(l); rank < l->plan->ranks; rank += l->group.members) {
+        slot->sends[rank] = slot->own;
+        slot->sent += rank == me ? 0 : slot->own;
+        out_bytes += slot->own;
     }
-    slot->in = all ? slot->out + sent : NULL; /* no staging where no slice is ever sent */
-    slot->own = own;
-    return all;
+    for (unsigned rank = source; rank < source + l->group.parts; rank++) {
+        slot->receives[rank] = part_bytes(l, slot, rank);
+        slot->received += slot->receives[rank];
+    }
+    slot->in = slot->out + out_bytes;
 }
 
 static void pack(const zoff_lending *l, const zoff_secondary_slot *slot, const char *weights)
@@ -305,8 +315,7 @@ static zoff_status send(zoff_lending *l, zoff_secondary_slot *slot)
                                  .send_bytes = slot->sends,
                                  .receive_bytes = slot->receives};
     ZOFF_TRY(zoff_comm_start(l->comm, &call, &slot->work));
-    for (unsigned rank = 0; rank < l->plan->ranks; rank++)
-        s->sent_bytes += rank == l->plan->rank ? 0 : slot->sends[rank];
+    s->sent_bytes += slot->sent;
     s->started++;
     return ZOFF_OK;
 }
@@ -334,10 +343,11 @@ static char *place_of(const zoff_lending *l, char *chunk, size_t run, size_t fir
 static void unpack(const zoff_lending *l, const zoff_secondary_slot *slot, char *chunk)
 {
     const char *from = slot->in;
-    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+    const unsigned source = first_source(l, l->plan->rank);
+    for (unsigned rank = source; rank < source + l->group.parts; rank++) {
         zoff_plan_cursor part = zoff_zero_plan_part(l->plan, slot->bucket, rank);
         zoff_plan_piece piece;
-        while (slot->receives[rank] && zoff_zero_plan_next(&part, &piece)) {
+        while (zoff_zero_plan_next(&part, &piece)) {
             if (!is_sent(l, slot, &piece))
                 continue;
             const size_t run = zoff_zero_plan_find_run(l->plan, piece.param, piece.slice, piece.first);
@@ -352,7 +362,7 @@ static zoff_status keep(zoff_lending *l, const zoff_secondary_slot *slot)
 {
     zoff_store *store = l->secondary.store;
     void *base;
-    if (zoff_comm_call_result(l->comm, &slot->work.call) == 0)
+    if (slot->received == 0)
         return ZOFF_OK;
     const bool overwrites = is_all(l, slot);
     const zoff_status status = overwrites ? zoff_offload_store_claim(store, slot->bucket, &base)
@@ -403,8 +413,9 @@ zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket)
     slot->bucket = bucket;
     slot->is_packed = false;
     slot->takes_all = s->sends_all;
-    if (measure(l, slot) == 0) /* on all ranks */
+    if (!is_any_sent(l, slot))
         return ZOFF_OK;
+    measure(l, slot);
     slot->phase = ZOFF_SECONDARY_READS;
     slot->number = s->taken++;
     return ZOFF_OK;

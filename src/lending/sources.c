@@ -46,8 +46,8 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
     return name_param(l, p, status);
 }
 
-/* The fetch after it finds the new weights in the chunks of the plan. */
-static zoff_status set_already(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
+/* The caller sets the chunks of the plan, where the next fetch finds the new weights. */
+static zoff_status set_nothing(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
 {
     (void)l;
     (void)run;
@@ -63,7 +63,7 @@ static void own_ahead(zoff_lending *l)
 }
 
 static const zoff_weight_source OWN = {
-    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .set = set_already, .ahead = own_ahead};
+    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .set = set_nothing, .ahead = own_ahead};
 
 /* ---- parts of several ranks ---- */
 
@@ -116,7 +116,7 @@ static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
                                             .open = zoff_lending_param_gather_open,
                                             .fetch = gathered_fetch,
                                             .offset = plan_offset,
-                                            .set = set_already,
+                                            .set = set_nothing,
                                             .takes_all = true,
                                             .ahead = zoff_lending_prefetch_gathered,
                                             .needs_order = true};
