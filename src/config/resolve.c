@@ -50,6 +50,13 @@ static void apply_cpu_offload(zoff_config *config, const char *old_path, const c
     cell->source = old->source;
 }
 
+/* `zoff check` then shows that no file has set the value. */
+static void use_default(zoff_config *config, const char *path)
+{
+    const size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
+    *zoff_config_cells_find(config, path) = config->defaults[row];
+}
+
 /* Below stage 3 weights are not offloaded, as in DeepSpeed. */
 static void settle_weights(zoff_config *config)
 {
@@ -60,8 +67,7 @@ static void settle_weights(zoff_config *config)
     if (!config->has_warned)
         ZOFF_WARN("%s: " WEIGHT_DEVICE " \"%s\" has no effect at stage %lld; weights are offloaded at stage 3", device->source,
                   device->texts[0], (long long)stage->integer);
-    const size_t row = zoff_config_schema_index(zoff_config_schema_find(WEIGHT_DEVICE));
-    *device = config->defaults[row];
+    use_default(config, WEIGHT_DEVICE);
 }
 
 /* Below stage 3 weights are not partitioned, as in DeepSpeed. A group of all ranks is no group. */
@@ -78,7 +84,7 @@ static zoff_status settle_group(zoff_config *config, unsigned world_size)
                  "%s: " GROUP " is %lld, which does not divide %u ranks; set it to the number of ranks of a node",
                  zoff_config_cells_source(group), (long long)group->integer, world_size);
     if (stage->integer != 3 || group->integer >= world_size)
-        group->integer = 1;
+        use_default(config, GROUP);
     return ZOFF_OK;
 }
 

@@ -81,6 +81,10 @@ TEST(config_resolve, below_stage_3_there_are_no_groups)
     ASSERT_ZOFF_OK(zoff_config_resolve(config.get(), 6));
     ASSERT_ZOFF_OK(zoff_config_values_get(config.get(), 6, &v));
     EXPECT_EQ(1u, v.weights.group_ranks);
+    auto by_default = parse("{}");
+    ASSERT_ZOFF_OK(zoff_config_resolve(by_default.get(), 6));
+    const char *path = "zero_optimization.zero_hpz_partition_size";
+    EXPECT_STREQ(zoff_config_source(by_default.get(), path), zoff_config_source(config.get(), path)) << "not the file's";
 }
 
 TEST(config_resolve, weights_on_nvme_need_a_folder)
