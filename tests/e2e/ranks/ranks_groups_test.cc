@@ -3,6 +3,7 @@
 #include "post_office.h"
 #include "rank_job.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -139,6 +140,14 @@ TEST_P(RanksGroups, OnlyTheStepSendsWeightsToOtherGroups)
     expect_weights(all);
 }
 
+// Bytes that operations of this rank have sent.
+uint64_t sent_by(const rank_job &job, unsigned rank)
+{
+    zoff_comm_info info = ZOFF_COMM_INFO_INIT;
+    EXPECT_ZOFF_OK(zoff_comm_get_info(job.comm_of(rank), &info));
+    return info.sent_bytes;
+}
+
 // The step's messages: from a group to another go exactly the parts that its ranks update.
 TEST_P(RanksGroups, AGroupReceivesEachPartOnce)
 {
@@ -152,8 +161,17 @@ TEST_P(RanksGroups, AGroupReceivesEachPartOnce)
     all.seal(text(members()), 3000);
     const uint64_t parts = 2 * 2 * 60000; /* bytes */
     const post_office::traffic before = crossed(office, world(), members());
-    job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get())); });
+    std::atomic<uint64_t> sent{0}, want{0};
+    job.on_each([&](unsigned rank) {
+        const uint64_t sent_before = sent_by(job, rank);
+        EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
+        sent += sent_by(job, rank) - sent_before;
+        // Its part to one rank of each group, but not to itself.
+        const bool has_own = rank % members() == rank / group_count();
+        want += plan_of(all.engines[rank].get()).weight_bytes * (group_count() - has_own);
+    });
     const post_office::traffic after = crossed(office, world(), members());
+    EXPECT_EQ(want, sent);
     // Each group lacks the parts of the ranks outside. Small messages travel in headers of 2 KiB, and all have one.
     const uint64_t floor = (group_count() - 1) * parts, headers = (after.messages - before.messages) * 2048;
     EXPECT_GE(after.bytes - before.bytes, floor);
