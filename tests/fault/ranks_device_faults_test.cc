@@ -1,11 +1,7 @@
 // ranks_device_faults_test.cc: one of three ranks stops or leaves while weights of the engine are gathered on devices, or while
 // lent gradients leave them. The other ranks get an error in time that names it, and can go away.
 #include "covering.h"
-#include "rank_job.h"
-
-#include <atomic>
-#include <chrono>
-#include <cmath>
+#include "lost_rank.h"
 
 using namespace zoff_test;
 
@@ -13,7 +9,6 @@ namespace
 {
 enum phase { IN_FETCHES, IN_GRADIENTS, BEFORE_STEP };
 enum { RANKS = 3, FAULTY = 1 };
-const double DEADLINE = 1;
 
 struct cell {
     phase when;
@@ -41,11 +36,13 @@ class RanksDeviceFaults : public testing::TestWithParam<cell>
 {
   protected:
     RanksDeviceFaults()
-        : job(RANKS), all(job, 11, [](trainer &t) {
-              t.add(5000, 5, ZOFF_BF16, ZOFF_BF16);
-              t.add(300, 2, ZOFF_BF16, ZOFF_BF16);
-              t.give_all_away();
-          })
+        : job(RANKS), all(job, 11,
+                          [](trainer &t) {
+                              t.add(5000, 5, ZOFF_BF16, ZOFF_BF16);
+                              t.add(300, 2, ZOFF_BF16, ZOFF_BF16);
+                              t.give_all_away();
+                          }),
+          lost(job, all, FAULTY, GetParam().leaves)
     {
         all.use_devices(3);
         if (GetParam().reached)
@@ -63,10 +60,10 @@ class RanksDeviceFaults : public testing::TestWithParam<cell>
         zoff_engine *e = all.engines[rank].get();
         trainer &t = *all.trainers[rank];
         void *const stream = all.devices[rank]->stream;
-        const bool strikes = is_armed && rank == FAULTY;
+        const bool strikes = lost.is(rank);
         for (size_t slice = 0; slice < 5; slice++) {
             const void *lent = nullptr;
-            if (strikes && slice == 2 && strike(IN_FETCHES))
+            if (strikes && slice == 2 && strikes_at(IN_FETCHES))
                 return ZOFF_ERR_IO;
             const zoff_status status = zoff_param_fetch(e, 0, slice, stream, &lent);
             if (status < 0)
@@ -75,7 +72,7 @@ class RanksDeviceFaults : public testing::TestWithParam<cell>
         }
         for (size_t slice = 5; slice-- > 0;) {
             void *lent = nullptr;
-            if (strikes && slice == 2 && strike(IN_GRADIENTS))
+            if (strikes && slice == 2 && strikes_at(IN_GRADIENTS))
                 return ZOFF_ERR_IO;
             const zoff_status status = zoff_grad_acquire(e, 0, slice, stream, &lent);
             if (status < 0)
@@ -83,67 +80,28 @@ class RanksDeviceFaults : public testing::TestWithParam<cell>
             all.devices[rank]->launch_copy(lent, t.grad(0) + slice * 5000 * 2, 5000 * 2);
             EXPECT_ZOFF_OK(zoff_grad_ready(e, 0, slice, stream));
         }
-        if (strikes && strike(BEFORE_STEP))
+        if (strikes && strikes_at(BEFORE_STEP))
             return ZOFF_ERR_IO;
         return zoff_step(e, nullptr, nullptr);
     }
 
-    bool strike(phase here)
+    bool strikes_at(phase here)
     {
-        if (GetParam().when != here)
-            return false;
-        has_struck = true;
-        while (!GetParam().leaves && gone < RANKS - 1)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return true;
-    }
-
-    void survive(unsigned rank)
-    {
-        const auto from = std::chrono::steady_clock::now();
-        EXPECT_EQ(ZOFF_ERR_COMM, take(rank)) << zoff_last_error();
-        const std::string words = zoff_last_error(), who = "rank " + std::to_string(FAULTY);
-        EXPECT_TRUE(words.find(who + " of 3 did not arrive") != std::string::npos ||
-                    words.find(who + " of 3 stopped before it was done") != std::string::npos ||
-                    words.find(who + " has left the group") != std::string::npos ||
-                    words.find(who + " has destroyed engine") != std::string::npos)
-            << words;
-        const zoff_status again = zoff_step(all.engines[rank].get(), nullptr, nullptr);
-        EXPECT_TRUE(again == ZOFF_ERR_COMM || again == ZOFF_ERR_STATE) << zoff_last_error();
-        all.engines[rank].reset();
-        EXPECT_GT(10 * DEADLINE + 15, std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count());
-        gone++;
-        job.leave(rank);
+        const bool now = GetParam().when == here;
+        if (now)
+            lost.strike();
+        return now;
     }
 
     rank_job job;
     rank_trainers all;
-    bool is_armed = false;
-    std::atomic<bool> has_struck{false};
-    std::atomic<unsigned> gone{0};
+    lost_rank lost;
 };
 INSTANTIATE_TEST_SUITE_P(Phases, RanksDeviceFaults, testing::ValuesIn(cells()), [](const auto &p) { return name(p.param); });
 
 TEST_P(RanksDeviceFaults, OthersHearOfItAndCanGoAway)
 {
-    log_catcher log;
-    for (int step = 0; step < 2; step++) { // the second one prefetches
-        all.backward((unsigned)step, 0.5f);
-        job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(take(rank)); });
-    }
-    for (unsigned rank = 0; rank < RANKS; rank++)
-        job.comm_of(rank)->timeout_seconds = DEADLINE;
-    is_armed = true;
-    if (HasFailure())
-        return;
-    job.on_each([&](unsigned rank) {
-        if (rank != FAULTY)
-            return survive(rank);
-        (void)take(rank);
-        all.engines[rank].reset();
-        job.leave(rank);
-    });
-    EXPECT_TRUE(has_struck) << "the fault did not happen";
-    EXPECT_EQ((unsigned)RANKS - 1, gone);
+    lost.run([&](unsigned rank) { return take(rank); },
+             [&](unsigned, const std::string &words) { EXPECT_TRUE(lost.is_named(words)) << words; });
 }
 } // namespace

@@ -4,17 +4,13 @@
 #include "aio_fault.h"
 #include "comm_fault.h"
 #include "covering.h"
-#include "rank_job.h"
-
-#include <atomic>
-#include <chrono>
+#include "lost_rank.h"
 
 using namespace zoff_test;
 
 namespace
 {
 enum { RANKS = 4, FAULTY = 1 };
-const double DEADLINE = 1;
 
 std::string config_text(const char *weights, const std::string &folder)
 {
@@ -46,29 +42,24 @@ std::string name(const cell &c)
 class RanksGroupsFaults : public testing::TestWithParam<cell>
 {
   protected:
-    RanksGroupsFaults() : job(RANKS), all(job, 11, add)
+    RanksGroupsFaults() : job(RANKS), all(job, 11, add), lost(job, all, FAULTY, GetParam().leaves)
     {
         for (unsigned rank = 0; rank < RANKS; rank++)
             wrapped.push_back(std::make_unique<comm_fault>(job.comm_of(rank)));
         const unsigned nth = GetParam().where == ZOFF_COMM_GROUP ? 1 : 3;
         wrapped[FAULTY]->before = [this, nth](const zoff_comm_work &work) {
-            const bool counts = is_armed && work.call.stream == GetParam().where;
-            return counts && ++operations >= nth ? strike() : ZOFF_OK;
+            if (!lost.is(FAULTY) || work.call.stream != GetParam().where || ++operations < nth)
+                return ZOFF_OK;
+            lost.strike();
+            return zoff_base_status_fail(ZOFF_ERR_IO, "the test ends here");
         };
         all.seal(config_text("cpu", "/tmp"), 2000);
     }
 
-    zoff_status strike()
-    {
-        has_struck = true;
-        while (!GetParam().leaves && gone < RANKS - 1)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return zoff_base_status_fail(ZOFF_ERR_IO, "the test ends here");
-    }
-
     // All fetches of a pass, and the step. Returns the first error.
-    zoff_status take(unsigned rank, bool *in_step = nullptr)
+    zoff_status take(unsigned rank)
     {
+        in_step[rank] = false;
         zoff_engine *e = all.engines[rank].get();
         for (size_t slice = 0; slice < 5; slice++) {
             const void *lent = nullptr;
@@ -77,40 +68,25 @@ class RanksGroupsFaults : public testing::TestWithParam<cell>
                 return status;
             EXPECT_ZOFF_OK(zoff_param_release(e, 0, slice, nullptr));
         }
-        if (in_step)
-            *in_step = true;
+        in_step[rank] = true;
         return zoff_step(e, nullptr, nullptr);
     }
 
-    void survive(unsigned rank)
+    void check(unsigned rank, const std::string &words)
     {
-        const auto from = std::chrono::steady_clock::now();
-        bool in_step = false;
-        EXPECT_EQ(ZOFF_ERR_COMM, take(rank, &in_step)) << zoff_last_error();
+        const bool gathers = GetParam().where == ZOFF_COMM_GROUP;
         // The other group may be in the step already, and waits there for rank 0 as well.
-        const std::string words = zoff_last_error(), who = "rank " + std::to_string(FAULTY);
-        EXPECT_TRUE(words.find(who + " of 4 did not arrive") != std::string::npos ||
-                    words.find("ranks 0, 1 of 4 did not arrive") != std::string::npos ||
-                    words.find(who + " of 4 stopped before it was done") != std::string::npos ||
-                    words.find(who + " has left the group") != std::string::npos ||
-                    words.find(who + " has destroyed engine") != std::string::npos)
-            << words;
+        EXPECT_TRUE(lost.is_named(words) || words.find("ranks 0, 1 of 4 did not arrive") != std::string::npos) << words;
         // Only rank 0 must notice it in a fetch: it waits there for its group. The others may, because rank 0 tells them.
-        EXPECT_TRUE(in_step || GetParam().where == ZOFF_COMM_GROUP) << words;
-        EXPECT_FALSE(in_step && rank == 0 && GetParam().where == ZOFF_COMM_GROUP) << words;
-        const zoff_status again = zoff_step(all.engines[rank].get(), nullptr, nullptr);
-        EXPECT_TRUE(again == ZOFF_ERR_COMM || again == ZOFF_ERR_STATE) << zoff_last_error();
-        all.engines[rank].reset();
-        EXPECT_GT(10 * DEADLINE + 15, std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count());
-        gone++;
-        job.leave(rank);
+        EXPECT_TRUE(in_step[rank] || gathers) << words;
+        EXPECT_FALSE(in_step[rank] && rank == 0 && gathers) << words;
     }
 
     std::vector<std::unique_ptr<comm_fault>> wrapped;
     rank_job job;
     rank_trainers all;
-    std::atomic<bool> is_armed{false}, has_struck{false};
-    std::atomic<unsigned> gone{0};
+    lost_rank lost;
+    bool in_step[RANKS] = {};
     unsigned operations = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Phases, RanksGroupsFaults,
@@ -120,38 +96,68 @@ INSTANTIATE_TEST_SUITE_P(Phases, RanksGroupsFaults,
 
 TEST_P(RanksGroupsFaults, OthersHearOfItAndCanGoAway)
 {
-    log_catcher log;
-    for (int step = 0; step < 2; step++) { // the second one prefetches
-        all.backward((unsigned)step, 0.5f);
-        job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(take(rank)); });
-    }
-    for (unsigned rank = 0; rank < RANKS; rank++)
-        job.comm_of(rank)->timeout_seconds = DEADLINE;
-    is_armed = true;
-    if (HasFailure())
-        return;
-    job.on_each([&](unsigned rank) {
-        if (rank != FAULTY)
-            return survive(rank);
-        (void)take(rank);
-        all.engines[rank].reset();
-        job.leave(rank);
-    });
-    EXPECT_TRUE(has_struck) << "the fault did not happen";
-    EXPECT_EQ((unsigned)RANKS - 1, gone);
+    lost.run([&](unsigned rank) { return take(rank); }, [&](unsigned rank, const std::string &words) { check(rank, words); });
 }
 
-// One transfer of some rank fails, in each step another one. That rank tries again, and the others wait for it.
-TEST(RanksGroupsDisk, EveryTransferOfAStepMayFailOnce)
+class RanksGroupsDisk : public testing::Test
 {
+  protected:
+    struct opened {
+        explicit opened(const std::string &folder, unsigned seed = 11, double timeout_seconds = 60)
+            : job(RANKS, timeout_seconds), all(job, seed, add)
+        {
+            all.seal(config_text("nvme", folder), 2000);
+        }
+        void expect_weights(const decltype(trainer::tensors) &want)
+        {
+            job.on_each([&](unsigned rank) {
+                trainer &t = *all.trainers[rank];
+                t.fetch_all(all.engines[rank].get());
+                t.tensors = want;
+                t.expect_weights();
+            });
+        }
+        rank_job job;
+        rank_trainers all;
+    };
+
+    // In each call another transfer of some rank fails. `check` is called after each.
+    static void each_transfer_fails_once(const std::function<void(unsigned round)> &call, const std::function<void()> &check)
+    {
+        int transfers = 0, failed = 0;
+        {
+            aio_fault fault;
+            call(1);
+            transfers = fault.results;
+        }
+        ASSERT_LT(20, transfers);
+        const int stride = is_full_run() ? 1 : 7;
+        for (int nth = 0; nth < transfers && !HasFailure(); nth += stride) {
+            SCOPED_TRACE("transfer " + std::to_string(nth));
+            std::atomic<int> countdown{nth}, faults{0};
+            {
+                aio_fault fault;
+                fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- == 0 ? faults++, -EIO : res; };
+                call(2 + (unsigned)(nth / stride));
+            }
+            failed += faults;
+            check();
+        }
+        EXPECT_LT(transfers / stride / 2, failed);
+    }
+
     log_catcher log;
     scratch_folder folder;
-    rank_job job(RANKS);
-    rank_trainers all(job, 11, add);
-    all.seal(config_text("nvme", folder.path), 2000);
+};
+
+// The rank tries again, and the others wait for it.
+TEST_F(RanksGroupsDisk, EveryTransferOfAStepMayFailOnce)
+{
+    opened run(folder.path);
+    rank_trainers &all = run.all;
     const auto step = [&](unsigned round) {
         all.backward(round, 0.5f);
-        job.on_each([&](unsigned rank) {
+        run.job.on_each([&](unsigned rank) {
             zoff_engine *e = all.engines[rank].get();
             for (size_t slice = 0; slice < 5; slice++) {
                 const void *lent = nullptr;
@@ -168,46 +174,20 @@ TEST(RanksGroupsDisk, EveryTransferOfAStepMayFailOnce)
         });
         (void)all.step(config_groups(), round, 0);
     };
-    int transfers = 0, failed = 0;
-    {
-        aio_fault fault;
-        std::atomic<int> seen{0};
-        fault.result = [&](int, int res, bool, uint64_t, size_t) { return seen++, res; };
-        step(1);
-        transfers = seen;
-    }
-    ASSERT_LT(20, transfers);
-    const int stride = is_full_run() ? 1 : 7;
-    for (int nth = 0; nth < transfers && !testing::Test::HasFailure(); nth += stride) {
-        SCOPED_TRACE("transfer " + std::to_string(nth));
-        aio_fault fault;
-        std::atomic<int> countdown{nth};
-        std::atomic<int> faults{0};
-        fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- == 0 ? faults++, -EIO : res; };
-        step(2 + (unsigned)(nth / stride));
-        failed += faults;
-    }
-    EXPECT_LT(transfers / stride / 2, failed);
-    job.on_each([&](unsigned rank) {
-        trainer &t = *all.trainers[rank];
-        t.fetch_all(all.engines[rank].get());
-        t.tensors = all.want.tensors;
-        t.expect_weights();
-        t.expect_states(all.engines[rank].get());
-    });
+    each_transfer_fails_once(step, [] {});
+    run.expect_weights(all.want.tensors);
+    run.job.on_each([&](unsigned rank) { all.trainers[rank]->expect_states(all.engines[rank].get()); });
 }
 
-TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
+TEST_F(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
 {
-    log_catcher log;
-    scratch_folder folder;
-    rank_job job(RANKS);
-    rank_trainers all(job, 11, add);
-    all.seal(config_text("nvme", folder.path), 2000);
+    opened run(folder.path);
+    rank_trainers &all = run.all;
     std::atomic<int> refused{0};
-    const auto push = [&](float value) {
+    const auto push = [&](unsigned round) {
+        const float value = (float)(round % 64);
         std::fill(all.want.tensors[0].master.begin(), all.want.tensors[0].master.end(), value);
-        job.on_each([&](unsigned rank) {
+        run.job.on_each([&](unsigned rank) {
             zoff_engine *e = all.engines[rank].get();
             const std::vector<float> masters(25000, value);
             ASSERT_ZOFF_OK(zoff_state_write(e, 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
@@ -221,56 +201,28 @@ TEST(RanksGroupsDisk, EveryTransferOfAPushMayFailOnce)
             ASSERT_ZOFF_OK(status);
         });
     };
-    std::atomic<int> countdown{1 << 30}, faults{0};
-    int transfers = 0;
-    {
-        aio_fault fault;
-        fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown--, res; };
-        push(1);
-        transfers = (1 << 30) - countdown;
-    }
-    ASSERT_LT(20, transfers);
-    const int stride = is_full_run() ? 1 : 7;
-    for (int nth = 0; nth < transfers && !testing::Test::HasFailure(); nth += stride) {
-        SCOPED_TRACE("transfer " + std::to_string(nth));
-        {
-            aio_fault fault;
-            countdown = nth;
-            fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- == 0 ? faults++, -EIO : res; };
-            push((float)(nth % 64));
-        }
-        job.on_each([&](unsigned rank) {
-            trainer &t = *all.trainers[rank];
-            t.fetch_all(all.engines[rank].get());
-            t.tensors = all.want.tensors;
-            t.expect_weights();
-        });
-    }
-    EXPECT_LT(transfers / stride / 2, faults);
+    each_transfer_fails_once(push, [&] { run.expect_weights(all.want.tensors); });
     EXPECT_LT(0, refused);
 }
 
 // All transfers fail from some moment of a load on. Afterwards the engines load again and have all weights, or refuse it
 // because weights were on their way.
-TEST(RanksGroupsDisk, ALoadThatFailedIsRepeatedOrRefused)
+TEST_F(RanksGroupsDisk, ALoadThatFailedIsRepeatedOrRefused)
 {
-    log_catcher log;
-    scratch_folder saved, folder;
+    scratch_folder saved;
     decltype(trainer::tensors) first;
     unsigned refused = 0, repeated = 0;
     int transfers = 1;
     for (int nth = 0; nth < transfers && !HasFailure(); nth += is_full_run() ? 1 : 9) {
         SCOPED_TRACE("transfer " + std::to_string(nth));
-        rank_job job(RANKS, 1);
-        rank_trainers all(job, nth == 0 ? 11 : 12, add); // the weights are not those of the checkpoint
-        all.seal(config_text("nvme", folder.path), 2000);
+        opened run(folder.path, nth == 0 ? 11 : 12, 1); // later weights are not those of the checkpoint
         const auto on_each = [&](auto call) {
             std::vector<zoff_status> out(RANKS);
-            job.on_each([&](unsigned rank) { out[rank] = call(all.engines[rank].get(), saved.path.c_str(), nullptr); });
+            run.job.on_each([&](unsigned rank) { out[rank] = call(run.all.engines[rank].get(), saved.path.c_str(), nullptr); });
             return out;
         };
         if (nth == 0) {
-            first = all.want.tensors;
+            first = run.all.want.tensors;
             EXPECT_EQ(std::vector<zoff_status>(RANKS, ZOFF_OK), on_each(zoff_checkpoint_save));
             aio_fault fault;
             EXPECT_EQ(std::vector<zoff_status>(RANKS, ZOFF_OK), on_each(zoff_checkpoint_load));
@@ -284,15 +236,9 @@ TEST(RanksGroupsDisk, ALoadThatFailedIsRepeatedOrRefused)
                 EXPECT_TRUE(status == ZOFF_ERR_IO || status == ZOFF_ERR_COMM) << status;
         }
         const std::vector<zoff_status> again = on_each(zoff_checkpoint_load);
-        if (again[0] == ZOFF_OK) {
-            repeated++;
-            job.on_each([&](unsigned rank) {
-                trainer &t = *all.trainers[rank];
-                t.fetch_all(all.engines[rank].get());
-                t.tensors = first;
-                t.expect_weights();
-            });
-        }
+        if (again[0] == ZOFF_OK)
+            run.expect_weights(first);
+        repeated += again[0] == ZOFF_OK;
         refused += again[0] == ZOFF_ERR_STATE;
         EXPECT_EQ(std::vector<zoff_status>(RANKS, again[0]), again);
     }
