@@ -78,7 +78,7 @@ static zoff_status add_range(zoff_filler *f, size_t param, unsigned kind, size_t
 static bool has_state(const zoff_filler *f, const zoff_plan_piece *piece, unsigned array)
 {
     const zoff_model_param *p = &f->match->view->model->params[piece->param];
-    return !p->frozen && zoff_model_params_tensor(f->match->view->model, p).has[array];
+    return !p->frozen && zoff_model_params_tensor(f->match->view->model, p).bytes[array] != 0;
 }
 
 static size_t array_end(const zoff_plan_chunk *c, unsigned array)
@@ -121,7 +121,7 @@ static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned 
             continue;
         }
         ZOFF_TRY(add_range(f, piece->param, array, piece->slice, piece->first, piece->count,
-                           states + c->starts[array] + piece->offsets[array] * sizeof(float), ZOFF_ARCHIVE_PAGE - 1));
+                           states + c->starts[array] + piece->offsets[array], ZOFF_ARCHIVE_PAGE - 1));
     }
     if (is_whole)
         take_whole_region(f, c, array, states);

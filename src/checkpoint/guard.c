@@ -109,7 +109,7 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
     if (zoff_checkpoint_saver_is_inherited(s))
         return;
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const uint64_t from = c->starts[array] + (piece->offsets[array] + first) * sizeof(float);
+        const uint64_t from = c->starts[array] + piece->offsets[array] + first * sizeof(float);
         if (sources[array] && s->sources[sources[array] - 1].place != ZOFF_SAVE_FILE)
             keep_array(s, &s->sources[sources[array] - 1], memory, from, from + count * sizeof(float));
     }

@@ -16,7 +16,7 @@ static zoff_plan_span own_pieces(const zoff_engine_view *v, size_t chunk)
 static bool has_state(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)
 {
     const zoff_model_param *p = &v->model->params[piece->param];
-    return !p->frozen && zoff_model_params_tensor(v->model, p).has[array];
+    return !p->frozen && zoff_model_params_tensor(v->model, p).bytes[array] != 0;
 }
 
 /* Whether the weights of a piece are saved as such: they are their own masters, or frozen. */
@@ -62,7 +62,7 @@ static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span o
         const zoff_plan_piece *piece = &v->plan->pieces[i];
         if (!has_state(v, piece, array))
             continue;
-        const size_t begin = c->starts[array] + piece->offsets[array] * sizeof(float);
+        const size_t begin = c->starts[array] + piece->offsets[array];
         *from = zoff_base_bits_min(*from, begin / ZOFF_ARCHIVE_PAGE * ZOFF_ARCHIVE_PAGE);
         *to = zoff_base_bits_max(*to, zoff_base_bits_align(begin + piece->count * sizeof(float), ZOFF_ARCHIVE_PAGE));
     }
@@ -104,8 +104,8 @@ static zoff_status add_array(zoff_saver *s, size_t chunk, zoff_plan_span own, un
     for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {
         const zoff_plan_piece *piece = &v->plan->pieces[i];
         if (has_state(v, piece, array))
-            ZOFF_TRY(add_piece(s, piece, array, ZOFF_ARCHIVE_F32, source.region,
-                               c->starts[array] + piece->offsets[array] * sizeof(float) - from));
+            ZOFF_TRY(
+                add_piece(s, piece, array, ZOFF_ARCHIVE_F32, source.region, c->starts[array] + piece->offsets[array] - from));
     }
     return add_source(s, &source);
 }

@@ -54,6 +54,15 @@ size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
 /* Words per parameter and per chunk. */
 enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
 
+/* The streams that a parameter has, and the bytes of their elements where these are not fp32. */
+static uint64_t streams_word(const zoff_plan_tensor *tensor)
+{
+    uint64_t word = zoff_zero_plan_streams(tensor);
+    for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
+        word |= (uint64_t)(tensor->bytes[stream] == sizeof(float) ? 0 : tensor->bytes[stream]) << (8 + 8 * stream);
+    return word;
+}
+
 /* Two models have the same layout if names, sizes, order and optimizers of their parameters are equal. With the same cut, too,
  * each state of one has the same place and meaning in the other. Hyper-parameters, weight types, threads and budgets may
  * differ.
@@ -70,7 +79,7 @@ zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *pla
         words[used++] = p->count;
         words[used++] = p->slices;
         words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(&e->model, p->group)->optimizer;
-        words[used++] = zoff_zero_plan_streams(&tensor);
+        words[used++] = streams_word(&tensor);
     }
     *out_layout = zoff_offload_layout(words, used * sizeof *words);
     used = 0;
@@ -119,7 +128,7 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
     const uint64_t most = 4 << 20;
     double chunks = 0;
     for (size_t i = 0; i < e->model.param_count; i++) {
-        const size_t bytes = sizeof(float) * zoff_base_bits_max(zoff_zero_plan_streams(&tensors[i]), 1);
+        const size_t bytes = zoff_base_bits_max(zoff_zero_plan_element_bytes(&tensors[i]), 1);
         const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes);
         chunks += (double)tensors[i].count * (double)tensors[i].slices /
                   (double)(zoff_base_bits_max(largest, UNIT) * (opts->replicated ? 1 : opts->ranks));
@@ -256,7 +265,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         for (size_t i = 0; i < e->model.param_count; i++) {
             const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[i]);
             if (!tensor.frozen)
-                state_bytes += (uint64_t)tensor.count * tensor.slices * sizeof(float) * zoff_zero_plan_streams(&tensor);
+                state_bytes += (uint64_t)tensor.count * tensor.slices * zoff_zero_plan_element_bytes(&tensor);
         }
         if (s->values.zero_stage > 0) /* this rank's share */
             state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(e->comm));

@@ -12,7 +12,7 @@ static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
     enum { PAGE = 4096 };
     if (e->settings.values.initial_accumulator != 0 && c->lengths[ZOFF_STREAM_V])
         return c->bytes;
-    return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
+    return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER], PAGE);
 }
 
 /* A stream is an array of the store. It ends where the next one starts, so the padding between them belongs to it. */

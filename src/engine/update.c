@@ -19,7 +19,7 @@ typedef struct tiling {
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
     size_t used, elements;               /* pieces and elements in the present tile */
-    size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: elements that have their final value */
+    size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: bytes that have their final value */
     bool settles[ZOFF_STREAM_COUNT];
 } tiling;
 
@@ -72,7 +72,7 @@ static void run_tile(tiling *t)
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
-            zoff_offload_store_settle(e->store, t->run->chunk, from, from + t->final_end[stream] * sizeof(float));
+            zoff_offload_store_settle(e->store, t->run->chunk, from, from + t->final_end[stream]);
     }
     t->used = 0;
     t->elements = 0;
@@ -115,8 +115,8 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
         at += count;
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-            if (tensor.has[stream])
-                t->final_end[stream] = piece->offsets[stream] + at;
+            if (tensor.bytes[stream])
+                t->final_end[stream] = piece->offsets[stream] + at * tensor.bytes[stream];
         }
         if (at < piece->count || t->elements == TILE)
             run_tile(t);

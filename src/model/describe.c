@@ -29,7 +29,7 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
         zoff_base_array_print(out, "%s%zu", k ? ", " : "", p->dims[k]);
     zoff_base_array_print(out, "], \"dtype\": \"%s\", \"states\": [", zoff_adam_dtype_name(p->dtype));
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-        if (!tensor.has[stream] || owner != i)
+        if (!tensor.bytes[stream] || owner != i)
             continue;
         zoff_base_array_print(out, "%s\"%s\"", before, STATES[stream]);
         before = ", ";
@@ -47,8 +47,8 @@ static void add_piece(const zoff_model *m, const zoff_plan_chunk *chunk, const z
     zoff_base_array_print(out, "%s[%" PRIu32 ", %zu, %zu, %zu", is_first ? "" : ", ", piece->param, piece->slice, piece->first,
                           piece->count);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-        const int64_t at = (int64_t)(chunk->starts[stream] + piece->offsets[stream] * sizeof(float));
-        zoff_base_array_print(out, ", %" PRId64, tensor.has[stream] ? at : -1);
+        const int64_t at = (int64_t)(chunk->starts[stream] + piece->offsets[stream]);
+        zoff_base_array_print(out, ", %" PRId64, tensor.bytes[stream] ? at : -1);
     }
     zoff_base_array_print(out, "]");
 }

@@ -177,9 +177,10 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
     if (p->frozen)
         return tensor;
     /* fp32 weights are their own masters, but persistent files also hold a copy of them. */
-    tensor.has[ZOFF_STREAM_MASTER] = zoff_model_params_has_master(m, p) || m->values->persist;
-    tensor.has[ZOFF_STREAM_M] = states.m;
-    tensor.has[ZOFF_STREAM_V] = states.v;
+    const bool has_master = zoff_model_params_has_master(m, p) || m->values->persist;
+    tensor.bytes[ZOFF_STREAM_MASTER] = has_master ? sizeof(float) : 0;
+    tensor.bytes[ZOFF_STREAM_M] = states.m ? sizeof(float) : 0;
+    tensor.bytes[ZOFF_STREAM_V] = states.v ? sizeof(float) : 0;
     return tensor;
 }
 

@@ -34,7 +34,7 @@ void zoff_transfer_pieces_close(zoff_transfer *t)
 float *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
                                   zoff_plan_stream stream)
 {
-    return (float *)(void *)(base + chunk->starts[stream]) + piece->offsets[stream];
+    return (float *)(void *)(base + chunk->starts[stream] + piece->offsets[stream]);
 }
 
 zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,

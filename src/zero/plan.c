@@ -38,7 +38,7 @@ static void lay_out(zoff_plan_chunk *c)
         if (c->lengths[s] == 0)
             continue;
         c->starts[s] = stream_start(byte, place);
-        byte = c->starts[s] + c->lengths[s] * sizeof(float);
+        byte = c->starts[s] + c->lengths[s];
         place += STEP;
     }
     c->bytes = zoff_base_bits_align(byte, PAGE);
@@ -49,16 +49,24 @@ static void lay_out(zoff_plan_chunk *c)
 static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t count)
 {
     for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
-        c->lengths[s] += tensor->has[s] ? zoff_base_bits_align(count, ZOFF_PLAN_PAD) : 0;
-    c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, ZOFF_PLAN_PAD * sizeof(float));
+        c->lengths[s] += zoff_base_bits_align(count * tensor->bytes[s], ZOFF_PLAN_LINE);
+    c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, ZOFF_PLAN_LINE);
 }
 
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
 {
     size_t streams = 0;
     for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
-        streams += tensor->has[s];
+        streams += tensor->bytes[s] != 0;
     return streams;
+}
+
+size_t zoff_zero_plan_element_bytes(const zoff_plan_tensor *tensor)
+{
+    size_t bytes = 0;
+    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
+        bytes += tensor->bytes[s];
+    return bytes;
 }
 
 /* How many of the `left` remaining elements of a slice fit into the current chunk: all, a multiple of the unit, or 0. */
@@ -66,7 +74,7 @@ static size_t room(const walk *w, size_t left, const zoff_plan_tensor *tensor)
 {
     size_t unit = w->opts->unit;
     size_t count = left;
-    size_t element_bytes = sizeof(float) * zoff_zero_plan_streams(tensor);
+    size_t element_bytes = zoff_zero_plan_element_bytes(tensor);
     size_t limit = w->opts->max_chunk_elements > w->chunk.elements ? w->opts->max_chunk_elements - w->chunk.elements : 0;
     if (element_bytes)
         limit = zoff_base_bits_min(limit, w->opts->max_chunk_bytes / element_bytes);
@@ -108,7 +116,7 @@ static void own_piece(walk *w, size_t count, const zoff_plan_tensor *tensor)
 {
     zoff_plan *plan = w->plan;
     zoff_plan_chunk *c = &w->chunk;
-    plan->state_bytes += count * sizeof(float) * zoff_zero_plan_streams(tensor);
+    plan->state_bytes += count * zoff_zero_plan_element_bytes(tensor);
     plan->weight_bytes += count * tensor->weight_bytes;
     plan->elements += tensor->frozen ? 0 : count;
     plan->owned_elements += tensor->frozen ? 0 : zoff_base_bits_align(count, ZOFF_PLAN_PAD);
@@ -142,14 +150,14 @@ static void add_piece(walk *w, zoff_plan_piece piece, const zoff_plan_tensor *te
 
 /* ---- parts ---- */
 
-/* How many blocks fit into a chunk if all its elements have `streams` streams. */
-static size_t blocks_of_chunk(const zoff_plan_opts *opts, size_t streams)
+/* How many blocks fit into a chunk if all its elements have so many streams and bytes. */
+static size_t blocks_of_chunk(const zoff_plan_opts *opts, size_t streams, size_t element_bytes)
 {
     const size_t gaps = (streams + 1) * CLASSES * PAGE;
     size_t blocks = opts->max_chunk_elements / opts->unit;
     if (streams)
         blocks = zoff_base_bits_min(blocks, (opts->max_chunk_bytes - zoff_base_bits_min(opts->max_chunk_bytes, gaps)) /
-                                                (streams * sizeof(float) * opts->unit));
+                                                (element_bytes * opts->unit));
     return zoff_base_bits_max(blocks, 1);
 }
 
@@ -161,14 +169,15 @@ static bool is_kept(const zoff_plan_tensor *tensor)
 /* Count the blocks of all parameters into plan->blocks. Returns the number of buckets for them. */
 static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
-    size_t streams = 0;
+    size_t streams = 0, bytes = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_kept(&tensors[i]))
             continue;
         w->plan->blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
         streams = zoff_base_bits_max(streams, zoff_zero_plan_streams(&tensors[i]));
+        bytes = zoff_base_bits_max(bytes, zoff_zero_plan_element_bytes(&tensors[i]));
     }
-    size_t most = blocks_of_chunk(w->opts, streams);
+    size_t most = blocks_of_chunk(w->opts, streams, bytes);
     if (!w->plan->replicated && __builtin_mul_overflow(most, (size_t)w->plan->ranks, &most))
         most = SIZE_MAX;
     if (w->opts->max_bucket_units)

@@ -1,5 +1,6 @@
 /* zero.h: plans which rank owns which elements of the parameters, in which chunk they lie, and at which offset. The plan knows
- * neither the values of states, nor files, nor data types. reduce.h and gather.h exchange the data between ranks. */
+ * neither the values of states, nor files, nor data types, only the bytes of an element. reduce.h and gather.h exchange the
+ * data between ranks. */
 #ifndef ZOFF_ZERO_H
 #define ZOFF_ZERO_H
 
@@ -13,11 +14,11 @@ typedef enum zoff_plan_stream { ZOFF_STREAM_MASTER, ZOFF_STREAM_M, ZOFF_STREAM_V
 typedef struct zoff_plan_tensor {
     size_t count, slices;
     bool frozen;
-    bool has[ZOFF_STREAM_COUNT];
-    size_t weight_bytes; /* bytes of one weight if the engine stores it; 0: weights are in the caller's memory */
+    size_t bytes[ZOFF_STREAM_COUNT]; /* of an element in each stream; 0: the parameter lacks it */
+    size_t weight_bytes;             /* of one weight if the engine stores it; 0: weights are in the caller's memory */
 } zoff_plan_tensor;
 
-/* A run of elements of one slice of one parameter that lies in one bucket. Offsets are in elements. */
+/* A run of elements of one slice of one parameter that lies in one bucket. */
 typedef struct zoff_plan_piece {
     uint32_t param;
     uint32_t bucket;
@@ -26,9 +27,9 @@ typedef struct zoff_plan_piece {
     size_t first; /* first element in the slice; a multiple of the plan's unit */
     size_t count;
     /* The offsets are valid only in pieces that this rank owns. */
-    size_t offsets[ZOFF_STREAM_COUNT]; /* in the chunk's streams; meaningless for a stream that the parameter lacks */
-    size_t weight_offset;              /* in the chunk's weights, in bytes; meaningless for weights of the caller */
-    size_t owned_offset;               /* in the rank's gradient accumulator; padded like the streams */
+    size_t offsets[ZOFF_STREAM_COUNT]; /* bytes in the chunk's streams; meaningless for a stream that the parameter lacks */
+    size_t weight_offset;              /* bytes in the chunk's weights; meaningless for weights of the caller */
+    size_t owned_offset;               /* elements in the rank's gradient accumulator, with padding */
 } zoff_plan_piece;
 
 /* A chunk: the unit in which states are stored and moved. In memory and in the file it has up to three streams, one after the
@@ -48,7 +49,7 @@ typedef struct zoff_plan_chunk {
     size_t first_run, run_count;       /* runs of the bucket, in plan.runs */
     size_t elements;                   /* without padding, including frozen ones */
     size_t blocks;                     /* number of units; a shorter tail counts as one */
-    size_t lengths[ZOFF_STREAM_COUNT]; /* elements of each stream, with padding; 0: absent */
+    size_t lengths[ZOFF_STREAM_COUNT]; /* bytes of each stream, with padding; 0: absent */
     size_t starts[ZOFF_STREAM_COUNT];  /* offset of each stream in bytes */
     size_t bytes;                      /* size of the streams, a multiple of 4 KiB */
     size_t weight_bytes;               /* size of the stored weights, a multiple of 4 KiB */
@@ -67,8 +68,8 @@ typedef struct zoff_plan_cursor {
     size_t run, block, end;
 } zoff_plan_cursor;
 
-/* Pieces are padded to so many elements, so that each starts at a cache line of its stream. */
-enum { ZOFF_PLAN_PAD = 16 };
+/* Pieces are padded, so that each starts at a cache line of its stream: to bytes in streams, to elements in the accumulator. */
+enum { ZOFF_PLAN_LINE = 64, ZOFF_PLAN_PAD = 16 };
 
 typedef struct zoff_plan_opts {
     size_t unit;               /* elements; pieces are cut at multiples of it, so that blocks of the norm stay whole */
@@ -119,8 +120,9 @@ struct zoff_plan {
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
 void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
 
-/* Number of streams that a parameter has. */
+/* Number of streams that a parameter has; bytes of an element in all of them. */
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
+size_t zoff_zero_plan_element_bytes(const zoff_plan_tensor *tensor);
 
 /* Index of the piece of this rank that holds element `first` of a slice; SIZE_MAX when none does. */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);

@@ -28,8 +28,7 @@ struct made_plan {
     zoff_plan plan = {};
     made_plan(double billions, unsigned ranks, size_t params, unsigned rank = 0)
     {
-        std::vector<zoff_plan_tensor> tensors(params,
-                                              {(size_t)(billions * 1e9 / (double)params), 1, false, {true, true, true}, 0});
+        std::vector<zoff_plan_tensor> tensors(params, {(size_t)(billions * 1e9 / (double)params), 1, false, {4, 4, 4}, 0});
         zoff_plan_opts opts = {};
         opts.unit = 1024;
         opts.max_chunk_elements = opts.max_chunk_bytes = SIZE_MAX / 2;

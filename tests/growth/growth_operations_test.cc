@@ -134,7 +134,7 @@ uint64_t blocks_of_part(unsigned ranks)
     tensor.count = (size_t)MANY * 1024 * 2;
     tensor.slices = 1;
     tensor.weight_bytes = 2;
-    tensor.has[ZOFF_STREAM_MASTER] = true;
+    tensor.bytes[ZOFF_STREAM_MASTER] = 4;
     zoff_plan_opts opts = {};
     opts.unit = 1024;
     opts.max_chunk_elements = 1000000000;

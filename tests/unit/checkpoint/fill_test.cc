@@ -77,8 +77,8 @@ class Fill : public testing::Test
         const reference::tensor &t = to->tensors[p.param];
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS && p.param < 11; array++) {
             const std::vector<char> want = from.state(p.param, array);
-            EXPECT_EQ(0, memcmp(want.data() + (p.slice * t.count + p.first) * 4,
-                                states + c.starts[array] + p.offsets[array] * 4, p.count * 4))
+            EXPECT_EQ(0, memcmp(want.data() + (p.slice * t.count + p.first) * 4, states + c.starts[array] + p.offsets[array],
+                                p.count * 4))
                 << "state " << array << " of tensor " << p.param << " from " << p.first << " on";
         }
     }
@@ -169,7 +169,7 @@ TEST_F(Fill, MissingParametersStayAsTheyWere)
     ASSERT_ZOFF_OK(fill_chunk(&filler, p.bucket, {memory.data(), nullptr}));
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         for (size_t i = 0; i < p.count * 4; i++)
-            ASSERT_EQ(0x5a, memory.data()[c.starts[array] + p.offsets[array] * 4 + i]);
+            ASSERT_EQ(0x5a, memory.data()[c.starts[array] + p.offsets[array] + i]);
     }
 }
 

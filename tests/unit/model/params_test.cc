@@ -272,7 +272,7 @@ TEST_F(Params, MastersAreStatesWhereTheWeightsAreNot)
         m->in_place = c.in_place;
         EXPECT_EQ(c.has_master, zoff_model_params_has_master(m, p));
         EXPECT_EQ(c.is_remade, zoff_model_params_remade(p));
-        EXPECT_EQ(c.has_master, zoff_model_params_tensor(m, p).has[ZOFF_STREAM_MASTER]);
+        EXPECT_EQ(c.has_master ? 4u : 0u, zoff_model_params_tensor(m, p).bytes[ZOFF_STREAM_MASTER]);
     }
 }
 
@@ -287,15 +287,15 @@ TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)
     EXPECT_EQ(5u, of(0).count);
     EXPECT_EQ(3u, of(0).slices);
     EXPECT_EQ(0u, of(0).weight_bytes) << "they are the program's";
-    EXPECT_TRUE(of(0).has[ZOFF_STREAM_M] && of(0).has[ZOFF_STREAM_V]);
+    EXPECT_TRUE(of(0).bytes[ZOFF_STREAM_M] && of(0).bytes[ZOFF_STREAM_V]);
     parts.values.persist = true;
-    EXPECT_TRUE(of(0).has[ZOFF_STREAM_MASTER]) << "files that persist hold a copy of the weights";
+    EXPECT_TRUE(of(0).bytes[ZOFF_STREAM_MASTER]) << "files that persist hold a copy of the weights";
     EXPECT_TRUE(of(1).frozen);
     EXPECT_EQ(2u, of(1).weight_bytes);
-    EXPECT_FALSE(of(1).has[ZOFF_STREAM_MASTER] || of(1).has[ZOFF_STREAM_M] || of(1).has[ZOFF_STREAM_V]);
+    EXPECT_FALSE(of(1).bytes[ZOFF_STREAM_MASTER] || of(1).bytes[ZOFF_STREAM_M] || of(1).bytes[ZOFF_STREAM_V]);
     zoff_optimizer_hyper_init(&parts.values.hyper, ZOFF_OPTIMIZER_LION);
-    EXPECT_TRUE(of(0).has[ZOFF_STREAM_M]);
-    EXPECT_FALSE(of(0).has[ZOFF_STREAM_V]);
+    EXPECT_TRUE(of(0).bytes[ZOFF_STREAM_M]);
+    EXPECT_FALSE(of(0).bytes[ZOFF_STREAM_V]);
 }
 
 TEST_F(Params, TheEngineKeepsWeightsOfOneThatIsOwned)

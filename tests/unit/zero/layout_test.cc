@@ -17,15 +17,15 @@ size_t distance(size_t a, size_t b)
     return std::min(d, WINDOW - d) / PAGE;
 }
 
-// One chunk of `count` elements with these streams.
-void check(size_t count, bool master, bool m, bool v)
+// One chunk of `count` elements with these streams, given by the bytes of an element; 0: absent.
+void check(size_t count, size_t master, size_t m, size_t v)
 {
     zoff_plan_tensor tensor = {};
     tensor.count = count;
     tensor.slices = 1;
-    tensor.has[ZOFF_STREAM_MASTER] = master;
-    tensor.has[ZOFF_STREAM_M] = m;
-    tensor.has[ZOFF_STREAM_V] = v;
+    tensor.bytes[ZOFF_STREAM_MASTER] = master;
+    tensor.bytes[ZOFF_STREAM_M] = m;
+    tensor.bytes[ZOFF_STREAM_V] = v;
     const zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
     zoff_plan plan = {};
     ASSERT_ZOFF_OK(zoff_zero_plan_make(&tensor, 1, &opts, &plan));
@@ -33,15 +33,15 @@ void check(size_t count, bool master, bool m, bool v)
     const zoff_plan_chunk &chunk = plan.chunks[0];
     size_t streams = 0, end = 0;
     for (int a = 0; a < ZOFF_STREAM_COUNT; a++) {
-        ASSERT_EQ(tensor.has[a] ? (count + 15) / 16 * 16 : 0, chunk.lengths[a]);
-        if (!tensor.has[a])
+        ASSERT_EQ((count * tensor.bytes[a] + 63) / 64 * 64, chunk.lengths[a]);
+        if (!tensor.bytes[a])
             continue;
         streams++;
         ASSERT_GE(chunk.starts[a], end) << "streams overlap";
         ASSERT_LT(chunk.starts[a], end + WINDOW + PAGE) << "the gap is more than the rule needs";
-        end = chunk.starts[a] + chunk.lengths[a] * sizeof(float);
+        end = chunk.starts[a] + chunk.lengths[a];
         for (int b = 0; b < a; b++) {
-            if (tensor.has[b]) {
+            if (tensor.bytes[b]) {
                 ASSERT_GE(distance(chunk.starts[a], chunk.starts[b]), 2u)
                     << count << " elements: streams " << b << " and " << a << " start at " << chunk.starts[b] << " and "
                     << chunk.starts[a];
@@ -54,15 +54,18 @@ void check(size_t count, bool master, bool m, bool v)
 }
 } // namespace
 
-class Layout : public testing::TestWithParam<int>
+class Layout : public testing::TestWithParam<std::tuple<int, int>>
 {
 };
-// Bit 0: masters, bit 1: m, bit 2: v. Adam, Adagrad, Lion and SGD have these states, for fp32 and for 16-bit weights.
-INSTANTIATE_TEST_SUITE_P(Streams, Layout, testing::Values(1, 2, 3, 4, 5, 6, 7));
+// Bit 0: masters, bit 1: m, bit 2: v. Adam, Adagrad, Lion and SGD have these states, for fp32 and for 16-bit weights. Then the
+// bytes of a moment.
+INSTANTIATE_TEST_SUITE_P(Streams, Layout, testing::Combine(testing::Values(1, 2, 3, 4, 5, 6, 7), testing::Values(4, 2, 1)));
 
 TEST_P(Layout, StreamsStartAtDifferentPages)
 {
-    const bool master = GetParam() & 1, m = GetParam() & 2, v = GetParam() & 4;
+    const int streams = std::get<0>(GetParam());
+    const size_t moment = (size_t)std::get<1>(GetParam());
+    const size_t master = streams & 1 ? 4 : 0, m = streams & 2 ? moment : 0, v = streams & 4 ? moment : 0;
     for (int k = 4; k <= 32; k++) {
         // In cache lines, from 2^k bytes of a stream to 8 KiB more, with a few elements beside.
         const size_t from = (size_t{1} << k) / sizeof(float);

@@ -17,6 +17,16 @@ struct owned_plan {
     ~owned_plan() { zoff_zero_plan_free(&plan); }
 };
 
+size_t padded(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+bool has_states(const zoff_plan_tensor &t)
+{
+    return zoff_zero_plan_streams(&t) > 0;
+}
+
 void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
 {
     size_t piece = 0, elements = 0, state_bytes = 0, weight_bytes = 0, owned = 0;
@@ -35,7 +45,8 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first));
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first + p.count - 1));
                 first += p.count;
-                state_bytes += p.count * 4 * std::count(tensors[i].has, tensors[i].has + ZOFF_STREAM_COUNT, true);
+                for (size_t bytes : tensors[i].bytes)
+                    state_bytes += p.count * bytes;
                 weight_bytes += p.count * tensors[i].weight_bytes;
                 if (!tensors[i].frozen) {
                     elements += p.count;
@@ -56,13 +67,13 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         const zoff_plan_chunk &chunk = plan.chunks[c];
         ASSERT_EQ(next, chunk.first_piece);
         ASSERT_GT(chunk.piece_count, 0u);
-        size_t lengths[ZOFF_STREAM_COUNT] = {}, inside = 0, blocks = 0, weights = 0;
+        size_t lengths[ZOFF_STREAM_COUNT] = {}, inside = 0, blocks = 0, weights = 0, stateful_units = 0;
         for (size_t k = 0; k < chunk.piece_count; k++) {
             const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
             for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
-                if (tensors[p.param].has[s]) {
+                if (tensors[p.param].bytes[s]) {
                     ASSERT_EQ(lengths[s], p.offsets[s]);
-                    lengths[s] += (p.count + 15) / 16 * 16;
+                    lengths[s] += padded(p.count * tensors[p.param].bytes[s]);
                 }
             }
             ASSERT_EQ(weights, p.weight_offset);
@@ -70,6 +81,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
             ASSERT_EQ(c, p.bucket);
             inside += p.count;
             blocks += (p.count + opts.unit - 1) / opts.unit;
+            stateful_units += has_states(tensors[p.param]) ? (p.count + opts.unit - 1) / opts.unit : 0;
         }
         EXPECT_EQ(inside, chunk.elements);
         EXPECT_EQ((weights + 4095) / 4096 * 4096, chunk.weight_bytes);
@@ -86,7 +98,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
             EXPECT_GE(chunk.starts[s], end);
             EXPECT_LT(chunk.starts[s], end + 32768 + 4096);
             EXPECT_EQ(0u, chunk.starts[s] % 4096);
-            end = chunk.starts[s] + 4 * lengths[s];
+            end = chunk.starts[s] + lengths[s];
             places.insert(chunk.starts[s] % 32768);
             streams++;
         }
@@ -97,7 +109,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         if (inside > opts.unit) {
             EXPECT_LE(inside, opts.max_chunk_elements);
         }
-        if (*std::max_element(lengths, lengths + ZOFF_STREAM_COUNT) > opts.unit) {
+        if (stateful_units > 1) {
             EXPECT_LE(chunk.bytes, opts.max_chunk_bytes);
         }
         EXPECT_LE(chunk.bytes, plan.most.chunk_bytes);
@@ -115,8 +127,10 @@ std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random)
         t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
         t.slices = random() % 4;
         t.frozen = random() % 8 == 0;
-        for (bool &has : t.has)
-            has = !t.frozen && random() % 2;
+        for (size_t &bytes : t.bytes) {
+            static const size_t ELEMENTS[] = {0, 4, 2, 1};
+            bytes = t.frozen ? 0 : ELEMENTS[random() % 4];
+        }
         t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
     }
     return tensors;
@@ -238,23 +252,23 @@ void check_ranks(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_o
         size_t owned = 0, own_elements = 0, state_bytes = 0;
         for (size_t b = 0; b < plan.chunk_count; b++) {
             const zoff_plan_chunk &chunk = plan.chunks[b];
-            size_t lengths[ZOFF_STREAM_COUNT] = {};
+            size_t lengths[ZOFF_STREAM_COUNT] = {}, stateful_units = 0;
             for (size_t k = 0; k < chunk.piece_count; k++) {
                 const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
                 const zoff_plan_tensor &t = tensors[p.param];
                 ASSERT_EQ(owned, p.owned_offset);
                 owned += t.frozen ? 0 : (p.count + 15) / 16 * 16;
                 own_elements += t.frozen ? 0 : p.count;
+                stateful_units += has_states(t) ? (p.count + opts.unit - 1) / opts.unit : 0;
                 for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
-                    if (t.has[s]) {
+                    if (t.bytes[s]) {
                         ASSERT_EQ(lengths[s], p.offsets[s]);
                     }
-                    lengths[s] += t.has[s] ? (p.count + 15) / 16 * 16 : 0;
-                    state_bytes += t.has[s] ? 4 * p.count : 0;
+                    lengths[s] += padded(p.count * t.bytes[s]);
+                    state_bytes += p.count * t.bytes[s];
                 }
             }
-            const size_t longest = *std::max_element(lengths, lengths + ZOFF_STREAM_COUNT);
-            if (longest > opts.unit) {
+            if (stateful_units > 1) {
                 ASSERT_LE(chunk.bytes, opts.max_chunk_bytes);
             }
             if (chunk.elements > opts.unit) {
@@ -291,7 +305,7 @@ TEST(Plan, EveryCombinationOfStates)
 {
     for (unsigned states = 0; states < 8; states++) {
         const size_t streams = (states & 1) + (states >> 1 & 1) + (states >> 2 & 1);
-        std::vector<zoff_plan_tensor> tensors = {{65536, 1, false, {(states & 1) != 0, (states & 2) != 0, (states & 4) != 0}}};
+        std::vector<zoff_plan_tensor> tensors = {{65536, 1, false, {(states & 1) * 4, (states & 2) * 2, states & 4}}};
         zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
         owned_plan made;
         ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), 1, &opts, &made.plan));
@@ -307,8 +321,7 @@ TEST(Plan, EveryCombinationOfStates)
 // A parameter without states is added to chunks that are full of others, and takes none of their bytes.
 TEST(Plan, ParametersWithoutStatesTakeNoBytes)
 {
-    std::vector<zoff_plan_tensor> tensors = {
-        {2048, 1, false, {false, true, false}}, {1000000, 1, false, {}}, {2048, 1, false, {false, true, false}}};
+    std::vector<zoff_plan_tensor> tensors = {{2048, 1, false, {0, 4, 0}}, {1000000, 1, false, {}}, {2048, 1, false, {0, 4, 0}}};
     zoff_plan_opts opts = {1024, SIZE_MAX, 8192};
     owned_plan made;
     ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &made.plan));
@@ -326,7 +339,7 @@ TEST(Plan, ParametersWithoutStatesTakeNoBytes)
 
 TEST(Plan, MoreThanTwoToThe31Elements)
 {
-    std::vector<zoff_plan_tensor> tensors = {{((size_t)1 << 33) + 5, 2, false, {true, true, true}}};
+    std::vector<zoff_plan_tensor> tensors = {{((size_t)1 << 33) + 5, 2, false, {4, 4, 4}}};
     zoff_plan_opts opts = {1024, (size_t)1 << 30, SIZE_MAX};
     owned_plan made;
     ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), 1, &opts, &made.plan));
@@ -338,7 +351,7 @@ TEST(Plan, SizesThatOverflowAreRefused)
 {
     zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
     zoff_plan plan = {};
-    zoff_plan_tensor product = {SIZE_MAX / 2, 3, false, {true, true, true}};
+    zoff_plan_tensor product = {SIZE_MAX / 2, 3, false, {4, 4, 4}};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 0", zoff_zero_plan_make(&product, 1, &opts, &plan));
     zoff_plan_tensor sum[2] = {{(size_t)1 << 57, 1, false, {}}, {(size_t)1 << 57, 1, false, {}}};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 1", zoff_zero_plan_make(sum, 2, &opts, &plan));
