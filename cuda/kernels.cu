@@ -10,6 +10,8 @@
 
 #include "simd/simd_scalar.h"
 
+#include "dither.h"
+
 #include "body/body_types.h"
 
 #include "body/body_rules.h"
@@ -57,12 +59,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<up
 {
     const zoff_adam_piece &p = b.pieces[blockIdx.y].piece;
     const zoff_adam_consts &k = b.pieces[blockIdx.y].consts;
-    const update_streams s = {(char *)p.master, p.m, p.v, (const char *)p.grad, (char *)p.copy_out};
-    const zoff_dtype weights = p.master_dtype == ZOFF_DTYPE_DEFAULT ? ZOFF_F32 : p.master_dtype;
-    const zoff_dtype copy = p.copy_out ? p.copy_dtype : ZOFF_DTYPE_DEFAULT;
+    const update_streams s = {(char *)p.master, (const char *)p.grad, (char *)p.copy_out};
+    const update_types types = {p.grad_dtype, p.master_dtype == ZOFF_DTYPE_DEFAULT ? ZOFF_F32 : p.master_dtype,
+                                p.copy_out ? p.copy_dtype : ZOFF_DTYPE_DEFAULT,
+                                p.moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32};
     const share mine = own_share();
-    for (size_t i = mine.first; i < p.count; i += mine.step)
-        update_lanes(&k, &s, i, 1, false, k.rule, p.grad_dtype, weights, copy);
+    for (size_t i = mine.first; i < p.count; i += mine.step) {
+        const uint32_t m_lane = dither_lane_m(i % ZOFF_NORM_BLOCK), v_lane = dither_lane_v(i % ZOFF_NORM_BLOCK);
+        const zoff_dither d = dither_block(p.key + i / ZOFF_NORM_BLOCK, k.dither);
+        const rule_states states = {p.m, p.v, types.states, &m_lane, &v_lane, d.m, d.v};
+        update_lanes(&k, &s, &states, i, 1, false, k.rule, types);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) zoff_accumulate(const batch<accumulate_piece> b)

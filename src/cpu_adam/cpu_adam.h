@@ -44,6 +44,7 @@ typedef struct zoff_adam_consts {
     float step_size;      /* factor of u; negative */
     float decay;          /* decoupled: -lr * weight_decay; L2: weight_decay */
     float momentum;       /* SGD */
+    uint32_t dither;      /* of the step; see dither.h */
 } zoff_adam_consts;
 
 /* ERR_INVALID for a value out of range, or t < 1. */
@@ -53,6 +54,8 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
  * reason */
 zoff_status zoff_adam_dispatch_probe(const char *isa);
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
+/* The number by which the states of a block are rounded. `first`: an element of the slice, a multiple of ZOFF_NORM_BLOCK. */
+uint64_t zoff_adam_dither_key(const char *name, size_t slice, size_t first);
 /* The states that a rule, or a step with these hyper-parameters, reads and writes. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
@@ -64,16 +67,24 @@ enum { ZOFF_ADAM_SMALL = 64 * 1024, ZOFF_ADAM_LARGE = 512 * 1024 };
 /* Called on thread 0 about every 64 Ki elements of its work, for pumping I/O. */
 typedef void (*zoff_adam_between)(void *ctx);
 
+/* How m and v are stored. bf16 is rounded as dither.h says. */
+typedef enum zoff_moments { ZOFF_MOMENTS_F32, ZOFF_MOMENTS_BF16 } zoff_moments;
+
+/* Bytes of an element of m or v. */
+size_t zoff_adam_moments_bytes(zoff_moments moments);
+
 typedef struct zoff_adam_piece {
     size_t count;
     void *master; /* the weights */
-    float *m, *v; /* NULL where the rule has no such state */
+    void *m, *v;  /* NULL where the rule has no such state */
     const void *grad;
     void *copy_out; /* or NULL; with fp32 masters only */
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
     zoff_dtype master_dtype; /* default: fp32 */
+    uint8_t moments;         /* zoff_moments */
     bool stream;             /* write copy_out past the caches; zoff_adam_update_run() sets it */
+    uint64_t key;            /* of the first block: zoff_adam_dither_key() */
 } zoff_adam_piece;
 
 /* The step on a list of pieces. */

@@ -15,6 +15,11 @@ size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
     return 0;
 }
 
+size_t zoff_adam_moments_bytes(zoff_moments moments)
+{
+    return moments == ZOFF_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 const char *zoff_adam_dtype_name(zoff_dtype dtype)
 {
     switch (dtype) {

@@ -196,7 +196,8 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     const unsigned saved = zoff_base_cpu_float_enter();
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);
-    zoff_adam_consts k = {.rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps};
+    zoff_adam_consts k = {
+        .rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps, .dither = (uint32_t)t * 0x9e3779b9u};
     double step_size = -h->lr;
     blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);
     blend(h->beta2, 1.0 - h->beta2, &k.beta2, &k.one_minus_beta2);

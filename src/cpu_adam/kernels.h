@@ -35,6 +35,10 @@ bool zoff_adam_dispatch_shares(unsigned threads, size_t elements);
 /* The table called `isa`, or NULL where this build or CPU has none. */
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
 
+/* The random bits of all lanes of a block, those of m and then those of v, with space for a register behind them; see dither.h.
+ */
+const uint32_t *zoff_adam_dither_lanes(void);
+
 /* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order. Then lanes l and l + 8 are added, l and l
  * + 4, l and l + 2, l and l + 1. This tree defines the sum, for registers of any width. */
 enum { ZOFF_ADAM_SUM_LANES = 16 };

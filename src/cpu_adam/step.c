@@ -66,7 +66,7 @@ static size_t cost(const void *ctx, const void *pointer)
 {
     const zoff_optimizer_tensor *tensor = pointer;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
-    return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, states, tensor->copy_out);
+    return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, ZOFF_MOMENTS_F32, states, tensor->copy_out);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
@@ -230,7 +230,6 @@ static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper,
 typedef struct lone_step {
     _Alignas(64) zoff_adam_piece piece;
     zoff_adam_consts consts;
-    const struct zoff_kernels *kernels;
 } lone_step;
 _Static_assert(sizeof(lone_step) == 128, "two lines");
 
@@ -245,7 +244,7 @@ static void run_share(void *ctx, unsigned thread, unsigned threads)
 {
     const lone_step *s = ctx;
     const size_t begin = lone_share(s->piece.count, thread, threads);
-    s->kernels->update(&s->piece, begin, lone_share(s->piece.count, thread + 1, threads) - begin);
+    zoff_adam_dispatch_kernels()->update(&s->piece, begin, lone_share(s->piece.count, thread + 1, threads) - begin);
 }
 
 zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
@@ -262,7 +261,6 @@ zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, do
     zoff_adam_hyper_consts(hyper, t, grad_scale, &step.consts);
     step.piece = make_piece(tensor, &step.consts, false);
     step.piece.stream = zoff_adam_update_streams(tensor->count * zoff_adam_update_cost(&step.piece));
-    step.kernels = zoff_adam_dispatch_kernels();
     const unsigned threads = zoff_adam_dispatch_threads();
     zoff_base_team_run(zoff_adam_dispatch_shares(threads, tensor->count) ? threads : 1, run_share, &step);
     return ZOFF_OK;

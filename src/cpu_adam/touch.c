@@ -2,7 +2,7 @@
  * update it. */
 #include "update_priv.h"
 
-enum { PAGE_ELEMENTS = 4096 / sizeof(float) };
+enum { PAGE = 4096 };
 
 static size_t cost(const void *ctx, const void *piece)
 {
@@ -10,12 +10,13 @@ static size_t cost(const void *ctx, const void *piece)
     return zoff_adam_update_cost(piece);
 }
 
-/* The memory is zero already: writing one element of each page places the page on this thread's node. */
-static void touch_pages(float *state, size_t count)
+/* The memory is zero already: writing one byte of each page places the page on this thread's node. */
+static void touch_pages(void *state, size_t first_byte, size_t bytes)
 {
-    const size_t into_page = (size_t)((uintptr_t)state / sizeof *state) % PAGE_ELEMENTS;
-    for (size_t i = 0; i < count; i += i ? PAGE_ELEMENTS : PAGE_ELEMENTS - into_page)
-        *(volatile float *)&state[i] = 0;
+    volatile char *at = (char *)state + first_byte;
+    const size_t into_page = (size_t)(uintptr_t)at % PAGE;
+    for (size_t i = 0; i < bytes; i += i ? PAGE : PAGE - into_page)
+        at[i] = 0;
 }
 
 static void touch(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
@@ -30,10 +31,11 @@ static void touch(const struct zoff_kernels *kernels, const void *ctx, const voi
                                       .src_dtype = piece->copy_dtype};
         kernels->cast(&cast, begin, count);
     }
+    const size_t width = zoff_adam_moments_bytes((zoff_moments)piece->moments);
     if (piece->m)
-        touch_pages(piece->m + begin, count);
+        touch_pages(piece->m, begin * width, count * width);
     if (piece->v)
-        touch_pages(piece->v + begin, count);
+        touch_pages(piece->v, begin * width, count * width);
 }
 
 void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count)

@@ -11,10 +11,11 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
 }
 
 /* Bytes that a step reads and writes for one element. It is called three times for each tensor. */
-static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_adam_states states, bool copies)
+static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_moments moments, zoff_adam_states states,
+                                            bool copies)
 {
     return 2 * zoff_adam_update_width(master) + zoff_adam_update_width(grad) +
-           2 * sizeof(float) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
+           2 * zoff_adam_moments_bytes(moments) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
 }
 
 /* The same for a piece. */

@@ -26,7 +26,8 @@ typedef struct tiling {
 /* The kernels move the bytes of the streams that a piece names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
-    const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
+    const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
+    const size_t states = moment * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
     info->bytes.host_read += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
     info->bytes.host_written += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
 }
@@ -52,8 +53,10 @@ static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t co
     zoff_adam_piece part = *a;
     part.count = count;
     part.master = (float *)a->master + first;
-    part.m = a->m ? a->m + first : NULL;
-    part.v = a->v ? a->v + first : NULL;
+    const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
+    part.m = a->m ? (char *)a->m + first * moment : NULL;
+    part.v = a->v ? (char *)a->v + first * moment : NULL;
+    part.key = a->key + first / ZOFF_NORM_BLOCK;
     part.grad = (const char *)a->grad + first * zoff_adam_dtype_bytes(a->grad_dtype);
     part.copy_out = a->copy_out ? (char *)a->copy_out + first * zoff_adam_dtype_bytes(a->copy_dtype) : NULL;
     return part;

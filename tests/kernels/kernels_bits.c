@@ -86,32 +86,37 @@ static size_t cut_of(size_t n, size_t multiple)
 }
 
 static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_adam_rule rule, zoff_dtype grads,
-                       const struct weights *weights, size_t n)
+                       const struct weights *weights, zoff_moments moments, size_t n)
 {
     const zoff_adam_states states = zoff_adam_hyper_rule_states(rule);
+    const bool is_bf16 = moments == ZOFF_MOMENTS_BF16;
+    const zoff_dtype of_states = is_bf16 ? ZOFF_BF16 : ZOFF_F32;
+    const size_t cut = cut_of(n, is_bf16 ? ZOFF_NORM_BLOCK : 1);
     const zoff_adam_consts consts = consts_of(rule, n);
     zoff_adam_piece piece = {.count = n,
                              .grad_dtype = grads,
                              .copy_dtype = weights->copy,
                              .consts = &consts,
                              .master_dtype = weights->master,
-                             .stream = weights->stream};
+                             .moments = (uint8_t)moments,
+                             .stream = weights->stream,
+                             .key = UINT64_C(0xfffffffffffffff0) + n};
     piece.master = bits_fill(data, 0, weights->master, n);
-    piece.m = states.m ? bits_fill(data, 1, ZOFF_F32, n) : NULL;
-    piece.v = states.v ? bits_fill_squares(data, 2, n) : NULL;
+    piece.m = states.m ? bits_fill(data, 1, of_states, n) : NULL;
+    piece.v = !states.v ? NULL : is_bf16 ? bits_fill(data, 2, of_states, n) : bits_fill_squares(data, 2, n);
     piece.grad = bits_fill(data, 3, grads, n);
     piece.copy_out = weights->copy ? bits_place(data, 4, n * sizeof(uint16_t)) : NULL;
-    table->update(&piece, 0, cut_of(n, 1));
-    table->update(&piece, cut_of(n, 1), n - cut_of(n, 1));
+    table->update(&piece, 0, cut);
+    table->update(&piece, cut, n - cut);
 
     char label[128];
-    snprintf(label, sizeof label, "update, %s, weights %s, gradients %s, n %zu", rule_name(rule), weights->name,
-             zoff_adam_dtype_name(grads), n);
+    snprintf(label, sizeof label, "update, %s, weights %s, gradients %s, moments %s, n %zu", rule_name(rule), weights->name,
+             zoff_adam_dtype_name(grads), zoff_adam_dtype_name(of_states), n);
     bits_write(data, label, "weights", weights->master, piece.master, n);
     if (piece.m)
-        bits_write(data, label, "m", ZOFF_F32, piece.m, n);
+        bits_write(data, label, "m", of_states, piece.m, n);
     if (piece.v)
-        bits_write(data, label, "v", ZOFF_F32, piece.v, n);
+        bits_write(data, label, "v", of_states, piece.v, n);
     if (piece.copy_out)
         bits_write(data, label, "copy", weights->copy, piece.copy_out, n);
     bits_check(data, label);
@@ -171,8 +176,11 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
 {
     for (int rule = 0; rule < ZOFF_RULE_COUNT; rule++) {
         for (size_t g = 0; g < TYPE_COUNT; g++) {
-            for (size_t w = 0; w < WEIGHTS_COUNT; w++)
-                run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], n);
+            for (size_t w = 0; w < WEIGHTS_COUNT; w++) {
+                run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_F32, n);
+                if ((g + w) % TYPE_COUNT == 0)
+                    run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_BF16, n);
+            }
         }
     }
     for (size_t g = 0; g < TYPE_COUNT; g++) {

@@ -18,14 +18,15 @@ struct step_case {
     zoff_dtype grads;
     weights_kind weights;
     bool stream;
+    zoff_moments moments;
 };
 
 // All arrays of a step, and the oracle's results for the same numbers.
 struct arrays {
     fenced<float> p32{LARGE + 1}, m{LARGE + 1}, v{LARGE + 1}, g32{LARGE + 1};
-    fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16};
+    fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16}, m16{LARGE + 1}, v16{LARGE + 1};
     std::vector<float> p32_2, m_2, v_2;
-    std::vector<uint16_t> p16_2, copy_2;
+    std::vector<uint16_t> p16_2, copy_2, m16_2, v16_2;
 };
 
 bool is_16_bit(zoff_dtype dtype)
@@ -36,6 +37,24 @@ bool is_16_bit(zoff_dtype dtype)
 template <typename T> T *twin(std::vector<T> &out, const T *array, size_t n)
 {
     out.assign(array, array + n);
+    return out.data();
+}
+
+// States in bf16, made from fp32 ones, which become their values.
+void halve(uint16_t *out, float *states, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = oracle_to_bf16(states[i]);
+        states[i] = oracle_from_bf16(out[i]);
+    }
+}
+
+// The oracle's states, rounded to bf16.
+const uint16_t *rounded(std::vector<uint16_t> &out, const std::vector<float> &states, unsigned moment, uint64_t key, int64_t t)
+{
+    out.resize(states.size() + 1);
+    for (size_t i = 0; i < states.size(); i++)
+        out[i] = oracle_dither_bf16(states[i], moment, key + i / 1024, i % 1024, t);
     return out.data();
 }
 
@@ -64,7 +83,14 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     if (first)
         std::fill(m, m + n, 0.0f);
     const zoff_adam_states states = c.rule->states;
-    const bool spare = n % 2; // states that the rule does not have: passed and left unchanged, or NULL
+    const bool is_bf16 = c.moments == ZOFF_MOMENTS_BF16;
+    const bool spare = n % 2;                // states that the rule does not have: passed and left unchanged, or NULL
+    const uint64_t key = UINT64_MAX - n % 3; // later blocks begin at 0 again
+    uint16_t *m16 = a.m16.place(n, shift), *v16 = a.v16.place(n, shift);
+    if (is_bf16) {
+        halve(m16, m, n);
+        halve(v16, v, n);
+    }
     zoff_optimizer_tensor expected = {};
     expected.count = n;
     expected.master = half_p ? (void *)twin(a.p16_2, p16, n) : (void *)twin(a.p32_2, p32, n);
@@ -89,8 +115,10 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     zoff_adam_piece piece = {};
     piece.count = n;
     piece.master = p;
-    piece.m = states.m || spare ? m : nullptr;
-    piece.v = states.v || spare ? v : nullptr;
+    piece.m = !states.m && !spare ? nullptr : is_bf16 ? (void *)m16 : m;
+    piece.v = !states.v && !spare ? nullptr : is_bf16 ? (void *)v16 : v;
+    piece.moments = (uint8_t)c.moments;
+    piece.key = key;
     piece.grad = g;
     piece.copy_out = c.weights.copy ? copy : nullptr;
     piece.grad_dtype = c.grads;
@@ -98,37 +126,46 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     piece.consts = &consts;
     piece.master_dtype = c.weights.master;
     piece.stream = c.stream;
-    const size_t cut = n * 2 / 5; // an arbitrary place
+    const size_t cut = n * 2 / 5 / (is_bf16 ? 1024 : 1) * (is_bf16 ? 1024 : 1); // an arbitrary place, or a block
     table->update(&piece, cut, n - cut);
     table->update(&piece, 0, cut);
 
     oracle_step(&hyper, t, scale, &expected);
     ASSERT_TRUE(half_p ? same_bits(a.p16_2.data(), p16, n) : same_bits(a.p32_2.data(), p32, n)) << "weights";
-    ASSERT_TRUE(same_bits(a.m_2.data(), m, n)) << "m";
-    ASSERT_TRUE(same_bits(a.v_2.data(), v, n)) << "v";
+    ASSERT_TRUE(is_bf16 || same_bits(a.m_2.data(), m, n)) << "m";
+    ASSERT_TRUE(is_bf16 || same_bits(a.v_2.data(), v, n)) << "v";
+    ASSERT_TRUE(!is_bf16 || !states.m || same_bits(rounded(a.m16_2, a.m_2, 0, key, t), m16, n)) << "m";
+    ASSERT_TRUE(!is_bf16 || !states.v || same_bits(rounded(a.v16_2, a.v_2, 1, key, t), v16, n)) << "v";
     ASSERT_TRUE(!c.weights.copy || same_bits(a.copy_2.data(), copy, n)) << "copy";
     ASSERT_TRUE(n == 0 || memcmp(g, grads_before.data(), grads_before.size()) == 0) << "the gradient was changed";
     for (auto *array : {&a.p32, &a.m, &a.v, &a.g32})
         array->expect_guards();
-    for (auto *array : {&a.p16, &a.g16, &a.copy})
+    for (auto *array : {&a.p16, &a.g16, &a.copy, &a.m16, &a.v16})
         array->expect_guards();
 }
 
 std::string words(const step_case &c, size_t n, size_t shift)
 {
     return std::string(c.rule->name) + ", gradients " + zoff_adam_dtype_name(c.grads) + ", weights " + c.weights.name +
-           (c.stream ? ", streaming, " : ", ") + std::to_string(n) + " elements, shift " + std::to_string(shift);
+           (c.moments == ZOFF_MOMENTS_BF16 ? ", moments bf16" : "") + (c.stream ? ", streaming, " : ", ") + std::to_string(n) +
+           " elements, shift " + std::to_string(shift);
 }
 
-// The cases of one rule.
+// The cases of one rule. Rounded moments meet all kinds of weights, each with another type of gradients; a rule without states
+// has none.
 std::vector<step_case> cases_of(const rule_case *rule)
 {
     std::vector<step_case> all;
-    for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-        for (const auto &weights : every_weights_kind()) {
-            all.push_back({rule, grads, weights, false});
-            if (weights.copy)
-                all.push_back({rule, grads, weights, true});
+    const zoff_dtype GRADS[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
+    size_t turn = (size_t)rule->rule;
+    for (const auto &weights : every_weights_kind()) {
+        for (bool stream : {false, true}) {
+            if (stream && !weights.copy)
+                continue;
+            for (zoff_dtype grads : GRADS)
+                all.push_back({rule, grads, weights, stream, ZOFF_MOMENTS_F32});
+            if (rule->states.m || rule->states.v)
+                all.push_back({rule, GRADS[turn++ % 3], weights, stream, ZOFF_MOMENTS_BF16});
         }
     }
     return all;
@@ -161,7 +198,7 @@ TEST_P(kernels_update, equals_the_oracle)
             }
         }
     }
-    EXPECT_EQ(cases, 14u * 3 * 7);
+    EXPECT_EQ(cases, 14u * 3 * 7 + 12 * 7);
 }
 
 // A streaming store needs an aligned address, but the array may begin anywhere. Tests each 2-byte offset up to 32 bytes and

@@ -44,6 +44,22 @@ static float widen(const struct format *f, uint16_t bits)
     return bits & 0x8000u ? -size : size;
 }
 
+/* Bisect for the largest pattern whose value is not above a magnitude below infinity. Patterns are ordered like their values,
+ * and its exponent is that of the magnitude or, for subnormal ones, 0. */
+static uint32_t pattern_below(const struct format *f, double magnitude)
+{
+    const int exponent = magnitude > 0 ? ilogb(magnitude) + f->bias : 0;
+    uint32_t low = exponent > 0 ? (uint32_t)exponent << f->fraction_bits : 0, high = low + (1u << f->fraction_bits);
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (magnitude_of(f, middle) <= magnitude)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static uint16_t narrow(const struct format *f, float x)
 {
     if (isnan(x))
@@ -52,15 +68,7 @@ static uint16_t narrow(const struct format *f, float x)
     const double magnitude = fabs((double)x);
     if (magnitude >= magnitude_of(f, f->infinity))
         return (uint16_t)(sign | f->infinity);
-    /* Bisect for the largest pattern whose value is not above the magnitude. Patterns are ordered like their values. */
-    uint32_t low = 0, high = f->infinity;
-    while (high - low > 1) {
-        const uint32_t middle = (low + high) / 2;
-        if (magnitude_of(f, middle) <= magnitude)
-            low = middle;
-        else
-            high = middle;
-    }
+    const uint32_t low = pattern_below(f, magnitude), high = low + 1;
     const double below = magnitude - magnitude_of(f, low), above = magnitude_of(f, high) - magnitude;
     const uint32_t nearest = below < above || (below == above && low % 2 == 0) ? low : high;
     return (uint16_t)(sign | nearest);
@@ -88,6 +96,33 @@ uint16_t oracle_to_bf16(float x)
 uint16_t oracle_to_f16(float x)
 {
     return narrow(&F16, x);
+}
+
+/* The finalizer of MurmurHash3. */
+static uint32_t hash_of(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 2246822507u;
+    x ^= x >> 13;
+    x *= 3266489909u;
+    return x ^ x >> 16;
+}
+
+uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lane, int64_t t)
+{
+    if (isnan(x))
+        return BF16.nan;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (isinf(x))
+        return (uint16_t)(sign | BF16.infinity);
+    const uint32_t a = hash_of((uint32_t)(block % 4294967296u)), b = hash_of((uint32_t)(block / 4294967296u) ^ a);
+    const uint32_t of_block = moment ? hash_of(b) : a ^ b, of_lane = hash_of((uint32_t)(lane + 1 + 1024 * moment));
+    const uint32_t of_step = (uint32_t)((uint64_t)t * 2654435769u);
+    const double random = (double)((of_lane + of_block + of_step) / 65536) / 65536; /* in [0, 1) */
+    const double magnitude = fabs((double)x);
+    const uint32_t low = pattern_below(&BF16, magnitude);
+    const double from = magnitude_of(&BF16, low), to = magnitude_of(&BF16, low + 1);
+    return (uint16_t)(sign | (low + ((magnitude - from) / (to - from) + random >= 1)));
 }
 
 float oracle_load(const void *array, zoff_dtype dtype, size_t i)

@@ -2,6 +2,8 @@
 #ifndef ZOFF_BODIES_H
 #define ZOFF_BODIES_H
 
+#include "dither.h"
+
 #include "body_types.h"
 
 #include "body_rules.h"

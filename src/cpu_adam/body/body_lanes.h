@@ -8,23 +8,27 @@
 /* The arrays of a piece from some element on. */
 typedef struct update_streams {
     char *p;
-    float *m, *v;
     const char *g;
     char *copy; /* NULL: there is none */
 } update_streams;
 
-/* Update one register of elements. All arguments but `s` and `i` are constants of the caller; `left` is constant in the loop.
- */
-ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, size_t i, size_t left, bool stream,
-                                     zoff_adam_rule rule, zoff_dtype grads, zoff_dtype weights, zoff_dtype copy)
+/* The types of these arrays; constants of the caller. */
+typedef struct update_types {
+    zoff_dtype grads, weights, copy, states;
+} update_types;
+
+/* Update one register of elements. All arguments but the arrays and `i` are constants of the caller; `left` is constant in the
+ * loop. */
+ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, const rule_states *states, size_t i,
+                                     size_t left, bool stream, zoff_adam_rule rule, update_types types)
 {
-    const v_f g = v_mul(load_any(s->g, i, left, grads), v_set1(k->grad_scale));
-    const v_f p = rule_apply(k, rule, load_any(s->p, i, left, weights), g, s->m, s->v, i, left);
-    store_any(s->p, i, p, left, weights);
-    if (copy != ZOFF_DTYPE_DEFAULT && stream)
-        stream_any(s->copy, i, p, copy);
-    else if (copy != ZOFF_DTYPE_DEFAULT)
-        store_any(s->copy, i, p, left, copy);
+    const v_f g = v_mul(load_any(s->g, i, left, types.grads), v_set1(k->grad_scale));
+    const v_f p = rule_apply(k, rule, load_any(s->p, i, left, types.weights), g, states, i, left);
+    store_any(s->p, i, p, left, types.weights);
+    if (types.copy != ZOFF_DTYPE_DEFAULT && stream)
+        stream_any(s->copy, i, p, types.copy);
+    else if (types.copy != ZOFF_DTYPE_DEFAULT)
+        store_any(s->copy, i, p, left, types.copy);
 }
 
 /* ---- gradients of several micro-batches summed in fp32, each multiplied by its weight in the same operation ---- */

@@ -20,6 +20,16 @@ ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dt
         v_store((float *)p + i, x, left);
 }
 
+/* Store a state. bf16 is rounded with the random bits of `lanes` and `key`; see dither.h. */
+ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint32_t *lanes, uint32_t key, size_t left,
+                                    zoff_dtype dtype)
+{
+    if (dtype == ZOFF_BF16)
+        v_store_bf16_dithered((uint16_t *)p + i, x, lanes, key, left);
+    else
+        v_store((float *)p + i, x, left);
+}
+
 /* Store past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */
 ZOFF_KERNEL_INLINE void stream_any(void *p, size_t i, v_f x, zoff_dtype dtype)
 {

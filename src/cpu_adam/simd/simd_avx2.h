@@ -59,14 +59,19 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m128i halves, size_t left)
         memcpy(p, &halves, left % v_lanes() * sizeof *p);
 }
 
+/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
+ZOFF_KERNEL_INLINE __m128i v_upper_bf16(__m256i rounded, v_f x)
+{
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+}
+
 ZOFF_KERNEL_INLINE __m128i v_round_bf16(v_f x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    return v_upper_bf16(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), x);
 }
 
 /* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
@@ -84,6 +89,13 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
     v_store_halves(p, v_round_bf16(x), left);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+{
+    __m256i random = _mm256_add_epi32(_mm256_set1_epi32((int)key), _mm256_loadu_si256((const __m256i *)lanes));
+    __m256i rounded = _mm256_add_epi32(_mm256_castps_si256(x), _mm256_srli_epi32(random, 16));
+    v_store_halves(p, v_upper_bf16(rounded, x), left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)

@@ -53,14 +53,19 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m256i halves, size_t left)
         _mm256_mask_storeu_epi16(p, v_mask(left), halves);
 }
 
+/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
+ZOFF_KERNEL_INLINE __m256i v_upper_bf16(__m512i rounded, v_f x)
+{
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    rounded = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000)), 16);
+    return _mm512_cvtepi32_epi16(rounded);
+}
+
 ZOFF_KERNEL_INLINE __m256i v_round_bf16(v_f x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    rounded = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000)), 16);
-    return _mm512_cvtepi32_epi16(rounded);
+    return v_upper_bf16(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), x);
 }
 
 /* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
@@ -78,6 +83,13 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
     v_store_halves(p, v_round_bf16(x), left);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+{
+    __m512i random = _mm512_add_epi32(_mm512_set1_epi32((int)key), _mm512_loadu_si512(lanes));
+    __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_srli_epi32(random, 16));
+    v_store_halves(p, v_upper_bf16(rounded, x), left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)

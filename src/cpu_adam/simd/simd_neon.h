@@ -64,6 +64,12 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     v_store_halves(p, vaddhn_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), left);
 }
 
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+{
+    const uint32x4_t random = vaddq_u32(vdupq_n_u32(key), vld1q_u32(lanes));
+    v_store_halves(p, vaddhn_u32(vreinterpretq_u32_f32(v_one_nan(x)), vshrq_n_u32(random, 16)), left);
+}
+
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {
     return quad_load_f16(p, left);

@@ -53,6 +53,16 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
+/* Add 16 random bits behind the digits that stay, and cut off the rest; see dither.h. Every NaN becomes 0x7fc0. Lanes behind
+ * `left` are read, too. */
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+{
+    (void)left;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    *p = (uint16_t)(x != x ? 0x7fc0u : (bits + ((*lanes + key) >> 16)) >> 16);
+}
+
 /* Every fp16 is exact in fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as with the instructions. */
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {

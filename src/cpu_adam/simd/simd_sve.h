@@ -59,6 +59,14 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     svst1h_u32(v_mask(left), p, svlsr_n_u32_x(all, rounded, 16));
 }
 
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t random = svlsr_n_u32_x(all, svadd_n_u32_x(all, svld1_u32(all, lanes), key), 16);
+    const svuint32_t rounded = svadd_u32_x(all, svreinterpret_u32_f32(v_one_nan(x)), random);
+    svst1h_u32(v_mask(left), p, svlsr_n_u32_x(all, rounded, 16));
+}
+
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {
     return svcvt_f32_f16_x(svptrue_b32(), svreinterpret_f16_u32(svld1uh_u32(v_mask(left), p)));

@@ -91,18 +91,21 @@ class AccelKernels : public testing::Test
 
 TEST_F(AccelKernels, AStepIsTheCpus)
 {
+    unsigned turn = 0;
     for (const auto &rule : every_rule()) {
         for (const auto &kind : every_weights_kind()) {
             for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-                const std::string what =
-                    std::string(rule.name) + ", weights " + kind.name + ", gradients " + zoff_adam_dtype_name(grads);
+                // Every second case has moments in bf16; there are 15 for each rule, so all cases have them for some rule.
+                const zoff_dtype states = turn++ % 2 ? ZOFF_BF16 : ZOFF_F32;
+                const std::string what = std::string(rule.name) + ", weights " + kind.name + ", gradients " +
+                                         zoff_adam_dtype_name(grads) + ", moments " + zoff_adam_dtype_name(states);
                 zoff_adam_consts consts;
                 zoff_adam_hyper_consts(&rule.hyper, 3, 0.25, &consts);
                 ASSERT_EQ(rule.rule, consts.rule);
                 std::vector<std::array<array, 5>> all;
                 std::vector<zoff_adam_piece> here, there;
                 for (size_t count : SIZES) {
-                    all.push_back({make(count, kind.master), make(count, ZOFF_F32), make(count, ZOFF_F32), make(count, grads),
+                    all.push_back({make(count, kind.master), make(count, states), make(count, states), make(count, grads),
                                    make(count, kind.copy ? kind.copy : ZOFF_BF16)});
                     for (auto &a : all.back())
                         send(a);
@@ -115,11 +118,13 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                     piece.copy_dtype = kind.copy;
                     piece.consts = &consts;
                     piece.master_dtype = kind.master;
+                    piece.moments = states == ZOFF_BF16 ? ZOFF_MOMENTS_BF16 : ZOFF_MOMENTS_F32;
+                    piece.key = zoff_adam_dither_key("p", i, 0);
                     const auto with = [&](auto pick) {
                         zoff_adam_piece q = piece;
                         q.master = pick(p);
-                        q.m = rule.states.m ? (float *)pick(m) : nullptr;
-                        q.v = rule.states.v ? (float *)pick(v) : nullptr;
+                        q.m = rule.states.m ? pick(m) : nullptr;
+                        q.v = rule.states.v ? pick(v) : nullptr;
                         q.grad = pick(g);
                         q.copy_out = kind.copy ? pick(copy) : nullptr;
                         return q;

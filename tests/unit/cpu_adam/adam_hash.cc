@@ -77,7 +77,7 @@ int main(int argc, char **argv)
             norms.push_back({n, grad, dtype, j.blocks.data()});
             updates.push_back({n, j.master.data(), rule.states.m ? j.m.data() : nullptr, rule.states.v ? j.v.data() : nullptr,
                                grad, j.weights.copy ? j.copy.data() : nullptr, dtype, j.weights.copy, &consts[k / 15],
-                               j.weights.master, (k + (size_t)t) % 2 == 0});
+                               j.weights.master, ZOFF_MOMENTS_F32, (k + (size_t)t) % 2 == 0, 0});
         }
         zoff_adam_cast_run(threads, casts.data(), casts.size());
         zoff_adam_accumulate_run(threads, sums.data(), sums.size(), nullptr, nullptr);

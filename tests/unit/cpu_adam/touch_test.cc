@@ -76,7 +76,7 @@ TEST(Touch, StatesAreFilledAndEveryPageIsThere)
             ASSERT_TRUE(map.has(map.at(v_byte) + i)) << i;
         }
         for (size_t i = 0; i < second; i += 500)
-            ASSERT_TRUE(map.has(pieces[1].m + i)) << i;
+            ASSERT_TRUE(map.has(static_cast<float *>(pieces[1].m) + i)) << i;
         EXPECT_FALSE(map.has(map.at(v_byte) + first + PAGE)) << "nobody's";
         EXPECT_FALSE(map.has(map.at(m_byte) + first + second + 2 * PAGE)) << "nobody's";
         for (size_t i = 0; i < first + second; i++)

@@ -19,6 +19,7 @@ TEST(update, bytes_of_an_element)
         bool m, v;
         zoff_dtype grads, master, copy;
         size_t bytes;
+        zoff_moments moments = ZOFF_MOMENTS_F32;
     } cases[] = {
         {true, true, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 28},
         {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 28},
@@ -28,6 +29,8 @@ TEST(update, bytes_of_an_element)
         {false, true, ZOFF_F16, ZOFF_F32, ZOFF_F16, 20},
         {false, false, ZOFF_F32, ZOFF_F32, ZOFF_BF16, 14},
         {false, false, ZOFF_F16, ZOFF_F16, ZOFF_DTYPE_DEFAULT, 6},
+        {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 20, ZOFF_MOMENTS_BF16},
+        {true, false, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 16, ZOFF_MOMENTS_BF16},
     };
     for (const auto &c : cases) {
         const zoff_adam_piece piece = {1,
@@ -40,7 +43,7 @@ TEST(update, bytes_of_an_element)
                                        c.copy,
                                        &consts,
                                        c.master,
-                                       false};
+                                       (uint8_t)c.moments};
         EXPECT_EQ(zoff_adam_update_cost(&piece), c.bytes);
     }
 }
@@ -76,8 +79,8 @@ TEST(update, a_list_that_is_streamed_gives_the_same_bits)
         zoff_adam_piece half = from;
         half.count = second ? n - cut : cut;
         half.master = (float *)from.master + (second ? cut : 0);
-        half.m = from.m + (second ? cut : 0);
-        half.v = from.v + (second ? cut : 0);
+        half.m = (float *)from.m + (second ? cut : 0);
+        half.v = (float *)from.v + (second ? cut : 0);
         half.grad = (const uint16_t *)from.grad + (second ? cut : 0);
         half.copy_out = (uint16_t *)from.copy_out + (second ? cut : 0);
         zoff_adam_update_run(2, &half, 1, nullptr, nullptr);

@@ -101,7 +101,7 @@ struct tensors {
                 updates.push_back({n, place(p[k], w.master, at), rules[k].states.m ? m[k].data() + at : nullptr,
                                    rules[k].states.v ? v[k].data() + at : nullptr, grad,
                                    w.copy ? place(copy[k], w.copy, at) : nullptr, grads(k), w.copy, &consts[k], w.master,
-                                   k % 2 == 1});
+                                   ZOFF_MOMENTS_F32, k % 2 == 1, 0});
                 norms.push_back({n, grad, grads(k), blocks[k].data() + at / BLOCK});
                 sums.push_back({n, sum[k].data() + at, grad, grads(k), k % 4 == 0});
             }
