@@ -1,6 +1,7 @@
 # Compile the kernels of cpu_adam once for each instruction set. Only these files have ISA flags. The flags name features one
 # by one, so that a build of one machine runs on another. LTO would mix the flags again. Under a sanitizer -O3 with full debug
-# information would compile for minutes, and AddressSanitizer's checks are calls there.
+# information would compile for minutes, and AddressSanitizer's checks are calls there. UndefinedBehaviorSanitizer checks the
+# scalar kernels only: the others are the same bodies.
 set(zoff_isa_optimize $<IF:$<CONFIG:Debug>,-Og,-O3>)
 if(ZOFF_SANITIZE MATCHES address)
   set(zoff_isa_optimize -O1 -g1 --param=asan-instrumentation-with-call-threshold=0)
@@ -13,6 +14,9 @@ endif()
 function(zoff_isa name)
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/cpu_adam/isa/kernels_${name}.c)
   target_sources(zoff_cpu_adam PRIVATE ${source})
+  if(ZOFF_SANITIZE MATCHES address AND NOT name STREQUAL scalar)
+    list(APPEND ARGN -fno-sanitize=undefined)
+  endif()
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${zoff_isa_optimize};-fno-lto;${ARGN}")
 endfunction()
 

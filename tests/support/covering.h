@@ -1,6 +1,6 @@
 // covering.h: selects a few cells of a large test matrix that cover all pairs. A matrix is a list of cells, each with a value
-// for each factor. The covering array contains every pair of values of two factors that occurs in the matrix. With
-// ZOFF_TEST_FULL=1 the whole matrix runs.
+// for each factor. The covering array contains every pair of values of two factors that occurs in the matrix; under a
+// sanitizer, every value. With ZOFF_TEST_FULL=1 the whole matrix runs.
 #ifndef ZOFF_COVERING_H
 #define ZOFF_COVERING_H
 
@@ -24,11 +24,12 @@ inline bool is_full_run()
     return value && *value && std::string(value) != "0";
 }
 
-// AddressSanitizer makes programs slow, and the same cases also run without it.
-#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
-enum { SHARE = 30, STRIDE = 3 };
+// Sanitizers make programs slow, and the same cases also run without them. They look at the memory and the threads of each way
+// through the code, not at numbers, so each value of a factor is enough. STRENGTH: how many values the array combines.
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS) || defined(ZOFF_TEST_SANITIZED_THREAD)
+enum { SHARE = 30, STRIDE = 3, STRENGTH = 1 };
 #else
-enum { SHARE = 10, STRIDE = 1 };
+enum { SHARE = 10, STRIDE = 1, STRENGTH = 2 };
 #endif
 
 // The number of `all` random cases to run: all of them in a full run, otherwise a tenth, at least one.
@@ -177,7 +178,7 @@ template <typename Cell> class covering
         size_t count = 0;
         const std::vector<size_t> &ids = of_cell[cell];
         for (size_t i = 0; i < ids.size(); i++) {
-            for (size_t k = i + 1; k < ids.size(); k++)
+            for (size_t k = first_with(i); k < end_with(i, ids.size()); k++)
                 count += !seen[ids[i] * value_count + ids[k]];
         }
         return count;
@@ -186,17 +187,20 @@ template <typename Cell> class covering
     {
         const std::vector<size_t> &ids = of_cell[cell];
         for (size_t i = 0; i < ids.size(); i++) {
-            for (size_t k = i + 1; k < ids.size(); k++)
+            for (size_t k = first_with(i); k < end_with(i, ids.size()); k++)
                 seen[ids[i] * value_count + ids[k]] = true;
         }
         picked.push_back(cell);
     }
+    // The factors that are combined with factor `i`: those behind it, or it alone.
+    static size_t first_with(size_t i) { return STRENGTH == 1 ? i : i + 1; }
+    static size_t end_with(size_t i, size_t count) { return STRENGTH == 1 ? i + 1 : count; }
     std::vector<std::string> pairs_of(const Cell &cell) const
     {
         std::vector<std::string> pairs;
         const values of = factors(cell);
         for (size_t i = 0; i < of.size(); i++) {
-            for (size_t k = i + 1; k < of.size(); k++)
+            for (size_t k = first_with(i); k < end_with(i, of.size()); k++)
                 pairs.push_back(std::string(of[i].first) + "=" + of[i].second + " with " + of[k].first + "=" + of[k].second);
         }
         return pairs;

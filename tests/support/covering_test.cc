@@ -1,6 +1,8 @@
 // covering_test.cc: covering arrays. Every pair of a matrix must be in a cell that runs, and few cells must suffice.
 #include "covering.h"
 
+#include <array>
+
 using namespace zoff_test;
 
 namespace
@@ -58,12 +60,18 @@ class Covering : public testing::Test
     const char *const full = getenv("ZOFF_TEST_FULL"), *const cells = getenv("ZOFF_TEST_CELLS");
 };
 
-TEST_F(Covering, FewCellsHaveAllPairs)
+TEST_F(Covering, FewCellsHaveAllPairsOrValues)
 {
     set(nullptr, nullptr);
     const auto some = array().cells();
-    EXPECT_GE(16u, some.size()) << "at least nine cells and the corner";
+    EXPECT_GE(STRENGTH == 1 ? 5u : 16u, some.size()) << "at least three or nine cells, and the corner";
     EXPECT_EQ("7777", name(some[0]));
+    for (int x = 0; x < 3; x++) {
+        for (int f = 0; f < 4; f++) {
+            const auto has = [&](const cell &one) { return std::array<int, 4>{one.a, one.b, one.c, one.d}[(size_t)f] == x; };
+            EXPECT_TRUE(std::any_of(some.begin(), some.end(), has)) << f << " " << x;
+        }
+    }
     for (int f = 0; f < 4; f++) {
         for (int g = f + 1; g < 4; g++) {
             for (int x = 0; x < 9; x++) {
@@ -73,7 +81,7 @@ TEST_F(Covering, FewCellsHaveAllPairs)
                     const int of[] = {one.a, one.b, one.c, one.d};
                     found += of[f] == x % 3 && of[g] == x / 3;
                 }
-                EXPECT_EQ(is_possible, found > 0) << f << " " << g << " " << x;
+                EXPECT_TRUE(STRENGTH == 1 || is_possible == (found > 0)) << f << " " << g << " " << x;
             }
         }
     }
@@ -94,7 +102,7 @@ TEST_F(Covering, TheWholeMatrixRunsInFull)
 TEST_F(Covering, AReducedRunTakesTheMostPairs)
 {
     set(nullptr, "5");
-    EXPECT_EQ(5u, array().cells().size());
+    EXPECT_EQ(STRENGTH == 1 ? 3u : 5u, array().cells().size());
 }
 
 TEST_F(Covering, AnyCellRunsByItsName)
