@@ -13,6 +13,12 @@ using namespace kernel_data;
 
 namespace
 {
+#if defined(ZOFF_TEST_SANITIZED)
+enum { GRADS_RUN = 1 };
+#else
+enum { GRADS_RUN = 3 };
+#endif
+
 struct step_case {
     const rule_case *rule;
     zoff_dtype grads;
@@ -152,7 +158,7 @@ std::string words(const step_case &c, size_t n, size_t shift)
 }
 
 // The cases of one rule. Rounded moments meet all kinds of weights, each with another type of gradients; a rule without states
-// has none.
+// has none. Sanitizers look at addresses, which all types of gradients share.
 std::vector<step_case> cases_of(const rule_case *rule)
 {
     std::vector<step_case> all;
@@ -162,10 +168,11 @@ std::vector<step_case> cases_of(const rule_case *rule)
         for (bool stream : {false, true}) {
             if (stream && !weights.copy)
                 continue;
-            for (zoff_dtype grads : GRADS)
-                all.push_back({rule, grads, weights, stream, ZOFF_MOMENTS_F32});
+            for (unsigned i = 0; i < GRADS_RUN; i++)
+                all.push_back({rule, GRADS[(turn + i) % 3], weights, stream, ZOFF_MOMENTS_F32});
             if (rule->states.m || rule->states.v)
-                all.push_back({rule, GRADS[turn++ % 3], weights, stream, ZOFF_MOMENTS_BF16});
+                all.push_back({rule, GRADS[(turn + 1) % 3], weights, stream, ZOFF_MOMENTS_BF16});
+            turn++;
         }
     }
     return all;
@@ -198,7 +205,7 @@ TEST_P(kernels_update, equals_the_oracle)
             }
         }
     }
-    EXPECT_EQ(cases, 14u * 3 * 7 + 12 * 7);
+    EXPECT_EQ(cases, 14u * GRADS_RUN * 7 + 12 * 7);
 }
 
 // A streaming store needs an aligned address, but the array may begin anywhere. Tests each 2-byte offset up to 32 bytes and

@@ -14,7 +14,7 @@ extern "C" {
 
 namespace
 {
-enum { N = 5000 };
+enum { N = 1500 };
 
 // One parameter that Adam trains on gradients, whose moments are in bf16.
 struct moments {
@@ -163,7 +163,7 @@ TEST(dither, bits_do_not_depend_on_cuts_and_threads)
         const std::vector<float> g = gradients(random);
         const zoff_adam_consts k = consts_of(t);
         const zoff_adam_piece one = whole.piece(g, &k, key, 0, N), same = shared.piece(g, &k, key, 0, N);
-        const zoff_adam_piece two[] = {cut.piece(g, &k, key, 0, 3072), cut.piece(g, &k, key, 3072, N - 3072)};
+        const zoff_adam_piece two[] = {cut.piece(g, &k, key, 0, 1024), cut.piece(g, &k, key, 1024, N - 1024)};
         zoff_adam_update_run(1, &one, 1, nullptr, nullptr);
         zoff_adam_update_run(1, two, 2, nullptr, nullptr);
         zoff_adam_update_run(3, &same, 1, nullptr, nullptr);
