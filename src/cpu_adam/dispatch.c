@@ -41,9 +41,10 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
-    /* The last measured team, with sleeping threads and with spinning ones: */
-    atomic_size_t shared_from[2];    /* elements; see worth.h */
-    atomic_size_t measured_until[2]; /* elements until the next measurement */
+    /* The last measured team, with sleeping threads and with spinning ones. In another cache line: it is written now and then,
+     * and all threads read the table above. */
+    _Alignas(64) atomic_size_t shared_from[2]; /* elements; see worth.h */
+    atomic_size_t measured_until[2];           /* elements until the next measurement */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 static size_t find_best(void)

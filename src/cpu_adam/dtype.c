@@ -1,5 +1,5 @@
 /* dtype.c: size and name of an element type. */
-#include "cpu_adam.h"
+#include "update_priv.h"
 
 size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
 {
@@ -17,7 +17,7 @@ size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
 
 size_t zoff_adam_moments_bytes(zoff_moments moments)
 {
-    return moments == ZOFF_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return zoff_adam_update_moment_width(moments);
 }
 
 const char *zoff_adam_dtype_name(zoff_dtype dtype)

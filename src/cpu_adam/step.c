@@ -39,22 +39,25 @@ static size_t index_of(const step_list *list, const void *tensor)
     return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
 }
 
-static zoff_adam_piece make_piece(const zoff_optimizer_tensor *tensor, const zoff_adam_consts *consts, bool stream)
+/* Field by field: a struct that is built elsewhere and copied in larger parts waits for its own stores, 30 ns of a small step.
+ */
+static inline void make_piece(const zoff_optimizer_tensor *tensor, const zoff_adam_consts *consts,
+                              zoff_adam_piece *restrict out)
 {
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts->rule);
-    return (zoff_adam_piece){
-        .count = tensor->count,
-        .master = tensor->master,
-        .m = states.m ? tensor->m : NULL,
-        .v = states.v ? tensor->v : NULL,
-        .grad = tensor->grad,
-        .copy_out = tensor->copy_out,
-        .grad_dtype = tensor->grad_dtype ? tensor->grad_dtype : ZOFF_F32,
-        .copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16,
-        .consts = consts,
-        .master_dtype = tensor->master_dtype ? tensor->master_dtype : ZOFF_F32,
-        .stream = stream,
-    };
+    out->count = tensor->count;
+    out->master = tensor->master;
+    out->m = states.m ? tensor->m : NULL;
+    out->v = states.v ? tensor->v : NULL;
+    out->grad = tensor->grad;
+    out->copy_out = tensor->copy_out;
+    out->grad_dtype = tensor->grad_dtype ? tensor->grad_dtype : ZOFF_F32;
+    out->copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16;
+    out->consts = consts;
+    out->master_dtype = tensor->master_dtype ? tensor->master_dtype : ZOFF_F32;
+    out->moments = ZOFF_MOMENTS_F32;
+    out->stream = false;
+    out->key = 0;
 }
 
 static const zoff_adam_consts *consts_of(const step_list *list, const zoff_optimizer_tensor *tensor)
@@ -72,7 +75,9 @@ static size_t cost(const void *ctx, const void *pointer)
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
 {
     const step_list *list = ctx;
-    const zoff_adam_piece piece = make_piece(tensor, consts_of(list, tensor), list->stream);
+    zoff_adam_piece piece;
+    make_piece(tensor, consts_of(list, tensor), &piece);
+    piece.stream = list->stream;
     kernels->update(&piece, begin, count);
 }
 
@@ -259,7 +264,7 @@ zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, do
     if (!tensor->count)
         return ZOFF_OK;
     zoff_adam_hyper_consts(hyper, t, grad_scale, &step.consts);
-    step.piece = make_piece(tensor, &step.consts, false);
+    make_piece(tensor, &step.consts, &step.piece);
     step.piece.stream = zoff_adam_update_streams(tensor->count * zoff_adam_update_cost(&step.piece));
     const unsigned threads = zoff_adam_dispatch_threads();
     zoff_base_team_run(zoff_adam_dispatch_shares(threads, tensor->count) ? threads : 1, run_share, &step);

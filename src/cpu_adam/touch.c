@@ -31,7 +31,7 @@ static void touch(const struct zoff_kernels *kernels, const void *ctx, const voi
                                       .src_dtype = piece->copy_dtype};
         kernels->cast(&cast, begin, count);
     }
-    const size_t width = zoff_adam_moments_bytes((zoff_moments)piece->moments);
+    const size_t width = zoff_adam_update_moment_width(piece->moments);
     if (piece->m)
         touch_pages(piece->m, begin * width, count * width);
     if (piece->v)

@@ -10,12 +10,18 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
     return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
+/* The same of a moment; zoff_adam_moments_bytes() for callers to which a nanosecond matters. */
+static inline size_t zoff_adam_update_moment_width(unsigned moments)
+{
+    return moments == ZOFF_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 /* Bytes that a step reads and writes for one element. It is called three times for each tensor. */
 static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_moments moments, zoff_adam_states states,
                                             bool copies)
 {
     return 2 * zoff_adam_update_width(master) + zoff_adam_update_width(grad) +
-           2 * zoff_adam_moments_bytes(moments) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
+           2 * zoff_adam_update_moment_width(moments) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
 }
 
 /* The same for a piece. */
