@@ -58,6 +58,7 @@ TEST(RanksHosts, FetchesStayOnTheHost)
             fetched[group - 1] = carried() - before;
             meet();
             before = carried();
+            meet(); /* no rank sends before all have read their counters */
             EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
             meet(); /* other ranks may not have received all */
             pushed[group - 1] = carried() - before;
