@@ -72,10 +72,27 @@ inline bounded blend(real keep, bounded m, real rest, bounded g)
     return rounded(sum(product(constant(rest), g), rounded(product(constant(keep), m))));
 }
 
+// All elements of a step have the same powers of the two betas, and powl() takes as long as the rest of an element.
+inline real power(real base, int64_t t)
+{
+    struct known {
+        real base, result;
+        int64_t t;
+    };
+    static thread_local known last[2] = {};
+    for (const known &k : last) {
+        if (k.base == base && k.t == t)
+            return k.result;
+    }
+    last[1] = last[0];
+    last[0] = {base, powl(base, (real)t), t};
+    return last[0].result;
+}
+
 inline bounded adam_update(const zoff_optimizer_hyper &h, int64_t t, bounded g, element *e)
 {
     const bounded inv_root =
-        h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? bounded{1, 0} : constant(1 / sqrtl(1 - powl(h.beta2, (real)t)));
+        h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? bounded{1, 0} : constant(1 / sqrtl(1 - power(h.beta2, t)));
     e->m = blend(h.beta1, e->m, 1 - (real)h.beta1, g);
     e->v =
         rounded(sum(product(rounded(product(constant(1 - (real)h.beta2), g)), g), rounded(product(constant(h.beta2), e->v))));
@@ -101,7 +118,7 @@ inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real gr
     bounded u = {};
     switch (h.optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
-        rate /= h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? 1 : 1 - powl(h.beta1, (real)t);
+        rate /= h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? 1 : 1 - power(h.beta1, t);
         u = adam_update(h, t, g, e);
         break;
     case ZOFF_OPTIMIZER_ADAGRAD:
