@@ -64,10 +64,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<up
                                 p.copy_out ? p.copy_dtype : ZOFF_DTYPE_DEFAULT,
                                 p.moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32};
     const share mine = own_share();
+    uint32_t m_lane = 0, v_lane = 0;
+    rule_states states = {p.m, p.v, types.states, &m_lane, &v_lane, 0, 0};
     for (size_t i = mine.first; i < p.count; i += mine.step) {
-        const uint32_t m_lane = dither_lane_m(i % ZOFF_NORM_BLOCK), v_lane = dither_lane_v(i % ZOFF_NORM_BLOCK);
-        const zoff_dither d = dither_block(p.key + i / ZOFF_NORM_BLOCK, k.dither);
-        const rule_states states = {p.m, p.v, types.states, &m_lane, &v_lane, d.m, d.v};
+        if (types.states != ZOFF_F32) {
+            const zoff_dither d = dither_block(p.key + i / ZOFF_NORM_BLOCK, k.dither);
+            m_lane = dither_lane_m(i % ZOFF_NORM_BLOCK);
+            v_lane = dither_lane_v(i % ZOFF_NORM_BLOCK);
+            states.m_key = d.m;
+            states.v_key = d.v;
+        }
         update_lanes(&k, &s, &states, i, 1, false, k.rule, types);
     }
 }

@@ -46,8 +46,8 @@ ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
 
 /** Write the masters to the weights, rounded as a step rounds them, after states were loaded. Collective over the ranks.
  *
- *  After ERR_IO or ERR_DEVICE on this rank, other ranks wait for it: call it again. It goes on where it was, so other calls
- * that use states or weights are refused before that if some weights were sent.
+ *  After ERR_IO or ERR_DEVICE call it again on this rank: the other ranks wait for it, and it goes on where it was. If some
+ *  weights were sent before the error, calls that use states or weights return ERR_STATE until then.
  *  @blocks yes  @return ERR_STATE as zoff_params_pull() */
 ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 

@@ -9,7 +9,8 @@
  *
  *     upper 16 of the 32 bits of lane(element % 1024) + block(key of the slice + element / 1024) + step * 0x9e3779b9
  *
- * From step to step these go through all of the interval evenly, so the mean over few steps is exact already. */
+ * From step to step these go through all of the interval evenly. So over a thousand steps the share of those that round up
+ * is within 1.5 % of what it should be, for each element. */
 #ifndef ZOFF_CPU_ADAM_DITHER_H
 #define ZOFF_CPU_ADAM_DITHER_H
 

@@ -10,7 +10,7 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
     return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* The same of a moment; zoff_adam_moments_bytes() for callers to which a nanosecond matters. */
+/* Bytes of an element of m or v. It is called as often, so it is inline; other rooms call zoff_adam_moments_bytes(). */
 static inline size_t zoff_adam_update_moment_width(unsigned moments)
 {
     return moments == ZOFF_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);

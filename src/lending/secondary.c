@@ -32,7 +32,7 @@ static size_t element_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
     return zoff_adam_dtype_bytes(l->model->params[piece->param].dtype);
 }
 
-/* The ranks whose parts this rank has: this one and the `group.parts` - 1 behind it. */
+/* A rank has the parts of the returned one and of the `group.parts` - 1 behind that. */
 static unsigned first_source(const zoff_lending *l, unsigned me)
 {
     return me % l->group.members * l->group.parts;

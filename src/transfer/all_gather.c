@@ -261,7 +261,8 @@ zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
         zoff_saved_error saved;
         zoff_base_status_save(&saved);
         (void)zoff_transfer_all_gather_finish(t);
-        (void)zoff_transfer_staging_wait_all(t);
+        if (!t->pollers.device.is_overdue)
+            (void)zoff_transfer_staging_wait_all(t);
         zoff_base_status_restore(&saved);
     }
     t->ranks.spreads_all = false;

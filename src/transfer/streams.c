@@ -139,7 +139,7 @@ zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
 {
     zoff_saved_error saved;
     const zoff_status status = sync_once(t, stream);
-    if (status < 0) {
+    if (status < 0 && !t->pollers.device.is_overdue) { /* it would stand still for another timeout */
         zoff_base_status_save(&saved);
         (void)sync_once(t, stream);
         zoff_base_status_restore(&saved);

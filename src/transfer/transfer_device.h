@@ -111,8 +111,8 @@ typedef struct zoff_device {
 /* streams.c */
 zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map);
 void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map);
-/* Wait for all work in a stream. If that fails once, the wait is repeated, so that only a device that is gone leaves work.
- * @blocks yes */
+/* Wait for all work in a stream. If a call fails once, the wait is repeated, so that only a device that is gone or stands still
+ * leaves work.  @blocks yes */
 zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
 zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);

@@ -74,8 +74,8 @@ ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, const rul
     return nesterov ? v_fma(v_set1(k->momentum), sum, g) : sum;
 }
 
-/* Compute new weights from old ones `p` and scaled gradients `g`, the elements from `i` on. `rule` is a constant
- * of the caller. */
+/* Compute new weights from old ones `p` and scaled gradients `g`, the elements from `i` on. `rule` is a constant of the caller.
+ */
 ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, const rule_states *s, size_t i,
                                   size_t left)
 {

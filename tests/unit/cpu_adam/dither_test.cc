@@ -3,6 +3,8 @@
 #include "oracle.h"
 #include "zoff_test.h"
 
+#include <string.h>
+
 #include <cmath>
 #include <random>
 #include <set>
@@ -104,8 +106,13 @@ TEST(dither, each_element_keeps_its_mean)
             for (size_t lane : {0u, 1u, 17u, 511u, 1023u}) {
                 const float x = 1 + fraction / 128;
                 unsigned up = 0;
-                for (int64_t t = 1; t <= 1024; t++)
-                    up += oracle_dither_bf16(x, moment, key, lane, t) == 0x3f81;
+                for (int64_t t = 1; t <= 1024; t++) {
+                    const zoff_dither d = dither_block(key, consts_of(t).dither);
+                    const uint32_t bits = moment ? dither_lane_v(lane) + d.v : dither_lane_m(lane) + d.m;
+                    uint32_t number;
+                    memcpy(&number, &x, sizeof number);
+                    up += (number + (bits >> 16)) >> 16 == 0x3f81;
+                }
                 EXPECT_NEAR(fraction, up / 1024.0, 0.015) << "moment " << moment << ", lane " << lane;
             }
         }

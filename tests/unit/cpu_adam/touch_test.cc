@@ -39,6 +39,29 @@ class mapping
 };
 } // namespace
 
+// Moments in bf16 have half the bytes, and the pages behind them are nobody's.
+TEST(Touch, PagesOfShortMomentsAreThere)
+{
+    const size_t count = 100001, v_byte = 1 << 20;
+    for (unsigned threads : {1u, 3u}) {
+        mapping map(2 << 20);
+        std::vector<float> own(count);
+        zoff_adam_piece piece = {};
+        piece.count = count;
+        piece.master = own.data();
+        piece.m = map.at(0);
+        piece.v = map.at(v_byte);
+        piece.moments = ZOFF_MOMENTS_BF16;
+        zoff_adam_touch_run(threads, &piece, 1);
+        for (size_t at : {(size_t)0, v_byte}) {
+            for (size_t byte = 0; byte < count * 2; byte += PAGE)
+                ASSERT_TRUE(map.has(map.at(at + byte))) << byte;
+            EXPECT_TRUE(map.has(map.at(at + count * 2 - 4)));
+            EXPECT_FALSE(map.has(map.at(at + count * 2 + PAGE))) << "nobody's";
+        }
+    }
+}
+
 TEST(Touch, StatesAreFilledAndEveryPageIsThere)
 {
     // Two pieces that share pages, one without a master, with a gap of pages that belong to neither.

@@ -95,8 +95,10 @@ TEST_F(Streams, StreamsThatStandStillReachTheDeadline)
     self.t.pollers.device.timeout_seconds = 0.05;
     self.t.device.norm.waits = 1;
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.compute));
+    const int calls = self.device.calls;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "made no progress and reported no error for 0.05 s",
                       zoff_transfer_streams_sync(&self.t, self.t.device.compute));
+    EXPECT_EQ(calls + 1, self.device.calls) << "one record, and so one wait: the next would take as long again";
     EXPECT_TRUE(self.t.pollers.device.is_overdue);
     EXPECT_LT(0.0, self.info.seconds.device_wait);
     self.t.device.norm.waits = 0;
