@@ -8,11 +8,13 @@
 
 #include <time.h>
 
-/* Copy a unit that is PENDING, if a buffer is free. FILE: the borrowed chunk has what the file has. The lock is not held
- * meanwhile. */
+/* Copy a unit that is PENDING, if a buffer is free. FILE: the borrowed chunk has what the file has, if `memory` has states. The
+ * lock is not held meanwhile. */
 static bool copy_unit(zoff_saver *s, zoff_save_unit *unit, zoff_chunk_memory memory)
 {
     const zoff_save_source *source = zoff_checkpoint_units_source(s, unit);
+    if (source->place == ZOFF_SAVE_FILE && !memory.states)
+        return false;
     unit->buffer = zoff_checkpoint_units_take_buffer(&s->buffers);
     if (!unit->buffer)
         return false;

@@ -71,7 +71,7 @@ static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span o
 /* Where the bytes [from, to) of a chunk are. A file is read in whole arrays, so these become the range. */
 static zoff_status find_place(const zoff_engine_view *v, zoff_save_source *source, size_t *from, size_t *to)
 {
-    if (zoff_transfer_use_of(v->transfer, source->chunk)->place == ZOFF_USED_BY_DEVICE) {
+    if (zoff_transfer_device_tier_alone(v->transfer, source->chunk)) {
         source->place = ZOFF_SAVE_VISIT;
         return ZOFF_OK;
     }

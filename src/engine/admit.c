@@ -66,6 +66,11 @@ zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
     return states != ZOFF_OK ? states : weights;
 }
 
+zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run)
+{
+    return is_wanted(&run->states) ? ask(e->store, run->chunk, true, &run->states) : ZOFF_OK;
+}
+
 static bool streams_weights(const zoff_engine *e)
 {
     return e->lending.store && e->lending.home->streams;
@@ -130,7 +135,8 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
 bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
-    return !is_stored(e, position) || position < zoff_engine_admit_until(e, e->run.first);
+    const bool waits = is_stored(e, position) || (e->walk.in_order && weights_take_slot(e, run->chunk));
+    return !waits || position < zoff_engine_admit_until(e, e->run.first);
 }
 
 /* Read while the last step is still being written, and while the trainer computes gradients. An error is reported again when

@@ -283,9 +283,11 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .slots = placement.slots,
                            .threads = s->threads};
     const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, &plan);
-    uint64_t stored = 0;
-    for (size_t i = kept; i < plan.chunk_count; i++)
-        stored += plan.chunks[i].bytes;
+    uint64_t stored = 0, all = 0;
+    for (size_t i = 0; i < plan.chunk_count; i++) {
+        all += plan.chunks[i].bytes;
+        stored += i < kept ? 0 : plan.chunks[i].bytes;
+    }
     info.host_bytes = stored;
     if (s->tier == ZOFF_TIER_NVME) {
         const size_t residents = zoff_engine_budget_states(e, &plan);
@@ -296,13 +298,14 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                 info.resident_bytes += plan.chunks[i].bytes;
         }
         info.step_read_bytes = stored - info.resident_bytes;
-        info.step_write_bytes = s->values.persist ? stored : info.step_read_bytes;
-        info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
+        info.step_write_bytes = s->values.persist ? all : info.step_read_bytes; /* states on the device, too */
+        info.nvme_bytes = s->values.persist ? 2 * all : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &e->transfer.route;
-    info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - zoff_transfer_device_tier_sums_of(&plan, kept));
+    const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(&e->transfer, &plan));
+    info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - sums_there);
     info.exchange_bytes = zoff_transfer_ranks_bytes(&e->transfer, &plan);
     info.device_bytes += zoff_transfer_ranks_device_bytes(&e->transfer, &plan);
     route->link->sums.plan(&info, zoff_model_ties_bytes(&e->model));

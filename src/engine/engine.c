@@ -173,6 +173,8 @@ static void leave_to_device(zoff_engine *e)
                                     e->lending.cache.arena.bytes));
     e->transfer.accumulator.map = e->transfer.ranks.staging = (zoff_map){.base = NULL};
     zoff_lending_param_cache_leave(&e->lending);
+    if (e->transfer.device.tier.slots)
+        zoff_engine_stores_leave_states(e);
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
     e->settings.owns_accel = false;
@@ -256,7 +258,9 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     ZOFF_TRY(zoff_transfer_links_check(&e->transfer));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
-    e->transfer.accumulator.device_sums = zoff_transfer_device_tier_sums_of(&e->plan, e->transfer.device.tier.count);
+    e->transfer.device.tier.use = e->transfer.route.place->tier_use(&e->transfer);
+    e->transfer.accumulator.device_sums =
+        zoff_transfer_device_tier_sums_of(&e->plan, zoff_transfer_device_tier_kept(&e->transfer, &e->plan));
     choose_team(e);
     *out_need = zoff_engine_budget_need(&info);
     return zoff_engine_budget_check(e, &info);
@@ -287,7 +291,9 @@ static zoff_status open_stores(void *ctx)
     zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     ZOFF_TRY(zoff_engine_stores_take_program(e));
-    return e->transfer.device.fault;
+    ZOFF_TRY(e->transfer.device.fault);
+    int64_t t;
+    return zoff_offload_store_reopened(e->store, &t) ? zoff_engine_states_place_bring_all(e) : ZOFF_OK;
 }
 
 /* How a rank can use less memory of its host, for an error message. */

@@ -4,8 +4,8 @@
  *      calls   params.c parameters, groups, loss scale, lent weights; handover.c gradients: each calls its room
  *      plan    budget.c
  *      step    step.c begin, wait, retry; rows.c the rows of a bucket; pipeline.c runs them
- *      rows    admit.c which buckets may borrow; stages.c, update.c of the host; gate.c norm, clip, skip; threads.c
- *      states  stores.c; states.c initial values, pull, push; state_range.c parts of a parameter
+ *      rows    admit.c which buckets may borrow; stages.c, update.c of the host; gate.c norm, clip, skip
+ *      states  stores.c; states_place.c where they are; states.c initial values, pull, push; state_range.c parts of a parameter
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -47,7 +47,7 @@ typedef struct zoff_row {
     void *ctx; /* set at seal: the engine, or its transfer */
 } zoff_row;
 
-enum { ZOFF_ROWS_MAX = 23 };
+enum { ZOFF_ROWS_MAX = 26 };
 
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
@@ -187,7 +187,8 @@ typedef struct zoff_engine_gate {
 typedef struct zoff_engine_walk {
     zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
     void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
-    size_t *streamed;                        /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
+    bool in_order;    /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
 } zoff_engine_walk;
 
@@ -288,7 +289,8 @@ void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t
 typedef void zoff_fill(void *ctx, size_t chunk, void *base);
 zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill *weights);
 void zoff_engine_stores_close(zoff_engine *e);
-/* A device does not finish its copies from and to the stores of weights: leave them open for ever. */
+/* A device does not finish its copies from and to the stores of states, or weights: leave them open for ever. */
+void zoff_engine_stores_leave_states(zoff_engine *e);
 void zoff_engine_stores_leave_weights(zoff_engine *e);
 /* Return a stored error of background I/O on states or weights, once. */
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
@@ -314,18 +316,7 @@ zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
 bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* that call has failed, and only some weights were sent */
 
-/* states.c */
-/* Set the masters from the weights, or compute the weights from the states. */
-zoff_status zoff_engine_states_pull(zoff_engine *e);
-zoff_status zoff_engine_states_push(zoff_engine *e);
-/* Copy the fp32 weights of a bucket. `first`: set all masters from the weights. Otherwise, for pieces with a gradient: set the
- * weights from separate masters; set the copy in persistent files from weights that are their own masters. */
-void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first);
-/* The initial content of a chunk: masters from the weights, zeros, and the initial accumulators of Adagrad. */
-void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
-/* The initial weights of a chunk. */
-void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
-
+/* states_place.c: where the states of a bucket are */
 /* A pass over chunks outside of a step. Each chunk is borrowed, perhaps changed, and given back. */
 typedef struct zoff_pass {
     bool states, weights;                 /* which of them it borrows */
@@ -336,9 +327,40 @@ typedef struct zoff_pass {
     bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
 } zoff_pass;
 
+/* Access to the states of a bucket: in a store, on the device, or in both. */
+typedef struct zoff_states_place {
+    bool is_alone; /* they are in no store: one copy at a time is on the host */
+    /* Begin: returns memory for the initial values: `base`, which is the store's, or another. End: stores them as the bucket's
+     * states.  @blocks */
+    char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
+    zoff_status (*end_fill)(zoff_engine *e, size_t chunk, const char *base);
+    /* Borrow the states of a pass, and give them back. `base` NULL: nothing was borrowed.  @blocks */
+    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out);
+    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base);
+} zoff_states_place;
+
+const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_t chunk);
+/* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks */
+zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out);
+zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
+/* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
+zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
+
+/* states.c */
+/* Set the masters from the weights, or compute the weights from the states. */
+zoff_status zoff_engine_states_pull(zoff_engine *e);
+zoff_status zoff_engine_states_push(zoff_engine *e);
+/* Go back to the last commit, also on the device. Repeat it after an error.  @blocks */
+zoff_status zoff_engine_states_rollback(zoff_engine *e);
+/* Copy the fp32 weights of a bucket. `first`: set all masters from the weights. Otherwise, for pieces with a gradient: set the
+ * weights from separate masters; set the copy in persistent files from weights that are their own masters. */
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first);
+/* The initial content of a chunk: masters from the weights, zeros, and the initial accumulators of Adagrad. */
+void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
+/* The initial weights of a chunk. */
+void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
+
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
-zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out); /* waits */
-zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
 /* `status`: result of the pass so far. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 

@@ -11,7 +11,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
         e->transfer.runs[i] = (zoff_bucket_run){.chunk = i};
     e->run.first = 0;
     e->transfer.device.staging.next = 0;
-    e->transfer.device.norm.waits = 0;
+    e->transfer.device.norm.waits = e->transfer.device.tier.waits = 0;
     e->lending.secondary.next = 0;
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);

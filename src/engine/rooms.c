@@ -16,7 +16,7 @@ static unsigned threads_now(void *ctx)
 
 static unsigned threads_of_measure(void *ctx)
 {
-    return zoff_engine_threads_of_measure(ctx);
+    return zoff_engine_update_threads_of_measure(ctx);
 }
 
 static void feed(void *ctx)

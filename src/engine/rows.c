@@ -15,9 +15,14 @@ enum {
     REPLICATED = 1 << 7, /* every rank has all states */
     HOST = 1 << 8,       /* the tier of the bucket: DRAM or files */
     DEVICE = 1 << 9,     /* its states stay on the device */
-    THERE = 1 << 10,     /* the device measures its gradients */
-    HERE = 1 << 11,
-    SECONDARY = 1 << 12, /* a second copy of the weights in each group of ranks */
+    DOWN = 1 << 10,      /* its gradients are used on the host, or pass it */
+    KEPT = 1 << 11,      /* its gradients stay on the device */
+    THERE = 1 << 12,     /* the device measures its gradients */
+    HERE = 1 << 13,
+    STAGES = 1 << 14,    /* the host uploads weights of the program */
+    LANDS = 1 << 15,     /* the host gets weights that the device has updated */
+    PERSISTS = 1 << 16,  /* a store has the states, too */
+    SECONDARY = 1 << 17, /* a second copy of the weights in each group of ranks */
 };
 
 typedef enum owner { ENGINE, TRANSFER } owner;
@@ -31,41 +36,44 @@ typedef struct conditional_row {
 
 /* The rows in every micro-step but the last of a step. */
 static const conditional_row ADD[] = {
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | HOST}, /* device: its gradients are downloaded */
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | DEVICE},
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | DOWN}, /* device: its gradients are downloaded */
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | KEPT},
     {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER,
      SEVERAL}, /* zero: sends gradients to their owner, who sums them */
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | HOST}, /* cpu_adam: into fp32 */
-    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | DEVICE},
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | DOWN}, /* cpu_adam: into fp32 */
+    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | KEPT},
 };
 
 /* The rows in the last micro-step. With several ranks, gradients may be sent, summed and measured before zoff_step_begin(). */
 static const conditional_row STEP[] = {
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | SUMS | HOST},
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | DEVICE},
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | SUMS | DOWN},
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | KEPT},
     {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | NO_SUMS | HERE | HOST}, /* the host measures them */
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | HOST},
-    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | DEVICE},
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | NO_SUMS | HERE | DOWN}, /* the host measures them */
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | DOWN},
+    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | KEPT},
     {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: sums of squares */
     {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
     {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: finds the slices that take part */
     {"gate", zoff_engine_stages_gate, ENGINE, 0}, /* engine: opens when all buckets are measured and all ranks have voted */
     {"unload", zoff_transfer_device_unload, TRANSFER,
-     ALONE | STAGED | NO_SUMS | THERE | HOST}, /* the gate does not wait for downloads */
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | DEVICE},
+     ALONE | STAGED | NO_SUMS | THERE | DOWN}, /* the gate does not wait for downloads */
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | KEPT},
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: gets the gradient sums of other ranks */
     {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: reads for later buckets start while this one is updated */
-    {"stage", zoff_transfer_device_stage, TRANSFER, STAGED | HOST}, /* device: gets a slot for its updated weights */
-    {"update", zoff_engine_update_run, ENGINE, HOST},               /* cpu_adam, on the team; pumps I/O in between */
+    {"stage", zoff_transfer_device_stage, TRANSFER, STAGES}, /* device: gets a slot for its updated weights */
+    {"update", zoff_engine_update_run, ENGINE, HOST},        /* cpu_adam, on the team; pumps I/O in between */
     {"update", zoff_transfer_device_tier_update, TRANSFER, DEVICE},
-    {"flush", zoff_engine_stages_flush, ENGINE, 0}, /* offload: starts the write, and does not wait for it */
+    {"land", zoff_engine_stages_land, ENGINE, DEVICE | LANDS}, /* device: its updated weights come down */
+    {"flush", zoff_engine_stages_flush, ENGINE, 0},            /* offload: starts the write, and does not wait for it */
     {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: starts the upload */
     {"gather", zoff_transfer_all_gather_weights, TRANSFER,
      PARTITIONED},                                          /* zero: sends weights to all ranks, a few buckets at a time */
     {"share", zoff_engine_stages_share, ENGINE, SECONDARY}, /* lending: sends weights to the secondary shards */
+    {"save", zoff_engine_stages_save, ENGINE, DEVICE | PERSISTS}, /* device: its updated states come down to a slot */
+    {"flush", zoff_engine_stages_flush, ENGINE, DEVICE | PERSISTS},
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -73,15 +81,21 @@ static unsigned either(bool is_so, unsigned then, unsigned otherwise)
     return is_so ? then : otherwise;
 }
 
-/* The conditions that hold for all buckets of one tier. `bucket` is any one of them. */
-static unsigned facts_of(const zoff_engine *e, bool on_device, size_t bucket)
+/* The conditions that hold for all buckets of one place. `bucket` is any one of them. */
+static unsigned facts_of(const zoff_engine *e, const zoff_sum_use *use, size_t bucket)
 {
-    const bool several = zoff_transfer_ranks_several(&e->transfer);
-    return either(several, SEVERAL, ALONE) | either(zoff_transfer_device_is(&e->transfer), STAGED, 0) |
-           either(zoff_transfer_pieces_accumulates(&e->transfer), SUMS, NO_SUMS) |
-           either(several && !e->plan.replicated, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
-           either(zoff_lending_secondary_is(&e->lending) && zoff_model_params_any_owned(&e->model), SECONDARY, 0) |
-           either(on_device, DEVICE, HOST) | either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE);
+    const bool several = zoff_transfer_ranks_several(&e->transfer), staged = zoff_transfer_device_is(&e->transfer);
+    const bool is_host = use->place == ZOFF_USED_BY_HOST, owns = zoff_model_params_any_owned(&e->model);
+    const bool partitioned = several && !e->plan.replicated;
+    /* A communicator of the host sends updated weights from the host. */
+    const bool sends = partitioned && !zoff_transfer_device_direct_is(&e->transfer);
+    return either(several, SEVERAL, ALONE) | either(staged, STAGED, 0) |
+           either(zoff_transfer_pieces_accumulates(&e->transfer), SUMS, NO_SUMS) | either(partitioned, PARTITIONED, WHOLE) |
+           either(several && e->plan.replicated, REPLICATED, 0) |
+           either(zoff_lending_secondary_is(&e->lending) && owns, SECONDARY, 0) | either(is_host, HOST, DEVICE) |
+           either(use->comes_down, DOWN, KEPT) | either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE) |
+           either(staged && (is_host || sends), STAGES, 0) | either(owns || sends, LANDS, 0) |
+           either(e->settings.values.persist, PERSISTS, 0);
 }
 
 static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, size_t count, unsigned facts)
@@ -105,12 +119,16 @@ static void begun_together(zoff_engine *e)
 void zoff_engine_rows_choose(zoff_engine *e)
 {
     e->walk.begun = zoff_transfer_ranks_several(&e->transfer) ? begun_together : zoff_engine_admit_drop_useless;
-    const size_t first_of_host = e->transfer.device.tier.count;
+    e->walk.in_order = false;
+    static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
+                                                               [ZOFF_USED_BY_DEVICE] = &zoff_transfer_sum_places_used_by_device,
+                                                               [ZOFF_USED_BY_DEVICE_FROM_HOST] =
+                                                                   &zoff_transfer_sum_places_used_from_host};
     for (unsigned place = 0; place < ZOFF_USED_PLACES; place++) {
-        const bool on_device = place == ZOFF_USED_BY_DEVICE;
-        const unsigned facts = facts_of(e, on_device, on_device ? 0 : first_of_host);
+        const unsigned facts = facts_of(e, USES[place], place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
         choose(e, &e->walk.rows[place].add, ADD, sizeof ADD / sizeof ADD[0], facts);
         choose(e, &e->walk.rows[place].step, STEP, sizeof STEP / sizeof STEP[0], facts);
+        e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
 }
 

@@ -256,13 +256,13 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
     const size_t bucket = s.run->bucket;
     zoff_chunk_memory memory = {.states = NULL};
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_borrow(e, pass, bucket, &memory));
+        ZOFF_TRY(zoff_engine_states_place_borrow(e, pass, bucket, &memory));
     const zoff_status following = w->write ? follow_persistent(e, w, s) : ZOFF_OK;
     copy_stretch(e, w, s, own, memory);
     if (borrows && pass->changes_weights)
         zoff_lending_param_cache_refresh(&e->lending, bucket, memory.weights, true);
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_give_back(e, pass, bucket, memory));
+        ZOFF_TRY(zoff_engine_states_place_give_back(e, pass, bucket, memory));
     ZOFF_TRY(following); /* the stored weights are set: the call may be repeated */
     *out_at = s.at + s.count;
     return gather(e, w, s);

@@ -7,17 +7,6 @@
 
 #include <string.h>
 
-/* Access to the states of a bucket: in the store, or on the device. */
-typedef struct states_place {
-    /* Begin: returns memory for the initial values: `base`, which is the store's, or another. End: stores them as the bucket's
-     * states.  @blocks */
-    char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
-    zoff_status (*end_fill)(zoff_engine *e, size_t chunk);
-    /* Borrow the states of a pass, and give them back. `base` NULL: nothing was borrowed.  @blocks */
-    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out);
-    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base);
-} states_place;
-
 /* Make the cast of one piece between weights and masters. False for a piece without a separate master, or without weights yet.
  * Persistent files hold a copy of fp32 weights that are their own masters, so those are cast, too. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
@@ -75,8 +64,6 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
     }
 }
 
-static const states_place *place_of(const zoff_engine *e, size_t chunk);
-
 /* The pieces are listed as for an update of the whole chunk, so that each thread first touches the memory that it later
  * updates. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
@@ -88,7 +75,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
         e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* seal reports it */
     if (e->transfer.device.fault)
         return;
-    base = place_of(e, chunk)->begin_fill(e, chunk, base);
+    base = zoff_engine_states_place_of(e, chunk)->begin_fill(e, chunk, base);
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
@@ -99,7 +86,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
-    e->transfer.device.fault = place_of(e, chunk)->end_fill(e, chunk);
+    e->transfer.device.fault = zoff_engine_states_place_of(e, chunk)->end_fill(e, chunk, base);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -117,164 +104,6 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
 }
 
 /* ---- passes over the chunks ---- */
-
-/* A wait for a chunk of a store. `arrays` 0: the caller overwrites the whole chunk, so nothing is read. */
-typedef struct chunk_wait {
-    zoff_store *store;
-    size_t chunk;
-    unsigned arrays;
-    void *base;
-} chunk_wait;
-
-static zoff_status fetch_or_claim(void *ctx)
-{
-    chunk_wait *w = ctx;
-    const zoff_status status = w->arrays ? zoff_offload_store_fetch_arrays(w->store, w->chunk, w->arrays, &w->base)
-                                         : zoff_offload_store_claim(w->store, w->chunk, &w->base);
-    return status == ZOFF_OK ? zoff_offload_store_check(w->store, w->chunk) : status;
-}
-
-/* Borrow a chunk, and wait for it. */
-static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsigned arrays, char **out)
-{
-    zoff_saved_error saved;
-    chunk_wait w = {.store = store, .chunk = chunk, .arrays = arrays};
-    zoff_poller *poller = store == e->store ? &e->io.states : &e->io.weights;
-    const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
-    if (status < 0) {
-        /* A later step must not meet a read of this pass in flight. */
-        zoff_base_status_save(&saved);
-        zoff_offload_store_forget(store);
-        zoff_base_status_restore(&saved);
-        return status;
-    }
-    *out = w.base;
-    return ZOFF_OK;
-}
-
-/* Whether all engine-owned weights of a chunk have a master in it. */
-static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
-{
-    for (size_t i = 0; i < c->piece_count; i++) {
-        const zoff_model_param *p = &e->model.params[e->plan.pieces[c->first_piece + i].param];
-        const bool has_copy = !p->frozen && e->settings.values.persist; /* persistent files hold a copy */
-        if (p->engine_owned && !zoff_model_params_has_master(&e->model, p) && !has_copy)
-            return false;
-    }
-    return true;
-}
-
-/* The streams of a pass, as arrays of the store. */
-static unsigned streams_of(const zoff_pass *pass)
-{
-    return pass->streams ? pass->streams : ZOFF_STORE_ALL;
-}
-
-static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsigned changed, bool keeps)
-{
-    if (base && keeps)
-        return zoff_offload_store_keep(store, chunk, changed);
-    if (base && changed)
-        return zoff_offload_store_flush(store, chunk);
-    if (base)
-        zoff_offload_store_release(store, chunk);
-    return ZOFF_OK;
-}
-
-/* ---- the store of the host ---- */
-
-static char *host_begin_fill(zoff_engine *e, size_t chunk, char *base)
-{
-    (void)e;
-    (void)chunk;
-    return base;
-}
-
-static zoff_status host_end_fill(zoff_engine *e, size_t chunk)
-{
-    (void)e;
-    (void)chunk;
-    return ZOFF_OK;
-}
-
-static zoff_status host_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
-{
-    return bring(e, e->store, chunk, pass->claims ? 0 : streams_of(pass), out);
-}
-
-static zoff_status host_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
-{
-    return give(e->store, chunk, base, pass->changes_states ? streams_of(pass) : 0, pass->keeps);
-}
-
-static const states_place HOST = {
-    .begin_fill = host_begin_fill, .end_fill = host_end_fill, .borrow = host_borrow, .give_back = host_give_back};
-
-/* ---- the device: a copy of one bucket at a time ---- */
-
-static char *device_begin_fill(zoff_engine *e, size_t chunk, char *base)
-{
-    (void)base;
-    return zoff_transfer_device_tier_begin_fill(&e->transfer, chunk);
-}
-
-static zoff_status device_end_fill(zoff_engine *e, size_t chunk)
-{
-    return zoff_transfer_device_tier_give_back(&e->transfer, chunk);
-}
-
-static zoff_status device_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
-{
-    (void)pass;
-    return zoff_transfer_device_tier_borrow(&e->transfer, chunk, out);
-}
-
-static zoff_status device_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
-{
-    return base && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, chunk) : ZOFF_OK;
-}
-
-static const states_place DEVICE = {
-    .begin_fill = device_begin_fill, .end_fill = device_end_fill, .borrow = device_borrow, .give_back = device_give_back};
-
-static const states_place *place_of(const zoff_engine *e, size_t chunk)
-{
-    static const states_place *const PLACES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &HOST, [ZOFF_USED_BY_DEVICE] = &DEVICE};
-    return PLACES[zoff_transfer_use_of(&e->transfer, chunk)->place];
-}
-
-/* ---- a pass ---- */
-
-zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
-{
-    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
-    zoff_chunk_memory memory = {.states = NULL};
-    if (pass->states && c->bytes)
-        ZOFF_TRY(place_of(e, chunk)->borrow(e, pass, chunk, &memory.states));
-    if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
-        if (status < 0 && memory.states)
-            zoff_offload_store_release(e->store, chunk);
-        ZOFF_TRY(status);
-    }
-    *out = memory;
-    return ZOFF_OK;
-}
-
-/* Give back both, even if the first cannot be written: it then stays in its slot, and the next pass or step writes it again. */
-zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
-{
-    zoff_saved_error saved;
-    const unsigned weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
-    const zoff_status status = place_of(e, chunk)->give_back(e, pass, chunk, memory.states);
-    if (status >= 0)
-        return give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
-    zoff_base_status_save(&saved);
-    (void)give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
-    zoff_base_status_restore(&saved);
-    return status;
-}
 
 /* A pass uses all slots: chunks prefetched for the next step are dropped, and read again afterwards. */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
@@ -314,7 +143,7 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
     zoff_chunk_memory memory;
     zoff_saved_error saved;
     ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, to_master));
-    zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
+    zoff_status status = zoff_engine_states_place_borrow(e, pass, chunk, &memory);
     if (status < 0) {
         zoff_transfer_staging_release(&e->transfer, chunk);
         return status;
@@ -324,9 +153,9 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
         status = zoff_transfer_device_upload(&e->transfer, chunk, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
     if (status == ZOFF_OK)
-        return zoff_engine_states_give_back(e, pass, chunk, memory);
+        return zoff_engine_states_place_give_back(e, pass, chunk, memory);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_give_back(e, pass, chunk, memory); /* the store reports its error later */
+    (void)zoff_engine_states_place_give_back(e, pass, chunk, memory); /* the store reports its error later */
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -373,6 +202,12 @@ zoff_status zoff_engine_states_push(zoff_engine *e)
     return cast_all(e, false);
 }
 
+zoff_status zoff_engine_states_rollback(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_offload_store_rollback(e->store));
+    return zoff_engine_states_place_bring_all(e);
+}
+
 /* ---- a checkpoint reads and replaces states ---- */
 
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
@@ -383,10 +218,10 @@ zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
     const zoff_pass pass = {.states = true, .weights = weights && e->lending.store};
     if (pass.weights)
         ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
-    ZOFF_TRY(zoff_engine_states_borrow(e, &pass, chunk, &memory));
+    ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &memory));
     const zoff_status status = visit(ctx, chunk, memory);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_give_back(e, &pass, chunk, memory); /* unchanged: nothing can fail */
+    (void)zoff_engine_states_place_give_back(e, &pass, chunk, memory); /* unchanged: nothing can fail */
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -416,7 +251,7 @@ static void give_up(load_pass *p, loading *l)
     if (!l->is_begun)
         return;
     zoff_transfer_staging_release(&p->engine->transfer, l->chunk);
-    (void)zoff_engine_states_give_back(p->engine, &l->pass, l->chunk, l->memory);
+    (void)zoff_engine_states_place_give_back(p->engine, &l->pass, l->chunk, l->memory);
     l->is_begun = false;
 }
 
@@ -430,7 +265,7 @@ static zoff_status begin_chunk(load_pass *p, size_t chunk)
                             .makes_weights = true,
                             .claims = p->load->is_whole(p->load->ctx, chunk)}};
     ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, false));
-    const zoff_status status = zoff_engine_states_borrow(e, &l->pass, chunk, &l->memory);
+    const zoff_status status = zoff_engine_states_place_borrow(e, &l->pass, chunk, &l->memory);
     if (status < 0)
         zoff_transfer_staging_release(&e->transfer, chunk);
     ZOFF_TRY(status);
@@ -453,7 +288,7 @@ static zoff_status finish_chunk(load_pass *p, size_t chunk)
     l->is_begun = false;
     l->pass.changes_states = true;
     l->pass.changes_weights = l->pass.weights;
-    return zoff_engine_states_give_back(e, &l->pass, chunk, l->memory);
+    return zoff_engine_states_place_give_back(e, &l->pass, chunk, l->memory);
 }
 
 /* Chunks that may be filled at the same time: no more than a ring has slots. */
@@ -475,7 +310,7 @@ static zoff_status load_chunks(load_pass *p)
     const size_t count = e->plan.chunk_count, most = loading_most(e);
     size_t finished = 0;
     for (size_t chunk = 0; chunk < count; chunk++) {
-        const size_t others = place_of(e, chunk) == &DEVICE ? 0 : most - 1;
+        const size_t others = zoff_engine_states_place_of(e, chunk)->is_alone ? 0 : most - 1;
         while (chunk - finished > others)
             ZOFF_TRY(finish_chunk(p, finished++));
         ZOFF_TRY(begin_chunk(p, chunk));
@@ -531,7 +366,7 @@ static bool can_restore(const zoff_engine *e, bool was_whole, bool commits)
 /* Go back to the last commit, on all ranks or on none. */
 static zoff_status restore(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, zoff_offload_store_rollback(e->store)));
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, zoff_engine_states_rollback(e)));
     return zoff_engine_states_push(e);
 }
 

@@ -288,7 +288,7 @@ static zoff_status finish(zoff_engine *e)
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
-    zoff_engine_threads_learn(e);
+    zoff_engine_update_threads_learn(e);
     zoff_engine_admit_ahead(e);
     zoff_lending_prefetch_turn(&e->lending);
     return ZOFF_OK;
@@ -403,7 +403,7 @@ static zoff_status undo(zoff_engine *e)
     e->run.undone = true;
     if (e->io.guard)
         e->io.guard->before_all(e->io.guard->ctx);
-    ZOFF_TRY(zoff_offload_store_rollback(e->store));
+    ZOFF_TRY(zoff_engine_states_rollback(e));
     e->life.awaits_weights = true;
     ZOFF_TRY(zoff_engine_states_push(e));
     e->life.awaits_weights = false;
@@ -435,6 +435,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
 {
     ZOFF_TRY(drop_together(e));
     if (e->life.phase != ZOFF_PHASE_IDLE) {
+        ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
     }

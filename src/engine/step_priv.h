@@ -14,6 +14,8 @@ bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run);
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
+/* Request a slot for the states of a bucket of the device, which fill it as a whole.  @return PENDING: none is free */
+zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run);
 /* Call between two pieces of a kernel: pump I/O, and request the next buckets. Errors are stored. */
 void zoff_engine_admit_feed(zoff_engine *e);
 void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop prefetched buckets that have no gradient */
@@ -35,20 +37,25 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* find the slices that have a gradient on any rank */
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run); /* get the weights that a device has updated */
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run);  /* get the states that a device has updated */
 zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run); /* send weights to the secondary shards */
 
 /* update.c: the row between fetch and flush */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);
+/* The borrowed chunk of a bucket is about to be written back as a whole: let a save keep what the file has. `states`: the old
+ * states; NULL: nobody has them in memory. */
+void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, char *states);
 
-/* threads.c: how many threads work on a bucket */
-unsigned zoff_engine_threads_of_update(const zoff_engine *e);
-unsigned zoff_engine_threads_of_measure(const zoff_engine *e);
-void zoff_engine_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
+/* how many threads work on a bucket */
+unsigned zoff_engine_update_threads_of_update(const zoff_engine *e);
+unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e);
+void zoff_engine_update_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
 /* Record how long measuring took, and choose the threads for the next step. */
-void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds);
+void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 /* How many of `most` threads are enough, if `used` threads worked for so many seconds and waited for the disk for so many. */
-unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used, unsigned most);
+unsigned zoff_engine_update_threads_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
 zoff_status zoff_engine_gate_vote(zoff_engine *e);

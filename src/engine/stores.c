@@ -89,14 +89,26 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .progress = {.report = e->io.opening.progress, .ctx = e->io.opening.progress_ctx}};
 }
 
+/* With zoff.persist the device copies its states to slots of the store, and from them. */
+static zoff_status share_with_device(zoff_engine *e)
+{
+    const void *base;
+    size_t bytes;
+    if (!e->settings.values.persist)
+        return ZOFF_OK;
+    zoff_offload_store_memory(e->store, &base, &bytes);
+    return zoff_transfer_device_tier_pin(&e->transfer, base, bytes);
+}
+
 static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
 {
     const zoff_settings *s = &e->settings;
-    const size_t first_of_host = e->transfer.device.tier.count;
-    for (size_t i = 0; i < first_of_host; i++)
-        chunks[i] = (zoff_store_chunk){.bytes = 0}; /* states on the device: the store only fills them */
-    for (size_t i = first_of_host; i < e->plan.chunk_count; i++)
-        chunks[i] = store_chunk(e, &e->plan.chunks[i]);
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        chunks[i] = (zoff_store_chunk){.bytes = 0}; /* on the device alone: the store only fills it */
+        if (!zoff_transfer_device_tier_alone(&e->transfer, i))
+            chunks[i] = store_chunk(e, &e->plan.chunks[i]);
+        chunks[i].is_elsewhere = i < e->transfer.device.tier.count;
+    }
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;
     opts.what = "the optimizer states";
@@ -124,7 +136,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.description = description;
     const zoff_status status = zoff_offload_store_open(&opts, &e->store);
     zoff_base_mem_free(description);
-    return status;
+    return status == ZOFF_OK ? share_with_device(e) : status;
 }
 
 static zoff_store_opts weight_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
@@ -232,6 +244,12 @@ void zoff_engine_stores_close(zoff_engine *e)
     zoff_offload_store_close(e->lending.secondary.store);
     e->store = NULL;
     zoff_engine_stores_leave_weights(e);
+}
+
+void zoff_engine_stores_leave_states(zoff_engine *e)
+{
+    zoff_base_progress_remove(&e->progress, &e->io.states);
+    e->store = NULL;
 }
 
 void zoff_engine_stores_leave_weights(zoff_engine *e)

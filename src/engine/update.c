@@ -71,7 +71,7 @@ static void between(void *ctx)
 static void run_tile(tiling *t)
 {
     zoff_engine *e = t->engine;
-    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->transfer.scratch.adam_pieces, t->used, between, e);
+    zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, t->used, between, e);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
@@ -81,14 +81,14 @@ static void run_tile(tiling *t)
     t->elements = 0;
 }
 
-/* Let a save keep the old values: of what is written back as a whole, and of a part of a piece. */
-static void guard_chunk(const zoff_engine *e, const zoff_bucket_run *run)
+void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, char *states)
 {
     const zoff_guard *g = e->io.guard;
     if (g)
-        g->before_chunk(g->ctx, (zoff_chunk_memory){run->states.base, run->weights.base}, run->chunk);
+        g->before_chunk(g->ctx, (zoff_chunk_memory){states, run->weights.base}, run->chunk);
 }
 
+/* The same for a part of a piece that is about to change. */
 static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, size_t count)
 {
     const zoff_guard *g = t->engine->io.guard;
@@ -152,7 +152,7 @@ static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_c
         e->run.info.numbers.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
-    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
+    zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
 }
 
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
@@ -164,7 +164,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
-    guard_chunk(e, run);
+    zoff_engine_update_guard(e, run, run->states.base);
     double from = zoff_base_clock_seconds();
     if ((chunk->bytes && zoff_offload_store_wants_settle(e->store)) || e->io.guard) {
         tiling t = {.engine = e, .run = run, .chunk = chunk};
@@ -181,4 +181,59 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     e->transfer.batch.updated++;
     e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
+}
+
+/* ---- how many threads work on a bucket ----
+ *
+ * If a step waits for the disk, more threads than needed to keep up with it make nothing faster. They make it slower. Each
+ * bucket finds them asleep, because the caller has waited in between. Or they spin on the CPU on which the disk's interrupt
+ * woke the caller. So an update uses as many threads as the last step had work for. */
+
+unsigned zoff_engine_update_threads_of_update(const zoff_engine *e)
+{
+    return e->threads.update ? e->threads.update : e->settings.threads;
+}
+
+unsigned zoff_engine_update_threads_enough(double worked, double waited, unsigned used, unsigned most)
+{
+    const double busy = 2.0 / 3; /* share of the step's time: so much work still overlaps with the disk */
+    const double room = busy * (worked + waited);
+    if (!(room > 0))
+        return used;
+    const double wanted = worked * used / room;
+    return wanted < most ? 1 + (unsigned)wanted : most;
+}
+
+/* Measuring overlaps with nothing: the step waits for the last gradient before it uses the first state. With many cores, all
+ * threads are faster. With two, where one thread updates, the other must be woken for each bucket; that was five times slower.
+ * So both are tried, and the slower one again from time to time. */
+void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds)
+{
+    enum { AGAIN = 50 }; /* steps */
+    m->seconds[m->few] = seconds;
+    if (m->seconds[!m->few] == 0 || ++m->steps >= AGAIN) {
+        m->few = !m->few;
+        m->steps = 0;
+    } else {
+        m->few = m->seconds[1] < m->seconds[0];
+    }
+}
+
+unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e)
+{
+    if (e->threads.in_progress)
+        return 1;
+    return e->threads.measure.few ? zoff_engine_update_threads_of_update(e) : e->settings.threads;
+}
+
+void zoff_engine_update_threads_learn(zoff_engine *e)
+{
+    const zoff_step_info *info = &e->run.info;
+    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
+        return;
+    if (zoff_engine_update_threads_of_update(e) < e->settings.threads)
+        zoff_engine_update_threads_choose(&e->threads.measure, info->seconds.measure);
+    e->threads.update = zoff_engine_update_threads_enough(info->seconds.update + info->seconds.checksum, info->seconds.io_wait,
+                                                          zoff_engine_update_threads_of_update(e), e->settings.threads);
+    zoff_engine_stores_set_threads(e, e->threads.update);
 }

@@ -20,6 +20,7 @@ typedef struct zoff_store_chunk {
     size_t first_bytes; /* bytes behind this are zero at first; a multiple of 4 KiB */
     size_t ends[ZOFF_STORE_ARRAYS]; /* ends of its arrays, multiples of 4 KiB, the last one `bytes`. Each array begins at the
                                        end of the one before it, and may be empty. All 0: the chunk is one array */
+    bool is_elsewhere;              /* a step only writes it, so it does not stay in DRAM */
 } zoff_store_chunk;
 
 /* Write the initial content of a chunk: `base` holds zeros. Called once for each chunk while the store is opened. In DRAM

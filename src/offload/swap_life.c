@@ -117,9 +117,10 @@ static zoff_status map_memory(zoff_swap_store *s)
     zoff_swap_slot *home = &s->slots[s->ring_count];
     size_t used = 0, number = 0;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
-        used += s->chunks[chunk].bytes != 0;
+        used += s->chunks[chunk].bytes != 0 && !s->chunks[chunk].is_elsewhere;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        if (!s->chunks[chunk].bytes || !zoff_offload_placement_resident(number++, s->home_count, used))
+        if (!s->chunks[chunk].bytes || s->chunks[chunk].is_elsewhere ||
+            !zoff_offload_placement_resident(number++, s->home_count, used))
             continue;
         home->is_home = true;
         home->chunk = chunk;

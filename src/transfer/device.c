@@ -44,7 +44,7 @@ static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *off
 /* Bytes of gradients that stay on the device, because the states of their buckets do. */
 static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *plan)
 {
-    const size_t buckets = zoff_transfer_device_tier_buckets(t, plan);
+    const size_t buckets = zoff_transfer_device_tier_kept(t, plan);
     const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
     const zoff_plan_piece *last = end && end->piece_count ? &plan->pieces[end->first_piece + end->piece_count - 1] : NULL;
     const bool is_cut = last && last->first + last->count < t->model->params[last->param].count;

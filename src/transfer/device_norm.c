@@ -28,16 +28,21 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     zoff_device_norm *n = &t->device.norm;
     const zoff_accel_ops *ops = t->accel->ops;
     const size_t bytes = zoff_transfer_device_norm_bytes(t, t->plan);
+    const size_t count = t->route.gradients->measured_there(t, t->plan);
     size_t blocks = 0;
     void *there;
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.compute));
     ZOFF_TRY(ops->event_open(t->accel, &n->settled));
-    if (bytes == 0)
-        return ZOFF_OK;
-    const size_t count = t->route.gradients->measured_there(t, t->plan);
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares on the device", &n->at));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares on the device", &n->measured));
     n->count = count;
+    for (size_t b = 0; b < count; b++) {
+        n->at[b] = blocks;
+        blocks += t->plan->chunks[b].blocks;
+        ZOFF_TRY(ops->event_open(t->accel, &n->measured[b]));
+    }
+    if (bytes == 0) /* a rank may own nothing of these buckets */
+        return ZOFF_OK;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares copied from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
     ZOFF_TRY(zoff_transfer_streams_pin(t, &n->landing));
     n->pinned = true;
@@ -46,11 +51,6 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
         return zoff_base_status_prefix(status,
                                        "sums of squares of gradients, %s of device memory: ", zoff_base_words_bytes(bytes));
     n->there = there;
-    for (size_t b = 0; b < count; b++) {
-        n->at[b] = blocks;
-        blocks += t->plan->chunks[b].blocks;
-        ZOFF_TRY(ops->event_open(t->accel, &n->measured[b]));
-    }
     return ZOFF_OK;
 }
 
@@ -97,6 +97,8 @@ zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void 
         sums->grad = zoff_transfer_pieces_kept_gradient(t, piece, &sums->dtype);
         blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
     }
+    if (used == 0)
+        return ZOFF_OK;
     ZOFF_TRY(ops->kernels.square_sum(t->accel, stream, t->scratch.norm_pieces, used));
     return ops->copy(t->accel, stream, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double));
 }

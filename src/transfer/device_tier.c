@@ -2,15 +2,18 @@
  * other buckets, with the same bits; kernels of the device do the work, in an engine stream beside those for down and up:
  *
  *      compute  accumulate, measure | gate | update 0 | update 1 | update 2
- *      down     gradients of the others ...
+ *      down     gradients of the others ... | states 0 (zoff.persist)
  *      CPU                                 | update 9      | update 8 ...
  *
  * These are the first buckets of the plan. Their gradients come last in a backward pass, when the downloads for the other
  * buckets are already in flight. The device keeps their gradients and sends only sums of squares. Code that reads their states
  * outside of a step gets a copy on the host, one bucket at a time.
  *
- * With several ranks, such buckets need a communicator that accesses the device: the gradient sums are then on the device
- * (device_direct.c). Each rank keeps its own part of the states of the same buckets. */
+ * With several ranks, each rank keeps its own part of the states of the same buckets. A communicator that accesses the device
+ * leaves the gradient sums there (device_direct.c). A communicator of the host sums on the host: then the sums go up before the
+ * update, and the updated weights come down behind it. Weights of the engine come down, too, to where the engine keeps them.
+ *
+ * With zoff.persist the store has these states as well: each step copies them there, and the commit waits for it. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -73,14 +76,75 @@ static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t 
     return bytes;
 }
 
+/* Bytes of gradients from the host, and of weights for the host, for the largest of these buckets. */
+typedef struct passing {
+    size_t gradients, weights;
+} passing;
+
+enum { ALIGN = 64 };
+
+static size_t padded(size_t bytes)
+{
+    return zoff_base_bits_align(bytes, ALIGN);
+}
+
+static size_t gradient_bytes(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return padded(piece->count * zoff_adam_dtype_bytes(t->route.gradients->dtype(&t->model->params[piece->param])));
+}
+
+/* fp32 weights are copied from their masters. */
+static size_t weight_bytes(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return p->dtype == ZOFF_F32 ? 0 : padded(piece->count * zoff_adam_dtype_bytes(p->dtype));
+}
+
+static passing measure_passing(const zoff_transfer *t, const zoff_plan *plan, size_t buckets)
+{
+    passing most = {.gradients = 0};
+    const bool is_down = t->route.place->tier_use(t)->comes_down;
+    for (size_t b = 0; b < buckets; b++) {
+        passing one = {.gradients = 0};
+        for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
+            const zoff_plan_piece *piece = &plan->pieces[plan->chunks[b].first_piece + i];
+            const zoff_model_param *p = &t->model->params[piece->param];
+            if (p->frozen)
+                continue;
+            one.gradients += is_down ? gradient_bytes(t, piece) : 0;
+            one.weights += is_down || p->engine_owned ? weight_bytes(t, piece) : 0;
+        }
+        most.gradients = zoff_base_bits_max(most.gradients, one.gradients);
+        most.weights = zoff_base_bits_max(most.weights, one.weights);
+    }
+    return most;
+}
+
+size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return t->route.place->tier_use(t)->comes_down ? 0 : zoff_transfer_device_tier_buckets(t, plan);
+}
+
+static size_t sums_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    const size_t kept = zoff_transfer_device_tier_kept(t, plan);
+    return t->route.gradients->device_sums(t, zoff_transfer_device_tier_sums_of(plan, kept));
+}
+
+static size_t landing_bytes(const zoff_transfer *t, size_t most)
+{
+    return t->values->persist ? 0 : most;
+}
+
 void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
                                     uint64_t *out_host_bytes)
 {
     const size_t buckets = zoff_transfer_device_tier_buckets(t, plan);
+    const passing pass = measure_passing(t, plan, buckets);
     size_t most;
-    const size_t bytes = lay_out(plan, buckets, NULL, &most);
-    *out_device_bytes = bytes + t->route.gradients->device_sums(t, zoff_transfer_device_tier_sums_of(plan, buckets));
-    *out_host_bytes = most;
+    *out_device_bytes = lay_out(plan, buckets, NULL, &most);
+    *out_device_bytes += sums_bytes(t, plan) + pass.gradients + pass.weights;
+    *out_host_bytes = landing_bytes(t, most);
 }
 
 static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void *out)
@@ -103,33 +167,62 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     if (k->count == 0)
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(k->count, sizeof *k->at, "states on the device", &k->at));
+    ZOFF_TRY(zoff_base_mem_alloc(k->count, sizeof *k->landed, "states on the device", &k->landed));
     ZOFF_TRY(t->accel->ops->event_open(t->accel, &k->updated));
+    for (size_t b = 0; b < k->count; b++)
+        ZOFF_TRY(t->accel->ops->event_open(t->accel, &k->landed[b]));
     const size_t bytes = lay_out(t->plan, k->count, k->at, &most);
-    if (most) {
+    if (landing_bytes(t, most)) {
         ZOFF_TRY(zoff_base_map_alloc(most, "states copied from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
         ZOFF_TRY(zoff_transfer_streams_pin(t, &k->landing));
         k->pinned = true;
     }
+    const passing pass = measure_passing(t, t->plan, k->count);
+    k->weights_at = pass.gradients;
     ZOFF_TRY(take(t, bytes, "states", &k->states));
-    return take(t, t->route.gradients->device_sums(t, t->accumulator.device_sums), "sums of gradients", &k->sums);
+    ZOFF_TRY(take(t, pass.gradients + pass.weights, "gradients and weights on their way", &k->passing));
+    return take(t, sums_bytes(t, t->plan), "sums of gradients", &k->sums);
 }
 
 /* Call when no work is in a stream. */
 void zoff_transfer_device_tier_close(zoff_transfer *t)
 {
     zoff_device_tier *k = &t->device.tier;
-    void *there[] = {k->states, k->sums};
+    void *there[] = {k->states, k->sums, k->passing};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
         if (there[i])
             t->accel->ops->free(t->accel, there[i]);
     }
     if (k->updated)
         t->accel->ops->event_close(t->accel, k->updated);
+    for (size_t b = 0; k->landed && b < k->count; b++) {
+        if (k->landed[b])
+            t->accel->ops->event_close(t->accel, k->landed[b]);
+    }
+    zoff_transfer_device_tier_unpin(t);
     if (k->pinned)
         zoff_transfer_streams_unpin(t, &k->landing);
     zoff_base_map_free(&k->landing);
     zoff_base_mem_free(k->at);
+    zoff_base_mem_free(k->landed);
     *k = (zoff_device_tier){.count = 0};
+}
+
+zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, size_t bytes)
+{
+    void *memory = (void *)(uintptr_t)slots;
+    if (t->device.tier.count == 0 || bytes == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(t->accel->ops->pin(t->accel, memory, bytes));
+    t->device.tier.slots = memory;
+    return ZOFF_OK;
+}
+
+void zoff_transfer_device_tier_unpin(zoff_transfer *t)
+{
+    if (t->device.tier.slots)
+        t->accel->ops->unpin(t->accel, t->device.tier.slots);
+    t->device.tier.slots = NULL;
 }
 
 /* ---- outside of a step ---- */
@@ -155,6 +248,17 @@ zoff_status zoff_transfer_device_tier_borrow(zoff_transfer *t, size_t bucket, ch
 zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket)
 {
     return copy_states(t, bucket, true);
+}
+
+zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, size_t from, size_t to)
+{
+    const zoff_device_tier *k = &t->device.tier;
+    const zoff_cast_piece move = {.count = (to - from) / sizeof(float),
+                                  .dst = k->states + k->at[bucket] + from,
+                                  .src = base + from,
+                                  .dst_dtype = ZOFF_F32,
+                                  .src_dtype = ZOFF_F32};
+    return zoff_transfer_streams_copy(t, &move, 1, true);
 }
 
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket)
@@ -191,29 +295,95 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->scratch.accumulate_pieces, used);
 }
 
-/* The update of a piece: states, gradients and weights, all in device memory. */
-static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece)
+/* Where the weights of a piece go on the host. NULL: they are updated in place, on the device. */
+static char *weights_here(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece)
+{
+    return zoff_transfer_staging_weights(t, piece, run->weights.base);
+}
+
+/* The update of a piece: states, gradients and weights, all in device memory. `gradient`: that from the host, or NULL. */
+static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece,
+                                  const char *gradient)
 {
     const zoff_device_tier *k = &t->device.tier;
     const zoff_model_param *p = &t->model->params[piece->param];
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(t, &t->plan->chunks[run->chunk], piece, memory);
     a.consts = &t->scratch.consts[p->group];
-    a.grad = zoff_transfer_pieces_kept_gradient(t, piece, &a.grad_dtype);
-    a.copy_out = p->dtype != ZOFF_F32 ? zoff_model_params_value(t->model, piece, NULL) : NULL;
+    a.grad = gradient ? gradient : zoff_transfer_pieces_kept_gradient(t, piece, &a.grad_dtype);
+    const bool is_here = p->dtype != ZOFF_F32 && !weights_here(t, run, piece);
+    a.copy_out = is_here ? zoff_model_params_value(t->model, piece, NULL) : NULL;
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;
     a.v = touched.v ? a.v : NULL;
     return a;
 }
 
-/* fp32 weights are copies of the master weights. Repeating the copy is harmless. */
-static zoff_status copy_weights(zoff_transfer *t, const zoff_plan_piece *piece, const zoff_adam_piece *a)
+/* Copy the gradient of a piece to `at`. */
+static zoff_status bring_gradient(zoff_transfer *t, const zoff_plan_piece *piece, char *at)
 {
-    if (t->model->params[piece->param].dtype != ZOFF_F32)
+    zoff_dtype dtype;
+    const void *from = zoff_transfer_pieces_gradient(t, piece, &dtype);
+    const size_t bytes = piece->count * zoff_adam_dtype_bytes(dtype);
+    t->device.write_bytes += bytes;
+    return t->accel->ops->copy(t->accel, t->device.compute, at, from, bytes);
+}
+
+/* List the updates of a bucket, and start to bring their gradients. `out_used`: their number. */
+static zoff_status list_updates(zoff_transfer *t, const zoff_bucket_run *run, size_t *out_used, uint64_t *out_elements)
+{
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(t, run, &count);
+    const bool is_down = t->device.tier.use->comes_down;
+    char *at = t->device.tier.passing;
+    *out_elements = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!*zoff_model_params_flag(t->model, &pieces[i]))
+            continue;
+        if (is_down)
+            ZOFF_TRY(bring_gradient(t, &pieces[i], at));
+        t->scratch.adam_pieces[used++] = make_piece(t, run, &pieces[i], is_down ? at : NULL);
+        at += is_down ? gradient_bytes(t, &pieces[i]) : 0;
+        *out_elements += pieces[i].count;
+    }
+    *out_used = used;
+    return ZOFF_OK;
+}
+
+/* Copy the weights of a piece from its masters: on the device, or by way of `at` to the host. Repeating that is harmless,
+ * unlike an update. */
+static zoff_status copy_weights(zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece, char *at)
+{
+    const zoff_device_tier *k = &t->device.tier;
+    const zoff_accel_ops *ops = t->accel->ops;
+    const zoff_dtype dtype = t->model->params[piece->param].dtype;
+    char *states = k->states + k->at[run->chunk], *here = weights_here(t, run, piece);
+    const void *master = zoff_transfer_pieces_state(&t->plan->chunks[run->chunk], piece, states, ZOFF_STREAM_MASTER);
+    const size_t bytes = piece->count * zoff_adam_dtype_bytes(dtype);
+    if (!here && dtype != ZOFF_F32)
         return ZOFF_OK;
-    return t->accel->ops->copy(t->accel, t->device.compute, zoff_model_params_value(t->model, piece, NULL), a->master,
-                               a->count * sizeof(float));
+    if (!here)
+        return ops->copy(t->accel, t->device.compute, zoff_model_params_value(t->model, piece, NULL), master, bytes);
+    const zoff_cast_piece cast = {.count = piece->count, .dst = at, .src = master, .dst_dtype = dtype, .src_dtype = ZOFF_F32};
+    if (dtype != ZOFF_F32)
+        ZOFF_TRY(ops->kernels.cast(t->accel, t->device.compute, &cast, 1));
+    ZOFF_TRY(ops->copy(t->accel, t->device.compute, here, dtype != ZOFF_F32 ? at : master, bytes));
+    t->device.read_bytes += bytes;
+    return ZOFF_OK;
+}
+
+static zoff_status copy_all_weights(zoff_transfer *t, const zoff_bucket_run *run)
+{
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(t, run, &count);
+    char *at = t->device.tier.passing ? t->device.tier.passing + t->device.tier.weights_at : NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!*zoff_model_params_flag(t->model, &pieces[i]))
+            continue;
+        ZOFF_TRY(copy_weights(t, run, &pieces[i], at));
+        at += weights_here(t, run, &pieces[i]) ? weight_bytes(t, &pieces[i]) : 0;
+    }
+    return ZOFF_OK;
 }
 
 /* The update waits for the trainer's streams, because their work up to the hand-over of gradients may read the old weights. An
@@ -221,29 +391,66 @@ static zoff_status copy_weights(zoff_transfer *t, const zoff_plan_piece *piece, 
 zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
-    size_t count, used = 0;
-    const zoff_plan_piece *pieces = pieces_of(t, run, &count);
-    uint64_t elements = 0;
+    size_t used;
+    uint64_t elements;
     if (!zoff_transfer_pieces_take_part(t, run->chunk))
         return ZOFF_OK;
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_model_params_flag(t->model, &pieces[i]))
-            continue;
-        t->scratch.adam_pieces[used] = make_piece(t, run, &pieces[i]);
-        elements += t->scratch.adam_pieces[used++].count;
-    }
     ZOFF_TRY(zoff_transfer_streams_compute_follow(t));
     if (!run->updates) {
+        ZOFF_TRY(list_updates(t, run, &used, &elements));
         ZOFF_TRY(t->accel->ops->kernels.update(t->accel, t->device.compute, t->scratch.adam_pieces, used));
         run->updates = true;
         t->batch.updated++;
         t->info->numbers.elements_updated += elements;
         t->info->numbers.elements_on_device += elements;
     }
-    for (size_t i = 0, n = 0; i < count; i++) {
-        if (*zoff_model_params_flag(t->model, &pieces[i]))
-            ZOFF_TRY(copy_weights(t, &pieces[i], &t->scratch.adam_pieces[n++]));
-    }
+    ZOFF_TRY(copy_all_weights(t, run));
+    return t->accel->ops->event_record(t->accel, t->device.tier.landed[run->chunk], t->device.compute);
+}
+
+/* Poll the event of a bucket. `begun`: it counts as in flight. */
+static zoff_status poll(zoff_transfer *t, const zoff_bucket_run *run, bool *begun)
+{
+    zoff_device_tier *k = &t->device.tier;
+    k->waits += !*begun;
+    *begun = true;
+    const zoff_status status = t->accel->ops->event_poll(t->accel, k->landed[run->chunk]);
+    k->waits -= status == ZOFF_OK;
+    return status;
+}
+
+zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *run)
+{
+    return zoff_transfer_pieces_take_part(t, run->chunk) ? poll(t, run, &run->lands) : ZOFF_OK;
+}
+
+/* The copy has a stream of its own: updates of other buckets do not wait for it. */
+static zoff_status start_save(zoff_transfer *t, const zoff_bucket_run *run)
+{
+    const zoff_device_tier *k = &t->device.tier;
+    const zoff_accel_ops *ops = t->accel->ops;
+    const size_t bytes = t->plan->chunks[run->chunk].bytes;
+    ZOFF_TRY(ops->event_await(t->accel, t->device.down, k->landed[run->chunk]));
+    ZOFF_TRY(ops->copy(t->accel, t->device.down, run->states.base, k->states + k->at[run->chunk], bytes));
+    ZOFF_TRY(ops->event_record(t->accel, k->landed[run->chunk], t->device.down));
+    t->device.read_bytes += bytes;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_tier_save(zoff_transfer *t, zoff_bucket_run *run)
+{
+    if (!run->saves)
+        ZOFF_TRY(start_save(t, run));
+    return poll(t, run, &run->saves);
+}
+
+zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t)
+{
+    if (t->device.tier.count == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_transfer_streams_sync(t, t->device.compute));
+    ZOFF_TRY(zoff_transfer_streams_sync(t, t->device.down));
+    t->device.tier.waits = 0;
     return ZOFF_OK;
 }
 

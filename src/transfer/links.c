@@ -283,11 +283,6 @@ zoff_status zoff_transfer_links_check(const zoff_transfer *t)
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
     ZOFF_TRY(check_reduced(t));
-    ZOFF_FAIL_IF(
-        values->ratio < 1 && zoff_model_params_any_owned(t->model), ZOFF_ERR_UNSUPPORTED,
-        "offload_optimizer.ratio is %g: states that stay on the accelerator update weights of the program only. Set it "
-        "to 1, or zoff_param_desc.engine_owned to false",
-        values->ratio);
     if (!values->nccl_adds)
         return ZOFF_OK;
     ZOFF_FAIL_IF(!t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
@@ -313,15 +308,6 @@ zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t)
         "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
         "its own. Open \"cuda\", or leave ratio at 1",
         ratio, zoff_accel_name(t->accel));
-    ZOFF_FAIL_IF(zoff_transfer_ranks_several(t) && !zoff_transfer_device_direct_is(t), ZOFF_ERR_UNSUPPORTED,
-                 "offload_optimizer.ratio is %g: a share of the states of %u ranks stays on accelerator \"%s\" where their "
-                 "communicator reaches its memory, and \"%s\" does not. Open \"nccl\", or set ratio to 1",
-                 ratio, zoff_comm_size(t->comm), zoff_accel_name(t->accel), t->comm->ops->name);
-    ZOFF_FAIL_IF(
-        t->values->persist, ZOFF_ERR_UNSUPPORTED,
-        "offload_optimizer.ratio is %g: states that stay on the accelerator do not persist; set it to 1, or zoff.persist to "
-        "false",
-        ratio);
     return ZOFF_OK;
 }
 
@@ -329,7 +315,9 @@ zoff_status zoff_transfer_links_choose(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
     ZOFF_TRY(find_reach(t));
-    r->place = r->reaches ? &zoff_transfer_sum_places_device : &zoff_transfer_sum_places_host;
+    r->place = r->reaches                       ? &zoff_transfer_sum_places_device
+               : zoff_transfer_ranks_several(t) ? &zoff_transfer_sum_places_host
+                                                : &zoff_transfer_sum_places_alone;
     r->link = r->reaches                   ? &zoff_transfer_links_reached
               : zoff_transfer_device_is(t) ? &zoff_transfer_links_staged
                                            : &zoff_transfer_links_in_place;

@@ -23,7 +23,7 @@ bool zoff_transfer_streams_upload(const zoff_transfer *t)
 bool zoff_transfer_streams_are_busy(const zoff_transfer *t)
 {
     return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
-           t->device.direct.waits || zoff_lending_copies_are_busy(t->lending);
+           t->device.tier.waits || t->device.direct.waits || zoff_lending_copies_are_busy(t->lending);
 }
 
 static bool is_busy(void *ctx)
@@ -45,6 +45,8 @@ static zoff_status say_what_stands(void *ctx, double seconds)
         snprintf(words, sizeof words, "the upload of weights");
     else if (d->norm.waits)
         snprintf(words, sizeof words, "the measurement of gradients");
+    else if (d->tier.waits)
+        snprintf(words, sizeof words, "the update of states on the device");
     return zoff_base_status_fail(
         ZOFF_ERR_DEVICE,
         "accelerator \"%s\" made no progress and reported no error for %g s (timeout_seconds). The engine waits for "

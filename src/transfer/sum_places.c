@@ -58,31 +58,38 @@ static zoff_status host_open(zoff_transfer *t)
 }
 
 /* Only a single rank uses this: device_tier.c sums its micro-batches. */
-static float *host_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
+static float *alone_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return t->device.tier.sums + piece->owned_offset;
 }
 
-static size_t host_device_sums_apart(size_t elements)
+static size_t alone_device_sums_apart(size_t elements)
 {
     return elements * sizeof(float);
 }
 
-const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host",
-                                                      .gradient = host_gradient,
-                                                      .pool = host_pool,
-                                                      .sum = host_sum,
-                                                      .zero = host_zero,
-                                                      .look = host_look,
-                                                      .slots = host_slots,
-                                                      .device_bytes = host_device_bytes,
-                                                      .open = host_open,
-                                                      .device_sum = host_device_sum,
-                                                      .device_sums_apart = host_device_sums_apart,
-                                                      .pack_bucket = zoff_transfer_reduce_scatter_pack,
-                                                      .sum_bucket = zoff_transfer_reduce_scatter_sum,
-                                                      .spread_begin = zoff_transfer_all_gather_begin,
-                                                      .spread_end = zoff_transfer_all_gather_end};
+/* Device memory that the engine lends for gradients is reused in the same backward pass, so these go to the host. */
+static const zoff_sum_use *alone_tier_use(const zoff_transfer *t)
+{
+    const bool lends = zoff_model_params_any_owned(t->model) && zoff_transfer_acquire_bytes(t);
+    return lends ? &zoff_transfer_sum_places_used_from_host : &zoff_transfer_sum_places_used_by_device;
+}
+
+static const zoff_sum_use *host_tier_use(const zoff_transfer *t)
+{
+    (void)t;
+    return &zoff_transfer_sum_places_used_from_host;
+}
+
+#define HERE                                                                                                                   \
+    .gradient = host_gradient, .pool = host_pool, .sum = host_sum, .zero = host_zero, .look = host_look, .slots = host_slots,  \
+    .device_bytes = host_device_bytes, .open = host_open, .device_sum = alone_device_sum,                                      \
+    .device_sums_apart = alone_device_sums_apart, .pack_bucket = zoff_transfer_reduce_scatter_pack,                            \
+    .sum_bucket = zoff_transfer_reduce_scatter_sum, .spread_begin = zoff_transfer_all_gather_begin,                            \
+    .spread_end = zoff_transfer_all_gather_end
+
+const zoff_sum_place zoff_transfer_sum_places_alone = {.name = "alone", .tier_use = alone_tier_use, HERE};
+const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host", .tier_use = host_tier_use, HERE};
 
 /* ---- on the devices ---- */
 
@@ -124,7 +131,14 @@ static size_t device_device_sums_apart(size_t elements)
     return 0;
 }
 
+static const zoff_sum_use *device_tier_use(const zoff_transfer *t)
+{
+    (void)t;
+    return &zoff_transfer_sum_places_used_by_device;
+}
+
 const zoff_sum_place zoff_transfer_sum_places_device = {.name = "device",
+                                                        .tier_use = device_tier_use,
                                                         .gradient = device_gradient,
                                                         .pool = device_pool,
                                                         .sum = device_sum,
@@ -163,7 +177,7 @@ static size_t given_device_sums(const zoff_transfer *t, size_t elements)
 /* Memory of the device that the engine lends is used again once the gradient is downloaded. Then the host measures it. */
 static size_t given_measured_there(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return zoff_transfer_acquire_bytes(t) ? zoff_transfer_device_tier_buckets(t, plan) : plan->chunk_count;
+    return zoff_transfer_acquire_bytes(t) ? zoff_transfer_device_tier_kept(t, plan) : plan->chunk_count;
 }
 
 /* A single gradient is used as it is, without a weight. */
@@ -221,7 +235,7 @@ const zoff_gradient_form zoff_transfer_sum_places_summed = {.name = "summed",
                                                             .device = summed_device,
                                                             .bytes = summed_bytes,
                                                             .device_sums = summed_device_sums,
-                                                            .measured_there = zoff_transfer_device_tier_buckets,
+                                                            .measured_there = zoff_transfer_device_tier_kept,
                                                             .weight = summed_weight};
 
 /* ---- a bucket whose states are on the host ---- */
@@ -253,7 +267,17 @@ const zoff_sum_use zoff_transfer_sum_places_used_by_host = {.name = "host",
                                                             .bring = by_host_bring,
                                                             .await = by_host_await};
 
-/* ---- a bucket whose states stay on the device ---- */
+/* ---- a bucket whose states stay on the device, but not its gradients ---- */
+
+const zoff_sum_use zoff_transfer_sum_places_used_from_host = {.name = "device, from the host",
+                                                              .place = ZOFF_USED_BY_DEVICE_FROM_HOST,
+                                                              .comes_down = true,
+                                                              .sum = host_sum,
+                                                              .measure = by_host_measure,
+                                                              .bring = by_host_bring,
+                                                              .await = zoff_transfer_device_tier_await};
+
+/* ---- a bucket whose states and gradients stay on the device ---- */
 
 static float *by_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {

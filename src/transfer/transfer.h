@@ -41,6 +41,7 @@ struct zoff_bucket_run {
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
     bool gathered;              /* partitioned states: the weights of all ranks' parts have arrived */
     bool measures, updates;     /* device buckets: the measurement, or the update, was enqueued */
+    bool lands, saves;          /* device buckets: the copy of weights, or of states, to the host was enqueued */
 };
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */
@@ -165,6 +166,11 @@ static inline bool zoff_transfer_device_tier_has(const zoff_transfer *t, size_t 
 {
     return bucket < t->device.tier.count;
 }
+/* Whether they are nowhere else: without zoff.persist. */
+static inline bool zoff_transfer_device_tier_alone(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_transfer_device_tier_has(t, bucket) && !t->values->persist;
+}
 /* Whether gradients are summed in fp32: over micro-batches, or over ranks. */
 static inline bool zoff_transfer_pieces_accumulates(const zoff_transfer *t)
 {
@@ -173,8 +179,7 @@ static inline bool zoff_transfer_pieces_accumulates(const zoff_transfer *t)
 /* The place where the states of a bucket are, and where its sums are used. */
 static inline const zoff_sum_use *zoff_transfer_use_of(const zoff_transfer *t, size_t bucket)
 {
-    return zoff_transfer_device_tier_has(t, bucket) ? &zoff_transfer_sum_places_used_by_device
-                                                    : &zoff_transfer_sum_places_used_by_host;
+    return zoff_transfer_device_tier_has(t, bucket) ? t->device.tier.use : &zoff_transfer_sum_places_used_by_host;
 }
 /* The terms of the sum of a parameter's gradients. */
 static inline const zoff_sum_terms *zoff_transfer_terms_of(const zoff_model_param *p)

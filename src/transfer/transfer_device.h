@@ -11,6 +11,7 @@
 #include <zoff/engine.h>
 
 typedef struct zoff_bucket_run zoff_bucket_run;
+typedef struct zoff_sum_use zoff_sum_use;
 typedef struct zoff_transfer zoff_transfer;
 
 /* Host memory that receives the updated weights of a bucket, and from which they are uploaded to the device. */
@@ -48,15 +49,21 @@ typedef struct zoff_downloads {
     size_t first, end;
 } zoff_downloads;
 
-/* Buckets whose states stay on the device: the first ones of the plan. */
+/* Buckets whose states stay on the device: the first ones of the plan. `count` and `use` are set at seal. */
 typedef struct zoff_device_tier {
     size_t count;
-    size_t *at;       /* by bucket: byte offset in `states` */
-    char *states;     /* device memory */
-    float *sums;      /* gradient sums; NULL without accumulation, and where device_direct.c holds them */
-    void *updated;    /* event: the enqueued updates are done */
-    zoff_map landing; /* host memory for the states of one bucket */
-    bool pinned;
+    const zoff_sum_use *use;
+    size_t *at;        /* by bucket: byte offset in `states` */
+    char *states;      /* device memory */
+    float *sums;       /* gradient sums; NULL without accumulation, and where device_direct.c or the host holds them */
+    char *passing;     /* device memory for one bucket: gradients from the host, and behind them weights for the host */
+    size_t weights_at; /* of the latter: their offset */
+    void *updated;     /* event: the enqueued updates are done */
+    void **landed;     /* events, by bucket: the update is done; then, its copies to the host are complete */
+    size_t waits;      /* buckets whose copies are in flight */
+    zoff_map landing;  /* host memory for the states of one bucket; with zoff.persist, slots of the store serve instead */
+    void *slots;       /* these slots, pinned; NULL: none */
+    bool pinned;       /* `landing` */
 } zoff_device_tier;
 
 /* Sums of squares that the device computes, for the first `count` buckets. */
@@ -185,7 +192,9 @@ size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan
 /* Bytes of device memory and of DRAM that these buckets need. */
 void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
                                     uint64_t *out_host_bytes);
-/* Elements of the accumulator that belong to these buckets; they precede all others. */
+/* Of these, how many keep their gradients on the device, too: all or none. */
+size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *plan);
+/* Elements of the accumulator that belong to the first buckets; they precede all others. */
 size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets);
 zoff_status zoff_transfer_device_tier_open(zoff_transfer *t);
 void zoff_transfer_device_tier_close(zoff_transfer *t);
@@ -193,8 +202,19 @@ void zoff_transfer_device_tier_close(zoff_transfer *t);
 zoff_status zoff_transfer_device_tier_borrow(zoff_transfer *t, size_t bucket, char **out);
 zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket);
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket); /* returns zeroed host memory; then give back */
+/* zoff.persist: pin the memory of the store, which holds the states, too. */
+zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, size_t bytes);
+void zoff_transfer_device_tier_unpin(zoff_transfer *t);
+/* zoff.persist: copy bytes [from, to) of the states of a bucket from a slot of the store.  @blocks */
+zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, size_t from, size_t to);
 zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run); /* a row; starts the copy of weights, too */
+/* Copies to the host that the update of a bucket has started.  @return PENDING: in flight */
+zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *run);
+/* Start the copy of the updated states to a slot of the store, and poll it.  @return PENDING: in flight */
+zoff_status zoff_transfer_device_tier_save(zoff_transfer *t, zoff_bucket_run *run);
+/* Wait until no copy to the host is in flight, before the memory is used for something else.  @blocks */
+zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t);
 /* Make `stream` wait for all updates enqueued so far. */
 zoff_status zoff_transfer_device_tier_await(zoff_transfer *t, void *stream);
 

@@ -12,6 +12,7 @@
 #include <zoff/engine.h>
 
 typedef struct zoff_transfer zoff_transfer;
+typedef struct zoff_sum_use zoff_sum_use;
 
 /* The memory where gradients are packed and summed. */
 typedef struct zoff_sum_place {
@@ -27,7 +28,9 @@ typedef struct zoff_sum_place {
     /* Device memory for the slots and the sums. `staging_bytes`: DRAM of the slots. */
     uint64_t (*device_bytes)(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes);
     zoff_status (*open)(zoff_transfer *t); /* zoff_transfer_device_direct_close() frees it */
-    /* For buckets whose states stay on the device: the sum of a piece, and the bytes of separate memory for such sums. */
+    /* For buckets whose states stay on the device: how they are used, the sum of a piece that the device has made, and the
+     * bytes of separate memory for such sums. */
+    const zoff_sum_use *(*tier_use)(const zoff_transfer *t);
     float *(*device_sum)(const zoff_transfer *t, const zoff_plan_piece *piece);
     size_t (*device_sums_apart)(size_t elements); /* bytes */
     /* Callbacks for zoff_reduce_opts and zoff_gather_opts. */
@@ -84,10 +87,16 @@ typedef struct zoff_gradient_form {
     double (*weight)(const zoff_transfer *t); /* weight of a micro-batch of one rank */
 } zoff_gradient_form;
 
-typedef enum zoff_used_place { ZOFF_USED_BY_HOST, ZOFF_USED_BY_DEVICE, ZOFF_USED_PLACES } zoff_used_place;
+/* States and gradients are on the host; both on the device; or states on the device, which gets the gradients from the host. */
+typedef enum zoff_used_place {
+    ZOFF_USED_BY_HOST,
+    ZOFF_USED_BY_DEVICE,
+    ZOFF_USED_BY_DEVICE_FROM_HOST,
+    ZOFF_USED_PLACES
+} zoff_used_place;
 
-/* Where the states of a bucket are, and so where its gradient sums are used: on the host, or on the device. */
-typedef struct zoff_sum_use {
+/* Where the states of a bucket are, and where its gradients are summed and measured. */
+struct zoff_sum_use {
     const char *name;
     zoff_used_place place; /* index for tables of other rooms */
     bool comes_down;       /* a slice that ends in such a bucket is downloaded from the device */
@@ -97,11 +106,12 @@ typedef struct zoff_sum_use {
     zoff_status (*bring)(zoff_transfer *t, size_t bucket, const zoff_accumulate_piece *first,
                          const zoff_accumulate_piece *last);
     zoff_status (*await)(zoff_transfer *t, void *stream); /* make later work in `stream` wait for the updates so far */
-} zoff_sum_use;
+};
 
-extern const zoff_sum_place zoff_transfer_sum_places_host, zoff_transfer_sum_places_device;
+extern const zoff_sum_place zoff_transfer_sum_places_alone, zoff_transfer_sum_places_host, zoff_transfer_sum_places_device;
 extern const zoff_gradient_form zoff_transfer_sum_places_given, zoff_transfer_sum_places_summed;
-extern const zoff_sum_use zoff_transfer_sum_places_used_by_host, zoff_transfer_sum_places_used_by_device;
+extern const zoff_sum_use zoff_transfer_sum_places_used_by_host, zoff_transfer_sum_places_used_by_device,
+    zoff_transfer_sum_places_used_from_host;
 extern const zoff_sum_rule zoff_transfer_sum_rules_ordered, zoff_transfer_sum_rules_added;
 extern const zoff_sum_terms zoff_transfer_sum_rules_of_all, zoff_transfer_sum_rules_of_one, zoff_transfer_sum_rules_of_none;
 

@@ -209,21 +209,6 @@ TEST_F(KeptOnce, IsForADeviceWithMemoryOfItsOwn)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
                       "offload_optimizer.ratio is 0.25: the rest of the states would stay on the accelerator",
                       zoff_engine_create(&opts, &made));
-    zoff_comm *ranks[2];
-    ASSERT_ZOFF_OK(zoff_comm_open_threads(nullptr, 2, ranks));
-    opts.accel = device.accel;
-    opts.comm = ranks[0];
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "where their communicator reaches its memory, and \"threads\" does not",
-                      zoff_engine_create(&opts, &made));
-    for (zoff_comm *rank : ranks)
-        zoff_comm_close(rank);
-    opts.comm = nullptr;
-    ASSERT_ZOFF_OK(zoff_config_set(settings, "zoff.persist", "true"));
-    ASSERT_ZOFF_OK(zoff_config_set(settings, "zero_optimization.offload_optimizer.device", "\"nvme\""));
-    ASSERT_ZOFF_OK(
-        zoff_config_set(settings, "zero_optimization.offload_optimizer.nvme_path", ("\"" + folder.path + "\"").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "states that stay on the accelerator do not persist",
-                      zoff_engine_create(&opts, &made));
 }
 
 TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)

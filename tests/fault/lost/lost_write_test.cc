@@ -21,7 +21,7 @@ using namespace zoff_test;
 
 namespace
 {
-enum route { ALONE, RESIDENT, TWO_FOLDERS, OWNED, DEVICE, DEVICE_KEEPS, TEMPORARY };
+enum route { ALONE, RESIDENT, TWO_FOLDERS, OWNED, DEVICE, DEVICE_SHARE, DEVICE_KEEPS, TEMPORARY };
 
 struct kind {
     const char *name;
@@ -85,7 +85,7 @@ class LostWrite : public testing::TestWithParam<kind>
     inline static zoff_accel_ops dawdling = {};
 
     static size_t size(int i) { return SHAPES[i].dtype == ZOFF_F32 ? 4 : 2; }
-    bool on_device() const { return GetParam().way == DEVICE || GetParam().way == DEVICE_KEEPS; }
+    bool on_device() const { return GetParam().way >= DEVICE && GetParam().way <= DEVICE_KEEPS; }
     bool persists() const { return GetParam().way != DEVICE_KEEPS && GetParam().way != TEMPORARY; }
     bool owned(int i) const { return GetParam().way == OWNED && i != 2; }
 
@@ -123,7 +123,7 @@ class LostWrite : public testing::TestWithParam<kind>
                           folder + where + "}"
                     : "1";
         text += ", \"offload_optimizer\": {\"device\": \"nvme\", \"buffer_count\": 2, " + folder + where;
-        text += GetParam().way == DEVICE_KEEPS ? ", \"ratio\": 0.5}}" : "}}";
+        text += GetParam().way == DEVICE_KEEPS || GetParam().way == DEVICE_SHARE ? ", \"ratio\": 0.5}}" : "}}";
         text += std::string(", \"zoff\": {\"io_backend\": \"posix\", \"direct_io\": \"off\", \"persist\": ") +
                 (persists() ? "true" : "false") + "}}";
         return text;
@@ -429,7 +429,8 @@ class LostWrite : public testing::TestWithParam<kind>
 
 std::vector<kind> kinds()
 {
-    static const char *const WAYS[] = {"alone", "resident", "two_folders", "owned", "device", "device_keeps", "temporary"};
+    static const char *const WAYS[] = {"alone",  "resident",     "two_folders",  "owned",
+                                       "device", "device_share", "device_keeps", "temporary"};
     static const char *const FAULTS[] = {"works", "fails", "full", "stops", "forgets", "cut", "dies"};
     static std::vector<std::string> names;
     std::vector<kind> all;

@@ -73,7 +73,7 @@ TEST_P(Rooms, CallsOfTheRoomsReachTheEngine)
     e->threads.in_progress = true;
     EXPECT_EQ(1u, owner.threads_now(owner.ctx)) << "where the program's threads are busy";
     e->threads.in_progress = false;
-    EXPECT_EQ(zoff_engine_threads_of_measure(e.get()), owner.threads_of_measure(owner.ctx));
+    EXPECT_EQ(zoff_engine_update_threads_of_measure(e.get()), owner.threads_of_measure(owner.ctx));
     t.backward_all(0.1f);
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
     zoff_store_stats have, want;

@@ -17,6 +17,7 @@ struct kind {
     bool on_device, reaches, bucket_on_device;
     bool lends = false; // the engine lends the memory of gradients
     bool owns = false;  // the engine stores the weights, once more in each group of two ranks
+    bool persists = false;
 };
 
 void PrintTo(const kind &k, std::ostream *out)
@@ -29,14 +30,19 @@ const kind KINDS[] = {
     {"the same, micro-batches added up", "host, files", 1, 1, 2, false, false, false},
     {"one rank, device", "host, files", 1, 1, 1, true, false, false},
     {"the same", "device", 1, 1, 1, true, false, true},
+    {"the same, files that persist", "device", 1, 1, 1, true, false, true, false, false, true},
     {"one rank, device, gradients lent", "host, files", 1, 3, 1, true, false, false, true},
+    {"one rank, device, weights of the engine", "host, files", 1, 3, 1, true, false, false, true, true},
+    {"the same", "device", 1, 3, 1, true, false, true, true, true},
     {"one rank, device, micro-batches added up", "host, files", 1, 1, 2, true, false, false},
     {"the same", "device", 1, 1, 2, true, false, true},
     {"several ranks, host, partitioned", "host, files", 2, 1, 1, false, false, false},
     {"the same, weights of the engine in groups of ranks", "host, files", 4, 3, 1, false, false, false, false, true},
     {"several ranks, host, replicated", "host, files", 2, 0, 1, false, false, false},
     {"several ranks, device, partitioned", "host, files", 2, 2, 1, true, false, false},
+    {"the same", "device", 2, 2, 1, true, false, true},
     {"several ranks, device, replicated", "host, files", 2, 0, 1, true, false, false},
+    {"the same", "device", 2, 0, 1, true, false, true},
     {"several ranks, device to device, partitioned", "device", 2, 2, 1, true, true, true},
     {"several ranks, device to device, replicated", "device", 2, 0, 1, true, true, true},
 };
@@ -57,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Rows, testing::ValuesIn(KINDS), [](const auto &p
 TEST_P(Rows, AreTheDocumentedOnes)
 {
     const kind &k = GetParam();
+    const scratch_folder folder;
     rank_job job(k.ranks);
     rank_trainers all(job, 1, [&k](trainer &t) {
         t.add(30000, 1, ZOFF_BF16, ZOFF_BF16);
@@ -72,10 +79,14 @@ TEST_P(Rows, AreTheDocumentedOnes)
     all.seal("{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": " + std::to_string(k.accumulation) +
                  ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": " +
                  std::to_string(k.stage) + ", \"zero_hpz_partition_size\": 2, \"stage3_param_persistence_threshold\": 0" +
-                 ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") + "}}}",
+                 ", \"offload_optimizer\": {\"device\": \"" + (k.persists ? "nvme" : "cpu") + "\", \"nvme_path\": \"" +
+                 folder.path + "\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") +
+                 "}}, \"zoff\": {\"persist\": " + (k.persists ? "true" : "false") + "}}",
              3000);
     ASSERT_FALSE(HasFailure());
-    const zoff_bucket_rows &rows = all.engines[0]->walk.rows[k.bucket_on_device];
+    const zoff_engine *e = all.engines[0].get();
+    const size_t bucket = k.bucket_on_device ? 0 : e->plan.chunk_count - 1;
+    const zoff_bucket_rows &rows = e->walk.rows[zoff_transfer_use_of(&e->transfer, bucket)->place];
     const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows.step) + " |";
     std::ifstream file(ZOFF_ARCHITECTURE);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -65,7 +65,7 @@ class small_transfer
         t.info = &info;
         t.route.link = device ? &zoff_transfer_links_staged : &zoff_transfer_links_in_place;
         t.route.lent = device ? &t.device.lent : &t.grads;
-        t.route.place = &zoff_transfer_sum_places_host;
+        t.route.place = ranks ? &zoff_transfer_sum_places_host : &zoff_transfer_sum_places_alone;
         t.route.rule = &zoff_transfer_sum_rules_ordered;
         t.owner.ctx = this;
         t.owner.threads = 1;

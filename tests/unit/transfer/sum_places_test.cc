@@ -128,6 +128,7 @@ TEST(SumPlacesUse, GoesByWhereTheStatesAre)
     float there[100];
     self.t.device.tier.count = 1;
     self.t.device.tier.sums = there;
+    self.t.device.tier.use = self.t.route.place->tier_use(&self.t);
     const zoff_sum_use *first = zoff_transfer_use_of(&self.t, 0), *second = zoff_transfer_use_of(&self.t, 1);
     EXPECT_EQ(&zoff_transfer_sum_places_used_by_device, first);
     EXPECT_EQ(&zoff_transfer_sum_places_used_by_host, second);
@@ -138,5 +139,41 @@ TEST(SumPlacesUse, GoesByWhereTheStatesAre)
     EXPECT_EQ(zoff_transfer_pieces_sum(&self.t, &piece), second->sum(&self.t, &piece));
     self.t.device.tier.sums = nullptr;
     self.t.device.tier.count = 0;
+}
+
+// Gradients of several ranks are summed on the host, unless their communicator accesses the devices.
+TEST(SumPlacesUse, OfTheDeviceGoesByWhereGradientsAreSummed)
+{
+    small_transfer self;
+    self.add(100);
+    self.values.accumulation = 2;
+    ASSERT_NO_FATAL_FAILURE(self.open(64));
+    self.values.ratio = 0;
+    const zoff_plan &plan = self.parts.plan;
+    EXPECT_EQ(&zoff_transfer_sum_places_used_by_device, DEVICE.tier_use(&self.t));
+    EXPECT_EQ(plan.chunk_count, zoff_transfer_device_tier_kept(&self.t, &plan));
+    self.t.route.place = &zoff_transfer_sum_places_host;
+    const zoff_sum_use *use = self.t.route.place->tier_use(&self.t);
+    EXPECT_EQ(&zoff_transfer_sum_places_used_from_host, use);
+    EXPECT_TRUE(use->comes_down);
+    EXPECT_EQ(zoff_transfer_pieces_sum(&self.t, &plan.pieces[0]), use->sum(&self.t, &plan.pieces[0]));
+    EXPECT_EQ(0u, zoff_transfer_device_tier_kept(&self.t, &plan));
+    EXPECT_EQ(0u, self.t.route.gradients->measured_there(&self.t, &plan));
+}
+
+// One rank: memory that the engine lends for the gradient of a weight of its own is reused before the step.
+TEST(SumPlacesUse, OfTheDeviceGoesByWhoseGradientMemoryItIs)
+{
+    for (const bool owned : {false, true}) {
+        for (const bool lent : {false, true}) {
+            small_transfer self;
+            self.add(100);
+            zoff_model_param &p = self.parts.m.params[0];
+            p.engine_owned = owned;
+            p.grad = lent ? nullptr : p.grad;
+            EXPECT_EQ(owned && lent ? &zoff_transfer_sum_places_used_from_host : &zoff_transfer_sum_places_used_by_device,
+                      zoff_transfer_sum_places_alone.tier_use(&self.t));
+        }
+    }
 }
 } // namespace
