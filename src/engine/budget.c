@@ -255,6 +255,31 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
     return zoff_base_bits_min(copies, u.count) * u.largest;
 }
 
+/* States that stay on the device are in no memory of the host. With zoff.persist they are in files, which a step only writes.
+ */
+static void plan_states(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
+{
+    const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, plan);
+    uint64_t stored = 0, all = 0;
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        all += plan->chunks[i].bytes;
+        stored += i < kept ? 0 : plan->chunks[i].bytes;
+    }
+    info->host_bytes = stored;
+    if (e->settings.tier != ZOFF_TIER_NVME)
+        return;
+    const size_t residents = zoff_engine_budget_states(e, plan), count = zoff_engine_budget_stored(e, plan);
+    info->host_bytes = (info->slots + (uint64_t)residents) * plan->most.chunk_bytes;
+    for (size_t i = kept, number = 0; i < plan->chunk_count; i++) {
+        if (plan->chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
+            info->resident_bytes += plan->chunks[i].bytes;
+    }
+    const bool persists = e->settings.values.persist;
+    info->step_read_bytes = stored - info->resident_bytes;
+    info->step_write_bytes = persists ? all : info->step_read_bytes;
+    info->nvme_bytes = persists ? 2 * all : info->step_read_bytes;
+}
+
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
     const zoff_settings *s = &e->settings;
@@ -282,25 +307,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .chunk_bytes = plan.most.chunk_bytes,
                            .slots = placement.slots,
                            .threads = s->threads};
-    const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, &plan);
-    uint64_t stored = 0, all = 0;
-    for (size_t i = 0; i < plan.chunk_count; i++) {
-        all += plan.chunks[i].bytes;
-        stored += i < kept ? 0 : plan.chunks[i].bytes;
-    }
-    info.host_bytes = stored;
-    if (s->tier == ZOFF_TIER_NVME) {
-        const size_t residents = zoff_engine_budget_states(e, &plan);
-        const size_t count = zoff_engine_budget_stored(e, &plan);
-        info.host_bytes = ((uint64_t)placement.slots + residents) * plan.most.chunk_bytes;
-        for (size_t i = kept, number = 0; i < plan.chunk_count; i++) {
-            if (plan.chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
-                info.resident_bytes += plan.chunks[i].bytes;
-        }
-        info.step_read_bytes = stored - info.resident_bytes;
-        info.step_write_bytes = s->values.persist ? all : info.step_read_bytes; /* states on the device, too */
-        info.nvme_bytes = s->values.persist ? 2 * all : info.step_read_bytes;
-    }
+    plan_states(e, &plan, &info);
     plan_weights(e, &plan, &info);
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &e->transfer.route;

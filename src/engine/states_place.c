@@ -204,7 +204,7 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
     return status;
 }
 
-/* What the store has is right: it was opened again, or went back to a commit. */
+/* The states of the store are the right ones: it was opened again, or went back to a commit. */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
 {
     const zoff_pass pass = {.states = true};

@@ -192,7 +192,7 @@ size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan
 /* Bytes of device memory and of DRAM that these buckets need. */
 void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
                                     uint64_t *out_host_bytes);
-/* Of these, how many keep their gradients on the device, too: all or none. */
+/* How many buckets also keep their gradients on the device: all of these, or none. */
 size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *plan);
 /* Elements of the accumulator that belong to the first buckets; they precede all others. */
 size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets);

@@ -55,7 +55,8 @@ std::vector<side> sides()
                 if (stage == 3)
                     all.push_back({stage, tier, world, world % 2 ? IN_DRAM : IN_FILES, chunk, false});
                 if (stage < 3 && world < 4)
-                    all.push_back({stage, tier, world, (world + stage) % 2 && world > 1 ? REACHED : ON_DEVICE, 3000, false});
+                    all.push_back({stage, tier, world, (world + stage) % 2 && world > 1 ? REACHED : ON_DEVICE, 3000,
+                                   tier == ZOFF_TIER_NVME && (world + stage) % 3 != 0});
             }
         }
     }
@@ -123,7 +124,7 @@ class run
                                         (s.owner == IN_FILES ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder +
                                         "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, "
                                         "\"stage3_param_persistence_threshold\": 1023";
-        const double ratio = s.owner == REACHED ? 0.5 : 1;
+        const double ratio = s.owner == REACHED || (s.owner == ON_DEVICE && s.persist) ? 0.5 : 1;
         return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
                "\"zero_optimization\": {\"stage\": " +
                std::to_string(s.stage) + ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +

@@ -132,7 +132,7 @@ class scene
     // Write a moment, or a master in fp32, which may be the weight itself.
     void write_state()
     {
-        const bool is_master = random() % 2;
+        const bool is_master = random() % 2 && !r.s.share; // on a device it is not the weight itself
         const zoff_param p = is_master ? 4 : 0;
         const size_t first = 1500;
         std::vector<float> mine(100);
@@ -210,12 +210,20 @@ run_shape shape_of(unsigned world, unsigned stage, zoff_tier tier, bool persist,
     return s;
 }
 
+run_shape with_share(run_shape s)
+{
+    s.share = true;
+    return s;
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, BesideSteps,
                          testing::Values(shape_of(1, 1, ZOFF_TIER_HOST, false, ZOFF_BF16),
                                          shape_of(1, 1, ZOFF_TIER_NVME, false, ZOFF_F32),
                                          shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16),
                                          shape_of(2, 0, ZOFF_TIER_NVME, true, ZOFF_F32),
-                                         shape_of(2, 2, ZOFF_TIER_HOST, false, ZOFF_F32)),
+                                         shape_of(2, 2, ZOFF_TIER_HOST, false, ZOFF_F32),
+                                         with_share(shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16)),
+                                         with_share(shape_of(2, 1, ZOFF_TIER_NVME, true, ZOFF_F32))),
                          [](const auto &p) { return name_of(p.param); });
 
 TEST_P(BesideSteps, TheStatesOfTheFirstStepAreSaved)
@@ -341,13 +349,19 @@ TEST(SaveWait, IsTheTimeThatUpdatesWait)
 
 // With persist the update after the save leaves the old states where they are: it does not wait, however few copies there are,
 // also where a chunk has many parameters. The update after it does.
-TEST(SaveWait, IsZeroForOneUpdateWithPersist)
+class SaveWaitWithPersist : public testing::TestWithParam<bool>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, SaveWaitWithPersist, testing::Bool(), [](const auto &p) { return p.param ? "share" : "host"; });
+
+TEST_P(SaveWaitWithPersist, IsZeroForOneUpdate)
 {
     save_log log;
     save_fault fault;
     scratch_folder folder, states;
     run_shape s = shape_of(1, 1, ZOFF_TIER_NVME, true, ZOFF_BF16);
     s.chunk = 6000;
+    s.share = GetParam();
     saved_run r(s, states.path);
     r.step(1);
     const auto want = r.all.want.tensors;

@@ -25,6 +25,7 @@ struct run_shape {
     zoff_dtype dtype = ZOFF_BF16;
     bool persist = false;
     bool owned = false; // the engine owns the weights, in files; stage 3
+    bool share = false; // the weights are on a device, which updates half of the states
     unsigned chunk = 2048;
     double timeout_seconds = 60;
     std::string optimizer = "\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}";
@@ -41,7 +42,7 @@ inline std::string name_of(const run_shape &s)
            (s.dtype == ZOFF_F32   ? "_fp32"
             : s.dtype == ZOFF_F16 ? "_fp16"
                                   : "_bf16") +
-           (s.owned ? "_owned" : "");
+           (s.owned ? "_owned" : "") + (s.share ? "_share" : "");
 }
 
 // Warnings that tests provoke by the hundred are not printed.
@@ -85,8 +86,11 @@ class saved_run
         : s(s_), job(s.world, s.timeout_seconds), all(
                                                       job, 42, fill ? fill : [this](trainer &t) { add_tensors(t, s.dtype); })
     {
+        if (s.share)
+            all.use_devices(0);
         job.on_each([&](unsigned rank) {
-            all.engines[rank] = make_engine(*all.trainers[rank], text(states), s.chunk, 0, job.comm_of(rank));
+            all.engines[rank] = make_engine(*all.trainers[rank], text(states), s.chunk, 0, job.comm_of(rank),
+                                            s.share ? all.devices[rank]->accel : nullptr);
             if (prepare)
                 prepare(engine_of(rank), *all.trainers[rank]);
             EXPECT_ZOFF_OK(zoff_engine_seal(engine_of(rank)));
@@ -111,8 +115,9 @@ class saved_run
                "\"zero_optimization\": {\"stage\": " +
                std::to_string(s.stage) + ", \"reduce_bucket_size\": 4096, \"offload_optimizer\": {\"device\": \"" +
                (s.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + (states.empty() ? "." : states) +
-               "\", \"buffer_count\": 3}}" + s.more + ", \"zoff\": {\"persist\": " + (s.persist ? "true" : "false") +
-               ", \"durability\": \"process\"" + s.engine + "}}";
+               "\", \"buffer_count\": 3, \"ratio\": " + (s.share ? "0.5" : "1") + "}}" + s.more +
+               ", \"zoff\": {\"persist\": " + (s.persist ? "true" : "false") + ", \"durability\": \"process\"" + s.engine +
+               "}}";
     }
 
     zoff_engine *engine_of(unsigned rank) const { return all.engines[rank].get(); }

@@ -73,21 +73,29 @@ unsigned of_faults(unsigned in_full)
 
 // For each n, the nth call of a step fails, until no call fails. Nothing may be lost. A retry must end as if there had been no
 // fault, including gradients that are to be zeroed. The number of event polls depends on the scheduler.
-class EachCall : public DeviceFaults, public testing::WithParamInterface<std::tuple<bool, bool, double>>
+enum tier { HOST, FILES, KEPT_FILES };
+class EachCall : public DeviceFaults, public testing::WithParamInterface<std::tuple<tier, bool, double>>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Device, EachCall, testing::Combine(testing::Bool(), testing::Bool(), testing::Values(1.0, 0.5)),
-                         [](const auto &one) {
-                             return std::string(std::get<0>(one.param) ? "nvme" : "host") +
-                                    (std::get<1>(one.param) ? "_polls" : "_calls") +
-                                    (std::get<2>(one.param) < 1 ? "_half" : "");
-                         });
+std::string name_of(const testing::TestParamInfo<std::tuple<tier, bool, double>> &one)
+{
+    const char *const tiers[] = {"host", "nvme", "persist"};
+    return std::string(tiers[std::get<0>(one.param)]) + (std::get<1>(one.param) ? "_polls" : "_calls") +
+           (std::get<2>(one.param) < 1 ? "_half" : "");
+}
+INSTANTIATE_TEST_SUITE_P(Device, EachCall,
+                         testing::Combine(testing::Values(HOST, FILES, KEPT_FILES), testing::Bool(), testing::Values(1.0, 0.5)),
+                         name_of);
 
 TEST_P(EachCall, InAStepMayFailOnce)
 {
     const bool polls = std::get<1>(GetParam());
-    const int kind = 2 * std::get<0>(GetParam()) + (std::get<2>(GetParam()) < 1);
-    make(with_ratio(config_text(std::get<0>(GetParam()) ? folder.path : ""), std::get<2>(GetParam())));
+    const tier where = std::get<0>(GetParam());
+    const int kind = 2 * where + (std::get<2>(GetParam()) < 1);
+    std::string text = with_ratio(config_text(where == HOST ? "" : folder.path), std::get<2>(GetParam()));
+    if (where == KEPT_FILES)
+        text.insert(1, "\"zoff\": {\"persist\": true}, ");
+    make(text);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     int64_t number = 0;
     unsigned failed = 0;
@@ -185,7 +193,8 @@ class DeviceOfOneRank : public testing::TestWithParam<std::pair<bool, double>>
     };
 };
 INSTANTIATE_TEST_SUITE_P(Device, DeviceOfOneRank,
-                         testing::Values(std::make_pair(false, 1.0), std::make_pair(true, 1.0), std::make_pair(true, 0.5)),
+                         testing::Values(std::make_pair(false, 1.0), std::make_pair(false, 0.5), std::make_pair(true, 1.0),
+                                         std::make_pair(true, 0.5)),
                          [](const auto &one) {
                              return std::string(one.param.first ? "reached" : "notReached") +
                                     (one.param.second < 1 ? "_half" : "");

@@ -10,18 +10,21 @@ using namespace zoff_test;
 
 namespace
 {
-// Where the weights are stored: offload_param.device.
-class DeviceOwned : public testing::TestWithParam<const char *>
+// Where the weights are stored: offload_param.device; and the share of the states that is on the host: offload_optimizer.ratio.
+class DeviceOwned : public testing::TestWithParam<std::tuple<const char *, double>>
 {
   protected:
     DeviceOwned() : device(9), t(17) {}
+
+    static std::string home() { return std::get<0>(GetParam()); }
 
     std::string text(const std::string &more = "", const std::string &zoff = "") const
     {
         return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
                "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 4096, \"offload_param\": {\"device\": \"" +
-               std::string(GetParam()) + "\", \"nvme_path\": \"" + folder.path + "\", \"buffer_count\": 3, \"max_in_cpu\": 0}" +
-               more + "}" + zoff + "}";
+               home() + "\", \"nvme_path\": \"" + folder.path +
+               "\", \"buffer_count\": 3, \"max_in_cpu\": 0}, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " +
+               std::to_string(std::get<1>(GetParam())) + "}" + more + "}" + zoff + "}";
     }
     void give_all_away()
     {
@@ -67,8 +70,18 @@ class DeviceOwned : public testing::TestWithParam<const char *>
     zoff_step_info info = new_info();
     uint64_t of_trainer = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Weights, DeviceOwned, testing::Values("none", "cpu", "nvme"),
-                         [](const auto &one) { return std::string(one.param); });
+INSTANTIATE_TEST_SUITE_P(Weights, DeviceOwned,
+                         testing::Combine(testing::Values("none", "cpu", "nvme"), testing::Values(1.0, 0.5)),
+                         [](const auto &one) {
+                             return std::string(std::get<0>(one.param)) + (std::get<1>(one.param) < 1 ? "_share" : "");
+                         });
+
+// States on the device would exceed these limits.
+class DeviceLimit : public DeviceOwned
+{
+};
+INSTANTIATE_TEST_SUITE_P(Weights, DeviceLimit, testing::Combine(testing::Values("none", "cpu", "nvme"), testing::Values(1.0)),
+                         [](const auto &one) { return std::string(std::get<0>(one.param)); });
 
 TEST_P(DeviceOwned, DeviceMemoryIsThatOfThePlan)
 {
@@ -89,7 +102,7 @@ TEST_P(DeviceOwned, DeviceMemoryIsThatOfThePlan)
 }
 
 // 40 layers of 8,000 elements are 640,000 bytes of weights, and as many of gradients. The device may hold an eighth of them.
-TEST_P(DeviceOwned, AModelLargerThanTheDeviceTrains)
+TEST_P(DeviceLimit, AModelLargerThanTheDeviceTrains)
 {
     enum { LAYER = 8000, LAYERS = 40, LIMIT = 2 * LAYER * LAYERS / 8 };
     t.add(LAYER, LAYERS, ZOFF_BF16, ZOFF_BF16);
@@ -98,7 +111,7 @@ TEST_P(DeviceOwned, AModelLargerThanTheDeviceTrains)
     make(text(", \"stage3_max_live_parameters\": 16000, \"stage3_prefetch_bucket_size\": 8000, "
               "\"stage3_param_persistence_threshold\": 0",
               ", \"zoff\": {\"device_memory\": " + std::to_string(LIMIT) + "}"));
-    if (std::string(GetParam()) == "none") {
+    if (home() == "none") {
         EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "set offload_param.device to \"cpu\" or \"nvme\"", zoff_engine_seal(e.get()));
         EXPECT_EQ(0u, allocated());
         return;
@@ -123,7 +136,7 @@ TEST_P(DeviceOwned, TheLimitOfDeviceMemoryIsRefusedAtSealWithTheKeysToChange)
 }
 
 // The program that acquires all gradients before it hands one over holds all of them, which the limit forbids.
-TEST_P(DeviceOwned, GradientsBeyondTheLimitAreRefusedAndTheStepGoesOn)
+TEST_P(DeviceLimit, GradientsBeyondTheLimitAreRefusedAndTheStepGoesOn)
 {
     t.add(4096, 8, ZOFF_BF16, ZOFF_BF16);
     give_all_away();
@@ -151,17 +164,20 @@ TEST_P(DeviceOwned, TheLinkCarriesWhatWasDerived)
     make(text(", \"stage3_max_live_parameters\": 6000, \"stage3_prefetch_bucket_size\": 0, "
               "\"stage3_param_persistence_threshold\": 1000"));
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    const bool stays = std::string(GetParam()) == "none";
+    const bool stays = home() == "none";
     for (int64_t i = 1; i <= 4; i++) {
         ASSERT_NO_FATAL_FAILURE(step(i));
-        EXPECT_EQ(large + small, info.bytes.device_read) << "each gradient comes down once";
+        /* Updates on the device: each gradient goes up again, and each new weight comes down. */
+        const uint64_t there = 2 * info.numbers.elements_on_device;
+        EXPECT_EQ(there == 0, std::get<1>(GetParam()) == 1);
+        EXPECT_EQ(large + small + there, info.bytes.device_read) << "each gradient comes down once";
         /* The last slice of the forward pass is still there when the backward pass begins. */
         const uint64_t fetched = 2 * large - 2 * LAYER;
         if (stays) { /* new weights go up as whole chunks, whose size is a multiple of a page */
-            EXPECT_LE(large + small, info.bytes.device_written);
-            EXPECT_GE(large + small + 4096 * plan_of(e.get()).chunk_count + 2 * small, info.bytes.device_written);
+            EXPECT_LE(large + small + there, info.bytes.device_written);
+            EXPECT_GE(large + small + there + 4096 * plan_of(e.get()).chunk_count + 2 * small, info.bytes.device_written);
         } else {
-            EXPECT_EQ(fetched + small, info.bytes.device_written) << "step " << i;
+            EXPECT_EQ(fetched + small + there, info.bytes.device_written) << "step " << i;
         }
     }
 }
@@ -175,8 +191,8 @@ TEST_P(DeviceOwned, AFetchDoesNotWaitForTheDevice)
     give_all_away();
     make(text(", \"stage3_max_live_parameters\": 12000, \"stage3_param_persistence_threshold\": 0"));
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    for (int turn = 0; turn < 2; turn++) {          // the second one prefetches
-        let_go = std::string(GetParam()) == "nvme"; // copies read the slots of files, which are few
+    for (int turn = 0; turn < 2; turn++) { // the second one prefetches
+        let_go = home() == "nvme";         // copies read the slots of files, which are few
         ASSERT_ZOFF_OK(zoff_accel_stream_call(
             device.accel, device.stream,
             [](void *) {
@@ -188,7 +204,7 @@ TEST_P(DeviceOwned, AFetchDoesNotWaitForTheDevice)
         let_go = true;
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         ASSERT_NO_FATAL_FAILURE(step(turn + 1));
-        EXPECT_EQ(0, info.seconds.io_wait * (std::string(GetParam()) != "nvme"));
+        EXPECT_EQ(0, info.seconds.io_wait * (home() != "nvme"));
     }
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }

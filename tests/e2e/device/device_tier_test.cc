@@ -257,6 +257,42 @@ TEST_F(KeptOnce, StatesOnTheDeviceTakeNoDram)
     t.expect_states(e.get());
 }
 
+// Files that persist have all states, so any share, and none, can continue with them.
+TEST_F(KeptOnce, FilesThatPersistAreOpenedWithAnyShare)
+{
+    int64_t number = 0;
+    std::string text = config_text(folder.path);
+    text.insert(1, "\"zoff\": {\"persist\": true}, ");
+    t.put_on(&device);
+    const zoff_plan_info without = plan_of(make_engine(t, text, 3000, 0, nullptr, device.accel).get());
+    for (double ratio : {0.5, 0.0, 1.0, 0.25}) {
+        engine e = make_engine(t, with_ratio(text, ratio), 3000, 0, nullptr, device.accel);
+        const zoff_plan_info plan = plan_of(e.get());
+        EXPECT_EQ(without.nvme_bytes, plan.nvme_bytes);
+        EXPECT_EQ(without.step_write_bytes, plan.step_write_bytes);
+        EXPECT_NEAR(ratio * (double)without.step_read_bytes, (double)plan.step_read_bytes, 12 * 3000 + 3 * 4096);
+        if (ratio != 0.5) // the program has lost its weights
+            t.scramble();
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        int64_t found = 0;
+        ASSERT_ZOFF_OK(zoff_step_count(e.get(), &found));
+        EXPECT_EQ(number, found);
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        for (int i = 0; i < 2; i++) {
+            t.backward_all(0.5f);
+            t.hand_over_all(e.get());
+            zoff_step_info info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written) << "a step writes all states";
+            reference::step(t.tensors, config_groups(), ++number, 1.0, 1.0, 0);
+            t.next_step();
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        }
+        t.expect_states(e.get());
+    }
+}
+
 TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
 {
     t.put_on(&device);

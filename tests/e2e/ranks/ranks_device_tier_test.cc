@@ -1,6 +1,6 @@
-// ranks_device_tier_test.cc: several ranks whose communicator accesses their devices, and offload_optimizer.ratio below 1.
-// Tests the bytes that are moved, the memory that is used, and calls that must work as without a share on the devices. Parity
-// over the whole matrix is in ranks_parity_test.cc, in cells with a ratio.
+// ranks_device_tier_test.cc: several ranks with devices, which their communicator may access, and offload_optimizer.ratio
+// below 1. Tests the bytes that are moved, the memory that is used, and calls that must work as without a share on the devices.
+// Parity over the whole matrix is in ranks_parity_test.cc, in cells with a ratio.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -124,6 +124,30 @@ TEST_P(RanksDeviceTier, PlansWhatIsDocumented)
     }
 }
 
+// A communicator of the host: sums of gradients go up, and updated weights come down, unless every rank updates all of them.
+TEST_P(RanksDeviceTier, MovesWhatIsDocumentedOverTheHost)
+{
+    const auto [stage, world, ratio] = GetParam();
+    rank_job job(world);
+    rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_F16, ZOFF_F16); });
+    all.use_devices(0);
+    all.seal(text(stage, ratio), 3000);
+    (void)step(all, 1);
+    const auto infos = step(all, 2);
+    expect_all(all);
+    uint64_t trained = 0, there = 0, down = 0, up = 0;
+    for (const auto &t : all.want.tensors)
+        trained += t.frozen ? 0 : t.total();
+    for (const zoff_step_info &info : infos) {
+        there += info.numbers.elements_on_device;
+        down += info.bytes.device_read;
+        up += info.bytes.device_written;
+    }
+    const uint64_t gradients = 2 * trained * world, weights = 2 * trained * world;
+    EXPECT_EQ(gradients + (stage == 0 ? 0 : 2 * there), down);
+    EXPECT_EQ(4 * there + weights - (stage == 0 ? 2 * there : 0), up);
+}
+
 // A call outside of a step treats these states like any others.
 TEST_P(RanksDeviceTier, StatesAreReadAndWritten)
 {
@@ -131,7 +155,8 @@ TEST_P(RanksDeviceTier, StatesAreReadAndWritten)
     rank_job job(world);
     rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_F16, ZOFF_F16); });
     all.use_devices(3);
-    job.reach_devices();
+    if (ratio > 0) /* 0: a communicator of the host */
+        job.reach_devices();
     all.seal(text(stage, ratio, 2), 3000);
     (void)step(all, 1, 2);
     expect_all(all);
@@ -193,22 +218,28 @@ TEST_P(RanksDeviceTier, WhoseGradientIsNotFiniteIsNamed)
 }
 
 // For each n, the nth device call of a step fails once. The engine repeats the call, and its work is done exactly once.
-class RanksDeviceTierFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype>>
+class RanksDeviceTierFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype, bool>>
 {
 };
+std::string name_of(const testing::TestParamInfo<std::tuple<unsigned, zoff_dtype, bool>> &p)
+{
+    return "stage" + std::to_string(std::get<0>(p.param)) + (std::get<1>(p.param) == ZOFF_F32 ? "_fp32" : "_fp16");
+}
 INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksDeviceTierFaults,
-                         testing::Combine(testing::Values(0u, 1u), testing::Values(ZOFF_F16, ZOFF_F32)), [](const auto &p) {
-                             return "stage" + std::to_string(std::get<0>(p.param)) +
-                                    (std::get<1>(p.param) == ZOFF_F32 ? "_fp32" : "_fp16");
-                         });
+                         testing::Combine(testing::Values(0u, 1u), testing::Values(ZOFF_F16, ZOFF_F32), testing::Values(true)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(onDevice, RanksDeviceTierFaults,
+                         testing::Combine(testing::Values(0u, 1u), testing::Values(ZOFF_F16, ZOFF_F32), testing::Values(false)),
+                         name_of);
 
 TEST_P(RanksDeviceTierFaults, ACallOfADeviceThatFailsIsMadeAgain)
 {
-    const auto [stage, dtype] = GetParam();
+    const auto [stage, dtype, reached] = GetParam();
     rank_job job(2);
     rank_trainers all(job, 3, [dtype = dtype](trainer &t) { t.add(2048, 9, dtype, dtype); });
     all.use_devices(0);
-    job.reach_devices();
+    if (reached)
+        job.reach_devices();
     all.seal(text(stage, 0.5), 3000);
     int failed = 0, torn = 0;
     bool over = false;

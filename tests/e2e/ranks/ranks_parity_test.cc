@@ -176,6 +176,19 @@ void fill(covering<cell> &all)
             all.add({stage, ZOFF_TIER_HOST, dtype, 4, stage < 2 ? 3u : 1u, nullptr, 1024, REACHED, ratio});
         }
     }
+    for (weights owner :
+         {ON_DEVICE, DRAM_TO_DEVICE, FILES_TO_DEVICE, KEPT_ON_DEVICE, DRAM_TO_REACHED, FILES_TO_REACHED, KEPT_ON_REACHED}) {
+        for (double ratio : {0.0, 0.5}) {
+            for (unsigned world : {1u, 2u, 4u}) {
+                const unsigned stage = owner > IN_FILES ? 3 : world / 2;
+                const zoff_tier tier = world == 2 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
+                for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16})
+                    all.add({stage, tier, dtype, world, dtype == ZOFF_F32 ? 1u : 3u, nullptr, 3000, owner, ratio});
+            }
+        }
+        if (owner > IN_FILES)
+            all.add({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, nullptr, 3000, owner, 0.5, false, 2});
+    }
     all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
     all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
     for (unsigned world : {1u, 3u, 4u}) {

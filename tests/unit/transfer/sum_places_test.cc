@@ -142,7 +142,7 @@ TEST(SumPlacesUse, GoesByWhereTheStatesAre)
 }
 
 // Gradients of several ranks are summed on the host, unless their communicator accesses the devices.
-TEST(SumPlacesUse, OfTheDeviceGoesByWhereGradientsAreSummed)
+TEST(SumPlacesUse, GoesByWhereGradientsAreSummed)
 {
     small_transfer self;
     self.add(100);
@@ -162,7 +162,7 @@ TEST(SumPlacesUse, OfTheDeviceGoesByWhereGradientsAreSummed)
 }
 
 // One rank: memory that the engine lends for the gradient of a weight of its own is reused before the step.
-TEST(SumPlacesUse, OfTheDeviceGoesByWhoseGradientMemoryItIs)
+TEST(SumPlacesUse, GoesByWhoseGradientMemoryItIs)
 {
     for (const bool owned : {false, true}) {
         for (const bool lent : {false, true}) {

@@ -1,0 +1,128 @@
+// states_place_test.cc: states in a store, on the device, or in both: what a pass borrows and gives back is what is there.
+#include "small_engine.h"
+
+extern "C" {
+#include "engine_priv.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+struct StatesPlace : testing::Test {
+    StatesPlace() : device(3), t(5)
+    {
+        t.add(4096, 2, ZOFF_BF16, ZOFF_BF16);
+        t.put_on(&device);
+    }
+    // Half of the chunks have their states on the device.
+    void open(bool persists)
+    {
+        std::string text = with_ratio(config_text(persists ? folder.path : ""), 0.5);
+        if (persists)
+            text.insert(1, "\"zoff\": {\"persist\": true}, ");
+        e = make_engine(t, text, 1024, 0, nullptr, device.accel);
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        ASSERT_LT(1u, e->transfer.device.tier.count);
+        ASSERT_LT(e->transfer.device.tier.count, e->plan.chunk_count);
+    }
+    std::vector<float> on_device(size_t chunk)
+    {
+        std::vector<float> there(e->plan.chunks[chunk].bytes / sizeof(float));
+        device.copy(there.data(), e->transfer.device.tier.states + e->transfer.device.tier.at[chunk], 4 * there.size());
+        return there;
+    }
+    std::vector<float> in_store(size_t chunk)
+    {
+        void *base = nullptr;
+        zoff_status status;
+        zoff_engine_stores_forget(e.get()); // chunks that were read ahead have the slots
+        while ((status = zoff_offload_store_fetch(e->store, chunk, &base)) == ZOFF_PENDING)
+            (void)zoff_offload_store_wait(e->store);
+        EXPECT_ZOFF_OK(status);
+        const float *from = static_cast<const float *>(base);
+        std::vector<float> here(from, from + e->plan.chunks[chunk].bytes / sizeof(float));
+        zoff_offload_store_release(e->store, chunk);
+        return here;
+    }
+    // Set all bytes of these streams of a chunk, in a pass.
+    zoff_status set(size_t chunk, unsigned streams, float value)
+    {
+        const zoff_pass pass = {.states = true, .changes_states = true, .streams = streams};
+        const zoff_plan_chunk &c = e->plan.chunks[chunk];
+        zoff_chunk_memory memory;
+        zoff_engine_stores_forget(e.get());
+        EXPECT_ZOFF_OK(zoff_engine_states_place_borrow(e.get(), &pass, chunk, &memory));
+        for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
+            float *at = reinterpret_cast<float *>(memory.states + c.starts[stream]);
+            if (streams & (1u << stream))
+                std::fill_n(at, c.lengths[stream] / sizeof(float), value);
+        }
+        return zoff_engine_states_place_give_back(e.get(), &pass, chunk, memory);
+    }
+
+    test_device device;
+    trainer t;
+    scratch_folder folder;
+    engine e;
+};
+
+TEST_F(StatesPlace, IsTheDeviceAloneUnlessStatesPersist)
+{
+    for (const bool persists : {false, true}) {
+        ASSERT_NO_FATAL_FAILURE(open(persists));
+        const size_t border = e->transfer.device.tier.count;
+        EXPECT_EQ(!persists, zoff_engine_states_place_of(e.get(), 0)->is_alone);
+        EXPECT_EQ(!persists, zoff_engine_states_place_of(e.get(), border - 1)->is_alone);
+        EXPECT_FALSE(zoff_engine_states_place_of(e.get(), border)->is_alone);
+        for (size_t chunk = 0; chunk < border; chunk++)
+            EXPECT_TRUE(!persists || on_device(chunk) == in_store(chunk)) << "first states, chunk " << chunk;
+        e.reset();
+    }
+}
+
+TEST_F(StatesPlace, BothHaveWhatAPassHasChanged)
+{
+    ASSERT_NO_FATAL_FAILURE(open(true));
+    const auto before = on_device(1);
+    ASSERT_ZOFF_OK(set(1, 1u << ZOFF_STREAM_V, 7));
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(e->store));
+    const auto after = on_device(1);
+    EXPECT_EQ(after, in_store(1));
+    const zoff_plan_chunk &c = e->plan.chunks[1];
+    for (size_t k = 0; k < after.size(); k++) {
+        const bool is_v = 4 * k >= c.starts[ZOFF_STREAM_V] && 4 * k < c.starts[ZOFF_STREAM_V] + c.lengths[ZOFF_STREAM_V];
+        ASSERT_EQ(is_v ? 7 : before[k], after[k]) << k;
+    }
+}
+
+// The store keeps what it has, and the pass can be repeated.
+TEST_F(StatesPlace, NeitherChangesWhereTheDeviceFails)
+{
+    ASSERT_NO_FATAL_FAILURE(open(true));
+    const auto before = in_store(0);
+    device.calls = 0;
+    device.fail = 1;
+    EXPECT_EQ(ZOFF_ERR_DEVICE, set(0, ZOFF_STORE_ALL, 3));
+    device.fail = 0;
+    EXPECT_EQ(before, in_store(0));
+    EXPECT_EQ(before, on_device(0));
+    ASSERT_ZOFF_OK(set(0, ZOFF_STORE_ALL, 3));
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(e->store));
+    EXPECT_EQ(in_store(0), on_device(0));
+    EXPECT_EQ(3, in_store(0)[0]);
+}
+
+// After a rollback the device has the states of the last commit again.
+TEST_F(StatesPlace, TheDeviceGoesBackWithTheStore)
+{
+    ASSERT_NO_FATAL_FAILURE(open(true));
+    const auto before = on_device(0);
+    ASSERT_ZOFF_OK(set(0, 1u << ZOFF_STREAM_M, 9));
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(e->store));
+    EXPECT_NE(before, on_device(0));
+    ASSERT_ZOFF_OK(zoff_engine_states_rollback(e.get()));
+    EXPECT_EQ(before, on_device(0));
+    EXPECT_EQ(before, in_store(0));
+}
+} // namespace
