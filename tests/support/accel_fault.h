@@ -32,6 +32,7 @@ class test_device
         ops.table.kernels.update = update;
         ops.table.kernels.accumulate = accumulate;
         ops.table.kernels.square_sum = square_sum;
+        ops.table.kernels.cast = cast;
         ops.table.event_open = event_open;
         ops.table.event_record = event_record;
         ops.table.event_await = event_await;
@@ -156,6 +157,11 @@ class test_device
     {
         of(a)->dawdle(s);
         ZOFF_FORWARD_TO(kernels.accumulate, accumulate, s, pieces, count);
+    }
+    static zoff_status cast(zoff_accel *a, void *s, const zoff_cast_piece *pieces, size_t count)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD_TO(kernels.cast, cast, s, pieces, count);
     }
     static zoff_status square_sum(zoff_accel *a, void *s, const zoff_norm_piece *pieces, size_t count)
     {

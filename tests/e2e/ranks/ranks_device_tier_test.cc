@@ -273,7 +273,7 @@ TEST_P(RanksDeviceTierFaults, ACallOfADeviceThatFailsIsMadeAgain)
         expect_all(all);
     }
     EXPECT_TRUE(over);
-    EXPECT_LT(20 / stride, failed);
+    EXPECT_LT((reached ? 20 : 4) / stride, failed) << "a rank over the host has fewer calls that can fail";
     EXPECT_LT(is_full_run() ? 5 : 0, torn);
 }
 

@@ -1,6 +1,9 @@
 // states_place_test.cc: states in a store, on the device, or in both: what a pass borrows and gives back is what is there.
 #include "small_engine.h"
 
+#include <atomic>
+#include <thread>
+
 extern "C" {
 #include "engine_priv.h"
 }
@@ -111,6 +114,53 @@ TEST_F(StatesPlace, NeitherChangesWhereTheDeviceFails)
     ASSERT_ZOFF_OK(zoff_offload_store_drain(e->store));
     EXPECT_EQ(in_store(0), on_device(0));
     EXPECT_EQ(3, in_store(0)[0]);
+}
+
+// A step that failed while the device copies states to a slot: the slot is used for something else only when it has them.
+TEST_F(StatesPlace, NoCopyIsInFlightAfterADrop)
+{
+    ASSERT_NO_FATAL_FAILURE(open(true));
+    zoff_device_tier &tier = e->transfer.device.tier;
+    static std::atomic<bool> let_go;
+    zoff_step_info info = new_info();
+    device.fails_polls = true;
+    for (int nth = 1000; info.outcome != ZOFF_OUTCOME_TORN && nth < 100000000; nth *= 4) { // until the step waits for the copy
+        let_go = false;
+        t.next_step();
+        t.backward_all(0.5f);
+        t.hand_over_all(e.get());
+        while (zoff_engine_progress(e.get()) == ZOFF_PENDING)
+            usleep(100);
+        ASSERT_ZOFF_OK(zoff_accel_stream_call(
+            device.accel, e->transfer.device.down,
+            [](void *) {
+                while (!let_go)
+                    usleep(100);
+            },
+            nullptr));
+        device.calls = 0;
+        device.fail = nth;
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        EXPECT_EQ(ZOFF_ERR_DEVICE, zoff_step_wait(e.get(), &info));
+        device.fail = 0;
+        let_go = info.outcome == ZOFF_OUTCOME_BEFORE;
+        if (let_go) {
+            ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+        }
+    }
+    EXPECT_EQ(ZOFF_OUTCOME_TORN, info.outcome);
+    EXPECT_LT(0u, tier.waits);
+    std::thread later([] {
+        usleep(100000);
+        let_go = true;
+    });
+    EXPECT_ZOFF_OK(zoff_grads_drop(e.get()));
+    EXPECT_TRUE(let_go);
+    later.join();
+    EXPECT_EQ(0u, tier.waits);
+    t.next_step();
+    t.expect_weights();
+    t.expect_states(e.get());
 }
 
 // After a rollback the device has the states of the last commit again.
