@@ -107,7 +107,7 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
 {
     const zoff_device_norm *n = &t->device.norm;
     const zoff_plan_span part = part_of(t, bucket);
-    const double *sums = (const double *)n->landing.base + n->at[bucket];
+    const double *sums = n->landing.base ? (const double *)n->landing.base + n->at[bucket] : NULL;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
         if (!t->route.peers->measures(t, piece))

@@ -343,7 +343,8 @@ static zoff_status list_updates(zoff_transfer *t, const zoff_bucket_run *run, si
         if (is_down)
             ZOFF_TRY(bring_gradient(t, &pieces[i], at));
         t->scratch.adam_pieces[used++] = make_piece(t, run, &pieces[i], is_down ? at : NULL);
-        at += is_down ? gradient_bytes(t, &pieces[i]) : 0;
+        if (is_down)
+            at += gradient_bytes(t, &pieces[i]);
         *out_elements += pieces[i].count;
     }
     *out_used = used;
@@ -381,7 +382,8 @@ static zoff_status copy_all_weights(zoff_transfer *t, const zoff_bucket_run *run
         if (!*zoff_model_params_flag(t->model, &pieces[i]))
             continue;
         ZOFF_TRY(copy_weights(t, run, &pieces[i], at));
-        at += weights_here(t, run, &pieces[i]) ? weight_bytes(t, &pieces[i]) : 0;
+        if (weights_here(t, run, &pieces[i]) && at)
+            at += weight_bytes(t, &pieces[i]);
     }
     return ZOFF_OK;
 }
