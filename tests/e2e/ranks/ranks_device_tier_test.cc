@@ -124,8 +124,19 @@ TEST_P(RanksDeviceTier, PlansWhatIsDocumented)
     }
 }
 
+class RanksDeviceTierOverTheHost : public RanksDeviceTier
+{
+};
+INSTANTIATE_TEST_SUITE_P(onDevice, RanksDeviceTierOverTheHost,
+                         testing::Combine(testing::Values(0u, 2u), testing::Values(2u, 3u), testing::Values(0.0, 0.25, 1.0)),
+                         [](const auto &p) {
+                             return "stage" + std::to_string(std::get<0>(p.param)) + "_world" +
+                                    std::to_string(std::get<1>(p.param)) + "_ratio" +
+                                    std::to_string((int)(100 * std::get<2>(p.param)));
+                         });
+
 // A communicator of the host: sums of gradients go up, and updated weights come down, unless every rank updates all of them.
-TEST_P(RanksDeviceTier, MovesWhatIsDocumentedOverTheHost)
+TEST_P(RanksDeviceTierOverTheHost, MovesWhatIsDocumented)
 {
     const auto [stage, world, ratio] = GetParam();
     rank_job job(world);
