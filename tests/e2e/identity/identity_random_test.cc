@@ -21,6 +21,7 @@ struct program {
     unsigned ranks;
     over kind;
     bool progress;
+    unsigned group; // zero_hpz_partition_size
     std::vector<unsigned> stages;
     std::vector<std::vector<shape>> shapes;
     std::vector<op> ops;
@@ -61,6 +62,7 @@ program make(unsigned seed, bool only_right)
     p.ranks = random() % 4 ? 2 : 4;
     p.kind = random() % 3 ? over::threads : over::messages;
     p.progress = random() % 3 == 0;
+    p.group = p.ranks == 4 && seed % 2 ? 2 : 1;
     const unsigned engines = random() % 4 ? 2 + random() % 2 : 1;
     for (unsigned e = 0; e < engines; e++) {
         p.stages.push_back(random() % 4);
@@ -110,7 +112,8 @@ class one_rank
     {
         zoff_status status = ZOFF_OK;
         for (unsigned e = 0; e < p.stages.size(); e++)
-            engines.push_back(std::make_unique<tiny_engine>(e, p.stages[e], random_name(e), p.shapes[e], p.progress));
+            engines.push_back(std::make_unique<tiny_engine>(e, p.stages[e], random_name(e), p.shapes[e], p.progress,
+                                                            p.stages[e] == 3 ? p.group : 1));
         for (auto &e : engines)
             EXPECT_ZOFF_OK(e->create(comm));
         for (auto &e : engines)
@@ -190,7 +193,8 @@ TEST(IdentityRandom, ProgramsAreRightOrAnError)
          seed <= (failed_seed ? (unsigned)atoi(failed_seed) : programs) && !HasFailure(); seed++) {
         const program p = make(seed, only_right);
         SCOPED_TRACE("program " + std::to_string(seed) + ": " + std::to_string(p.ranks) + " ranks over " +
-                     (p.kind == over::threads ? "threads" : "messages") + (p.progress ? ", progress threads" : ""));
+                     (p.kind == over::threads ? "threads" : "messages") + (p.progress ? ", progress threads" : "") +
+                     (p.group > 1 ? ", in groups" : ""));
         rank_group group(p.ranks, p.kind, timeout_seconds);
         std::vector<zoff_status> status(p.ranks);
         std::vector<size_t> wrong(p.ranks);

@@ -87,7 +87,8 @@ inline float weight_after(unsigned id, size_t p, size_t k, int64_t t, unsigned r
 class tiny_engine
 {
   public:
-    tiny_engine(unsigned id_, unsigned stage, std::string name_, std::vector<shape> shapes_, bool progress_ = false)
+    tiny_engine(unsigned id_, unsigned stage, std::string name_, std::vector<shape> shapes_, bool progress_ = false,
+                unsigned group = 1)
         : id(id_), name(std::move(name_)), shapes(std::move(shapes_)), progress(progress_)
     {
         text =
@@ -95,7 +96,8 @@ class tiny_engine
             "{\"stage\": " +
             std::to_string(stage) +
             ", \"reduce_bucket_size\": 2048, \"stage3_param_persistence_threshold\": 0, "
-            "\"stage3_prefetch_bucket_size\": 3000}}";
+            "\"stage3_prefetch_bucket_size\": 3000, \"zero_hpz_partition_size\": " +
+            std::to_string(group) + "}}";
     }
 
     zoff_status create(zoff_comm *ranks)
