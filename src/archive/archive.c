@@ -156,12 +156,13 @@ static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned k
 {
     const zoff_archive_param *p = &a->manifest.params[param];
     const unsigned format = kind == ZOFF_STATE_WEIGHTS ? (unsigned)p->dtype : (unsigned)ZOFF_ARCHIVE_F32;
+    const bool is_moment = kind == ZOFF_STATE_M || kind == ZOFF_STATE_V;
     for (uint64_t first = 0; first < p->count;) {
         const zoff_archive_piece *piece = *at < a->ref_count ? &a->refs[*at].piece : NULL;
         if (!piece || compare_places(piece, param, kind, slice, first) != 0 || piece->count > p->count - first)
             return fail_cover(a, p, kind, slice, first);
-        ZOFF_FAIL_IF(piece->format != format, ZOFF_ERR_CORRUPT, "a piece of '%.200s' has format %u, expected %u", p->name,
-                     piece->format, format);
+        ZOFF_FAIL_IF(piece->format != format && !(is_moment && piece->format == ZOFF_ARCHIVE_BF16), ZOFF_ERR_CORRUPT,
+                     "a piece of '%.200s' has format %u, expected %u", p->name, piece->format, format);
         first += piece->count;
         (*at)++;
     }

@@ -39,6 +39,7 @@ typedef struct zoff_archive_param {
     unsigned states; /* as zoff_checkpoint_param */
     unsigned group;
     uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
+    bool halves;      /* of state files: their moments are bf16. In a checkpoint each piece says it */
 } zoff_archive_param;
 
 /* The file of one rank, as the manifest describes it. All fields are filled by zoff_archive_part_finish(). */

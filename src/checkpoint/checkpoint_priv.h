@@ -372,9 +372,17 @@ typedef struct zoff_fill_run {
     char *to;            /* of `begin`; NULL: only verify them */
 } zoff_fill_run;
 
+/* Elements that have another format in the checkpoint than in memory. They are read to `bytes`, and converted from there. */
+typedef struct zoff_fill_cast {
+    struct zoff_fill_cast *next;
+    zoff_cast_piece cast;
+    char bytes[];
+} zoff_fill_cast;
+
 /* A chunk that is being filled. */
 typedef struct zoff_fill_chunk {
     uint64_t masters_end, end; /* parts of the bringer */
+    zoff_fill_cast *casts;
 } zoff_fill_chunk;
 
 typedef struct zoff_filler {
@@ -382,6 +390,7 @@ typedef struct zoff_filler {
     zoff_bringer bringer;
     zoff_fill_run run;                           /* that may still grow */
     size_t run_count;                            /* since the array began */
+    zoff_fill_chunk *filling;                    /* the chunk of the array */
     zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
 } zoff_filler;
 

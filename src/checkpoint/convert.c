@@ -172,12 +172,14 @@ static zoff_status add_pieces(conversion *c, const zoff_described *d, size_t ent
         ZOFF_TRY(zoff_checkpoint_described_piece(d, &c->manifest, entry, i, &piece));
         if (piece.at[array] < 0)
             continue;
+        const bool is_half = array != ZOFF_STATE_MASTER && c->manifest.params[piece.param].halves;
+        const size_t element = zoff_archive_table_element_bytes(is_half ? ZOFF_ARCHIVE_BF16 : ZOFF_ARCHIVE_F32);
         ZOFF_FAIL_IF(
-            (uint64_t)piece.at[array] != at || piece.count > (added->source.begin + added->source.bytes - at) / sizeof(float),
+            (uint64_t)piece.at[array] != at || piece.count > (added->source.begin + added->source.bytes - at) / element,
             ZOFF_ERR_CORRUPT, "'%s': piece %zu of chunk %zu does not lie behind the one before it", d->path, i, added->chunk);
         const zoff_archive_piece in_table = {.param = piece.param,
                                              .kind = (uint8_t)array,
-                                             .format = ZOFF_ARCHIVE_F32,
+                                             .format = is_half ? ZOFF_ARCHIVE_BF16 : ZOFF_ARCHIVE_F32,
                                              .block = 1,
                                              .region = added->region,
                                              .slice = piece.slice,
@@ -185,7 +187,7 @@ static zoff_status add_pieces(conversion *c, const zoff_described *d, size_t ent
                                              .count = piece.count,
                                              .at = at - added->source.begin};
         ZOFF_TRY(zoff_archive_table_add_piece(&c->part.table, &in_table));
-        at += zoff_base_bits_align(piece.count * sizeof(float), ZOFF_ARCHIVE_PAD);
+        at += zoff_base_bits_align(piece.count * element, ZOFF_ARCHIVE_PAD);
         ++*out_count;
     }
     return ZOFF_OK;

@@ -135,6 +135,10 @@ static zoff_status read_states(const json_t *object, zoff_archive_param *p)
         ZOFF_FAIL_IF(!word || k == ZOFF_STORE_ARRAYS, ZOFF_ERR_CORRUPT, "\"states\" has a word that is no state");
         p->states |= 1u << k;
     }
+    const json_t *moments = json_object_get(object, "moments");
+    p->halves = has_text(object, "moments", "bf16");
+    ZOFF_FAIL_IF(moments && !p->halves, ZOFF_ERR_UNSUPPORTED,
+                 "its moments have a format that this library does not know: use a newer one");
     const bool needs_states = !json_is_true(json_object_get(object, "frozen")) && !p->tied_to;
     ZOFF_FAIL_IF(needs_states != (p->states >> ZOFF_STATE_MASTER & 1), ZOFF_ERR_CORRUPT,
                  needs_states ? "it has no master" : "it is frozen or tied, and has states");

@@ -11,10 +11,21 @@ void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out)
     zoff_checkpoint_bring_open(match->archive, match->view->threads, &out->bringer);
 }
 
+static void free_casts(zoff_fill_chunk *chunk)
+{
+    while (chunk->casts) {
+        zoff_fill_cast *one = chunk->casts;
+        chunk->casts = one->next;
+        zoff_base_mem_free(one);
+    }
+}
+
 void zoff_checkpoint_fill_close(zoff_filler *f)
 {
     if (f->match)
         zoff_checkpoint_bring_close(&f->bringer);
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
+        free_casts(&f->chunks[i]);
     *f = (zoff_filler){.match = NULL};
 }
 
@@ -47,10 +58,27 @@ static bool follows(const zoff_fill_run *r, const zoff_archive_ref *ref, uint64_
            byte - r->end <= gap && (r->to ? to == r->to + (byte - r->begin) : !to);
 }
 
-/* Add elements [first, first + count) of a slice, which go to `to`; NULL: only verify them. `param`: of the engine. `gap`:
- * bytes between two pieces in memory that belong to nobody. */
+/* Elements that are in another format go to memory of their own first. */
+static zoff_status add_cast(zoff_filler *f, const zoff_archive_ref *ref, uint64_t byte, size_t count, char *to,
+                            zoff_dtype dtype)
+{
+    zoff_fill_cast *one;
+    const size_t bytes = count * zoff_archive_table_element_bytes(ref->piece.format);
+    ZOFF_TRY(end_run(f));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *one + bytes, "states in another format", &one));
+    one->cast = (zoff_cast_piece){
+        .count = count, .dst = to, .src = one->bytes, .dst_dtype = dtype, .src_dtype = (zoff_dtype)ref->piece.format};
+    one->next = f->filling->casts;
+    f->filling->casts = one;
+    f->run =
+        (zoff_fill_run){.file = ref->file, .region = ref->piece.region, .begin = byte, .end = byte + bytes, .to = one->bytes};
+    return end_run(f);
+}
+
+/* Add elements [first, first + count) of a slice, which go to `to`; NULL: only verify them. `param`: of the engine. `dtype`: in
+ * memory. `gap`: bytes between two pieces in memory that belong to nobody. */
 static zoff_status add_range(zoff_filler *f, size_t param, unsigned kind, size_t slice, size_t first, size_t count, char *to,
-                             size_t gap)
+                             zoff_dtype dtype, size_t gap)
 {
     const zoff_archive *a = f->match->archive;
     const uint32_t owner = zoff_archive_owner(a, f->match->to[param] - 1);
@@ -62,6 +90,12 @@ static zoff_status add_range(zoff_filler *f, size_t param, unsigned kind, size_t
         const size_t size = zoff_archive_table_element_bytes(p->format);
         const uint64_t byte = p->at + (at - p->first) * size;
         const size_t now = zoff_base_bits_min(first + count - at, p->first + p->count - at);
+        if (to && p->format != (unsigned)dtype) {
+            ZOFF_TRY(add_cast(f, ref, byte, now, to, dtype));
+            to += now * zoff_adam_dtype_bytes(dtype);
+            at += now;
+            continue;
+        }
         if (!follows(&f->run, ref, byte, to, gap)) {
             ZOFF_TRY(end_run(f));
             f->run = (zoff_fill_run){.file = ref->file, .region = p->region, .begin = byte, .to = to};
@@ -120,8 +154,9 @@ static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned 
             ZOFF_TRY(end_run(f));
             continue;
         }
-        ZOFF_TRY(add_range(f, piece->param, array, piece->slice, piece->first, piece->count,
-                           states + c->starts[array] + piece->offsets[array], ZOFF_ARCHIVE_PAGE - 1));
+        ZOFF_TRY(add_range(
+            f, piece->param, array, piece->slice, piece->first, piece->count, states + c->starts[array] + piece->offsets[array],
+            zoff_model_params_state_type(f->match->view->model, (zoff_plan_stream)array), ZOFF_ARCHIVE_PAGE - 1));
     }
     if (is_whole)
         take_whole_region(f, c, array, states);
@@ -153,7 +188,7 @@ static zoff_status add_weights(zoff_filler *f, const zoff_plan_chunk *c, char *w
         if (!(f->match->archive->manifest.params[zoff_archive_owner(f->match->archive, to - 1)].states >> kind & 1))
             continue; /* frozen weights were left out */
         ZOFF_TRY(add_range(f, piece->param, kind, piece->slice, piece->first, piece->count,
-                           zoff_model_params_value(v->model, piece, weights), 0));
+                           zoff_model_params_value(v->model, piece, weights), p->dtype, 0));
     }
     return end_run(f);
 }
@@ -163,7 +198,7 @@ zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_me
 {
     zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
-    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
+    zoff_fill_chunk *filling = f->filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
     ZOFF_TRY(add_weights(f, c, memory.weights));
     for (unsigned array = 0; array < ZOFF_STREAM_COUNT; array++) {
         if (c->lengths[array])
@@ -184,7 +219,12 @@ zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk)
 zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk)
 {
     zoff_filler *f = filler;
-    return zoff_checkpoint_bring_until(&f->bringer, f->chunks[chunk % ZOFF_STATES_LOADING].end);
+    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
+    ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, filling->end));
+    for (const zoff_fill_cast *one = filling->casts; one; one = one->next)
+        zoff_adam_cast_run(f->match->view->threads, &one->cast, 1);
+    free_casts(filling);
+    return ZOFF_OK;
 }
 
 void zoff_checkpoint_fill_stop(void *filler)
@@ -192,6 +232,8 @@ void zoff_checkpoint_fill_stop(void *filler)
     zoff_filler *f = filler;
     f->run = (zoff_fill_run){.to = NULL};
     zoff_checkpoint_bring_stop(&f->bringer);
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
+        free_casts(&f->chunks[i]);
 }
 
 /* ---- frozen weights of the program ---- */
@@ -206,7 +248,7 @@ static zoff_status fill_slice(zoff_filler *f, size_t param, size_t slice, char *
         const size_t count = zoff_base_bits_min(p->count - at, room / element);
         const zoff_cast_piece move = {
             .count = count, .dst = value + at * element, .src = buffer, .dst_dtype = p->dtype, .src_dtype = p->dtype};
-        ZOFF_TRY(add_range(f, param, ZOFF_STATE_WEIGHTS, slice, at, count, verify_only ? NULL : buffer, 0));
+        ZOFF_TRY(add_range(f, param, ZOFF_STATE_WEIGHTS, slice, at, count, verify_only ? NULL : buffer, p->dtype, 0));
         ZOFF_TRY(end_run(f));
         ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, zoff_checkpoint_bring_end(&f->bringer)));
         if (!verify_only)

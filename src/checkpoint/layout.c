@@ -19,6 +19,12 @@ static bool has_state(const zoff_engine_view *v, const zoff_plan_piece *piece, u
     return !p->frozen && zoff_model_params_tensor(v->model, p).bytes[array] != 0;
 }
 
+/* The type of an array, which is also the number of its format. */
+static zoff_dtype type_of(const zoff_engine_view *v, unsigned array)
+{
+    return zoff_model_params_state_type(v->model, (zoff_plan_stream)array);
+}
+
 /* Whether the weights of a piece are saved as such: they are their own masters, or frozen. */
 static bool has_weights(const zoff_engine_view *v, const zoff_plan_piece *piece, bool skip_frozen)
 {
@@ -64,7 +70,8 @@ static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span o
             continue;
         const size_t begin = c->starts[array] + piece->offsets[array];
         *from = zoff_base_bits_min(*from, begin / ZOFF_ARCHIVE_PAGE * ZOFF_ARCHIVE_PAGE);
-        *to = zoff_base_bits_max(*to, zoff_base_bits_align(begin + piece->count * sizeof(float), ZOFF_ARCHIVE_PAGE));
+        *to = zoff_base_bits_max(
+            *to, zoff_base_bits_align(begin + piece->count * zoff_adam_dtype_bytes(type_of(v, array)), ZOFF_ARCHIVE_PAGE));
     }
 }
 
@@ -105,7 +112,7 @@ static zoff_status add_array(zoff_saver *s, size_t chunk, zoff_plan_span own, un
         const zoff_plan_piece *piece = &v->plan->pieces[i];
         if (has_state(v, piece, array))
             ZOFF_TRY(
-                add_piece(s, piece, array, ZOFF_ARCHIVE_F32, source.region, c->starts[array] + piece->offsets[array] - from));
+                add_piece(s, piece, array, type_of(v, array), source.region, c->starts[array] + piece->offsets[array] - from));
     }
     return add_source(s, &source);
 }

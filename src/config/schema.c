@@ -98,7 +98,7 @@ REFUSE("optimizer.params.maximize", BOOL, "false", "false", .why = "zoff only mi
 REFUSE("optimizer.params.max_grad_norm", NUMBER, NULL, "", .why = "it is not an optimizer parameter; use the top-level key gradient_clipping",
        .help = "Old name of a limit on the gradient norm"),
 REFUSE("optimizer.params.fp32_optimizer_states", BOOL, "true", "true",
-       .why = "zoff has no 16-bit moments; set it to true", .help = "Keep the moments in fp32"),
+       .why = "moments in 16 bits are asked for by zoff.moments \"bf16\"; set this key to true", .help = "Keep the moments in fp32"),
 IGNORE("optimizer.params.torch_adam", "which implementation computes the update; zoff has its own, with the same formula"),
 IGNORE("optimizer.params.fused", "which implementation computes the update; zoff's is always fused"),
 IGNORE("optimizer.params.foreach", "which implementation computes the update"),
@@ -155,7 +155,7 @@ HONOUR("bf16.enabled", BOOL, "false", .help = "Weights are bf16. The type of eac
 REFUSE("bf16.bf16_master_weights_and_grads", BOOL, "false", "false",
        .why = "master weights are always fp32; set it to false", .help = "Keep the master weights in bf16"),
 REFUSE("bf16.bf16_optimizer_states", BOOL, "false", "false",
-       .why = "moments are always fp32; set it to false", .help = "Keep the moments in bf16"),
+       .why = "moments in bf16 are asked for by zoff.moments \"bf16\", with masters in fp32; set this key to false", .help = "Keep the moments in bf16"),
 IGNORE("bf16.loss_scale", HELP_NO_SCALE), IGNORE("bf16.initial_scale_power", HELP_NO_SCALE), IGNORE("bf16.loss_scale_window", HELP_NO_SCALE),
 IGNORE("bf16.hysteresis", HELP_NO_SCALE), IGNORE("bf16.consecutive_hysteresis", HELP_NO_SCALE), IGNORE("bf16.min_loss_scale", HELP_NO_SCALE),
 IGNORE("bf16.auto_cast", "about casting the inputs of the model, which are the trainer's"),
@@ -298,6 +298,7 @@ HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posi
 HONOUR("zoff.persist", BOOL, "false", .word = "require", .help = "true: the state files survive the end of the process, also a crash. The next engine over the same parameters continues after the last complete step. With `require` a run that finds no states is an error, not a new run: a drive may not be mounted. Each chunk has two places in the file, and each step makes one commit. Needs `nvme`, and twice the space. fp32 weights are then stored in the files as well"),
 HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "With zoff.persist: the events that a completed step survives. `process`: the end of the process. `power`: also a power cut, which costs two flushes of the drive in each step"),
 HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", DIFFERS, .help = "When checksums of states in files are checked. `full`: at each read. `sample`: for each chunk in every 16th step. `off`: never"),
+HONOUR("zoff.moments", CHOICE, "fp32", .choices = "fp32|bf16", .help = "How the moments of the optimizer are stored. `bf16`: in 2 bytes each, rounded with random bits that depend on the parameter's name, the element and the step only. States then take 8 instead of 12 bytes per parameter with Adam, and a step moves that much less. The update is computed in fp32. Training is not the same as with fp32"),
 HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
        .help = "How the gradients of several ranks are added up. With `ordered` zoff adds them up in rank order, with the same bits on every tier. With `nccl` ncclReduceScatter adds them up in fp32. This needs "
                "gradients on GPUs and the communicator `nccl`, and excludes a communication_data_type of 16 bits. The sums of `nccl` depend on its algorithm and on the number of "

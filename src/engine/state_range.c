@@ -104,7 +104,7 @@ static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_
 {
     if (w->is_weights || is_own_master(e, w))
         return zoff_model_params_value(&e->model, piece, memory.weights);
-    return (char *)zoff_transfer_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
+    return zoff_transfer_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
 /* After weights were set, set their masters. */
@@ -114,7 +114,8 @@ static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *
     if (!memory.states || !(w->is_weights || is_own_master(e, w)))
         return;
     const zoff_cast_piece cast = {.count = count,
-                                  .dst = zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
+                                  .dst = (float *)zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) +
+                                         skip,
                                   .src = weights,
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = e->model.params[w->param].dtype};
@@ -175,19 +176,33 @@ static zoff_status follow_persistent(zoff_engine *e, const state_range *w, stret
                      : ZOFF_OK;
 }
 
+static void copy_elements(const zoff_engine *e, char *dst, zoff_dtype dst_dtype, const char *src, zoff_dtype src_dtype,
+                          size_t count)
+{
+    const zoff_cast_piece cast = {.count = count, .dst = dst, .src = src, .dst_dtype = dst_dtype, .src_dtype = src_dtype};
+    if (dst_dtype == src_dtype)
+        memcpy(dst, src, count * zoff_adam_dtype_bytes(src_dtype));
+    else
+        zoff_adam_cast_run(e->settings.threads, &cast, 1);
+}
+
 /* Copy the elements that a stretch and a piece, or its whole run, have in common. */
 static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
     const size_t from = in_slice(e, w, s.at), first = zoff_base_bits_max(from, piece->first);
     const size_t count = zoff_base_bits_min(piece->first + piece->count, from + s.count) - first;
-    const size_t bytes = element_bytes_of(e, w), at = (s.at + (first - from) - w->first) * bytes;
-    char *elements = elements_of(e, w, piece, chunk, memory) + (first - piece->first) * bytes;
+    const zoff_dtype stored = w->is_weights || is_own_master(e, w)
+                                  ? e->model.params[w->param].dtype
+                                  : zoff_model_params_state_type(&e->model, (zoff_plan_stream)w->kind);
+    const zoff_dtype given = w->is_weights ? stored : ZOFF_F32; /* a range of states is fp32, however these are stored */
+    const size_t at = (s.at + (first - from) - w->first) * zoff_adam_dtype_bytes(given);
+    char *elements = elements_of(e, w, piece, chunk, memory) + (first - piece->first) * zoff_adam_dtype_bytes(stored);
     if (!w->write) {
-        memcpy(w->dst + at, elements, count * bytes);
+        copy_elements(e, w->dst + at, given, elements, stored, count);
         return;
     }
-    memcpy(elements, w->src + at, count * bytes);
+    copy_elements(e, elements, stored, w->src + at, given, count);
     if (piece != s.run || e->plan.ranks == 1)
         follow(e, w, piece, chunk, memory, elements, first - piece->first, count);
 }

@@ -58,9 +58,14 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
         const bool is_sum = !p->frozen && zoff_model_groups_own(&e->model, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
-        float *sums = zoff_transfer_pieces_state(c, piece, base, ZOFF_STREAM_V);
-        for (size_t k = 0; is_sum && k < piece->count; k++)
-            sums[k] = first;
+        const zoff_dtype dtype = zoff_model_params_state_type(&e->model, ZOFF_STREAM_V);
+        const size_t bytes = zoff_adam_dtype_bytes(dtype);
+        char *sums = zoff_transfer_pieces_state(c, piece, base, ZOFF_STREAM_V);
+        const zoff_cast_piece cast = {.count = 1, .dst = sums, .src = &first, .dst_dtype = dtype, .src_dtype = ZOFF_F32};
+        if (is_sum)
+            zoff_adam_cast_run(1, &cast, 1);
+        for (size_t k = 1; is_sum && k < piece->count; k++)
+            memcpy(sums + k * bytes, sums, bytes);
     }
 }
 

@@ -139,8 +139,8 @@ static void log_training(const zoff_engine *e)
         snprintf(groups, sizeof groups, "; %zu of %zu groups have hyper-parameters of their own (zoff_engine_set_group())", own,
                  e->model.group_count);
     type_words(e, types, sizeof types);
-    ZOFF_INFO("training: %s, weights %s (zoff_param_desc.dtype)%s", e->settings.words.training, *types ? types : "all frozen",
-              groups);
+    ZOFF_INFO("training: %s, weights %s (zoff_param_desc.dtype)%s%s", e->settings.words.training, *types ? types : "all frozen",
+              e->settings.values.moments == ZOFF_MOMENTS_BF16 ? ", moments bf16 (zoff.moments)" : "", groups);
 }
 
 /* Rank 0 logs for all ranks. */

@@ -5,8 +5,9 @@
  *      "params": [{"name": "wte", "count": 6, "slices": 1, "dims": [6], "dtype": "bf16", "states": ["master", "m", "v"]}, ...],
  *      "chunks": [{"chunk": 0, "bytes": 32768, "pieces": [[param, slice, first, count, master, m, v], ...]}, ...]}
  *
- * The last three numbers of a piece are offsets in bytes from the begin of the chunk's place, or -1 for a state that the
- * parameter lacks. A name is any bytes: each character of the JSON text stands for one byte. */
+ * Moments that are not fp32 are named: "moments": "bf16". The last three numbers of a piece are offsets in bytes from the begin
+ * of the chunk's place, or -1 for a state that the parameter lacks. A name is any bytes: each character of the JSON text stands
+ * for one byte. */
 #include "zoff_model.h"
 
 #include "array.h"
@@ -35,6 +36,8 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
         before = ", ";
     }
     zoff_base_array_print(out, "]");
+    if (!p->frozen && zoff_model_params_state_type(m, ZOFF_STREAM_M) == ZOFF_BF16)
+        zoff_base_array_print(out, ", \"moments\": \"bf16\"");
     if (owner != i)
         zoff_base_array_print(out, ", \"tied_to\": %u", owner);
     zoff_base_array_print(out, "%s}", p->frozen ? ", \"frozen\": true" : "");

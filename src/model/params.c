@@ -179,8 +179,9 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
     /* fp32 weights are their own masters, but persistent files also hold a copy of them. */
     const bool has_master = zoff_model_params_has_master(m, p) || m->values->persist;
     tensor.bytes[ZOFF_STREAM_MASTER] = has_master ? sizeof(float) : 0;
-    tensor.bytes[ZOFF_STREAM_M] = states.m ? sizeof(float) : 0;
-    tensor.bytes[ZOFF_STREAM_V] = states.v ? sizeof(float) : 0;
+    const size_t moment = zoff_adam_moments_bytes((zoff_moments)m->values->moments);
+    tensor.bytes[ZOFF_STREAM_M] = states.m ? moment : 0;
+    tensor.bytes[ZOFF_STREAM_V] = states.v ? moment : 0;
     return tensor;
 }
 

@@ -120,6 +120,11 @@ static inline bool zoff_model_params_has_master(const zoff_model *m, const zoff_
 {
     return !p->frozen && (p->dtype != ZOFF_F32 || !m->in_place);
 }
+/* The type of a state in the memory of a chunk. */
+static inline zoff_dtype zoff_model_params_state_type(const zoff_model *m, zoff_plan_stream stream)
+{
+    return stream != ZOFF_STREAM_MASTER && m->values->moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32;
+}
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);
 /* Whether any of those is frozen, and not empty. */

@@ -31,10 +31,10 @@ void zoff_transfer_pieces_close(zoff_transfer *t)
     *s = (zoff_scratch){.adam_pieces = NULL};
 }
 
-float *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
-                                  zoff_plan_stream stream)
+void *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
+                                 zoff_plan_stream stream)
 {
-    return (float *)(void *)(base + chunk->starts[stream] + piece->offsets[stream]);
+    return base + chunk->starts[stream] + piece->offsets[stream];
 }
 
 zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,
@@ -45,9 +45,11 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
     const bool has_master = zoff_model_params_has_master(t->model, p);
     char *value = t->route.link->weights(t, piece, memory.weights);
     char *base = memory.states;
+    const zoff_moments moments = (zoff_moments)t->values->moments;
     return (zoff_adam_piece){.count = piece->count,
-                             .master = has_master ? (void *)zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER)
-                                                  : value,
+                             .moments = (uint8_t)moments,
+                             .key = moments == ZOFF_MOMENTS_F32 ? 0 : zoff_adam_dither_key(p->name, piece->slice, piece->first),
+                             .master = has_master ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER) : value,
                              .m = states.m ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_V) : NULL,
                              .grad_dtype = t->route.gradients->dtype(p),

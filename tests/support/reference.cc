@@ -153,6 +153,28 @@ void update(const zoff_optimizer_hyper &h, int64_t t, float g, element &x)
     update(rule(h, t), g, x);
 }
 
+static uint32_t hash_of(uint32_t x)
+{
+    x = (x ^ x >> 16) * 2246822507u;
+    x = (x ^ x >> 13) * 3266489909u;
+    return x ^ x >> 16;
+}
+
+// Adding the random bits behind the last digit that stays, and cutting off, rounds up with the wanted probability.
+float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t)
+{
+    uint64_t block = 14695981039346656037u;
+    for (const char c : name)
+        block = (block ^ (unsigned char)c) * 1099511628211u;
+    block = (block ^ slice) * 11400714819323198485u + k / 1024;
+    const uint32_t a = hash_of((uint32_t)block), b = hash_of((uint32_t)(block >> 32) ^ a);
+    const uint32_t random =
+        (moment ? hash_of(b) : a ^ b) + hash_of((uint32_t)(k % 1024 + 1 + 1024 * moment)) + (uint32_t)t * 2654435769u;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return from_bf16(isnan(x) ? 0x7fc0 : (uint16_t)((bits + (isinf(x) ? 0 : random >> 16)) >> 16));
+}
+
 result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double grad_scale,
             double accumulation, double clip_norm)
 {
@@ -173,8 +195,8 @@ result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper
                 element one = {x.master[k], x.m[k], x.v[k]};
                 update(of_group, x.sum[k] * s, one);
                 x.master[k] = one.p;
-                x.m[k] = one.m;
-                x.v[k] = one.v;
+                x.m[k] = x.halves ? dithered(one.m, 0, x.name, slice, k - slice * x.count, t) : one.m;
+                x.v[k] = x.halves ? dithered(one.v, 1, x.name, slice, k - slice * x.count, t) : one.v;
                 r.updated++;
             }
         }

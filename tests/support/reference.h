@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,12 +50,17 @@ inline float rounded(zoff_dtype dtype, float value)
     return dtype == ZOFF_F32 ? value : from_16(dtype, to_16(dtype, value));
 }
 
+// A moment rounded to bf16 with the random bits of docs/adr/0051. `moment`: 0 for m, 1 for v; `k`: the element in its slice.
+float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t);
+
 // One tensor: weights of one type, gradients of another, fp32 states.
 struct tensor {
     size_t count = 0, slices = 1;
     zoff_dtype dtype = ZOFF_F32, grad_dtype = ZOFF_F32;
     unsigned group = 0;
     bool frozen = false;
+    std::string name;                // with halves
+    bool halves = false;             // the moments are stored in bf16
     std::vector<float> master, m, v; // count * slices elements, slice by slice
     std::vector<float> sum;          // gradient of this step
     std::vector<bool> present;       // by slice: it has a gradient

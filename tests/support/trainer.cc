@@ -14,6 +14,7 @@ void trainer::add(size_t count, size_t slices, zoff_dtype dtype, zoff_dtype grad
     t.grad_dtype = grad_dtype;
     t.group = group;
     t.frozen = frozen;
+    t.name = "param" + std::to_string(tensors.size());
     t.master.resize(t.total());
     t.m.assign(t.total(), 0.0f);
     t.v.assign(t.total(), 0.0f);

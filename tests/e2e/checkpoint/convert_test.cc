@@ -12,7 +12,7 @@ using namespace zoff_test;
 
 namespace
 {
-enum kind { FP32, BF16, FP16_SCALED };
+enum kind { FP32, BF16, BF16_HALVES, FP16_SCALED }; // HALVES: moments in bf16
 
 struct cell {
     unsigned world, stage, paths;
@@ -23,7 +23,7 @@ struct cell {
 
 std::string name(const cell &c)
 {
-    static const char *const TYPES[] = {"fp32", "bf16", "fp16_scaled"};
+    static const char *const TYPES[] = {"fp32", "bf16", "bf16_halves", "fp16_scaled"};
     return "world" + std::to_string(c.world) + "_stage" + std::to_string(c.stage) + "_paths" + std::to_string(c.paths) + "_" +
            TYPES[c.type] + "_to_world" + std::to_string(c.to_world) + (c.to_tier == ZOFF_TIER_HOST ? "_host" : "_nvme");
 }
@@ -33,7 +33,7 @@ void fill(covering<cell> &cells)
     for (unsigned world : {1u, 2u, 3u})
         for (unsigned stage : {0u, 1u, 2u, 3u})
             for (unsigned paths : {1u, 2u})
-                for (kind type : {FP32, BF16, FP16_SCALED})
+                for (kind type : {FP32, BF16, BF16_HALVES, FP16_SCALED})
                     for (unsigned to_world : {1u, 2u, 3u})
                         for (zoff_tier to : {ZOFF_TIER_HOST, ZOFF_TIER_NVME})
                             cells.add({world, stage, paths, type, to_world, to});
@@ -62,8 +62,10 @@ class run
     run(unsigned world, unsigned stage, zoff_tier tier, kind type, bool persist, const std::vector<std::string> &paths,
         const std::string &verify = "full")
         : job(world), all(job, 42, [type](trainer &t) {
-              const zoff_dtype d = type == FP32 ? ZOFF_F32 : type == BF16 ? ZOFF_BF16 : ZOFF_F16;
+              const zoff_dtype d = type == FP32 ? ZOFF_F32 : type == FP16_SCALED ? ZOFF_F16 : ZOFF_BF16;
               add_awkward(t, d, d);
+              for (auto &tensor : t.tensors)
+                  tensor.halves = type == BF16_HALVES;
           })
     {
         std::string list;
@@ -75,9 +77,10 @@ class run
         text += "\"zero_optimization\": {\"stage\": " + std::to_string(stage) +
                 ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                 (tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + list + "], \"buffer_count\": 3}}";
+        text += ", \"zoff\": {\"moments\": \"" + std::string(type == BF16_HALVES ? "bf16" : "fp32") + "\"";
         if (persist)
-            text += ", \"zoff\": {\"persist\": true, \"durability\": \"process\", \"verify\": \"" + verify + "\"}";
-        all.seal(text + "}", 3000);
+            text += ", \"persist\": true, \"durability\": \"process\", \"verify\": \"" + verify + "\"";
+        all.seal(text + "}}", 3000);
     }
     // Each commit has the number of its step in the program's data.
     void record()

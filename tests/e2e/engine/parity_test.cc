@@ -113,6 +113,7 @@ struct cell {
     recipe (*optimizers)() = adamw;
     bool residents = false; // NVMe: a DRAM budget for the slots and half of the chunks
     bool persist = false;   // NVMe: between two steps the engine is destroyed, and another one continues with its files
+    bool halves = false;    // moments in bf16
 };
 
 std::string type(zoff_dtype d)
@@ -126,7 +127,7 @@ std::string name(const cell &c)
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
            "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "") +
-           (c.persist ? "_persist" : "");
+           (c.persist ? "_persist" : "") + (c.halves ? "_halves" : "");
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -143,7 +144,8 @@ class Parity : public testing::TestWithParam<cell>
                "}, \"gradient_clipping\": 2.0, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + paths +
                "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend +
-               "\", \"persist\": " + (c.persist ? "true" : "false") + "}}";
+               "\", \"persist\": " + (c.persist ? "true" : "false") + ", \"moments\": \"" + (c.halves ? "bf16" : "fp32") +
+               "\"}}";
     }
 
     // Make an engine over the trainer's tensors with as many chunks as the cell says.
@@ -207,7 +209,7 @@ class Parity : public testing::TestWithParam<cell>
         for (const auto &x : t.tensors) {
             const zoff_optimizer_hyper &h = used.groups[x.group];
             const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
-            const uint64_t states = 4 * (1u + reference::keeps_m(h) + reference::keeps_v(h));
+            const uint64_t moment = x.halves ? 2 : 4, states = 4 + moment * (reference::keeps_m(h) + reference::keeps_v(h));
             // A gradient is read twice: for the norm and for the update. With an accumulator both read that fp32 array instead.
             // The addition before reads gradient and accumulator, and writes the accumulator.
             read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
@@ -229,8 +231,10 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
     const cell &c = GetParam();
     trainer t(17);
     add_awkward(t, c.dtype, c.grad_dtype);
-    for (auto &x : t.tensors)
+    for (auto &x : t.tensors) {
         x.v.assign(x.total(), used.initial_v);
+        x.halves = c.halves;
+    }
     ASSERT_NO_FATAL_FAILURE(make(t));
     for (int64_t step = 1; step <= 5; step++) {
         t.next_step();
@@ -291,6 +295,8 @@ void fill(covering<cell> &cells)
             }
             for (auto optimizers : {adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
                 cells.add({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
+            for (auto optimizers : {adamw, adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
+                cells.add({tier, dtype, dtype, 4, 0, 3, "auto", 1, optimizers, false, false, true});
         }
         for (auto optimizers : {adamw, adagrad, momentum, adam_and_sgd}) {
             if (tier == ZOFF_TIER_HOST)
@@ -299,6 +305,7 @@ void fill(covering<cell> &cells)
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
             cells.add({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, true, true, true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
             cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
@@ -334,7 +341,8 @@ const covering<cell> &matrix()
                                           {"paths", std::to_string(c.paths)},
                                           {"optimizers", c.optimizers().name},
                                           {"residents", c.residents ? "yes" : "no"},
-                                          {"persist", c.persist ? "yes" : "no"}};
+                                          {"persist", c.persist ? "yes" : "no"},
+                                          {"moments", c.halves ? "bf16" : "fp32"}};
         },
         fill);
     return all;

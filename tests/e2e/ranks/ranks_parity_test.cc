@@ -57,9 +57,10 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
-    double ratio = 1;   // the share of the states that is on the host
-    bool sums = false;  // gradient_allreduce_op
-    unsigned group = 1; // zero_hpz_partition_size
+    double ratio = 1;    // the share of the states that is on the host
+    bool sums = false;   // gradient_allreduce_op
+    unsigned group = 1;  // zero_hpz_partition_size
+    bool halves = false; // moments in bf16
 };
 
 const char *name_of(zoff_dtype d)
@@ -79,7 +80,7 @@ std::string name(const cell &c)
             : c.owner > IN_FILES   ? std::string("_") + name_of(c.owner)
                                    : "") +
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
-           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "");
+           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") + (c.halves ? "_halves" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -95,7 +96,8 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
-               "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() + "}}";
+               "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() +
+               "}, \"zoff\": {\"moments\": \"" + (c.halves ? "bf16" : "fp32") + "\"}}";
     }
 
     // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
@@ -189,6 +191,17 @@ void fill(covering<cell> &all)
         if (owner > IN_FILES)
             all.add({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, nullptr, 3000, owner, 0.5, false, 2});
     }
+    for (weights owner : {OF_PROGRAM, ON_DEVICE, REACHED, IN_DRAM, IN_FILES, DRAM_TO_DEVICE, KEPT_ON_REACHED}) {
+        for (unsigned stage : {0u, 1u, 3u}) {
+            for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+                const bool is_device = owner == ON_DEVICE || owner == REACHED || owner > IN_FILES;
+                const double ratio = is_device && tier == ZOFF_TIER_HOST ? 0.5 : 1;
+                if (owner < IN_DRAM || stage == 3)
+                    all.add({stage, tier, ZOFF_BF16, 2 + stage % 2, 1 + stage % 2 * 2, nullptr, 3000, owner, ratio, false, 1,
+                             true});
+            }
+        }
+    }
     all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
     all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
     for (unsigned world : {1u, 3u, 4u}) {
@@ -244,7 +257,8 @@ const covering<cell> &matrix()
                                           {"weights", name_of(c.owner)},
                                           {"ratio", std::to_string((int)(c.ratio * 100))},
                                           {"over ranks", c.sums ? "sum" : "mean"},
-                                          {"groups", std::to_string(c.group)}};
+                                          {"groups", std::to_string(c.group)},
+                                          {"moments", c.halves ? "bf16" : "fp32"}};
         },
         fill);
     return all;
@@ -265,6 +279,8 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         add_awkward(t, c.dtype, c.dtype);
+        for (auto &tensor : t.tensors)
+            tensor.halves = c.halves;
         for (size_t i = 1; c.owner >= IN_DRAM && i < t.tensors.size(); i++) {
             if (i != 5)
                 t.give_away(i);

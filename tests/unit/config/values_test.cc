@@ -216,6 +216,8 @@ TEST(config_values, words_become_numbers)
     const std::pair<const char *, unsigned> checks[] = {{"full", 0}, {"sample", 1}, {"off", 2}};
     for (const auto &check : checks)
         EXPECT_EQ(check.second, values(parse(nest("zoff.verify", "\"" + std::string(check.first) + "\""))).verify);
+    EXPECT_EQ(1u, values(parse(nest("zoff.moments", "\"bf16\""))).moments);
+    EXPECT_EQ(0u, values(parse(nest("zoff.moments", "\"fp32\""))).moments);
     EXPECT_TRUE(values(parse(nest("zoff.durability", "\"power\""))).power_safe);
     EXPECT_EQ(ZOFF_DIRECT_OFF, values(parse(nest("zoff.direct_io", "\"off\""))).direct);
     EXPECT_EQ(nullptr, values(parse(nest("zoff.io_backend", "\"auto\""))).aio_backend);

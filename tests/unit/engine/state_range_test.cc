@@ -44,6 +44,28 @@ TEST_P(StateRange, WindowsAreReadAndWrittenAcrossSlicesAndChunks)
     }
 }
 
+// A range is fp32, whatever the engine stores. What it writes is rounded to the nearest number of that.
+TEST_P(StateRange, MomentsInHalvesAreFp32ForTheProgram)
+{
+    trainer t(2);
+    t.add(2500, 2, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(1, ", \"zoff\": {\"moments\": \"bf16\"}"), 1024);
+    std::vector<float> mine(5000), have(5000);
+    for (auto &x : mine)
+        x = (float)(t.random() % 100000) / 7;
+    for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, kind, 300, 4000, mine.data()));
+        ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, kind, 301, 3998, have.data()));
+        for (size_t k = 0; k < 3998; k++)
+            ASSERT_EQ(kind == ZOFF_STATE_MASTER ? mine[1 + k] : reference::rounded(ZOFF_BF16, mine[1 + k]), have[k]) << k;
+        ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, kind, 4300, 700, have.data()));
+        EXPECT_TRUE(kind == ZOFF_STATE_MASTER || std::all_of(have.begin(), have.begin() + 700, [](float x) { return x == 0; }));
+    }
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_LE(8u * 5000, plan.state_bytes);
+    EXPECT_GE(8u * 5000 + 5 * 3 * 4096, plan.state_bytes);
+}
+
 TEST_P(StateRange, WindowsOutsideAreRefused)
 {
     trainer t(6);
