@@ -44,7 +44,7 @@ TEST_P(StateRange, WindowsAreReadAndWrittenAcrossSlicesAndChunks)
     }
 }
 
-// A range is fp32, whatever the engine stores. What it writes is rounded to the nearest number of that.
+// A range is fp32, whatever the engine stores. Its writes are rounded to the nearest number of that.
 TEST_P(StateRange, MomentsInHalvesAreFp32ForTheProgram)
 {
     trainer t(2);
