@@ -104,6 +104,29 @@ static int train(const gpt_text *text, gpt_model *model, optimizer *o, gpt_saves
     return result;
 }
 
+/* The mean loss over batches of a text that is not trained on: the same ones in each run. */
+static int hold_out(const gpt_options *options, gpt_model *model, gpt_stats *stats)
+{
+    enum { BATCHES = 64, SEED = 1 };
+    const size_t batch = options->shape.batch, context = options->shape.context;
+    gpt_text text = {0};
+    if (gpt_text_load(&options->held_out, 1, &text))
+        return -1;
+    uint8_t *inputs = malloc(2 * batch * context);
+    int result = !inputs                 ? complain("no memory for a batch")
+                 : text.count <= context ? complain("the text of --held-out is shorter than --context")
+                                         : 0;
+    for (size_t i = 0; result == 0 && i < BATCHES; i++) {
+        gpt_text_batch(&text, SEED, i, batch, context, inputs, inputs + batch * context);
+        stats->held_out_loss += gpt_model_forward(model, inputs, inputs + batch * context) / BATCHES;
+    }
+    if (result == 0 && options->print_every)
+        printf("  loss on the text of --held-out: %.4f nat\n", stats->held_out_loss);
+    free(inputs);
+    gpt_text_free(&text);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     gpt_options options = {0};
@@ -139,7 +162,8 @@ int main(int argc, char **argv)
     if ((result = train(&text, &model, &o, &saves, &stats)) == 0 && (result = gpt_saves_close(&saves)) == 0) {
         if (options.print_every && stats.count)
             printf("  final loss %.4f nat; single bytes have %.4f\n", gpt_stats_final_loss(&stats), gpt_text_entropy(&text));
-        if (options.json)
+        result = options.held_out ? hold_out(&options, &model, &stats) : 0;
+        if (options.json && result == 0)
             result = gpt_stats_write(&stats, &options, &model, &text);
     }
 close_optimizer:

@@ -12,6 +12,7 @@ static const char usage[] =
     "Usage: gpt --text FILE [--text FILE ...] [option ...]\n"
     "Train a GPT over bytes on text files.\n"
     "\n"
+    "  --held-out FILE   the loss on this text, after the last step; for one rank\n"
     "  --layers N --heads N --width N --context N   the model (4, 4, 128, 64)\n"
     "  --batch N         sequences in a step (16)\n"
     "  --steps N         the run ends after this step, also one that goes on (100)\n"
@@ -121,6 +122,8 @@ static int check(const gpt_options *o)
         wrong = "--config is for --optimizer zoff";
     else if ((o->ranks || o->owned) && !o->with_zoff)
         wrong = "--ranks and --owned are for --optimizer zoff";
+    else if ((o->ranks || o->owned) && o->held_out)
+        wrong = "--held-out is for one rank that has its weights: without --ranks and --owned";
     else if (o->tensor_parallel == 0 || o->tensor_parallel > 1024)
         wrong = "--tensor-parallel must be 1 to 1024";
     else if (o->tensor_parallel > 1 && !is_mpi(o->ranks))
@@ -152,6 +155,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                      .hyper = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
                      .name = "run"};
     const flag flags[] = {{"text", TEXT, NULL},
+                          {"held-out", WORD, &o.held_out},
                           {"layers", COUNT, &o.shape.layers},
                           {"heads", COUNT, &o.shape.heads},
                           {"width", COUNT, &o.shape.width},

@@ -8,6 +8,7 @@
 typedef struct gpt_options {
     const char **texts; /* the array is owned, the texts are not */
     size_t text_count;
+    const char *held_out; /* a text that is not trained on; NULL: none */
     gpt_shape shape;
     size_t steps, print_every; /* print_every 0: never */
     uint64_t seed;

@@ -238,6 +238,8 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
         snprintf(loss, sizeof loss, "%.17g", gpt_stats_final_loss(stats));
     fprintf(file, "  \"steps\": %zu, \"final_loss\": %s, \"weights_hash\": \"%016" PRIx64 "\",\n", stats->count, loss,
             gpt_model_hash(model));
+    if (stats->held_out_loss > 0)
+        fprintf(file, "  \"held_out_loss\": %.17g,\n", stats->held_out_loss);
     fprintf(file, "  \"replicated_hash\": \"%016" PRIx64 "\",\n", gpt_model_hash_replicated(model));
     fprintf(file, "  \"open_seconds\": %.6f, \"first_step_seconds\": %.6f, \"seconds\": %.6f, \"tokens_per_second\": %.6g,\n",
             stats->open_seconds, stats->first_seconds, stats->seconds, stats->count ? (double)tokens / stats->seconds : 0.0);

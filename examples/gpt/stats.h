@@ -23,6 +23,7 @@ typedef struct gpt_stats {
     double seconds;                                   /* of all steps */
     double first_seconds;                             /* of the first step, which finds cold caches and fresh memory */
     double open_seconds;                              /* building the optimizer */
+    double held_out_loss;                             /* after the last step; 0: it was not asked for */
     uint64_t process_read_bytes, process_write_bytes; /* at the last record */
     zoff_plan_info plan;
     size_t state_file_count, direct_file_count; /* files that the optimizer opened; of these, with O_DIRECT */
