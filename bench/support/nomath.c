@@ -78,6 +78,46 @@ INLINE void step_line(const nomath_streams *s, size_t i)
     }
 }
 
+/* P of 32 elements with 16-bit gradients, and their 16-bit moments. A changed last bit leaves an ordinary number. */
+INLINE void moments_line(const nomath_streams *s, size_t i)
+{
+    const any_word *words = (const any_word *)(const void *)(s->g16 + i);
+    any_word *m = (any_word *)(void *)(s->m16 + i), *v = (any_word *)(void *)(s->v16 + i);
+#if !defined(__clang__)
+#pragma GCC ivdep
+#endif
+    for (size_t k = 0; k < LINE / 2; k++) {
+        float low, high;
+        const uint32_t bits = words[k] << 16, above = words[k] & 0xffff0000u;
+        memcpy(&low, &bits, sizeof low);
+        memcpy(&high, &above, sizeof high);
+        s->p[i + k] = mix(s->p[i + k], low);
+        s->p[i + LINE / 2 + k] = mix(s->p[i + LINE / 2 + k], high);
+        m[k] ^= 0x00010001u;
+        v[k] ^= 0x00010001u;
+    }
+}
+
+/* The last elements, which fill no line. */
+INLINE void moments_rest(const nomath_streams *s, size_t begin, size_t end)
+{
+    step(HALF | P | OUT, s, begin, end);
+    for (size_t i = begin; i < end; i++) {
+        s->m16[i] ^= 1;
+        s->v16[i] ^= 1;
+    }
+}
+
+INLINE void moments(const nomath_streams *s, size_t begin, size_t end)
+{
+    size_t i = begin;
+    for (; i + LINE <= end; i += LINE) {
+        moments_line(s, i);
+        memcpy(s->w16 + i, s->g16 + i, LINE * sizeof *s->w16);
+    }
+    moments_rest(s, i, end);
+}
+
 INLINE uint32_t read_words(const any_word *words, size_t count)
 {
     uint32_t seen = 0;
@@ -98,6 +138,9 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
         break;
     case NOMATH_HALF_OUT:
         step(HALF | P | M | V | OUT, s, begin, end);
+        break;
+    case NOMATH_MOMENTS:
+        moments(s, begin, end);
         break;
     case NOMATH_HALF_KEEP:
         step(HALF | M | V | KEEP, s, begin, end);
@@ -157,7 +200,8 @@ __attribute__((target(AVX512))) static uint32_t run_avx512(nomath_kind kind, con
     return move(kind, s, begin, end);
 }
 
-/* NOMATH_HALF_OUT, one line of the copy at a time. Shares begin at multiples of 1024 elements of aligned arrays. */
+/* NOMATH_HALF_OUT and NOMATH_MOMENTS, one line of the copy at a time. Shares begin at multiples of 1024 elements of aligned
+ * arrays. */
 __attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
                                                                 size_t end)
 {
@@ -165,7 +209,10 @@ __attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind
     for (; i + LINE <= end; i += LINE) {
         const __m256i *from = (const __m256i *)(const void *)(s->g16 + i);
         __m256i *to = (__m256i *)(void *)(s->w16 + i);
-        step_line(s, i);
+        if (kind == NOMATH_MOMENTS)
+            moments_line(s, i);
+        else
+            step_line(s, i);
         _mm256_stream_si256(to, _mm256_loadu_si256(from));
         _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
     }
@@ -178,7 +225,10 @@ __attribute__((target(AVX512))) static uint32_t stream_avx512(nomath_kind kind, 
 {
     size_t i = begin;
     for (; i + LINE <= end; i += LINE) {
-        step_line(s, i);
+        if (kind == NOMATH_MOMENTS)
+            moments_line(s, i);
+        else
+            step_line(s, i);
         _mm512_stream_si512((__m512i *)(void *)(s->w16 + i), _mm512_loadu_si512(s->g16 + i));
     }
     _mm_sfence();
@@ -193,9 +243,10 @@ unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS])
 #if defined(__x86_64__)
     const int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const int wide = fused && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-    if (fused && kind == NOMATH_HALF_OUT)
+    const int streams = kind == NOMATH_HALF_OUT || kind == NOMATH_MOMENTS;
+    if (fused && streams)
         out[count++] = (nomath_way){"avx2, streaming stores", stream_avx2};
-    if (wide && kind == NOMATH_HALF_OUT)
+    if (wide && streams)
         out[count++] = (nomath_way){"avx512, streaming stores", stream_avx512};
     if (fused)
         out[count++] = (nomath_way){"avx2", run_avx2};

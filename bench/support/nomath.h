@@ -10,11 +10,13 @@
 typedef struct nomath_streams {
     float *p, *m, *v, *g, *wide; /* wide: scratch */
     uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
+    uint16_t *m16, *v16;         /* 16-bit moments */
 } nomath_streams;
 
 typedef enum nomath_kind {
     NOMATH_FP32,      /* p m v read and written, g read: 28 bytes an element */
     NOMATH_HALF_OUT,  /* p m v read and written, g16 read, w16 written: 28 */
+    NOMATH_MOMENTS,   /* p m16 v16 read and written, g16 read, w16 written: 20 */
     NOMATH_HALF_KEEP, /* w16 m v read and written, g16 read: 22 */
     NOMATH_ONE_STATE, /* p m read and written, g read: 20 */
     NOMATH_NO_STATE,  /* p read and written, g read: 12 */

@@ -285,6 +285,11 @@ static zoff_status make_room(zoff_engine *e)
     return zoff_lending_secondary_open(&e->lending);
 }
 
+static zoff_status pulse(zoff_engine *e)
+{
+    return zoff_agreement_together_pulse(&e->agreement);
+}
+
 /* The stores are filled from the weights, which may have to be downloaded from a device first. */
 static zoff_status open_stores(void *ctx)
 {
@@ -292,8 +297,7 @@ static zoff_status open_stores(void *ctx)
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     ZOFF_TRY(zoff_engine_stores_take_program(e));
     ZOFF_TRY(e->transfer.device.fault);
-    int64_t t;
-    return zoff_offload_store_reopened(e->store, &t) ? zoff_engine_states_place_bring_all(e) : ZOFF_OK;
+    return zoff_engine_states_place_bring_all(e, pulse);
 }
 
 /* How a rank can use less memory of its host, for an error message. */

@@ -143,15 +143,18 @@ zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run)
     return status;
 }
 
-/* The bucket has no other slot by now: otherwise one that has a slot of states could wait for this one's weights, and this one
- * for that slot. A save that is under way cannot copy the old states from the slot, which never has them. */
+/* The update is done, so the slot does not wait for it. The bucket has no other slot by now: otherwise one that has a slot of
+ * states could wait for this one's weights, and this one for that slot. A save that is under way cannot copy the old states
+ * from the slot, which never has them. */
 zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     if (run->states.done || !e->plan.chunks[run->chunk].bytes || !zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    const zoff_status status = zoff_engine_admit_claim(e, run);
+    zoff_status status = run->states.base ? ZOFF_OK : zoff_transfer_device_tier_poll(&e->transfer, run);
+    if (status == ZOFF_OK)
+        status = zoff_engine_admit_claim(e, run);
     return status == ZOFF_OK ? zoff_transfer_device_tier_save(&e->transfer, run) : status;
 }
 
@@ -159,7 +162,7 @@ zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    if (run->saves)
+    if (run->saves && run->states.base)
         zoff_engine_update_guard(e, run, NULL);
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
     return give(e->lending.store, run->chunk, &run->weights);

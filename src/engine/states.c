@@ -123,6 +123,7 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
     } else if (pass->weights) {
         ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
     }
+    ZOFF_TRY(zoff_transfer_device_tier_calm(&e->transfer));
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
@@ -210,7 +211,8 @@ zoff_status zoff_engine_states_push(zoff_engine *e)
 zoff_status zoff_engine_states_rollback(zoff_engine *e)
 {
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
-    return zoff_engine_states_place_bring_all(e);
+    zoff_base_progress_forget(&e->io.states); /* an error about what was undone */
+    return zoff_engine_states_place_bring_all(e, NULL);
 }
 
 /* ---- a checkpoint reads and replaces states ---- */

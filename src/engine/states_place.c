@@ -116,12 +116,8 @@ static const zoff_states_place DEVICE = {.is_alone = true,
                                          .borrow = device_borrow,
                                          .give_back = device_give_back};
 
-/* ---- the device, and a store that has the same states (zoff.persist) ---- */
-
-static zoff_status both_end_fill(zoff_engine *e, size_t chunk, const char *base)
-{
-    return zoff_transfer_device_tier_put(&e->transfer, chunk, base, 0, e->plan.chunks[chunk].bytes);
-}
+/* ---- the device, and a store that has the same states (zoff.persist). The device gets the first ones once the store is open:
+ * until then its memory may be freed after any error. ---- */
 
 /* Copy the streams that have changed. */
 static zoff_status put_streams(zoff_engine *e, size_t chunk, const char *base, unsigned streams)
@@ -153,7 +149,7 @@ static zoff_status both_give_back(zoff_engine *e, const zoff_pass *pass, size_t 
 }
 
 static const zoff_states_place BOTH = {
-    .begin_fill = host_begin_fill, .end_fill = both_end_fill, .borrow = host_borrow, .give_back = both_give_back};
+    .begin_fill = host_begin_fill, .end_fill = host_end_fill, .borrow = host_borrow, .give_back = both_give_back};
 
 const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_t chunk)
 {
@@ -204,8 +200,8 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
     return status;
 }
 
-/* The states of the store are the right ones: it was opened again, or went back to a commit. */
-zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
+/* The states of the store are the right ones: it was just opened, or went back to a commit. */
+zoff_status zoff_engine_states_place_bring_all(zoff_engine *e, zoff_status (*between)(zoff_engine *e))
 {
     const zoff_pass pass = {.states = true};
     for (size_t chunk = 0; chunk < e->transfer.device.tier.count; chunk++) {
@@ -213,6 +209,7 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
         char *base;
         if (!bytes || zoff_transfer_device_tier_alone(&e->transfer, chunk))
             continue;
+        ZOFF_TRY(between ? between(e) : ZOFF_OK);
         ZOFF_TRY(host_borrow(e, &pass, chunk, &base));
         ZOFF_TRY(release_after(e, chunk, zoff_transfer_device_tier_put(&e->transfer, chunk, base, 0, bytes)));
     }

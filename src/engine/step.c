@@ -84,6 +84,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
         ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
         ZOFF_TRY(zoff_lending_copies_settle(&e->lending));
     }
+    ZOFF_TRY(zoff_transfer_device_tier_calm(&e->transfer));
     ZOFF_TRY(zoff_engine_stores_retry(e));
     zoff_engine_stores_begin_count(e, &run.before);
     run.info = (zoff_step_info){.micro_step = e->transfer.batch.micro + 1,

@@ -96,7 +96,8 @@ static zoff_status share_with_device(zoff_engine *e)
     size_t bytes;
     if (!e->settings.values.persist)
         return ZOFF_OK;
-    zoff_offload_store_memory(e->store, &base, &bytes);
+    zoff_offload_store_memory(e->store, &base, &bytes); /* chunks that stay in DRAM are behind the slots */
+    bytes = zoff_base_bits_min(bytes, (size_t)e->settings.values.slots * e->plan.most.chunk_bytes);
     return zoff_transfer_device_tier_pin(&e->transfer, base, bytes);
 }
 

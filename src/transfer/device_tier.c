@@ -177,6 +177,10 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
         ZOFF_TRY(zoff_transfer_streams_pin(t, &k->landing));
         k->pinned = true;
     }
+    if (k->use->comes_down && t->accumulator.map.base) {
+        ZOFF_TRY(zoff_transfer_streams_pin(t, &t->accumulator.map));
+        k->sums_here = t->accumulator.map.base;
+    }
     const passing pass = measure_passing(t, t->plan, k->count);
     k->weights_at = pass.gradients;
     ZOFF_TRY(take(t, bytes, "states", &k->states));
@@ -200,6 +204,8 @@ void zoff_transfer_device_tier_close(zoff_transfer *t)
             t->accel->ops->event_close(t->accel, k->landed[b]);
     }
     zoff_transfer_device_tier_unpin(t);
+    if (k->sums_here)
+        t->accel->ops->unpin(t->accel, k->sums_here);
     if (k->pinned)
         zoff_transfer_streams_unpin(t, &k->landing);
     zoff_base_map_free(&k->landing);
@@ -258,7 +264,9 @@ zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const
                                   .src = base + from,
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = ZOFF_F32};
-    return zoff_transfer_streams_copy(t, &move, 1, true);
+    const zoff_status status = zoff_transfer_streams_copy(t, &move, 1, true);
+    t->device.tier.unsettled = t->device.tier.unsettled || (status < 0 && t->pollers.device.is_overdue);
+    return status;
 }
 
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket)
@@ -410,20 +418,22 @@ zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run)
     return t->accel->ops->event_record(t->accel, t->device.tier.landed[run->chunk], t->device.compute);
 }
 
-/* Poll the event of a bucket. `begun`: it counts as in flight. */
-static zoff_status poll(zoff_transfer *t, const zoff_bucket_run *run, bool *begun)
+static zoff_status poll(zoff_transfer *t, zoff_bucket_run *run)
 {
     zoff_device_tier *k = &t->device.tier;
-    k->waits += !*begun;
-    *begun = true;
+    k->waits += !run->lands;
+    run->lands = true;
     const zoff_status status = t->accel->ops->event_poll(t->accel, k->landed[run->chunk]);
-    k->waits -= status == ZOFF_OK;
-    return status;
+    if (status != ZOFF_OK)
+        return status;
+    k->waits--;
+    run->lands = false;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *run)
 {
-    return zoff_transfer_pieces_take_part(t, run->chunk) ? poll(t, run, &run->lands) : ZOFF_OK;
+    return zoff_transfer_pieces_take_part(t, run->chunk) ? poll(t, run) : ZOFF_OK;
 }
 
 /* The copy has a stream of its own: updates of other buckets do not wait for it. */
@@ -443,7 +453,8 @@ zoff_status zoff_transfer_device_tier_save(zoff_transfer *t, zoff_bucket_run *ru
 {
     if (!run->saves)
         ZOFF_TRY(start_save(t, run));
-    return poll(t, run, &run->saves);
+    run->saves = true;
+    return poll(t, run);
 }
 
 zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t)
@@ -452,8 +463,15 @@ zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t)
         return ZOFF_OK;
     ZOFF_TRY(zoff_transfer_streams_sync(t, t->device.compute));
     ZOFF_TRY(zoff_transfer_streams_sync(t, t->device.down));
+    ZOFF_TRY(zoff_transfer_streams_sync(t, t->device.up));
     t->device.tier.waits = 0;
+    t->device.tier.unsettled = false;
     return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_tier_calm(zoff_transfer *t)
+{
+    return t->device.tier.unsettled ? zoff_transfer_device_tier_settle(t) : ZOFF_OK;
 }
 
 zoff_status zoff_transfer_device_tier_await(zoff_transfer *t, void *stream)

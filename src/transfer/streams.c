@@ -176,12 +176,13 @@ zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *
     return status;
 }
 
-/* The next call records the event again, perhaps in another stream, so every waiting stream must await it now. Uploads
- * overwrite weights that the work in each of these streams may still read. */
+/* The next call records the event again, perhaps in another stream, so every waiting stream must await it now. Uploads, and
+ * updates on the device, overwrite weights that the work in each of these streams may still read. */
 zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream)
 {
     ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.handed_over, native_stream));
-    return t->accel->ops->event_await(t->accel, t->device.up, t->device.handed_over);
+    ZOFF_TRY(t->accel->ops->event_await(t->accel, t->device.up, t->device.handed_over));
+    return t->device.tier.count ? zoff_transfer_streams_compute_follow(t) : ZOFF_OK;
 }
 
 zoff_status zoff_transfer_streams_compute_follow(zoff_transfer *t)

@@ -71,8 +71,7 @@ static size_t alone_device_sums_apart(size_t elements)
 /* Device memory that the engine lends for gradients is reused in the same backward pass, so these go to the host. */
 static const zoff_sum_use *alone_tier_use(const zoff_transfer *t)
 {
-    const bool lends = zoff_model_params_any_owned(t->model) && zoff_transfer_acquire_bytes(t);
-    return lends ? &zoff_transfer_sum_places_used_from_host : &zoff_transfer_sum_places_used_by_device;
+    return zoff_transfer_acquire_bytes(t) ? &zoff_transfer_sum_places_used_from_host : &zoff_transfer_sum_places_used_by_device;
 }
 
 static const zoff_sum_use *host_tier_use(const zoff_transfer *t)

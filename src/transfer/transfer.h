@@ -41,7 +41,8 @@ struct zoff_bucket_run {
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
     bool gathered;              /* partitioned states: the weights of all ranks' parts have arrived */
     bool measures, updates;     /* device buckets: the measurement, or the update, was enqueued */
-    bool lands, saves;          /* device buckets: the copy of weights, or of states, to the host was enqueued */
+    bool lands;                 /* device buckets: the update, or a copy to the host, is waited for */
+    bool saves;                 /* device buckets: the copy of states to the host was enqueued */
 };
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */

@@ -64,6 +64,8 @@ typedef struct zoff_device_tier {
     zoff_map landing;  /* host memory for the states of one bucket; with zoff.persist, slots of the store serve instead */
     void *slots;       /* these slots, pinned; NULL: none */
     bool pinned;       /* `landing` */
+    bool unsettled;    /* a copy to the device stands still, and may still read its source */
+    void *sums_here;   /* the accumulator, pinned, whose sums go up; NULL: it is not */
 } zoff_device_tier;
 
 /* Sums of squares that the device computes, for the first `count` buckets. */
@@ -213,8 +215,10 @@ zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run); /
 zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *run);
 /* Start the copy of the updated states to a slot of the store, and poll it.  @return PENDING: in flight */
 zoff_status zoff_transfer_device_tier_save(zoff_transfer *t, zoff_bucket_run *run);
-/* Wait until no copy to the host is in flight, before the memory is used for something else.  @blocks */
+/* Wait until no copy from or to the host is in flight, before the memory is used for something else.  @blocks */
 zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t);
+/* The same, if a copy stood still.  @blocks */
+zoff_status zoff_transfer_device_tier_calm(zoff_transfer *t);
 /* Make `stream` wait for all updates enqueued so far. */
 zoff_status zoff_transfer_device_tier_await(zoff_transfer *t, void *stream);
 

@@ -104,12 +104,13 @@ TEST_F(Device, WeightsInFp32HaveMastersOfTheirOwn)
 TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
 {
     enum { COUNT = 5000 };
-    for (bool frozen : {true, false}) {
+    for (auto [frozen, ratio] : {std::pair{true, 1.0}, {false, 1.0}, {true, 0.0}, {false, 0.0}}) {
+        SCOPED_TRACE(ratio);
         trainer tensors(4);
         tensors.add(COUNT, 1, ZOFF_F32, ZOFF_F32);
         tensors.add(COUNT, 1, ZOFF_F32, ZOFF_F32, 0, frozen);
         tensors.put_on(&device);
-        engine made = make_engine(tensors, config_text(""), 3000, 0, nullptr, device.accel);
+        engine made = make_engine(tensors, with_ratio(config_text(""), ratio), 3000, 0, nullptr, device.accel);
         ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
         void *slow = nullptr;
         std::vector<float> seen(COUNT), before(COUNT);

@@ -293,6 +293,30 @@ TEST_F(KeptOnce, FilesThatPersistAreOpenedWithAnyShare)
     }
 }
 
+// Memory that the engine lends for gradients is reused before the step, also for weights of the program.
+TEST_F(KeptOnce, GradientsMayBeLent)
+{
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        if (!t.tensors[i].frozen)
+            t.give_away_grad(i);
+    }
+    t.put_on(&device);
+    engine e = make_engine(t, with_ratio(config_text(""), 0.5), 3000, 0, nullptr, device.accel);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (int64_t number = 1; number <= 3; number++) {
+        t.backward_all(0.5f);
+        t.hand_over_all(e.get());
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_LT(0u, info.numbers.elements_on_device);
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    t.expect_states(e.get());
+}
+
 TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
 {
     t.put_on(&device);
