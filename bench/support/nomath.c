@@ -78,24 +78,22 @@ INLINE void step_line(const nomath_streams *s, size_t i)
     }
 }
 
-/* P of 32 elements with 16-bit gradients, and their 16-bit moments. A changed last bit leaves an ordinary number. */
+/* The last bit of 16-bit numbers is turned over: they stay ordinary. */
+INLINE void turn_line(uint16_t *restrict numbers)
+{
+    for (size_t k = 0; k < LINE; k++)
+        numbers[k] ^= 1;
+}
+
+/* P of 32 elements with 16-bit gradients, and their 16-bit moments. */
 INLINE void moments_line(const nomath_streams *s, size_t i)
 {
-    const any_word *words = (const any_word *)(const void *)(s->g16 + i);
-    any_word *m = (any_word *)(void *)(s->m16 + i), *v = (any_word *)(void *)(s->v16 + i);
-#if !defined(__clang__)
-#pragma GCC ivdep
-#endif
-    for (size_t k = 0; k < LINE / 2; k++) {
-        float low, high;
-        const uint32_t bits = words[k] << 16, above = words[k] & 0xffff0000u;
-        memcpy(&low, &bits, sizeof low);
-        memcpy(&high, &above, sizeof high);
-        s->p[i + k] = mix(s->p[i + k], low);
-        s->p[i + LINE / 2 + k] = mix(s->p[i + LINE / 2 + k], high);
-        m[k] ^= 0x00010001u;
-        v[k] ^= 0x00010001u;
-    }
+    float *restrict p = s->p + i;
+    const uint16_t *restrict g16 = s->g16 + i;
+    for (size_t k = 0; k < LINE; k++)
+        p[k] = mix(p[k], wide_of(g16[k]));
+    turn_line(s->m16 + i);
+    turn_line(s->v16 + i);
 }
 
 /* The last elements, which fill no line. */
