@@ -236,6 +236,8 @@ void zoff_transfer_device_tier_unpin(zoff_transfer *t)
 static zoff_status copy_states(zoff_transfer *t, size_t bucket, bool up)
 {
     zoff_device_tier *k = &t->device.tier;
+    if (!k->states) /* this rank owns nothing of these buckets */
+        return ZOFF_OK;
     char *there = k->states + k->at[bucket];
     const zoff_cast_piece move = {.count = t->plan->chunks[bucket].bytes / sizeof(float),
                                   .dst = up ? there : k->landing.base,
@@ -271,7 +273,10 @@ zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const
 
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket)
 {
-    return memset(t->device.tier.landing.base, 0, t->plan->chunks[bucket].bytes);
+    char *base = t->device.tier.landing.base;
+    if (base) /* a rank may own nothing of these buckets */
+        memset(base, 0, t->plan->chunks[bucket].bytes);
+    return base;
 }
 
 /* ---- a step ---- */
