@@ -18,6 +18,13 @@ std::string config_text(const std::string &folder, unsigned accumulation = 1, co
 
 // The same configuration with a share of the states on the device.
 std::string with_ratio(std::string text, double ratio);
+// Values of offload_optimizer.ratio for tests of a device. With half of the states there are buckets of both kinds, which is
+// enough for a sanitizer.
+#if defined(ZOFF_TEST_SANITIZED)
+inline const std::vector<double> DEVICE_RATIOS = {0.5};
+#else
+inline const std::vector<double> DEVICE_RATIOS = {1.0, 0.5};
+#endif
 
 // The same configuration with the engine's weights on NVMe, too: two buffers, none cached, small slices pinned.
 std::string with_offloaded_weights(std::string text, const std::string &folder);

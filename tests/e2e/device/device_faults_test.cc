@@ -83,14 +83,9 @@ std::string name_of(const testing::TestParamInfo<std::tuple<tier, bool, double>>
     return std::string(tiers[std::get<0>(one.param)]) + (std::get<1>(one.param) ? "_polls" : "_calls") +
            (std::get<2>(one.param) < 1 ? "_half" : "");
 }
-// With half of the states on the device there are buckets of both kinds, which is enough for a sanitizer.
-#if defined(ZOFF_TEST_SANITIZED)
-const std::vector<double> SHARES = {0.5};
-#else
-const std::vector<double> SHARES = {1.0, 0.5};
-#endif
 INSTANTIATE_TEST_SUITE_P(Device, EachCall,
-                         testing::Combine(testing::Values(HOST, FILES, KEPT_FILES), testing::Bool(), testing::ValuesIn(SHARES)),
+                         testing::Combine(testing::Values(HOST, FILES, KEPT_FILES), testing::Bool(),
+                                          testing::ValuesIn(DEVICE_RATIOS)),
                          name_of);
 
 TEST_P(EachCall, InAStepMayFailOnce)
@@ -201,7 +196,7 @@ class DeviceOfOneRank : public testing::TestWithParam<std::pair<bool, double>>
 INSTANTIATE_TEST_SUITE_P(Device, DeviceOfOneRank, testing::ValuesIn([] {
                              std::vector<std::pair<bool, double>> all;
                              for (bool reached : {false, true}) {
-                                 for (double share : SHARES)
+                                 for (double share : DEVICE_RATIOS)
                                      all.emplace_back(reached, share);
                              }
                              return all;

@@ -70,14 +70,8 @@ class DeviceOwned : public testing::TestWithParam<std::tuple<const char *, doubl
     zoff_step_info info = new_info();
     uint64_t of_trainer = 0;
 };
-// With half of the states on the device there are buckets of both kinds, which is enough for a sanitizer.
-#if defined(ZOFF_TEST_SANITIZED)
-const std::vector<double> SHARES = {0.5};
-#else
-const std::vector<double> SHARES = {1.0, 0.5};
-#endif
 INSTANTIATE_TEST_SUITE_P(Weights, DeviceOwned,
-                         testing::Combine(testing::Values("none", "cpu", "nvme"), testing::ValuesIn(SHARES)),
+                         testing::Combine(testing::Values("none", "cpu", "nvme"), testing::ValuesIn(DEVICE_RATIOS)),
                          [](const auto &one) {
                              return std::string(std::get<0>(one.param)) + (std::get<1>(one.param) < 1 ? "_share" : "");
                          });

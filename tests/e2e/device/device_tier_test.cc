@@ -173,6 +173,18 @@ TEST(KeptPlan, TakesOfTheDeviceWhatIsDocumented)
 
 struct KeptOnce : testing::Test {
     KeptOnce() : device(0), t(3) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); }
+    // A step with all gradients; the weights must be those of the reference.
+    void step(zoff_engine *e, int64_t number, zoff_step_info *info)
+    {
+        t.backward_all(0.5f);
+        t.hand_over_all(e);
+        *info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e, info));
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
     test_device device;
     trainer t;
     scratch_folder folder;
@@ -243,16 +255,10 @@ TEST_F(KeptOnce, StatesOnTheDeviceTakeNoDram)
     EXPECT_EQ(streamed.step_read_bytes, plan.resident_bytes);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (int64_t number = 1; number <= 2; number++) {
-        t.backward_all(0.5f);
-        t.hand_over_all(e.get());
-        zoff_step_info info = new_info();
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        zoff_step_info info;
+        ASSERT_NO_FATAL_FAILURE(step(e.get(), number, &info));
         EXPECT_EQ(0u, info.bytes.nvme_read);
         EXPECT_EQ(0u, info.bytes.nvme_written);
-        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
-        t.next_step();
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
     t.expect_states(e.get());
 }
@@ -279,15 +285,9 @@ TEST_F(KeptOnce, FilesThatPersistAreOpenedWithAnyShare)
         EXPECT_EQ(number, found);
         ASSERT_ZOFF_OK(zoff_params_push(e.get()));
         for (int i = 0; i < 2; i++) {
-            t.backward_all(0.5f);
-            t.hand_over_all(e.get());
-            zoff_step_info info = new_info();
-            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            zoff_step_info info;
+            ASSERT_NO_FATAL_FAILURE(step(e.get(), ++number, &info));
             EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written) << "a step writes all states";
-            reference::step(t.tensors, config_groups(), ++number, 1.0, 1.0, 0);
-            t.next_step();
-            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         }
         t.expect_states(e.get());
     }
@@ -304,15 +304,9 @@ TEST_F(KeptOnce, GradientsMayBeLent)
     engine e = make_engine(t, with_ratio(config_text(""), 0.5), 3000, 0, nullptr, device.accel);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (int64_t number = 1; number <= 3; number++) {
-        t.backward_all(0.5f);
-        t.hand_over_all(e.get());
-        zoff_step_info info = new_info();
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        zoff_step_info info;
+        ASSERT_NO_FATAL_FAILURE(step(e.get(), number, &info));
         EXPECT_LT(0u, info.numbers.elements_on_device);
-        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
-        t.next_step();
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
     t.expect_states(e.get());
 }

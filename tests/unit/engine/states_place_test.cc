@@ -116,6 +116,34 @@ TEST_F(StatesPlace, NeitherChangesWhereTheDeviceFails)
     EXPECT_EQ(3, in_store(0)[0]);
 }
 
+// The device stands still with a copy from a slot. The slot is used for something else only when the copy is done.
+TEST_F(StatesPlace, ACopyThatStoodStillIsWaitedForBeforeItsSourceIsReused)
+{
+    ASSERT_NO_FATAL_FAILURE(open(true));
+    static std::atomic<bool> let_go;
+    let_go = false;
+    ASSERT_ZOFF_OK(zoff_accel_stream_call(
+        device.accel, e->transfer.device.up,
+        [](void *) {
+            while (!let_go)
+                usleep(100);
+        },
+        nullptr));
+    e->transfer.pollers.device.timeout_seconds = 0.05;
+    EXPECT_EQ(ZOFF_ERR_DEVICE, set(0, ZOFF_STORE_ALL, 3));
+    EXPECT_TRUE(e->transfer.device.tier.unsettled);
+    e->transfer.pollers.device.timeout_seconds = 10;
+    std::thread later([] {
+        usleep(100000);
+        let_go = true;
+    });
+    const zoff_pass pass = {.states = true};
+    EXPECT_ZOFF_OK(zoff_engine_states_begin_pass(e.get(), &pass));
+    EXPECT_TRUE(let_go);
+    later.join();
+    EXPECT_FALSE(e->transfer.device.tier.unsettled);
+}
+
 // A step that failed while the device copies states to a slot: the slot is used for something else only when it has them.
 TEST_F(StatesPlace, NoCopyIsInFlightAfterADrop)
 {
