@@ -84,6 +84,34 @@ TEST_F(StatesPlace, IsTheDeviceAloneUnlessStatesPersist)
     }
 }
 
+// Files have the type of their moments: another one is refused before anything is changed.
+TEST_F(StatesPlace, FilesWithMomentsOfAnotherTypeAreRefused)
+{
+    const std::string text = config_text(folder.path);
+    const auto with = [&](const char *moments) {
+        return std::string(text).insert(1, "\"zoff\": {\"persist\": true, \"moments\": \"" + std::string(moments) + "\"}, ");
+    };
+    int64_t count = 0;
+    int seen = 0;
+    for (const char *moments : {"bf16", "fp32", "bf16"}) {
+        e = make_engine(t, with(moments), 1024, 0, nullptr, device.accel);
+        if (std::string(moments) == "fp32") {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "or moments (zoff.moments) of the parameters differ",
+                              zoff_engine_seal(e.get()));
+        } else {
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            EXPECT_EQ(seen == 2, zoff_step_count(e.get(), &count) == ZOFF_OK && count == 1);
+            if (seen == 0) { // files without a step would be made anew
+                t.backward_all(0.5f);
+                t.hand_over_all(e.get());
+                ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+            }
+        }
+        seen++;
+        e.reset();
+    }
+}
+
 TEST_F(StatesPlace, BothHaveWhatAPassHasChanged)
 {
     ASSERT_NO_FATAL_FAILURE(open(true));
