@@ -148,7 +148,9 @@ static zoff_status move_on(zoff_nccl *n, zoff_nccl_lane *lane)
 static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status;
-    ZOFF_TRY(status = zoff_nccl_hear(n, lane));
+    status = zoff_nccl_hear(n, lane);
+    n->owes_notes = status < 0; /* the others have to find the same in the notes of this rank */
+    ZOFF_TRY(status);
     if (status == ZOFF_PENDING)
         return differ(lane);
     lane->wait = 0;

@@ -12,6 +12,7 @@
 /* Seconds to wait at close for ranks that do not close. The longer time is for a group without a failure: the others may be
  * busy, and tearing the communicator down would break an operation of theirs with this rank. */
 static const double CLOSE_SECONDS = 2, QUIET_CLOSE_SECONDS = 60;
+static const double NOTES_SECONDS = 0.25; /* seconds until notes have surely left this host */
 static const double PATIENCE_SECONDS = 5; /* seconds to wait for streams after their communicators were aborted */
 const char zoff_nccl_blind[] = "NCCL cannot name the rank: look at the logs of the other ranks";
 
@@ -164,11 +165,16 @@ static void let_go(zoff_nccl_queue *queue)
 }
 
 /* Tell no other rank: an aborted communicator cannot send. Ranks on other hosts get an error of the network. Ranks on this host
- * only see that nothing arrives. */
+ * only see that nothing arrives.
+ *
+ * The thread of NCCL that serves the network may still have this rank's last notes, and an abort drops them. Then the other
+ * ranks would hear of a lost connection, and not of the calls that differ. NCCL does not say when notes have left, so wait. */
 void zoff_nccl_give_up(zoff_comm *comm, const char *words)
 {
     zoff_nccl *n = zoff_nccl_of(comm);
     ZOFF_NCCL_ENTER(n);
+    for (const double until = zoff_nccl_now() + NOTES_SECONDS; n->owes_notes && zoff_nccl_now() < until;)
+        zoff_nccl_nap();
     if (!n->is_over)
         snprintf(n->over, sizeof n->over, "%s", words);
     n->is_over = true;

@@ -110,7 +110,8 @@ typedef struct zoff_nccl {
     int version; /* of libnccl, in the format of NCCL_VERSION() */
     size_t cut;  /* bytes of a piece that travel in a round; the same on all ranks */
     zoff_nccl_lane lanes[ZOFF_COMM_STREAMS];
-    bool is_over; /* nothing will complete any more; `over` says why */
+    bool is_over;    /* nothing will complete any more; `over` says why */
+    bool owes_notes; /* what is over was found in the notes of a call */
     bool is_aborted;
     bool is_promised; /* NCCL may still write the handle of a communicator into this struct, so it must not be freed */
     char over[1024];

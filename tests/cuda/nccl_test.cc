@@ -256,6 +256,18 @@ TEST_F(Nccl, ARankThatStopsInTheMiddleIsNotNamed)
     });
 }
 
+// A rank that has found the difference closes its communicator before its own notes have arrived at the others.
+TEST_F(Nccl, EachRankHearsThatTheCallsDiffer)
+{
+    ASSERT_NO_FATAL_FAILURE(open(2, 5));
+    on_threads(2, [&](unsigned rank) { EXPECT_ZOFF_OK(sum_of(comms[rank])); });
+    delay(1, 100);
+    on_threads(2, [&](unsigned rank) {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "every rank must make the same calls in the same order",
+                          sum_of(comms[rank], 1 + rank));
+    });
+}
+
 // Groups nest within a thread, and nothing starts before the outermost ncclGroupEnd(). NCCL does not say whether a group is
 // open, so zoff cannot refuse the call. The operation may time out, or find a message that another rank did not send. It must
 // never return a wrong sum.

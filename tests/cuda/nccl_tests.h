@@ -37,6 +37,7 @@ class NcclTest : public testing::Test
         fail = in_library<decltype(fail)>(NCCL, "zoff_nccl_fail");
         brk = in_library<decltype(brk)>(NCCL, "zoff_nccl_break");
         stop = in_library<decltype(stop)>(NCCL, "zoff_nccl_stop");
+        delay = in_library<decltype(delay)>(NCCL, "zoff_nccl_delay");
         pretend = in_library<decltype(pretend)>(NCCL, "zoff_nccl_pretend");
         is_under_way = in_library<decltype(is_under_way)>(NCCL, "zoff_nccl_under_way");
         communicators = in_library<decltype(communicators)>(NCCL, "zoff_nccl_count");
@@ -52,6 +53,7 @@ class NcclTest : public testing::Test
     void (*fail)(const char *call, int after) = nullptr;
     void (*brk)(int rank) = nullptr;
     void (*stop)(int rank) = nullptr;
+    void (*delay)(int rank, int milliseconds) = nullptr;
     void (*pretend)(int version) = nullptr;
     int (*is_under_way)(void) = nullptr;
     int (*communicators)(void) = nullptr;

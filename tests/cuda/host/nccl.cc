@@ -35,50 +35,18 @@
 
 namespace
 {
-enum { LOOKS = 3 };
-
 std::mutex lock; // guards everything here
 
 std::map<std::string, std::weak_ptr<group>> groups;
 
 std::map<std::string, int> fails;
 std::set<int> stopped;
+std::map<int, std::chrono::milliseconds> delays; // by rank
 std::set<ncclComm *> all;
 int version = NCCL_VERSION_CODE;
 std::map<std::thread::id, ncclComm *> under_way; // the open group of each thread, for versions of NCCL that allow one
 thread_local std::string last_error;
 } // namespace
-
-struct batch;
-
-struct ncclComm {
-    std::shared_ptr<group> ranks;
-    std::string id;
-    int rank, device, looks = LOOKS, splits = 0, sums = 0, color = 0;
-    bool is_aborted = false, is_finalizing = false, exchanges = false, adds = false;
-    int in_streams = 0; // functions that have not ended
-    ncclResult_t state = ncclSuccess;
-    ncclComm **made = nullptr; // where a split in progress stores the new communicator
-    ncclComm *child = nullptr;
-    std::deque<batch *> late; // batches that are not in the stream yet
-};
-
-struct transfer {
-    bool sends;
-    void *data;
-    size_t bytes;
-    int peer;
-};
-
-// The calls since ncclGroupStart() on one communicator. Without transfers it is a sum.
-struct batch {
-    ncclComm *comm;
-    cudaStream_t stream;
-    std::vector<transfer> transfers;
-    const float *in = nullptr;
-    float *out = nullptr;
-    size_t count = 0;
-};
 
 namespace
 {
@@ -174,6 +142,36 @@ ncclComm *make(const std::string &id, int size, int rank, int device)
     return c;
 }
 
+// Call with the lock held.
+void send(const transfer &t, ncclComm *c, std::deque<bool> &taken)
+{
+    const auto delay = delays.find(c->rank);
+    auto &box = c->ranks->boxes[{c->rank, t.peer}];
+    taken.push_back(delay != delays.end());
+    box.push_back({c, t.data, t.bytes, &taken.back(), {}, {}});
+    if (delay == delays.end())
+        return;
+    message &m = box.back();
+    m.on_the_way.assign((const char *)t.data, (const char *)t.data + t.bytes);
+    m.is_taken = nullptr;
+    m.arrives = std::chrono::steady_clock::now() + delay->second;
+}
+
+// Call with the lock held. Messages of this communicator that the network still has are lost with the connection.
+void lose_messages(const ncclComm *c)
+{
+    const auto now = std::chrono::steady_clock::now();
+    for (auto &[way, queue] : c->ranks->boxes) {
+        const auto is_lost = [&](const message &m) { return m.from == c && !m.is_taken && m.arrives > now; };
+        const auto first = std::find_if(queue.begin(), queue.end(), is_lost);
+        for (auto *other : all) {
+            if (first != queue.end() && other->ranks == c->ranks && other->rank == way.second)
+                other->state = ncclRemoteError;
+        }
+        queue.erase(first, queue.end());
+    }
+}
+
 // Call with the lock held. Copies all incoming messages and waits until the sent ones are taken.
 void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
 {
@@ -181,31 +179,31 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
     auto &boxes = c->ranks->boxes;
     std::deque<bool> taken;
     for (const auto &t : b.transfers) {
-        if (t.sends) {
-            taken.push_back(false);
-            boxes[{c->rank, t.peer}].push_back({c, t.data, t.bytes, &taken.back()});
-        }
+        if (t.sends)
+            send(t, c, taken);
     }
     c->ranks->changed.notify_all();
     const auto goes_on = [&](const auto &is_there) {
-        c->ranks->changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
+        while (!c->is_aborted && (stopped.count(c->rank) || !is_there()))
+            c->ranks->changed.wait_for(hold, std::chrono::milliseconds(1)); // nobody tells when a delay is over
         return !c->is_aborted;
     };
     for (const auto &t : b.transfers) {
         if (t.sends)
             continue;
         auto &box = boxes[{t.peer, c->rank}];
-        if (!goes_on([&] { return !box.empty(); }))
+        if (!goes_on([&] { return !box.empty() && box.front().arrives <= std::chrono::steady_clock::now(); }))
             break;
         const message m = box.front();
         box.pop_front();
         if (m.bytes == t.bytes) {
-            memcpy(t.data, m.data, m.bytes);
+            memcpy(t.data, m.is_taken ? m.data : m.on_the_way.data(), m.bytes);
         } else {
             fprintf(stderr, "rank %d expects %zu bytes of rank %d, which has sent %zu\n", c->rank, t.bytes, t.peer, m.bytes);
             c->state = ncclInvalidUsage;
         }
-        *m.is_taken = true;
+        if (m.is_taken)
+            *m.is_taken = true;
         c->ranks->changed.notify_all();
     }
     for (const bool &one : taken) {
@@ -216,7 +214,7 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
     for (auto &box : boxes) {
         auto &queue = box.second;
         for (auto m = queue.begin(); m != queue.end();)
-            m = m->from == c && c->is_aborted ? queue.erase(m) : m + 1;
+            m = m->from == c && m->is_taken && c->is_aborted ? queue.erase(m) : m + 1;
     }
     c->in_streams--;
     c->ranks->changed.notify_all();
@@ -323,6 +321,12 @@ void zoff_nccl_break(int rank)
     }
 }
 
+void zoff_nccl_delay(int rank, int milliseconds)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    delays[rank] = std::chrono::milliseconds(milliseconds);
+}
+
 void zoff_nccl_stop(int rank)
 {
     std::lock_guard<std::mutex> hold(lock);
@@ -334,6 +338,7 @@ void zoff_nccl_heal(void)
     std::lock_guard<std::mutex> hold(lock);
     fails.clear();
     stopped.clear();
+    delays.clear();
     version = NCCL_VERSION_CODE;
     for (auto *c : all)
         c->ranks->changed.notify_all();
@@ -497,6 +502,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (version >= 22200 && zoff_nccl_under_way()) {
         fprintf(stderr, "an abort in a thread that has a group under way\n");
         abort();
+    }
+    {
+        std::lock_guard<std::mutex> hold(lock);
+        lose_messages(comm);
     }
     return end(comm);
 }

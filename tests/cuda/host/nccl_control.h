@@ -12,6 +12,9 @@ void zoff_nccl_fail(const char *call, int after);
 void zoff_nccl_break(int rank);
 // Block all work of that rank in its streams, now and later, until its communicators are aborted.
 void zoff_nccl_stop(int rank);
+// Messages of that rank leave its stream at once, and arrive so much later. If the rank aborts before, they never arrive, and
+// their receivers report ncclRemoteError.
+void zoff_nccl_delay(int rank, int milliseconds);
 void zoff_nccl_heal(void);
 // Behave as this version of NCCL; 0: the version of its header. Before 2.27 (22700) a thread can have one group in progress at
 // a time, up to a call that needs its communicator ready. Before 2.26 not even a query of the communicator's state ends the
