@@ -83,12 +83,12 @@ static int report(const device_options *options, device_found *found)
             zoff_isa());
     fprintf(out, "GB/s are bytes between the device and the host; the backward pass of \"visible\" takes %.1f ms\n",
             1e3 * found->backward);
-    json_t *root =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:o, s:o}", "accelerator", about_object(&found->about), "elements",
-                  (json_int_t)m->elements, "layers", (json_int_t)m->layers, "slices", (json_int_t)m->slices, "host_bytes",
-                  (json_int_t)(found->plan.host_bytes + found->plan.device_host_bytes), "threads", (int)found->plan.threads,
-                  "isa", zoff_isa(), "backward_seconds", found->backward, "last_step", step_object(&found->info), "last_update",
-                  step_object(&found->host_info));
+    json_t *root = json_pack(
+        "{s:o, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:o, s:o, s:o}", "accelerator", about_object(&found->about), "elements",
+        (json_int_t)m->elements, "layers", (json_int_t)m->layers, "slices", (json_int_t)m->slices, "host_bytes",
+        (json_int_t)(found->plan.host_bytes + found->plan.device_host_bytes), "threads", (int)found->plan.threads, "isa",
+        zoff_isa(), "backward_seconds", found->backward, "last_step", step_object(&found->at_once), "last_visible",
+        step_object(&found->info), "last_update", step_object(&found->host_info));
     return bench_report(&options->run, root, &found->book, &figures, "rounds");
 }
 

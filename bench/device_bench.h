@@ -69,6 +69,7 @@ typedef struct device_found {
     double nap, backward;           /* seconds of computation before the gradients of a layer, and before all of them */
     _Atomic double over;            /* when the trainer's stream had computed the last gradient */
     zoff_step_info info, host_info; /* of the last step of each engine */
+    zoff_step_info at_once;         /* of the last step without a backward pass */
     zoff_accel_info about;
     zoff_plan_info plan;
 } device_found;

@@ -20,12 +20,12 @@ void device_copies_free(zoff_accel *accel, void *memory)
 
 int device_copies_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
-    return bench_told(accel->ops->pin(accel, memory, bytes));
+    return bench_told(accel->ops->pages.pin(accel, memory, bytes));
 }
 
 void device_copies_unpin(zoff_accel *accel, void *memory)
 {
-    accel->ops->unpin(accel, memory);
+    accel->ops->pages.unpin(accel, memory);
 }
 
 int device_copies_put(zoff_accel *accel, void *stream, const device_move *move)

@@ -108,20 +108,20 @@ static double take_step(device_found *found, bool computes)
     return check_step(found, &found->info) == 0 ? end - from : -1;
 }
 
-/* Seconds of both directions at the same time, while the engine does little else: it makes weights of their masters and uploads
- * them. The gradients beside them are copies by this program, because an engine that has gradients refuses zoff_params_push().
+/* Seconds in which the engine makes weights of their masters and uploads them, alone or while gradients come down. The
+ * gradients beside them are copies by this program, because an engine that has gradients refuses zoff_params_push().
  */
-static double duplex(const device_model *m)
+static double push(const device_model *m, bool down)
 {
     const double from = bench_now();
-    if (put(m, DOWN, true) != 0 || bench_told(zoff_params_push(m->engine)) != 0 || wait_for(m, DOWN) != 0)
+    if ((down && put(m, DOWN, true) != 0) || bench_told(zoff_params_push(m->engine)) != 0 || (down && wait_for(m, DOWN) != 0))
         return -1;
     return bench_now() - from;
 }
 
 /* --- rounds --- */
 
-enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, DUPLEX };
+enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, PUSH_ONLY, DUPLEX };
 
 /* Bytes are those between device and host, for each element; tags are parts. */
 static const race_line TABLE[] = {
@@ -133,6 +133,7 @@ static const race_line TABLE[] = {
     {"update_only", "the same step with weights and gradients on the host", NULL, 0, NULL, UPDATE_ONLY, PART_STAGES},
     {"step", "gradients down, norm, update, weights up", NULL, 4, NULL, STEP, PART_STEP},
     {"visible", "the same step, from the end of a backward pass", NULL, 4, NULL, VISIBLE, PART_VISIBLE},
+    {"push_only", "the engine makes weights of their masters and sends them", NULL, 2, NULL, PUSH_ONLY, PART_DUPLEX},
     {"duplex", "gradients down while the engine makes and sends weights", NULL, 4, NULL, DUPLEX, PART_DUPLEX},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
@@ -141,10 +142,13 @@ static double take_turn(device_found *found, int turn)
 {
     if (turn == UPDATE_ONLY)
         return update_only(found);
-    if (turn == STEP || turn == VISIBLE)
-        return take_step(found, turn == VISIBLE);
-    if (turn == DUPLEX)
-        return duplex(&found->model);
+    if (turn == STEP || turn == VISIBLE) {
+        const double seconds = take_step(found, turn == VISIBLE);
+        found->at_once = turn == STEP ? found->info : found->at_once;
+        return seconds;
+    }
+    if (turn == PUSH_ONLY || turn == DUPLEX)
+        return push(&found->model, turn == DUPLEX);
     return copy(&found->model, turn != COPY_UP && turn != UP_ONLY, turn != COPY_DOWN && turn != DOWN_ONLY, turn >= DOWN_ONLY);
 }
 
@@ -218,6 +222,8 @@ static const struct {
      wall_over_kernels},
     {{"duplex_over_memcpy", 1, 0.85, "rate of both ways at a time through the engine / of two plain copies", "copy_both",
       "duplex"},
+     NULL},
+    {{"duplex_over_push", 0, 0, "time of both ways at a time through the engine / of the upload alone", "duplex", "push_only"},
      NULL},
     {{"bus_in_step", 0, 0, "bytes of the step over its time / the same rate", "copy_both", "step"}, NULL},
     {{"slices_over_memcpy_down", 0, 0, "rate of gradients slice by slice / of one copy", "copy_down", "down_only"}, NULL},
