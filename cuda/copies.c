@@ -71,6 +71,26 @@ void zoff_cuda_unpin(zoff_accel *accel, void *memory)
     zoff_cuda_current_leave(&before);
 }
 
+/* With unified addressing, which every 64-bit system has, pinned memory is mapped as well. */
+void *zoff_cuda_mapped(zoff_accel *accel, void *memory)
+{
+    zoff_cuda_accel *a = zoff_cuda_of(accel);
+    const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
+    void *there = NULL;
+    bool is_pinned = false;
+    pthread_mutex_lock(&a->lock);
+    for (const zoff_cuda_range *range = a->pinned; range; range = range->next)
+        is_pinned = is_pinned || range->memory == memory;
+    pthread_mutex_unlock(&a->lock);
+    if (is_pinned) {
+        const cudaError_t error = cudaHostGetDevicePointer(&there, memory, 0);
+        zoff_cuda_forgive(error);
+        there = error == cudaSuccess ? there : NULL;
+    }
+    zoff_cuda_current_leave(&before);
+    return there;
+}
+
 /* ---- buffers for pageable memory ---- */
 
 /* A stream and its buffer belong to one thread at a time. All threads share the list, which the lock guards. */

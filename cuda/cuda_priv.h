@@ -82,6 +82,7 @@ void zoff_cuda_ranges_add(zoff_cuda_accel *a, zoff_cuda_range **list, zoff_cuda_
 zoff_cuda_range *zoff_cuda_ranges_take(zoff_cuda_accel *a, zoff_cuda_range **list, const void *memory);
 zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes);
 void zoff_cuda_unpin(zoff_accel *accel, void *memory);
+void *zoff_cuda_mapped(zoff_accel *accel, void *memory);
 zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes);
 void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream); /* free the stream's buffer; the stream must be idle */
 void zoff_cuda_forget_all(zoff_cuda_accel *a);

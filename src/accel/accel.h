@@ -19,6 +19,15 @@ typedef struct zoff_accel_streams {
     zoff_status (*call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
 } zoff_accel_streams;
 
+/* Pages of host memory. */
+typedef struct zoff_accel_pages {
+    /* Pin host memory for copies. If the system refuses, copies are slower and just as exact. */
+    zoff_status (*pin)(zoff_accel *accel, void *memory, size_t bytes);
+    void (*unpin)(zoff_accel *accel, void *memory);
+    /* Address by which the device's kernels access memory that was pinned. NULL: the system has refused to pin it. */
+    void *(*mapped)(zoff_accel *accel, void *memory);
+} zoff_accel_pages;
+
 /* The kernels of cpu_adam.h on device memory, with the same bits. The caller may free lists, constants and factors when a call
  * returns. A call that fails has done nothing, or has lost the device. */
 typedef struct zoff_accel_kernels {
@@ -45,9 +54,7 @@ typedef struct zoff_accel_ops {
 
     void (*get_info)(const zoff_accel *accel, zoff_accel_info *out); /* fills all fields but those that accel.c knows */
 
-    /* Pin host memory for copies. If the system refuses, copies are slower and just as exact. */
-    zoff_status (*pin)(zoff_accel *accel, void *memory, size_t bytes);
-    void (*unpin)(zoff_accel *accel, void *memory);
+    zoff_accel_pages pages;
     /* Allocate device memory, aligned to ZOFF_ACCEL_ALIGN.  @return ERR_NO_MEMORY */
     zoff_status (*alloc)(zoff_accel *accel, size_t bytes, void **out);
     void (*free)(zoff_accel *accel, void *memory); /* may wait for all work of the device */

@@ -379,6 +379,12 @@ static void emulated_unpin(zoff_accel *accel, void *memory)
     (void)memory;
 }
 
+static void *emulated_mapped(zoff_accel *accel, void *memory)
+{
+    (void)accel;
+    return memory;
+}
+
 static void emulated_get_info(const zoff_accel *accel, zoff_accel_info *out)
 {
     out->name = "threads of this process";
@@ -434,8 +440,7 @@ const zoff_accel_ops zoff_accel_emulated_ops = {
     .close = emulated_close,
     .numa_node = emulated_numa_node,
     .get_info = emulated_get_info,
-    .pin = emulated_pin,
-    .unpin = emulated_unpin,
+    .pages = {.pin = emulated_pin, .unpin = emulated_unpin, .mapped = emulated_mapped},
     .alloc = emulated_alloc,
     .free = emulated_free,
     .streams = {.open = emulated_stream_open, .close = emulated_stream_close, .call = emulated_stream_call},

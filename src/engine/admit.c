@@ -115,13 +115,16 @@ static size_t streamed_from(const zoff_engine *e, size_t first)
 
 /* The first walk position that may not borrow yet, if the buckets before `first` are done. A store lends at most as many
  * streamed chunks as it has slots, and any number of chunks that are in DRAM anyway. The search visits only streamed buckets,
- * so its cost depends on the number of slots: kernels call it every 64 Ki elements. */
+ * so its cost depends on the number of slots: kernels call it every 64 Ki elements.
+ *
+ * Without streamed buckets, those whose gradients have arrived are updated first. A parameter of many slices, such as one
+ * matrix of all layers, has buckets that wait for the whole backward pass, and the walk may begin with one of them. */
 size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
 {
     const zoff_config_values *values = &e->settings.values;
     size_t states = 0, weights = 0;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return zoff_base_bits_min(e->plan.chunk_count, first + 1);
+        return e->walk.any_order ? e->plan.chunk_count : zoff_base_bits_min(e->plan.chunk_count, first + 1);
     for (size_t k = streamed_from(e, first); k < e->walk.streamed_count; k++) {
         const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         states += states_take_slot(e, position, bucket);

@@ -187,7 +187,8 @@ typedef struct zoff_engine_gate {
 typedef struct zoff_engine_walk {
     zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
     void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
-    bool in_order;    /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    bool in_order;  /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
 } zoff_engine_walk;

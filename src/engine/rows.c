@@ -63,8 +63,9 @@ static const conditional_row STEP[] = {
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | KEPT},
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: gets the gradient sums of other ranks */
     {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: reads for later buckets start while this one is updated */
-    {"stage", zoff_transfer_device_stage, TRANSFER, STAGES}, /* device: gets a slot for its updated weights */
-    {"update", zoff_engine_update_run, ENGINE, HOST},        /* cpu_adam, on the team; pumps I/O in between */
+    {"stage", zoff_transfer_device_stage, TRANSFER, ALONE | STAGES}, /* device: gets a slot for its updated weights */
+    {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, SEVERAL | STAGES},
+    {"update", zoff_engine_update_run, ENGINE, HOST}, /* cpu_adam, on the team; pumps I/O in between */
     {"update", zoff_transfer_device_tier_update, TRANSFER, DEVICE},
     {"land", zoff_engine_stages_land, ENGINE, DEVICE | LANDS}, /* device: its updated weights come down */
     {"flush", zoff_engine_stages_flush, ENGINE, 0},            /* offload: starts the write, and does not wait for it */
@@ -120,6 +121,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
 {
     e->walk.begun = zoff_transfer_ranks_several(&e->transfer) ? begun_together : zoff_engine_admit_drop_useless;
     e->walk.in_order = false;
+    e->walk.any_order = !zoff_transfer_ranks_several(&e->transfer);
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
                                                                [ZOFF_USED_BY_DEVICE] = &zoff_transfer_sum_places_used_by_device,
                                                                [ZOFF_USED_BY_DEVICE_FROM_HOST] =

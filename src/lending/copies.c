@@ -18,7 +18,7 @@ zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t by
     void *memory = (void *)(uintptr_t)base;
     if (bytes == 0)
         return ZOFF_OK;
-    ZOFF_TRY(l->accel->ops->pin(l->accel, memory, bytes));
+    ZOFF_TRY(l->accel->ops->pages.pin(l->accel, memory, bytes));
     l->there.pinned[which] = memory;
     return ZOFF_OK;
 }
@@ -26,7 +26,7 @@ zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t by
 void zoff_lending_copies_unpin(zoff_lending *l, zoff_lending_pinned which)
 {
     if (l->there.pinned[which])
-        l->accel->ops->unpin(l->accel, l->there.pinned[which]);
+        l->accel->ops->pages.unpin(l->accel, l->there.pinned[which]);
     l->there.pinned[which] = NULL;
 }
 

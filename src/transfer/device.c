@@ -77,12 +77,11 @@ static uint64_t gradients_here(const zoff_transfer *t, const zoff_plan *plan)
 
 void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
 {
-    const uint64_t norm_bytes = zoff_transfer_device_norm_bytes(t, plan);
     uint64_t tier_bytes, tier_host_bytes;
     zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
-    info->device_bytes += tier_bytes + norm_bytes + zoff_transfer_acquire_bytes(t);
-    info->device_host_bytes +=
-        gradients_here(t, plan) + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL) + tier_host_bytes + norm_bytes;
+    info->device_bytes += tier_bytes + zoff_transfer_acquire_bytes(t);
+    info->device_host_bytes += gradients_here(t, plan) + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL) +
+                               tier_host_bytes + zoff_transfer_device_norm_bytes(t, plan);
 }
 
 static zoff_status open_streams(zoff_transfer *t)
@@ -368,21 +367,28 @@ static zoff_status upload_again(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* Give slots in walk order. Otherwise buckets that wait for another one could hold all slots while that one has none. */
+/* A bucket that has its slot is updated at once. */
 zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    if (!wants_slot(t, run))
+        return ZOFF_OK;
+    const zoff_status status = zoff_transfer_staging_lend(t, run->chunk);
+    if (status == ZOFF_PENDING)
+        ZOFF_TRY(upload_again(t));
+    return status;
+}
+
+/* Among several ranks a bucket with a slot may wait for another one. It must not happen that such buckets hold all slots while
+ * that one has none, so slots are given in walk order. */
+zoff_status zoff_transfer_device_stage_in_turn(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
     if (zoff_transfer_walk_position(t, run->chunk) != t->device.staging.next)
         return ZOFF_PENDING;
-    if (wants_slot(t, run)) {
-        zoff_status status = zoff_transfer_staging_lend(t, run->chunk);
-        if (status == ZOFF_PENDING)
-            ZOFF_TRY(upload_again(t));
-        if (status != ZOFF_OK)
-            return status;
-    }
-    t->device.staging.next++;
-    return ZOFF_OK;
+    const zoff_status status = zoff_transfer_device_stage(ctx, run);
+    t->device.staging.next += status == ZOFF_OK;
+    return status;
 }
 
 zoff_status zoff_transfer_device_upload_bucket(void *ctx, zoff_bucket_run *run)

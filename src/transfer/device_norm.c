@@ -2,6 +2,9 @@
  * bytes per block of 1024 elements, so it opens as soon as the backward pass is over. After it, downloads, updates and uploads
  * run in parallel, bucket after bucket.
  *
+ * The kernels write these sums to memory of the host. A copy of them could wait behind downloads of gradients, because the
+ * copies of one direction share an engine of the GPU.
+ *
  * The host measures micro-batches that it sums itself, when all have arrived. With several ranks it also measures the sums of
  * buckets that it updates. */
 #include "transfer.h"
@@ -23,6 +26,18 @@ uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan
     return blocks * sizeof(double);
 }
 
+/* The host memory could not be pinned. */
+static zoff_status take_there(zoff_transfer *t, size_t bytes)
+{
+    void *there;
+    const zoff_status status = t->accel->ops->alloc(t->accel, bytes, &there);
+    if (status < 0)
+        return zoff_base_status_prefix(status,
+                                       "sums of squares of gradients, %s of device memory: ", zoff_base_words_bytes(bytes));
+    t->device.norm.sums = t->device.norm.there = there;
+    return ZOFF_OK;
+}
+
 zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
 {
     zoff_device_norm *n = &t->device.norm;
@@ -30,7 +45,6 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     const size_t bytes = zoff_transfer_device_norm_bytes(t, t->plan);
     const size_t count = t->route.gradients->measured_there(t, t->plan);
     size_t blocks = 0;
-    void *there;
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.compute));
     ZOFF_TRY(ops->event_open(t->accel, &n->settled));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares on the device", &n->at));
@@ -43,15 +57,11 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     }
     if (bytes == 0) /* a rank may own nothing of these buckets */
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares copied from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares of a device", ZOFF_MAP_INTERLEAVED, &n->landing));
     ZOFF_TRY(zoff_transfer_streams_pin(t, &n->landing));
     n->pinned = true;
-    const zoff_status status = ops->alloc(t->accel, bytes, &there);
-    if (status < 0)
-        return zoff_base_status_prefix(status,
-                                       "sums of squares of gradients, %s of device memory: ", zoff_base_words_bytes(bytes));
-    n->there = there;
-    return ZOFF_OK;
+    n->sums = ops->pages.mapped(t->accel, n->landing.base);
+    return n->sums ? ZOFF_OK : take_there(t, bytes);
 }
 
 /* Call when no work is in a stream. */
@@ -93,13 +103,15 @@ zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void 
         if (!t->route.peers->measures(t, piece))
             continue;
         zoff_norm_piece *sums = &t->scratch.norm_pieces[used++];
-        *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->there + at + blocks};
+        *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->sums + at + blocks};
         sums->grad = zoff_transfer_pieces_kept_gradient(t, piece, &sums->dtype);
         blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
     }
     if (used == 0)
         return ZOFF_OK;
     ZOFF_TRY(ops->kernels.square_sum(t->accel, stream, t->scratch.norm_pieces, used));
+    if (!n->there)
+        return ZOFF_OK;
     return ops->copy(t->accel, stream, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double));
 }
 

@@ -205,7 +205,7 @@ void zoff_transfer_device_tier_close(zoff_transfer *t)
     }
     zoff_transfer_device_tier_unpin(t);
     if (k->sums_here)
-        t->accel->ops->unpin(t->accel, k->sums_here);
+        t->accel->ops->pages.unpin(t->accel, k->sums_here);
     if (k->pinned)
         zoff_transfer_streams_unpin(t, &k->landing);
     zoff_base_map_free(&k->landing);
@@ -219,7 +219,7 @@ zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, s
     void *memory = (void *)(uintptr_t)slots;
     if (t->device.tier.count == 0 || bytes == 0)
         return ZOFF_OK;
-    ZOFF_TRY(t->accel->ops->pin(t->accel, memory, bytes));
+    ZOFF_TRY(t->accel->ops->pages.pin(t->accel, memory, bytes));
     t->device.tier.slots = memory;
     return ZOFF_OK;
 }
@@ -227,7 +227,7 @@ zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, s
 void zoff_transfer_device_tier_unpin(zoff_transfer *t)
 {
     if (t->device.tier.slots)
-        t->accel->ops->unpin(t->accel, t->device.tier.slots);
+        t->accel->ops->pages.unpin(t->accel, t->device.tier.slots);
     t->device.tier.slots = NULL;
 }
 

@@ -151,12 +151,12 @@ zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
 
 zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map)
 {
-    return t->accel->ops->pin(t->accel, map->base, map->bytes);
+    return t->accel->ops->pages.pin(t->accel, map->base, map->bytes);
 }
 
 void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map)
 {
-    t->accel->ops->unpin(t->accel, map->base);
+    t->accel->ops->pages.unpin(t->accel, map->base);
 }
 
 zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)

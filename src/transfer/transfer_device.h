@@ -70,12 +70,13 @@ typedef struct zoff_device_tier {
 
 /* Sums of squares that the device computes, for the first `count` buckets. */
 typedef struct zoff_device_norm {
-    size_t count;  /* buckets */
-    size_t *at;    /* by bucket: block offset in `there` and `landing` */
-    double *there; /* device memory; `landing` is its host copy */
-    zoff_map landing;
+    size_t count;     /* buckets */
+    size_t *at;       /* by bucket: block offset in `there` and `landing` */
+    zoff_map landing; /* sums of blocks, in host memory */
     bool pinned;
-    void **measured; /* events, by bucket: the host copy is complete */
+    double *sums;    /* where kernels write them: `landing` by its address on the device, or `there` */
+    double *there;   /* device memory, from which they are copied; NULL: kernels write to `landing` */
+    void **measured; /* events, by bucket: its sums are in `landing` */
     void *settled;   /* event for a caller that waits for it at once */
     size_t waits;    /* buckets that are being measured */
 } zoff_device_norm;
@@ -184,7 +185,9 @@ zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_transfer_device_unload_none(void *ctx, zoff_bucket_run *run);
 /* A row with several ranks: wait until all gradients are downloaded. */
 zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run); /* a row */
+/* Rows: get a slot for updated weights; with several ranks in the order of the walk. */
+zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_transfer_device_stage_in_turn(void *ctx, zoff_bucket_run *run);
 /* A row. Where other ranks also send weights, all_gather.c uploads both together instead. */
 zoff_status zoff_transfer_device_upload_bucket(void *ctx, zoff_bucket_run *run);
 

@@ -68,8 +68,8 @@ TEST_F(Cuda, PageableMemoryIsCopiedThroughAPinnedBuffer)
     void *there;
     ASSERT_ZOFF_OK(ops->alloc(device, bytes, &there));
     pin_most(1 << 20); /* the first buffer size that is not refused is 1 MiB, so the copy takes six parts */
-    ASSERT_ZOFF_OK(ops->pin(device, from.data(), bytes));
-    ASSERT_ZOFF_OK(ops->pin(device, back.data(), bytes));
+    ASSERT_ZOFF_OK(ops->pages.pin(device, from.data(), bytes));
+    ASSERT_ZOFF_OK(ops->pages.pin(device, back.data(), bytes));
     log.expect("refuses to pin 5 MiB (out of memory; 0 MiB are pinned)");
     log.expect("a pinned buffer of 32 MiB was refused; one of 1024 KiB is used");
     ASSERT_ZOFF_OK(ops->copy(device, stream, there, from.data(), bytes));
@@ -81,7 +81,7 @@ TEST_F(Cuda, PageableMemoryIsCopiedThroughAPinnedBuffer)
     EXPECT_EQ(1u << 20, info().pinned_bytes);
     EXPECT_EQ(0u, info().pageable_copies);
     EXPECT_EQ(1u, log.count("refuses to pin")) << "one warning is enough";
-    ops->unpin(device, from.data());
+    ops->pages.unpin(device, from.data());
     ops->free(device, there);
 }
 
@@ -92,7 +92,7 @@ TEST_F(Cuda, PinnedMemoryIsCopiedFromWhereItIs)
     from[7] = 3;
     ASSERT_ZOFF_OK(ops->alloc(device, from.size(), &there));
     for (auto *memory : {&from, &back})
-        ASSERT_ZOFF_OK(ops->pin(device, memory->data(), memory->size()));
+        ASSERT_ZOFF_OK(ops->pages.pin(device, memory->data(), memory->size()));
     EXPECT_EQ(200000u, info().pinned_bytes);
     ASSERT_ZOFF_OK(ops->copy(device, stream, there, from.data(), from.size()));
     ASSERT_ZOFF_OK(ops->copy(device, stream, back.data() + 5, (char *)there + 5, from.size() - 5));
@@ -100,7 +100,7 @@ TEST_F(Cuda, PinnedMemoryIsCopiedFromWhereItIs)
     EXPECT_EQ(from, back);
     EXPECT_EQ(0u, info().bounced_bytes);
     for (auto *memory : {&from, &back})
-        ops->unpin(device, memory->data());
+        ops->pages.unpin(device, memory->data());
     EXPECT_EQ(0u, info().pinned_bytes);
     ops->free(device, there);
 }
@@ -114,7 +114,7 @@ TEST_F(Cuda, ACopyWithinPinnedMemoryOfTheHostHoldsNobodyUp)
     g.from.resize(100000);
     g.to.resize(100000);
     for (auto *memory : {&g.from, &g.to})
-        ASSERT_ZOFF_OK(ops->pin(device, memory->data(), memory->size()));
+        ASSERT_ZOFF_OK(ops->pages.pin(device, memory->data(), memory->size()));
     ASSERT_ZOFF_OK(zoff_accel_stream_call(
         device, stream,
         [](void *ctx) {
@@ -128,7 +128,7 @@ TEST_F(Cuda, ACopyWithinPinnedMemoryOfTheHostHoldsNobodyUp)
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
     EXPECT_EQ(7, g.to[99999]) << "the call has waited for the stream";
     for (auto *memory : {&g.from, &g.to})
-        ops->unpin(device, memory->data());
+        ops->pages.unpin(device, memory->data());
 }
 
 // One thread uses an engine, but engines of several threads may share a device. All threads change the lists of pinned memory
@@ -143,7 +143,7 @@ TEST_F(Cuda, SeveralThreadsShareADevice)
             for (int round = 0; round < ROUNDS; round++) {
                 void *own = nullptr;
                 const bool copies = round % 100 == 0; // creating and destroying a stream takes long
-                ASSERT_ZOFF_OK(ops->pin(device, pinned.data(), pinned.size()));
+                ASSERT_ZOFF_OK(ops->pages.pin(device, pinned.data(), pinned.size()));
                 if (copies) {
                     std::fill(from.begin(), from.end(), (char)(t * 31 + round));
                     void *there = nullptr;
@@ -156,7 +156,7 @@ TEST_F(Cuda, SeveralThreadsShareADevice)
                     zoff_accel_stream_close(device, own);
                     ops->free(device, there);
                 }
-                ops->unpin(device, pinned.data());
+                ops->pages.unpin(device, pinned.data());
             }
         });
     }
@@ -211,9 +211,9 @@ TEST_F(Cuda, APendingErrorOfTheProgramStays)
     ASSERT_ZOFF_OK(ops->event_open(second, &event));
     ASSERT_ZOFF_OK(ops->alloc(second, memory.size(), &there));
     ASSERT_ZOFF_OK(ops->copy(second, other, there, memory.data(), memory.size())); /* through a buffer */
-    ASSERT_ZOFF_OK(ops->pin(second, memory.data(), memory.size()));
+    ASSERT_ZOFF_OK(ops->pages.pin(second, memory.data(), memory.size()));
     ASSERT_ZOFF_OK(ops->event_record(second, event, other));
-    ops->unpin(second, memory.data());
+    ops->pages.unpin(second, memory.data());
     EXPECT_EQ(error, peek()) << "unpin";
     ops->event_close(second, event);
     EXPECT_EQ(error, peek()) << "event_close";

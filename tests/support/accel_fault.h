@@ -5,6 +5,7 @@
 
 #include "accel_under_test.h"
 
+#include <functional>
 #include <memory>
 #include <random>
 #include <unistd.h>
@@ -37,7 +38,8 @@ class test_device
         ops.table.event_record = event_record;
         ops.table.event_await = event_await;
         ops.table.event_poll = event_poll;
-        ops.table.pin = pin;
+        ops.table.pages.pin = pin;
+        ops.table.pages.mapped = mapped;
         accel->ops = &ops.table;
         EXPECT_ZOFF_OK(real->streams.open(accel, &stream)); // calls of the trainer itself do not fail
     }
@@ -90,6 +92,8 @@ class test_device
     bool fails_polls = false;    // True: only event polls fail; false: only other calls.
     bool fails_for_ever = false; // All later calls fail, too, as on a device that is gone.
     bool forgets_await = false, forgets_poll = false;
+    bool refuses_to_pin = false;                                    // Kernels cannot access memory of the host.
+    std::function<void(void *stream, const void *dst)> before_copy; // of the engine
 
   private:
     struct with_self {
@@ -132,11 +136,17 @@ class test_device
     }
     static zoff_status pin(zoff_accel *a, void *memory, size_t bytes)
     {
-        ZOFF_FORWARD(pin, memory, bytes);
+        ZOFF_FORWARD_TO(pages.pin, pin, memory, bytes);
+    }
+    static void *mapped(zoff_accel *a, void *memory)
+    {
+        return of(a)->refuses_to_pin ? nullptr : of(a)->real->pages.mapped(a, memory);
     }
     static zoff_status copy_of_engine(zoff_accel *a, void *s, void *dst, const void *src, size_t bytes)
     {
         of(a)->dawdle(s);
+        if (of(a)->before_copy)
+            of(a)->before_copy(s, dst);
         ZOFF_FORWARD(copy, s, dst, src, bytes);
     }
     static zoff_status zero(zoff_accel *a, void *s, void *dst, size_t bytes)

@@ -81,7 +81,7 @@ TEST_F(AccelContract, CopiesAreInOrderAndExact)
     for (size_t i = 0; i < from.size(); i++)
         from[i] = (char)(i * 7);
     ASSERT_ZOFF_OK(ops->alloc(device, from.size(), &there));
-    ASSERT_ZOFF_OK(ops->pin(device, from.data(), from.size()));
+    ASSERT_ZOFF_OK(ops->pages.pin(device, from.data(), from.size()));
     ASSERT_ZOFF_OK(ops->copy(device, streams[0], there, from.data(), from.size()));
     ASSERT_ZOFF_OK(ops->copy(device, streams[0], back.data(), there, from.size()));
     ASSERT_ZOFF_OK(ops->zero(device, streams[0], (char *)there + 1, from.size() - 2));
@@ -90,7 +90,7 @@ TEST_F(AccelContract, CopiesAreInOrderAndExact)
     EXPECT_EQ(from, back);
     for (size_t i = 0; i < zeroed.size(); i++)
         ASSERT_EQ(i == 0 || i + 1 == zeroed.size() ? from[i] : 0, zeroed[i]) << i;
-    ops->unpin(device, from.data());
+    ops->pages.unpin(device, from.data());
     ops->free(device, there);
 }
 

@@ -248,6 +248,27 @@ TEST_F(AccelKernels, SumsOfSquaresAreTheCpus)
     }
 }
 
+// The engine has sums of squares written there, because a copy would wait behind larger ones.
+TEST_F(AccelKernels, SumsOfSquaresArriveInPinnedMemoryOfTheHost)
+{
+    enum { COUNT = 100 * ZOFF_NORM_BLOCK + 5, BLOCKS = 101 };
+    array grads = make(COUNT, ZOFF_BF16, false);
+    std::vector<double> here(BLOCKS), landing(BLOCKS + 2, -1.0);
+    send(grads);
+    ASSERT_ZOFF_OK(ops->pages.pin(device, landing.data(), landing.size() * sizeof(double)));
+    auto *there = (double *)ops->pages.mapped(device, landing.data());
+    ASSERT_NE(nullptr, there);
+    const zoff_norm_piece own = {COUNT, grads.here(), ZOFF_BF16, here.data()},
+                          theirs = {COUNT, grads.there, ZOFF_BF16, there + 1};
+    zoff_adam_norm_run(1, &own, 1, nullptr, nullptr);
+    ASSERT_ZOFF_OK(ops->kernels.square_sum(device, stream, &theirs, 1));
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+    EXPECT_EQ(0, memcmp(here.data(), landing.data() + 1, BLOCKS * sizeof(double)));
+    EXPECT_EQ(-1, landing.front());
+    EXPECT_EQ(-1, landing.back());
+    ops->pages.unpin(device, landing.data());
+}
+
 TEST_F(AccelKernels, AnEmptyListIsNoWork)
 {
     EXPECT_ZOFF_OK(ops->kernels.update(device, stream, nullptr, 0));

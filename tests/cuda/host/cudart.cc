@@ -326,6 +326,14 @@ cudaError_t cudaHostUnregister(void *memory)
     return say(zoff_test::remove_memory(memory) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 
+// Memory is where it was: with unified addressing both addresses are the same.
+cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned)
+{
+    BEGIN("cudaHostGetDevicePointer");
+    *out = memory;
+    return say(zoff_test::kind_of(memory, 1) == cudaMemoryTypeHost ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *all)
 {
     *unused = (size_t)1 << 20;

@@ -40,7 +40,7 @@ TEST(AccelHost, WorksInPlaceAndHasNothingElse)
 {
     const zoff_accel_ops &ops = zoff_accel_host_ops;
     EXPECT_TRUE(ops.in_place);
-    EXPECT_TRUE(!ops.pin && !ops.unpin && !ops.alloc && !ops.free);
+    EXPECT_TRUE(!ops.pages.pin && !ops.pages.unpin && !ops.pages.mapped && !ops.alloc && !ops.free);
     EXPECT_TRUE(!ops.streams.open && !ops.streams.close && !ops.streams.call && !ops.copy && !ops.zero);
     EXPECT_TRUE(!ops.kernels.update && !ops.kernels.accumulate && !ops.kernels.cast && !ops.kernels.square_sum);
     EXPECT_TRUE(!ops.event_open && !ops.event_close && !ops.event_record && !ops.event_await && !ops.event_poll);
