@@ -28,8 +28,11 @@ typedef struct bench_arrays {
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;
 
-/* cpu_adam_moments.c: step BENCH_T with moments in bf16, bf16 gradients and copy-out. */
-void bench_step_moments(const nomath_streams *s, size_t count, unsigned threads, const zoff_optimizer_hyper *hyper);
+/* cpu_adam_formats.c: step BENCH_T with bf16 gradients, and with fp32 masters with a bf16 copy and moments in bf16; with
+ * masters in two halves; or with both. */
+typedef enum bench_format { FORMAT_MOMENTS, FORMAT_SPLIT, FORMAT_SPLIT_MOMENTS } bench_format;
+void bench_step_format(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
+                       const zoff_optimizer_hyper *hyper);
 
 /* The hyper-parameters of every Adam here: zoff's and the rivals'. */
 void bench_hyper_adam(zoff_optimizer_hyper *out);

@@ -23,13 +23,13 @@ typedef struct setting {
 /* Fill the arrays. The bits of these bf16 numbers are ordinary numbers as fp16, too. */
 int bench_arrays_open(bench_arrays *a, size_t count)
 {
-    enum { FLOATS = 5, HALVES = 6 };
+    enum { FLOATS = 5, HALVES = 7 };
     *a = (bench_arrays){.count = count};
     if (bench_streams_open(count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)), FLOATS + HALVES, true, &a->mapping) !=
         0)
         return -1;
     float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide};
-    uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16, &a->s.m16, &a->s.v16};
+    uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16, &a->s.m16, &a->s.v16, &a->s.low};
     for (unsigned i = 0; i < FLOATS; i++) {
         *floats[i] = bench_streams_take(&a->mapping, count * sizeof(float));
         bench_fill_float(*floats[i], count, i >= 3, i == 0 ? 0.02f : i >= 3 ? 0.01f : 0.0f);
@@ -84,10 +84,10 @@ static int zoff(void *ctx, int which)
     return bench_told(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
-static int moments(void *ctx, int which)
+static int format(void *ctx, int which)
 {
     const setting *s = ctx;
-    bench_step_moments(s->s, s->count, s->threads, &s->hypers[which]);
+    bench_step_format((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
     return 0;
 }
 
@@ -168,9 +168,9 @@ static int norm_step(void *ctx, int which)
     return pass(ctx, NORM_BF16) == 0 ? zoff(ctx, which) : -1;
 }
 
-static int norm_moments(void *ctx, int which)
+static int norm_format(void *ctx, int which)
 {
-    return pass(ctx, NORM_BF16) == 0 ? moments(ctx, which) : -1;
+    return pass(ctx, NORM_BF16) == 0 ? format(ctx, which) : -1;
 }
 
 static int nomath_norm_step(void *ctx, int which)
@@ -193,7 +193,11 @@ static const race_line STEP_TABLE[] = {
     {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
     {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
     {"nomath_moments", "streams of a bf16 step with bf16 moments, no math", NULL, 20, nomath, NOMATH_MOMENTS, DTYPE_BF16},
-    {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", "nomath_moments", 20, moments, STEP_BF16, DTYPE_BF16},
+    {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", "nomath_moments", 20, format, FORMAT_MOMENTS, DTYPE_BF16},
+    {"nomath_split", "streams of a bf16 step with split masters, no math", NULL, 26, nomath, NOMATH_SPLIT, DTYPE_BF16},
+    {"zoff_split", "zoff's step, bf16 gradient, split masters", "nomath_split", 26, format, FORMAT_SPLIT, DTYPE_BF16},
+    {"nomath_split_bf16", "streams of that with bf16 moments, no math", NULL, 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
+    {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", "nomath_split_bf16", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
     {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
     {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
@@ -213,8 +217,12 @@ static const race_line CHAIN_TABLE[] = {
     {"chain", "upcast, norm, scale, Adam, copy-out: five passes", "nomath_chain", 52, chain, 0, DTYPE_BF16},
     {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", "nomath_norm_step", 30, norm_step, STEP_BF16, DTYPE_BF16},
     {"nomath_norm_step", "streams of a norm and a bf16 step, no math", NULL, 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
-    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", "nomath_norm_moments", 22, norm_moments, STEP_BF16, DTYPE_BF16},
+    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", "nomath_norm_moments", 22, norm_format, FORMAT_MOMENTS, DTYPE_BF16},
     {"nomath_norm_moments", "streams of a norm and that step, no math", NULL, 22, nomath_norm_step, NOMATH_MOMENTS, DTYPE_BF16},
+    {"norm_zoff_split", "norm of the bf16 gradient, then zoff_split", "nomath_norm_split", 28, norm_format, FORMAT_SPLIT, DTYPE_BF16},
+    {"nomath_norm_split", "streams of a norm and that step, no math", NULL, 28, nomath_norm_step, NOMATH_SPLIT, DTYPE_BF16},
+    {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", "nomath_norm_split_bf16", 20, norm_format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
+    {"nomath_norm_split_bf16", "streams of a norm and that step, no math", NULL, 20, nomath_norm_step, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 static const race_line OTHERS_TABLE[] = {
@@ -254,6 +262,9 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
     enum { ROUNDS = 5 };
     static const char *const KINDS[NOMATH_KINDS] = {"p m v rw, g r",
                                                     "p m v rw, g16 r, w16 w",
+                                                    "p m16 v16 rw, g16 r, w16 w",
+                                                    "w16 low m v rw, g16 r",
+                                                    "w16 low m16 v16 rw, g16 r",
                                                     "w16 m v rw, g16 r",
                                                     "p m rw, g r",
                                                     "p rw, g r",

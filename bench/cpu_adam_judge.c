@@ -32,6 +32,8 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
          "zoff_bf16"},
         {"share_fp32", 1, 0.95, "time of the no-math kernel / zoff's step, fp32 in place", "nomath_fp32", "zoff_fp32"},
         {"share_bf16_moments", 0, 0, "the same for bf16 moments, gradient and copy-out", "nomath_moments", "zoff_bf16_moments"},
+        {"share_split", 0, 0, "the same for split masters and a bf16 gradient", "nomath_split", "zoff_split"},
+        {"share_split_bf16", 0, 0, "the same with bf16 moments, too", "nomath_split_bf16", "zoff_split_bf16"},
         {"share_bf16_keep", 0, 0, "the same for bf16 weights in place, without a master", "nomath_keep", "zoff_bf16_keep"},
         {"share_fp32_alone", 0, 0, "share_fp32 on one thread", "nomath_fp32_alone", "zoff_fp32_alone"}};
     static const bench_asked SCALING = {"scaling_1_to_2",
@@ -48,9 +50,13 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
          "zoff_bf16_keep"}};
     static const bench_asked CHAIN = {
         "vs_chain", 1, 1.75, "five passes with plain stores / norm and zoff's fused bf16 step", "chain", "norm_zoff_bf16"};
-    static const bench_asked MOMENTS = {
-        "moments_vs_chain",      0, 0, "the same passes / norm and zoff's step with bf16 moments", "chain",
-        "norm_zoff_bf16_moments"};
+    static const bench_asked FORMATS[] = {
+        {"moments_vs_chain", 0, 0, "the same passes / norm and zoff's step with bf16 moments", "chain",
+         "norm_zoff_bf16_moments"},
+        {"split_fp32_vs_chain", 1, 2.0, "the same passes / norm and zoff's step with split masters", "chain",
+         "norm_zoff_split"},
+        {"split_bf16_vs_chain", 1, 2.7, "the same passes / norm and zoff's step with split masters and bf16 moments", "chain",
+         "norm_zoff_split_bf16"}};
     static const char *const PASSES[] = {"chain_upcast", "chain_norm", "chain_scale", "chain_adam", "chain_cast"};
     bench_figures_add_all(out, SHARES, sizeof SHARES / sizeof SHARES[0], step);
     bench_figures_add_values(out, &SCALING, step, scaling);
@@ -58,7 +64,7 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
     bench_figure *f = bench_figures_add(out, &CHAIN, chain);
     for (unsigned i = 0; i < sizeof PASSES / sizeof PASSES[0]; i++)
         check_honest(f, chain, PASSES[i]);
-    bench_figures_add(out, &MOMENTS, chain);
+    bench_figures_add_all(out, FORMATS, sizeof FORMATS / sizeof FORMATS[0], chain);
 }
 
 /* Over the sizes of the sweep: the faster of the two plain loops, by the median, over zoff. */

@@ -49,7 +49,7 @@ static inline uint16_t to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    return (uint16_t)((bits + 0x8000u) >> 16);
 }
 
 void plain_widen(size_t n, float *restrict wide, const uint16_t *restrict g16, unsigned threads)

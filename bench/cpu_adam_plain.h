@@ -13,7 +13,7 @@ void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, c
 /* The other passes of the chain: a framework's casts and multiplication. */
 void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);
 void plain_scale(size_t n, float *wide, float factor, unsigned threads);
-void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest even */
+void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest, ties away from zero */
 /* Sum of squares of fp32 numbers, or of bf16 if `wide` is NULL: a fused step needs that of its gradients, too. */
 double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 

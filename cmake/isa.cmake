@@ -25,6 +25,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(avx2 -mavx2 -mfma -mf16c)
   zoff_isa(avx2 ${avx2})
   zoff_isa(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+  zoff_isa(avx512_pairs ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
   zoff_isa(neon) # part of every such CPU

@@ -59,12 +59,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<up
 {
     const zoff_adam_piece &p = b.pieces[blockIdx.y].piece;
     const zoff_adam_consts &k = b.pieces[blockIdx.y].consts;
-    const update_streams s = {(char *)p.master, (const char *)p.grad, (char *)p.copy_out};
+    const update_streams s = {(char *)p.master, (const char *)p.grad, (char *)p.copy_out, p.low};
     const update_types types = {p.grad_dtype, p.master_dtype == ZOFF_DTYPE_DEFAULT ? ZOFF_F32 : p.master_dtype,
-                                p.copy_out ? p.copy_dtype : ZOFF_DTYPE_DEFAULT,
-                                p.moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32};
+                                p.copy_out && !p.split ? p.copy_dtype : ZOFF_DTYPE_DEFAULT,
+                                p.moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32, p.split};
     const share mine = own_share();
-    uint32_t m_lane = 0, v_lane = 0;
+    uint16_t m_lane = 0, v_lane = 0;
     rule_states states = {p.m, p.v, types.states, &m_lane, &v_lane, 0, 0};
     for (size_t i = mine.first; i < p.count; i += mine.step) {
         if (types.states != ZOFF_F32) {

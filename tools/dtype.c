@@ -41,7 +41,7 @@ static uint32_t drop_bits(uint32_t number, unsigned bits)
 
 static uint16_t bf16_of(uint32_t bits)
 {
-    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0 : (uint16_t)drop_bits(bits, 16);
+    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0 : (uint16_t)((bits + 0x8000u) >> 16);
 }
 
 static uint16_t fp16_of(uint32_t bits)

@@ -116,6 +116,30 @@ INLINE void moments(const nomath_streams *s, size_t begin, size_t end)
     moments_rest(s, i, end);
 }
 
+/* The last bit of 16-bit numbers is turned over where that of the gradient is set. */
+INLINE void turn_by(uint16_t *restrict numbers, const uint16_t *restrict g16, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        numbers[k] ^= g16[k] & 1u;
+}
+
+/* In parts that stay in the first cache between two loops. */
+INLINE void split(const nomath_streams *s, size_t begin, size_t end, int halves)
+{
+    enum { PART = 1024 };
+    for (size_t i = begin; i < end; i += PART) {
+        const size_t count = end - i < PART ? end - i : PART;
+        turn_by(s->low + i, s->g16 + i, count);
+        if (halves) {
+            turn_by(s->w16 + i, s->g16 + i, count);
+            turn_by(s->m16 + i, s->g16 + i, count);
+            turn_by(s->v16 + i, s->g16 + i, count);
+        } else {
+            step(HALF | M | V | KEEP, s, i, i + count);
+        }
+    }
+}
+
 INLINE uint32_t read_words(const any_word *words, size_t count)
 {
     uint32_t seen = 0;
@@ -139,6 +163,12 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
         break;
     case NOMATH_MOMENTS:
         moments(s, begin, end);
+        break;
+    case NOMATH_SPLIT:
+        split(s, begin, end, 0);
+        break;
+    case NOMATH_SPLIT_MOMENTS:
+        split(s, begin, end, 1);
         break;
     case NOMATH_HALF_KEEP:
         step(HALF | M | V | KEEP, s, begin, end);

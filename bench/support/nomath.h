@@ -11,22 +11,25 @@ typedef struct nomath_streams {
     float *p, *m, *v, *g, *wide; /* wide: scratch */
     uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
     uint16_t *m16, *v16;         /* 16-bit moments */
+    uint16_t *low;               /* lower halves of split weights, whose upper ones are w16 */
 } nomath_streams;
 
 typedef enum nomath_kind {
-    NOMATH_FP32,      /* p m v read and written, g read: 28 bytes an element */
-    NOMATH_HALF_OUT,  /* p m v read and written, g16 read, w16 written: 28 */
-    NOMATH_MOMENTS,   /* p m16 v16 read and written, g16 read, w16 written: 20 */
-    NOMATH_HALF_KEEP, /* w16 m v read and written, g16 read: 22 */
-    NOMATH_ONE_STATE, /* p m read and written, g read: 20 */
-    NOMATH_NO_STATE,  /* p read and written, g read: 12 */
-    NOMATH_WIDEN,     /* wide written, g16 read: 6 */
-    NOMATH_READ32,    /* wide read: 4 */
-    NOMATH_READ16,    /* g16 read: 2 */
-    NOMATH_TOUCH,     /* wide read and written: 8 */
-    NOMATH_NARROW,    /* w16 written, p read: 6 */
-    NOMATH_TRIAD,     /* wide = g + s * p: 12 */
-    NOMATH_COPY,      /* wide = g: 8 */
+    NOMATH_FP32,          /* p m v read and written, g read: 28 bytes an element */
+    NOMATH_HALF_OUT,      /* p m v read and written, g16 read, w16 written: 28 */
+    NOMATH_MOMENTS,       /* p m16 v16 read and written, g16 read, w16 written: 20 */
+    NOMATH_SPLIT,         /* w16 low m v read and written, g16 read: 26 */
+    NOMATH_SPLIT_MOMENTS, /* w16 low m16 v16 read and written, g16 read: 18 */
+    NOMATH_HALF_KEEP,     /* w16 m v read and written, g16 read: 22 */
+    NOMATH_ONE_STATE,     /* p m read and written, g read: 20 */
+    NOMATH_NO_STATE,      /* p read and written, g read: 12 */
+    NOMATH_WIDEN,         /* wide written, g16 read: 6 */
+    NOMATH_READ32,        /* wide read: 4 */
+    NOMATH_READ16,        /* g16 read: 2 */
+    NOMATH_TOUCH,         /* wide read and written: 8 */
+    NOMATH_NARROW,        /* w16 written, p read: 6 */
+    NOMATH_TRIAD,         /* wide = g + s * p: 12 */
+    NOMATH_COPY,          /* wide = g: 8 */
     NOMATH_KINDS
 } nomath_kind;
 

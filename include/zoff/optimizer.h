@@ -12,16 +12,16 @@ extern "C" {
  *  A state that the optimizer does not have is not touched and may be NULL.
  *  @owns the caller owns all arrays; the call keeps nothing */
 typedef struct zoff_optimizer_tensor {
-    size_t struct_size;      /**< set by ZOFF_OPTIMIZER_TENSOR_INIT */
-    size_t count;            /**< elements; may be 0 */
-    void *master;            /**< weights, updated in place, of type master_dtype */
-    float *m, *v;            /**< states, updated in place. Zeros before step 1; v of Adagrad: its initial accumulator */
-    const void *grad;        /**< gradient, not changed */
-    zoff_dtype grad_dtype;   /**< ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
-    void *copy_out;          /**< receives the new weights in 16 bits, rounded to nearest even; or NULL */
+    size_t struct_size;    /**< set by ZOFF_OPTIMIZER_TENSOR_INIT */
+    size_t count;          /**< elements; may be 0 */
+    void *master;          /**< weights, updated in place, of type master_dtype */
+    float *m, *v;          /**< states, updated in place. Zeros before step 1; v of Adagrad: its initial accumulator */
+    const void *grad;      /**< gradient, not changed */
+    zoff_dtype grad_dtype; /**< ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
+    void *copy_out; /**< receives the new weights in 16 bits, or NULL. To nearest; ties: bf16 away from zero, fp16 to even */
     zoff_dtype copy_dtype;   /**< of copy_out: ZOFF_BF16 (default) or ZOFF_F16 */
     zoff_dtype master_dtype; /**< ZOFF_F32 (default); or ZOFF_BF16 or ZOFF_F16 without copy_out. In 16 bits the step is computed
-                                  in fp32 and rounded once, to nearest even, so that small updates are lost */
+                                  in fp32 and rounded once, as for copy_out, so that small updates are lost */
 } zoff_optimizer_tensor;
 #define ZOFF_OPTIMIZER_TENSOR_INIT ZOFF_SIZED(zoff_optimizer_tensor)
 

@@ -78,13 +78,17 @@ typedef struct zoff_adam_piece {
     void *master; /* the weights */
     void *m, *v;  /* NULL where the rule has no such state */
     const void *grad;
-    void *copy_out; /* or NULL; with fp32 masters only */
+    union {
+        void *copy_out; /* or NULL; with fp32 masters only */
+        uint16_t *low;  /* if `split` */
+    };
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
     zoff_dtype master_dtype; /* default: fp32 */
     uint8_t moments;         /* zoff_moments */
     bool stream;             /* write copy_out past the caches; zoff_adam_update_run() sets it */
-    uint64_t key;            /* of the first block: zoff_adam_dither_key() */
+    bool split;   /* the weights are fp32 in two arrays: `master` has bf16, `low` the bits behind; see v_load_split() */
+    uint64_t key; /* of the first block: zoff_adam_dither_key() */
 } zoff_adam_piece;
 
 /* The step on a list of pieces. */
@@ -124,7 +128,8 @@ typedef struct zoff_cast_piece {
     size_t count;
     void *dst;
     const void *src;
-    zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest even, NaN is 0x7fc0 (bf16) or 0x7e00 (fp16) */
+    zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest, ties away from zero (bf16) or to even (fp16); NaN
+                                        is 0x7fc0 (bf16) or 0x7e00 (fp16) */
 } zoff_cast_piece;
 
 /* Convert element types. */

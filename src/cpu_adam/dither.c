@@ -7,7 +7,7 @@ enum { REGISTER_MOST = 64 }; /* lanes */
 
 static struct {
     pthread_once_t once;
-    uint32_t lanes[2 * ZOFF_NORM_BLOCK + REGISTER_MOST];
+    uint16_t lanes[2 * ZOFF_NORM_BLOCK + REGISTER_MOST];
 } table = {.once = PTHREAD_ONCE_INIT};
 
 static void fill(void)
@@ -18,7 +18,7 @@ static void fill(void)
     }
 }
 
-const uint32_t *zoff_adam_dither_lanes(void)
+const uint16_t *zoff_adam_dither_lanes(void)
 {
     pthread_once(&table.once, fill);
     return table.lanes;

@@ -7,10 +7,10 @@
  * The bits are a function of the parameter, its element and the step. So threads, chunks, tiers, ranks and instruction sets do
  * not change a bit of training, and a step that is taken again gives the same states:
  *
- *     upper 16 of the 32 bits of lane(element % 1024) + block(key of the slice + element / 1024) + step * 0x9e3779b9
+ *     lane(element % 1024) + the upper 16 of the 32 bits of block(key of the slice + element / 1024) + step * 0x9e3779b9
  *
- * From step to step these go through all of the interval evenly. So over a thousand steps the share of those that round up
- * is within 1.5 % of what it should be, for each element. */
+ * all modulo 2^16. From step to step these go through all of the interval evenly. So over a thousand steps the share of those
+ * that round up is within 1.5 % of what it should be, for each element. */
 #ifndef ZOFF_CPU_ADAM_DITHER_H
 #define ZOFF_CPU_ADAM_DITHER_H
 
@@ -18,7 +18,7 @@
 
 /* The random bits of a block in a step, for each of the two moments. */
 typedef struct zoff_dither {
-    uint32_t m, v;
+    uint16_t m, v;
 } zoff_dither;
 
 /* The finalizer of MurmurHash3: every bit of `x` changes every bit of the result. */
@@ -30,14 +30,14 @@ ZOFF_KERNEL_INLINE uint32_t dither_mix(uint32_t x)
 }
 
 /* Lane `i` of a block, i < 1024. The two moments have different bits. */
-ZOFF_KERNEL_INLINE uint32_t dither_lane_m(size_t i)
+ZOFF_KERNEL_INLINE uint16_t dither_lane_m(size_t i)
 {
-    return dither_mix((uint32_t)i + 1);
+    return (uint16_t)(dither_mix((uint32_t)i + 1) >> 16);
 }
 
-ZOFF_KERNEL_INLINE uint32_t dither_lane_v(size_t i)
+ZOFF_KERNEL_INLINE uint16_t dither_lane_v(size_t i)
 {
-    return dither_mix((uint32_t)i + 1 + ZOFF_NORM_BLOCK);
+    return (uint16_t)(dither_mix((uint32_t)i + 1 + ZOFF_NORM_BLOCK) >> 16);
 }
 
 /* `key`: of the block; `step`: see zoff_adam_consts.dither */
@@ -45,8 +45,8 @@ ZOFF_KERNEL_INLINE zoff_dither dither_block(uint64_t key, uint32_t step)
 {
     const uint32_t low = dither_mix((uint32_t)key), high = dither_mix((uint32_t)(key >> 32) ^ low);
     zoff_dither d;
-    d.m = (low ^ high) + step;
-    d.v = dither_mix(high) + step;
+    d.m = (uint16_t)(((low ^ high) + step) >> 16);
+    d.v = (uint16_t)((dither_mix(high) + step) >> 16);
     return d;
 }
 

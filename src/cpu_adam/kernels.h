@@ -25,6 +25,8 @@ struct zoff_kernels {
 /* The tables that this build has: avx2 and avx512 on x86-64 only, neon and sve on aarch64 only. */
 extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx2, zoff_adam_kernels_avx512,
     zoff_adam_kernels_neon, zoff_adam_kernels_sve;
+/* A part of avx512: the step with split masters, bf16 moments and bf16 gradients. */
+void zoff_adam_kernels_avx512_pairs(const zoff_adam_piece *piece, size_t begin, size_t count);
 
 /* The table of this process, chosen at the first call and then fixed. */
 const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
@@ -37,7 +39,7 @@ const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
 
 /* The random bits of all lanes of a block, those of m and then those of v, with space for a register behind them; see dither.h.
  */
-const uint32_t *zoff_adam_dither_lanes(void);
+const uint16_t *zoff_adam_dither_lanes(void);
 
 /* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order. Then lanes l and l + 8 are added, l and l
  * + 4, l and l + 2, l and l + 1. This tree defines the sum, for registers of any width. */

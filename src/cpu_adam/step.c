@@ -56,7 +56,7 @@ static inline void make_piece(const zoff_optimizer_tensor *tensor, const zoff_ad
     out->consts = consts;
     out->master_dtype = tensor->master_dtype ? tensor->master_dtype : ZOFF_F32;
     out->moments = ZOFF_MOMENTS_F32;
-    out->stream = false;
+    out->stream = out->split = false;
     out->key = 0;
 }
 
@@ -69,7 +69,7 @@ static size_t cost(const void *ctx, const void *pointer)
 {
     const zoff_optimizer_tensor *tensor = pointer;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
-    return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, ZOFF_MOMENTS_F32, states, tensor->copy_out);
+    return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, ZOFF_MOMENTS_F32, states, tensor->copy_out, false);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)

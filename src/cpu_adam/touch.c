@@ -1,5 +1,5 @@
-/* touch.c: the first write to states: masters from the 16-bit weights, and zeros. Each page is written by the thread that will
- * update it. */
+/* touch.c: the first write to states: masters from the 16-bit weights, and zeros. Those are also the lower halves of split
+ * masters. Each page is written by the thread that will update it. */
 #include "update_priv.h"
 
 enum { PAGE = 4096 };
@@ -23,7 +23,7 @@ static void touch(const struct zoff_kernels *kernels, const void *ctx, const voi
 {
     (void)ctx;
     const zoff_adam_piece *piece = pointer;
-    if (piece->copy_out) {
+    if (piece->copy_out && !piece->split) {
         const zoff_cast_piece cast = {.count = piece->count,
                                       .dst = piece->master,
                                       .src = piece->copy_out,
@@ -32,6 +32,8 @@ static void touch(const struct zoff_kernels *kernels, const void *ctx, const voi
         kernels->cast(&cast, begin, count);
     }
     const size_t width = zoff_adam_update_moment_width(piece->moments);
+    if (piece->split)
+        touch_pages(piece->low, begin * sizeof *piece->low, count * sizeof *piece->low);
     if (piece->m)
         touch_pages(piece->m, begin * width, count * width);
     if (piece->v)

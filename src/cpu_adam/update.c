@@ -11,7 +11,7 @@ size_t zoff_adam_update_cost(const zoff_adam_piece *piece)
 {
     const zoff_adam_states states = {.m = piece->m, .v = piece->v};
     return zoff_adam_update_bytes(piece->master_dtype, piece->grad_dtype, (zoff_moments)piece->moments, states,
-                                  piece->copy_out);
+                                  !piece->split && piece->copy_out, piece->split);
 }
 
 bool zoff_adam_update_streams(size_t bytes)

@@ -18,9 +18,9 @@ static inline size_t zoff_adam_update_moment_width(unsigned moments)
 
 /* Bytes that a step reads and writes for one element. It is called three times for each tensor. */
 static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_moments moments, zoff_adam_states states,
-                                            bool copies)
+                                            bool copies, bool split)
 {
-    return 2 * zoff_adam_update_width(master) + zoff_adam_update_width(grad) +
+    return 2 * zoff_adam_update_width(split ? ZOFF_F32 : master) + zoff_adam_update_width(grad) +
            2 * zoff_adam_update_moment_width(moments) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
 }
 

@@ -48,7 +48,7 @@ class bench_device : public zoff_test::bench_program
             rows++;
             EXPECT_EQ(1u, json_array_size(json_object_get(row, "seconds")));
         });
-        EXPECT_EQ(11u, rows);
+        EXPECT_EQ(13u, rows);
     }
 };
 

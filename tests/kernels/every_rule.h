@@ -57,19 +57,19 @@ inline std::vector<rule_case> every_rule()
     return all;
 }
 
-// The kinds of weights: in place in any type, or fp32 with a 16-bit copy.
+// The kinds of weights: in place in any type, fp32 with a 16-bit copy, or fp32 in two halves.
 struct weights_kind {
     zoff_dtype master, copy; // no copy: ZOFF_DTYPE_DEFAULT
     const char *name;
+    bool split = false;
 };
 
 inline const std::vector<weights_kind> &every_weights_kind()
 {
-    static const std::vector<weights_kind> all = {{ZOFF_F32, ZOFF_DTYPE_DEFAULT, "fp32"},
-                                                  {ZOFF_F32, ZOFF_BF16, "fp32 with a bf16 copy"},
-                                                  {ZOFF_F32, ZOFF_F16, "fp32 with an fp16 copy"},
-                                                  {ZOFF_BF16, ZOFF_DTYPE_DEFAULT, "bf16"},
-                                                  {ZOFF_F16, ZOFF_DTYPE_DEFAULT, "fp16"}};
+    static const std::vector<weights_kind> all = {
+        {ZOFF_F32, ZOFF_DTYPE_DEFAULT, "fp32"},         {ZOFF_F32, ZOFF_BF16, "fp32 with a bf16 copy"},
+        {ZOFF_F32, ZOFF_F16, "fp32 with an fp16 copy"}, {ZOFF_BF16, ZOFF_DTYPE_DEFAULT, "bf16"},
+        {ZOFF_F16, ZOFF_DTYPE_DEFAULT, "fp16"},         {ZOFF_F32, ZOFF_DTYPE_DEFAULT, "fp32 in two halves", true}};
     return all;
 }
 

@@ -34,11 +34,15 @@ enum { TYPE_COUNT = sizeof TYPES / sizeof TYPES[0] };
 static const struct weights {
     const char *name;
     zoff_dtype master, copy;
-    bool stream;
-} WEIGHTS[] = {{"fp32", ZOFF_F32, ZOFF_DTYPE_DEFAULT, false},          {"fp32, copy bf16", ZOFF_F32, ZOFF_BF16, false},
-               {"fp32, copy fp16", ZOFF_F32, ZOFF_F16, false},         {"fp32, copy bf16 streamed", ZOFF_F32, ZOFF_BF16, true},
-               {"fp32, copy fp16 streamed", ZOFF_F32, ZOFF_F16, true}, {"bf16", ZOFF_BF16, ZOFF_DTYPE_DEFAULT, false},
-               {"fp16", ZOFF_F16, ZOFF_DTYPE_DEFAULT, false}};
+    bool stream, split;
+} WEIGHTS[] = {{"fp32", ZOFF_F32, ZOFF_DTYPE_DEFAULT, false, false},
+               {"fp32, copy bf16", ZOFF_F32, ZOFF_BF16, false, false},
+               {"fp32, copy fp16", ZOFF_F32, ZOFF_F16, false, false},
+               {"fp32, copy bf16 streamed", ZOFF_F32, ZOFF_BF16, true, false},
+               {"fp32, copy fp16 streamed", ZOFF_F32, ZOFF_F16, true, false},
+               {"bf16", ZOFF_BF16, ZOFF_DTYPE_DEFAULT, false, false},
+               {"fp16", ZOFF_F16, ZOFF_DTYPE_DEFAULT, false, false},
+               {"split", ZOFF_BF16, ZOFF_BF16, false, true}};
 enum { WEIGHTS_COUNT = sizeof WEIGHTS / sizeof WEIGHTS[0] };
 
 static const char *rule_name(zoff_adam_rule rule)
@@ -100,12 +104,15 @@ static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_a
                              .master_dtype = weights->master,
                              .moments = (uint8_t)moments,
                              .stream = weights->stream,
+                             .split = weights->split,
                              .key = UINT64_C(0xfffffffffffffff0) + n};
     piece.master = bits_fill(data, 0, weights->master, n);
     piece.m = states.m ? bits_fill(data, 1, of_states, n) : NULL;
     piece.v = !states.v ? NULL : is_bf16 ? bits_fill(data, 2, of_states, n) : bits_fill_squares(data, 2, n);
     piece.grad = bits_fill(data, 3, grads, n);
-    piece.copy_out = weights->copy ? bits_place(data, 4, n * sizeof(uint16_t)) : NULL;
+    piece.copy_out = !weights->copy   ? NULL
+                     : weights->split ? bits_fill(data, 4, ZOFF_BF16, n) /* any bits are lower halves */
+                                      : bits_place(data, 4, n * sizeof(uint16_t));
     table->update(&piece, 0, cut);
     table->update(&piece, cut, n - cut);
 

@@ -1,6 +1,7 @@
 // kernels_update_test.cc: the step of every table against the oracle, bit for bit. Covers every rule, type of gradients and
 // kind of weights, and copies with ordinary and with streaming stores. Covers sizes with every tail, misaligned arrays and
 // special values. No byte outside of the arrays may change.
+#include "covering.h"
 #include "every_rule.h"
 #include "kernel_tables.h"
 #include "oracle.h"
@@ -30,7 +31,7 @@ struct step_case {
 // All arrays of a step, and the oracle's results for the same numbers.
 struct arrays {
     fenced<float> p32{LARGE + 1}, m{LARGE + 1}, v{LARGE + 1}, g32{LARGE + 1};
-    fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16}, m16{LARGE + 1}, v16{LARGE + 1};
+    fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16}, m16{LARGE + 1}, v16{LARGE + 1}, low{LARGE + 1};
     std::vector<float> p32_2, m_2, v_2;
     std::vector<uint16_t> p16_2, copy_2, m16_2, v16_2;
 };
@@ -52,6 +53,19 @@ void halve(uint16_t *out, float *states, size_t n)
     for (size_t i = 0; i < n; i++) {
         out[i] = oracle_to_bf16(states[i]);
         states[i] = oracle_from_bf16(out[i]);
+    }
+}
+
+// The two halves of fp32 numbers. Every NaN becomes the canonical one, in the numbers, too.
+void split(uint16_t *high, uint16_t *low, float *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0x7fc00000;
+        if (!std::isnan(numbers[i]))
+            memcpy(&bits, &numbers[i], sizeof bits);
+        memcpy(&numbers[i], &bits, sizeof bits);
+        high[i] = oracle_to_bf16(numbers[i]);
+        low[i] = (uint16_t)bits;
     }
 }
 
@@ -90,7 +104,12 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
         std::fill(m, m + n, 0.0f);
     const zoff_adam_states states = c.rule->states;
     const bool is_bf16 = c.moments == ZOFF_MOMENTS_BF16;
-    const bool spare = n % 2;                // states that the rule does not have: passed and left unchanged, or NULL
+    const bool spare = n % 2; // states that the rule does not have: passed and left unchanged, or NULL
+    uint16_t *low = a.low.place(n, shift);
+    if (c.weights.split) {
+        split(p16, low, p32, n);
+        p = p16;
+    }
     const uint64_t key = UINT64_MAX - n % 3; // later blocks begin at 0 again
     uint16_t *m16 = a.m16.place(n, shift), *v16 = a.v16.place(n, shift);
     if (is_bf16) {
@@ -127,17 +146,30 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     piece.key = key;
     piece.grad = g;
     piece.copy_out = c.weights.copy ? copy : nullptr;
+    piece.split = c.weights.split;
+    if (piece.split)
+        piece.low = low;
     piece.grad_dtype = c.grads;
     piece.copy_dtype = c.weights.copy;
     piece.consts = &consts;
-    piece.master_dtype = c.weights.master;
+    piece.master_dtype = c.weights.split ? ZOFF_BF16 : c.weights.master;
     piece.stream = c.stream;
     const size_t cut = n * 2 / 5 / (is_bf16 ? 1024 : 1) * (is_bf16 ? 1024 : 1); // an arbitrary place, or a block
     table->update(&piece, cut, n - cut);
     table->update(&piece, 0, cut);
 
     oracle_step(&hyper, t, scale, &expected);
-    ASSERT_TRUE(half_p ? same_bits(a.p16_2.data(), p16, n) : same_bits(a.p32_2.data(), p32, n)) << "weights";
+    if (c.weights.split) {
+        a.p16_2.resize(n + 1);
+        a.copy_2.resize(n + 1);
+        split(a.p16_2.data(), a.copy_2.data(), a.p32_2.data(), n);
+        ASSERT_TRUE(same_bits(a.p16_2.data(), p16, n)) << "upper halves";
+        ASSERT_TRUE(same_bits(a.copy_2.data(), low, n)) << "lower halves";
+    }
+    ASSERT_TRUE(c.weights.split ? true
+                : half_p        ? same_bits(a.p16_2.data(), p16, n)
+                                : same_bits(a.p32_2.data(), p32, n))
+        << "weights";
     ASSERT_TRUE(is_bf16 || same_bits(a.m_2.data(), m, n)) << "m";
     ASSERT_TRUE(is_bf16 || same_bits(a.v_2.data(), v, n)) << "v";
     ASSERT_TRUE(!is_bf16 || !states.m || same_bits(rounded(a.m16_2, a.m_2, 0, key, t), m16, n)) << "m";
@@ -146,7 +178,7 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     ASSERT_TRUE(n == 0 || memcmp(g, grads_before.data(), grads_before.size()) == 0) << "the gradient was changed";
     for (auto *array : {&a.p32, &a.m, &a.v, &a.g32})
         array->expect_guards();
-    for (auto *array : {&a.p16, &a.g16, &a.copy, &a.m16, &a.v16})
+    for (auto *array : {&a.p16, &a.g16, &a.copy, &a.m16, &a.v16, &a.low})
         array->expect_guards();
 }
 
@@ -205,7 +237,7 @@ TEST_P(kernels_update, equals_the_oracle)
             }
         }
     }
-    EXPECT_EQ(cases, 14u * GRADS_RUN * 7 + 12 * 7);
+    EXPECT_EQ(cases, 14u * GRADS_RUN * 8 + 12 * 8);
 }
 
 // A streaming store needs an aligned address, but the array may begin anywhere. Tests each 2-byte offset up to 32 bytes and
@@ -225,6 +257,41 @@ TEST_P(kernels_update, streamed_copies_may_begin_anywhere)
                 }
             }
         }
+    }
+}
+
+// A step that moves nothing keeps every word of a master in two halves, and makes every NaN the canonical one. The long run
+// takes all 2^32 words, the short one every 65,521st.
+TEST_P(kernels_update, split_masters_keep_every_word)
+{
+    enum { N = 4096 };
+    zoff_optimizer_hyper hyper;
+    zoff_adam_consts consts;
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_SGD);
+    hyper.lr = 0;
+    zoff_adam_hyper_consts(&hyper, 1, 1, &consts);
+    std::vector<uint16_t> high(N), low(N), high_2(N), low_2(N), g(N);
+    zoff_adam_piece piece = {};
+    piece.count = N;
+    piece.master = high.data();
+    piece.low = low.data();
+    piece.split = true;
+    piece.master_dtype = piece.grad_dtype = ZOFF_BF16;
+    piece.grad = g.data();
+    piece.consts = &consts;
+    const uint64_t stride = zoff_test::is_full_run() ? 1 : 65521;
+    for (uint64_t first = 0; first < UINT64_C(1) << 32; first += N * stride) {
+        for (size_t i = 0; i < N; i++) {
+            const auto word = (uint32_t)(first + i * stride);
+            const bool is_nan = (word & 0x7fffffff) > 0x7f800000;
+            high[i] = (uint16_t)((word + 0x8000) >> 16);
+            low[i] = (uint16_t)word;
+            high_2[i] = is_nan ? 0x7fc0 : high[i];
+            low_2[i] = is_nan ? 0 : low[i];
+        }
+        table->update(&piece, 0, N);
+        ASSERT_EQ(high_2, high) << "from " << first;
+        ASSERT_EQ(low_2, low) << "from " << first;
     }
 }
 } // namespace

@@ -60,7 +60,7 @@ static uint32_t pattern_below(const struct format *f, double magnitude)
     return low;
 }
 
-static uint16_t narrow(const struct format *f, float x)
+static uint16_t narrow(const struct format *f, float x, bool ties_go_to_even)
 {
     if (isnan(x))
         return f->nan;
@@ -70,7 +70,8 @@ static uint16_t narrow(const struct format *f, float x)
         return (uint16_t)(sign | f->infinity);
     const uint32_t low = pattern_below(f, magnitude), high = low + 1;
     const double below = magnitude - magnitude_of(f, low), above = magnitude_of(f, high) - magnitude;
-    const uint32_t nearest = below < above || (below == above && low % 2 == 0) ? low : high;
+    const bool down = below < above || (below == above && ties_go_to_even && low % 2 == 0);
+    const uint32_t nearest = down ? low : high;
     return (uint16_t)(sign | nearest);
 }
 
@@ -90,12 +91,12 @@ float oracle_from_f16(uint16_t bits)
 
 uint16_t oracle_to_bf16(float x)
 {
-    return narrow(&BF16, x);
+    return narrow(&BF16, x, false);
 }
 
 uint16_t oracle_to_f16(float x)
 {
-    return narrow(&F16, x);
+    return narrow(&F16, x, true);
 }
 
 /* The finalizer of MurmurHash3. */
@@ -118,7 +119,7 @@ uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lan
     const uint32_t a = hash_of((uint32_t)(block % 4294967296u)), b = hash_of((uint32_t)(block / 4294967296u) ^ a);
     const uint32_t of_block = moment ? hash_of(b) : a ^ b, of_lane = hash_of((uint32_t)(lane + 1 + 1024 * moment));
     const uint32_t of_step = (uint32_t)((uint64_t)t * 2654435769u);
-    const double random = (double)((of_lane + of_block + of_step) / 65536) / 65536; /* in [0, 1) */
+    const double random = (double)((of_lane / 65536 + (of_block + of_step) / 65536) % 65536) / 65536; /* in [0, 1) */
     const double magnitude = fabs((double)x);
     const uint32_t low = pattern_below(&BF16, magnitude);
     const double from = magnitude_of(&BF16, low), to = magnitude_of(&BF16, low + 1);

@@ -15,7 +15,8 @@ extern "C" {
 float oracle_from_bf16(uint16_t bits);
 float oracle_from_f16(uint16_t bits);
 
-/* The nearest value of a type, ties to the even pattern, found by comparing distances. NaN gives 0x7fc0 or 0x7e00. */
+/* The nearest value of a type, ties away from zero (bf16) or to the even pattern (fp16), found by comparing distances. NaN
+ * gives 0x7fc0 or 0x7e00. */
 uint16_t oracle_to_bf16(float x);
 uint16_t oracle_to_f16(float x);
 

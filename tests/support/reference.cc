@@ -168,11 +168,11 @@ float dithered(float x, unsigned moment, const std::string &name, size_t slice, 
         block = (block ^ (unsigned char)c) * 1099511628211u;
     block = (block ^ slice) * 11400714819323198485u + k / 1024;
     const uint32_t a = hash_of((uint32_t)block), b = hash_of((uint32_t)(block >> 32) ^ a);
-    const uint32_t random =
-        (moment ? hash_of(b) : a ^ b) + hash_of((uint32_t)(k % 1024 + 1 + 1024 * moment)) + (uint32_t)t * 2654435769u;
+    const uint32_t of_block = (moment ? hash_of(b) : a ^ b) + (uint32_t)t * 2654435769u;
+    const uint16_t random = (uint16_t)((of_block >> 16) + (hash_of((uint32_t)(k % 1024 + 1 + 1024 * moment)) >> 16));
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return from_bf16(isnan(x) ? 0x7fc0 : (uint16_t)((bits + (isinf(x) ? 0 : random >> 16)) >> 16));
+    return from_bf16(isnan(x) ? 0x7fc0 : (uint16_t)((bits + (isinf(x) ? 0 : random)) >> 16));
 }
 
 result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double grad_scale,

@@ -28,8 +28,7 @@ inline uint16_t to_bf16(float value)
     memcpy(&bits, &value, sizeof bits);
     if (isnan(value))
         return 0x7fc0;
-    bits += 0x7fff + ((bits >> 16) & 1);
-    return (uint16_t)(bits >> 16);
+    return (uint16_t)((bits + 0x8000) >> 16); // ties away from zero
 }
 
 float from_fp16(uint16_t bits);

@@ -13,6 +13,8 @@
 #include "body_accumulate.h"
 #include "body_cast.h"
 #include "body_norm.h"
+#include "body_span.h"
+
 #include "body_update.h"
 
 #endif

@@ -9,13 +9,40 @@
 typedef struct update_streams {
     char *p;
     const char *g;
-    char *copy; /* NULL: there is none */
+    char *copy;    /* NULL: there is none */
+    uint16_t *low; /* lower halves of split weights, whose upper ones are at p */
 } update_streams;
 
 /* The types of these arrays; constants of the caller. */
 typedef struct update_types {
     zoff_dtype grads, weights, copy, states;
+    bool split;
 } update_types;
+
+ZOFF_KERNEL_INLINE v_f load_weights(const update_streams *s, size_t i, size_t left, update_types types)
+{
+    return types.split ? v_load_split((const uint16_t *)(const void *)s->p + i, s->low + i, left)
+                       : load_any(s->p, i, left, types.weights);
+}
+
+/* `ordered`: no number is NaN. */
+ZOFF_KERNEL_INLINE void store_weights(const update_streams *s, size_t i, v_f p, size_t left, update_types types, bool ordered)
+{
+    if (types.split)
+        v_store_split((uint16_t *)(void *)s->p + i, s->low + i, p, left, ordered);
+    else
+        store_any(s->p, i, p, left, types.weights);
+}
+
+ZOFF_KERNEL_INLINE void store_result(const update_streams *s, const rule_states *states, size_t i, v_f p, v_f m, v_f v,
+                                     size_t left, zoff_adam_rule rule, update_types types, bool ordered)
+{
+    if (rule_has_m(rule))
+        store_state(states->m, i, m, states->m_lanes, states->m_key, left, types.states, ordered);
+    if (rule_has_v(rule))
+        store_state(states->v, i, v, states->v_lanes, states->v_key, left, types.states, ordered);
+    store_weights(s, i, p, left, types, ordered);
+}
 
 /* Update one register of elements. All arguments but the arrays and `i` are constants of the caller; `left` is constant in the
  * loop. */
@@ -23,8 +50,13 @@ ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_str
                                      size_t left, bool stream, zoff_adam_rule rule, update_types types)
 {
     const v_f g = v_mul(load_any(s->g, i, left, types.grads), v_set1(k->grad_scale));
-    const v_f p = rule_apply(k, rule, load_any(s->p, i, left, types.weights), g, states, i, left);
-    store_any(s->p, i, p, left, types.weights);
+    v_f m = g, v = g;
+    const v_f p = rule_apply(k, rule, load_weights(s, i, left, types), g, states, i, left, &m, &v);
+    /* Rounding to 16 bits replaces NaN. One test for all is cheaper: v is NaN only where the weight is. */
+    if ((types.split || types.states != ZOFF_F32) && !v_any_nan(p, rule_has_m(rule) ? m : p))
+        store_result(s, states, i, p, m, v, left, rule, types, true);
+    else
+        store_result(s, states, i, p, m, v, left, rule, types, false);
     if (types.copy != ZOFF_DTYPE_DEFAULT && stream)
         stream_any(s->copy, i, p, types.copy);
     else if (types.copy != ZOFF_DTYPE_DEFAULT)

@@ -18,8 +18,8 @@ ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
 typedef struct rule_states {
     void *m, *v; /* NULL where the rule has no such state */
     zoff_dtype dtype;
-    const uint32_t *m_lanes, *v_lanes; /* of the register's elements */
-    uint32_t m_key, v_key;             /* of the block */
+    const uint16_t *m_lanes, *v_lanes; /* of the register's elements */
+    uint16_t m_key, v_key;             /* of the block */
 } rule_states;
 
 ZOFF_KERNEL_INLINE v_f rule_load(const void *state, const rule_states *s, size_t i, size_t left)
@@ -27,14 +27,15 @@ ZOFF_KERNEL_INLINE v_f rule_load(const void *state, const rule_states *s, size_t
     return load_any(state, i, left, s->dtype);
 }
 
-ZOFF_KERNEL_INLINE void rule_store_m(const rule_states *s, size_t i, v_f x, size_t left)
+ZOFF_KERNEL_INLINE bool rule_has_m(zoff_adam_rule rule)
 {
-    store_state(s->m, i, x, s->m_lanes, s->m_key, left, s->dtype);
+    return rule != ZOFF_RULE_ADAGRAD && rule != ZOFF_RULE_ADAGRAD_L2 && rule != ZOFF_RULE_SGD && rule != ZOFF_RULE_SGD_L2;
 }
 
-ZOFF_KERNEL_INLINE void rule_store_v(const rule_states *s, size_t i, v_f x, size_t left)
+ZOFF_KERNEL_INLINE bool rule_has_v(zoff_adam_rule rule)
 {
-    store_state(s->v, i, x, s->v_lanes, s->v_key, left, s->dtype);
+    return rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2 ||
+           rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2;
 }
 
 /* rest * g + keep * m */
@@ -43,56 +44,59 @@ ZOFF_KERNEL_INLINE v_f rule_blend(float keep, v_f m, float rest, v_f g)
     return v_fma(v_set1(rest), g, v_mul(v_set1(keep), m));
 }
 
-ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left)
+/* These write the new states to `m_out` and `v_out`, and return the direction of the step. (A vector of SVE cannot be in a
+ * struct.) */
+ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *m_out,
+                                 v_f *v_out)
 {
-    const v_f first = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
-    const v_f second = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), rule_load(s->v, s, i, left)));
-    rule_store_m(s, i, first, left);
-    rule_store_v(s, i, second, left);
-    return v_div(first, v_fma(v_sqrt(second), v_set1(k->inv_sqrt_bias2), v_set1(k->eps)));
+    const v_f m = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
+    const v_f v = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), rule_load(s->v, s, i, left)));
+    *m_out = m;
+    *v_out = v;
+    return v_div(m, v_fma(v_sqrt(v), v_set1(k->inv_sqrt_bias2), v_set1(k->eps)));
 }
 
-ZOFF_KERNEL_INLINE v_f rule_adagrad(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left)
+ZOFF_KERNEL_INLINE v_f rule_adagrad(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *v_out)
 {
-    const v_f sum = v_fma(g, g, rule_load(s->v, s, i, left));
-    rule_store_v(s, i, sum, left);
-    return v_div(g, v_add(v_sqrt(sum), v_set1(k->eps)));
+    const v_f v = v_fma(g, g, rule_load(s->v, s, i, left));
+    *v_out = v;
+    return v_div(g, v_add(v_sqrt(v), v_set1(k->eps)));
 }
 
-ZOFF_KERNEL_INLINE v_f rule_lion(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left)
+ZOFF_KERNEL_INLINE v_f rule_lion(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *m_out)
 {
     const v_f old = rule_load(s->m, s, i, left);
-    rule_store_m(s, i, rule_blend(k->beta2, old, k->one_minus_beta2, g), left);
+    *m_out = rule_blend(k->beta2, old, k->one_minus_beta2, g);
     return v_sign(rule_blend(k->beta1, old, k->one_minus_beta1, g));
 }
 
 ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left,
-                                     bool nesterov)
+                                     bool nesterov, v_f *m_out)
 {
-    const v_f sum = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
-    rule_store_m(s, i, sum, left);
-    return nesterov ? v_fma(v_set1(k->momentum), sum, g) : sum;
+    const v_f m = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
+    *m_out = m;
+    return nesterov ? v_fma(v_set1(k->momentum), m, g) : m;
 }
 
-/* Compute new weights from old ones `p` and scaled gradients `g`, the elements from `i` on. `rule` is a constant of the caller.
- */
+/* Compute new weights and states from old weights `p` and scaled gradients `g`, the elements from `i` on. `rule` is a constant
+ * of the caller. A state that the rule does not have is not written. */
 ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, const rule_states *s, size_t i,
-                                  size_t left)
+                                  size_t left, v_f *m_out, v_f *v_out)
 {
     if (rule_decays_grads(rule))
         g = v_fma(v_set1(k->decay), p, g);
 
     v_f u = g; /* SGD without momentum */
     if (rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2)
-        u = rule_adam(k, g, s, i, left);
+        u = rule_adam(k, g, s, i, left, m_out, v_out);
     else if (rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2)
-        u = rule_adagrad(k, g, s, i, left);
+        u = rule_adagrad(k, g, s, i, left, v_out);
     else if (rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED)
-        u = rule_lion(k, g, s, i, left);
+        u = rule_lion(k, g, s, i, left, m_out);
     else if (rule == ZOFF_RULE_MOMENTUM || rule == ZOFF_RULE_MOMENTUM_L2)
-        u = rule_momentum(k, g, s, i, left, false);
+        u = rule_momentum(k, g, s, i, left, false, m_out);
     else if (rule == ZOFF_RULE_NESTEROV || rule == ZOFF_RULE_NESTEROV_L2)
-        u = rule_momentum(k, g, s, i, left, true);
+        u = rule_momentum(k, g, s, i, left, true, m_out);
 
     if (rule_decays_weights(rule)) /* round the weight once: with two roundings the first would be the same in every step */
         return v_add(p, v_fma(v_set1(k->step_size), u, v_mul(v_set1(k->decay), p)));

@@ -20,12 +20,12 @@ ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dt
         v_store((float *)p + i, x, left);
 }
 
-/* Store a state. bf16 is rounded with the random bits of `lanes` and `key`; see dither.h. */
-ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint32_t *lanes, uint32_t key, size_t left,
-                                    zoff_dtype dtype)
+/* Store a state. bf16 is rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: none is NaN. */
+ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                    zoff_dtype dtype, bool ordered)
 {
     if (dtype == ZOFF_BF16)
-        v_store_bf16_dithered((uint16_t *)p + i, x, lanes, key, left);
+        v_store_bf16_dithered((uint16_t *)p + i, x, lanes, key, left, ordered);
     else
         v_store((float *)p + i, x, left);
 }

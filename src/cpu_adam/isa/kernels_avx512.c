@@ -3,8 +3,11 @@
 
 #include "body/bodies.h"
 
-const struct zoff_kernels zoff_adam_kernels_avx512 = {.name = "avx512",
-#define K(kernel, piece_type) .kernel = kernel_##kernel,
-                                                      ZOFF_KERNEL_LIST(K)
-#undef K
-};
+static void update(const zoff_adam_piece *piece, size_t begin, size_t count)
+{
+    const bool are_halves = piece->split && piece->moments == ZOFF_MOMENTS_BF16 && piece->grad_dtype == ZOFF_BF16;
+    (are_halves ? zoff_adam_kernels_avx512_pairs : kernel_update)(piece, begin, count);
+}
+
+const struct zoff_kernels zoff_adam_kernels_avx512 = {
+    .name = "avx512", .update = update, .accumulate = kernel_accumulate, .cast = kernel_cast, .square_sum = kernel_square_sum};

@@ -59,19 +59,22 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m128i halves, size_t left)
         memcpy(p, &halves, left % v_lanes() * sizeof *p);
 }
 
+ZOFF_KERNEL_INLINE __m128i v_upper(__m256i numbers)
+{
+    numbers = _mm256_srli_epi32(numbers, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
+}
+
 /* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
 ZOFF_KERNEL_INLINE __m128i v_upper_bf16(__m256i rounded, v_f x)
 {
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
-    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    return v_upper(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan));
 }
 
 ZOFF_KERNEL_INLINE __m128i v_round_bf16(v_f x)
 {
-    __m256i bits = _mm256_castps_si256(x);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    return v_upper_bf16(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), x);
+    return v_upper_bf16(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x8000)), x);
 }
 
 /* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
@@ -91,11 +94,30 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     v_store_halves(p, v_round_bf16(x), left);
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
 {
-    __m256i random = _mm256_add_epi32(_mm256_set1_epi32((int)key), _mm256_loadu_si256((const __m256i *)lanes));
-    __m256i rounded = _mm256_add_epi32(_mm256_castps_si256(x), _mm256_srli_epi32(random, 16));
-    v_store_halves(p, v_upper_bf16(rounded, x), left);
+    const __m256i upper = _mm256_slli_epi32(_mm256_cvtepu16_epi32(v_load_halves(high, left)), 16);
+    return _mm256_castsi256_ps(_mm256_add_epi32(upper, _mm256_cvtepi16_epi32(v_load_halves(low, left))));
+}
+
+ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
+{
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)), one = _mm256_set1_epi32(0x7fc00000);
+    const __m256i bits = ordered ? _mm256_castps_si256(x) : _mm256_blendv_epi8(_mm256_castps_si256(x), one, nan);
+    const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
+    const __m256i lower = _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    /* Lanes 0-3 of both, then lanes 4-7: both halves of the result are put in place by one instruction. */
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, lower), _MM_SHUFFLE(3, 1, 2, 0));
+    v_store_halves(high, _mm256_castsi256_si128(both), left);
+    v_store_halves(low, _mm256_extracti128_si256(both, 1), left);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool ordered)
+{
+    const __m128i random = _mm_add_epi16(_mm_loadu_si128((const __m128i *)lanes), _mm_set1_epi16((short)key));
+    const __m256i rounded = _mm256_add_epi32(_mm256_castps_si256(x), _mm256_cvtepu16_epi32(random));
+    v_store_halves(p, ordered ? v_upper(rounded) : v_upper_bf16(rounded, x), left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
@@ -126,6 +148,11 @@ ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
 ZOFF_KERNEL_INLINE void v_stream_end(void)
 {
     _mm_sfence();
+}
+
+ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
 }
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)

@@ -53,20 +53,23 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m256i halves, size_t left)
         _mm256_mask_storeu_epi16(p, v_mask(left), halves);
 }
 
-/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. One permutation of 16-bit lanes is cheaper than a
- * shift and a conversion. */
+/* One permutation of 16-bit lanes is cheaper than a shift and a conversion. */
+ZOFF_KERNEL_INLINE __m512i v_odd_halves(void)
+{
+    return _mm512_castsi256_si512(_mm256_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1));
+}
+
+/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
 ZOFF_KERNEL_INLINE __m256i v_upper_bf16(__m512i rounded, v_f x)
 {
-    const __m512i odd = _mm512_castsi256_si512(_mm256_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1));
+    const __m512i odd = v_odd_halves();
     const __mmask16 ordered = _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q);
     return _mm512_castsi512_si256(_mm512_mask_permutexvar_epi16(_mm512_set1_epi16(0x7fc0), ordered, odd, rounded));
 }
 
 ZOFF_KERNEL_INLINE __m256i v_round_bf16(v_f x)
 {
-    __m512i bits = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return v_upper_bf16(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), x);
+    return v_upper_bf16(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)), x);
 }
 
 /* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
@@ -76,12 +79,34 @@ ZOFF_KERNEL_INLINE __m256i v_round_f16(v_f x)
     return _mm512_cvtps_ph(_mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan), _MM_FROUND_TO_NEAREST_INT);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+/* Lane k of 16 bits goes to lane 2 k + 1, above a zero. */
+ZOFF_KERNEL_INLINE __m512i v_widen_bf16(__m256i halves)
 {
-    /* Lane k of 16 bits goes to lane 2 k + 1, above a zero. */
     const __m512i up =
         _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
-    return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, up, _mm512_castsi256_si512(v_load_halves(p, left))));
+    return _mm512_maskz_permutexvar_epi16(0xaaaaaaaau, up, _mm512_castsi256_si512(halves));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    return _mm512_castsi512_ps(v_widen_bf16(v_load_halves(p, left)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
+{
+    const __m512i lower = _mm512_cvtepi16_epi32(v_load_halves(low, left));
+    return _mm512_castsi512_ps(_mm512_add_epi32(v_widen_bf16(v_load_halves(high, left)), lower));
+}
+
+ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
+{
+    const __m512i even = _mm512_castsi256_si512(_mm256_set_epi16(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0));
+    const __mmask16 unordered = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i bits = ordered ? _mm512_castps_si512(x)
+                                 : _mm512_mask_mov_epi32(_mm512_castps_si512(x), unordered, _mm512_set1_epi32(0x7fc00000));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
+    v_store_halves(high, _mm512_castsi512_si256(_mm512_permutexvar_epi16(v_odd_halves(), rounded)), left);
+    v_store_halves(low, _mm512_castsi512_si256(_mm512_permutexvar_epi16(even, bits)), left);
 }
 
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
@@ -89,11 +114,13 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     v_store_halves(p, v_round_bf16(x), left);
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool ordered)
 {
-    __m512i random = _mm512_add_epi32(_mm512_set1_epi32((int)key), _mm512_loadu_si512(lanes));
-    __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_srli_epi32(random, 16));
-    v_store_halves(p, v_upper_bf16(rounded, x), left);
+    const __m256i random = _mm256_add_epi16(_mm256_loadu_si256((const __m256i *)lanes), _mm256_set1_epi16((short)key));
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_cvtepu16_epi32(random));
+    const __m256i upper = _mm512_castsi512_si256(_mm512_permutexvar_epi16(v_odd_halves(), rounded));
+    v_store_halves(p, ordered ? upper : v_upper_bf16(rounded, x), left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
@@ -124,6 +151,11 @@ ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
 ZOFF_KERNEL_INLINE void v_stream_end(void)
 {
     _mm_sfence();
+}
+
+ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
 }
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)

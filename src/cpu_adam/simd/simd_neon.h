@@ -59,15 +59,28 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
 
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
-    const uint32x4_t bits = vreinterpretq_u32_f32(v_one_nan(x));
-    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    v_store_halves(p, vaddhn_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), left);
+    v_store_halves(p, vaddhn_u32(vreinterpretq_u32_f32(v_one_nan(x)), vdupq_n_u32(0x8000)), left);
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
 {
-    const uint32x4_t random = vaddq_u32(vdupq_n_u32(key), vld1q_u32(lanes));
-    v_store_halves(p, vaddhn_u32(vreinterpretq_u32_f32(v_one_nan(x)), vshrq_n_u32(random, 16)), left);
+    const uint32x4_t upper = vshll_n_u16(quad_load_halves(high, left), 16);
+    const int32x4_t lower = vmovl_s16(vreinterpret_s16_u16(quad_load_halves(low, left)));
+    return vreinterpretq_f32_u32(vaddq_u32(upper, vreinterpretq_u32_s32(lower)));
+}
+
+ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(ordered ? x : v_one_nan(x));
+    v_store_halves(high, vaddhn_u32(bits, vdupq_n_u32(0x8000)), left);
+    v_store_halves(low, vmovn_u32(bits), left);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool ordered)
+{
+    const uint16x4_t random = vadd_u16(vld1_u16(lanes), vdup_n_u16(key));
+    v_store_halves(p, vaddhn_u32(vreinterpretq_u32_f32(ordered ? x : v_one_nan(x)), vmovl_u16(random)), left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
@@ -82,6 +95,11 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 }
 
 #include "simd_plain_stores.h"
+
+ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
+{
+    return vminvq_u32(vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b))) == 0;
+}
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

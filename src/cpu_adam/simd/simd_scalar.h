@@ -43,24 +43,46 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
     return x;
 }
 
-/* Round to nearest even by integer arithmetic, which is right for subnormals, too; every NaN becomes 0x7fc0. */
+/* Round to nearest, ties away from zero, by integer arithmetic, which is right for subnormals, too; every NaN becomes 0x7fc0.
+ */
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
     (void)left;
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    *p = (uint16_t)(x != x ? 0x7fc0u : rounded);
+    *p = (uint16_t)(x != x ? 0x7fc0u : (bits + 0x8000u) >> 16);
 }
 
-/* Add 16 random bits behind the digits that stay, and cut off the rest; see dither.h. Every NaN becomes 0x7fc0. Lanes behind
- * `left` are read, too. */
-ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+/* An fp32 number in two halves: the upper one is rounded as v_store_bf16() does, the lower one is as it is. Their sum, with the
+ * lower half as a signed integer, has the bits of the number. Every NaN becomes the canonical one; `ordered`: there is none. */
+ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
+{
+    (void)left;
+    const uint32_t bits = ((uint32_t)*high << 16) + *low - ((uint32_t)(*low & 0x8000u) << 1);
+    v_f x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
 {
     (void)left;
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    *p = (uint16_t)(x != x ? 0x7fc0u : (bits + ((*lanes + key) >> 16)) >> 16);
+    bits = !ordered && x != x ? 0x7fc00000u : bits;
+    *high = (uint16_t)((bits + 0x8000u) >> 16);
+    *low = (uint16_t)bits;
+}
+
+/* Add 16 random bits behind the digits that stay, and cut off the rest; see dither.h. Every NaN becomes 0x7fc0. Lanes behind
+ * `left` are read, too. */
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool ordered)
+{
+    (void)left;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    *p = (uint16_t)(!ordered && x != x ? 0x7fc0u : (bits + (uint16_t)(*lanes + key)) >> 16);
 }
 
 /* Every fp16 is exact in fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as with the instructions. */
@@ -93,6 +115,12 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 }
 
 #include "simd_plain_stores.h"
+
+/* Whether a lane of either is NaN. */
+ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
+{
+    return a != a || b != b;
+}
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

@@ -53,17 +53,32 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
     const svbool_t all = svptrue_b32();
-    const svuint32_t bits = svreinterpret_u32_f32(v_one_nan(x));
-    const svuint32_t odd = svand_n_u32_x(all, svlsr_n_u32_x(all, bits, 16), 1);
-    const svuint32_t rounded = svadd_u32_x(all, svadd_n_u32_x(all, bits, 0x7fff), odd);
+    const svuint32_t rounded = svadd_n_u32_x(all, svreinterpret_u32_f32(v_one_nan(x)), 0x8000);
     svst1h_u32(v_mask(left), p, svlsr_n_u32_x(all, rounded, 16));
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint32_t *lanes, uint32_t key, size_t left)
+ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
+{
+    const svbool_t all = svptrue_b32(), some = v_mask(left);
+    const svuint32_t upper = svlsl_n_u32_x(all, svld1uh_u32(some, high), 16);
+    return svreinterpret_f32_u32(svadd_u32_x(all, upper, svld1sh_u32(some, (const int16_t *)low)));
+}
+
+/* These stores keep the lower half of each lane. */
+ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
+{
+    const svbool_t all = svptrue_b32(), some = v_mask(left);
+    const svuint32_t bits = svreinterpret_u32_f32(ordered ? x : v_one_nan(x));
+    svst1h_u32(some, high, svlsr_n_u32_x(all, svadd_n_u32_x(all, bits, 0x8000), 16));
+    svst1h_u32(some, low, bits);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool ordered)
 {
     const svbool_t all = svptrue_b32();
-    const svuint32_t random = svlsr_n_u32_x(all, svadd_n_u32_x(all, svld1_u32(all, lanes), key), 16);
-    const svuint32_t rounded = svadd_u32_x(all, svreinterpret_u32_f32(v_one_nan(x)), random);
+    const svuint32_t random = svand_n_u32_x(all, svadd_n_u32_x(all, svld1uh_u32(all, lanes), key), 0xffff);
+    const svuint32_t rounded = svadd_u32_x(all, svreinterpret_u32_f32(ordered ? x : v_one_nan(x)), random);
     svst1h_u32(v_mask(left), p, svlsr_n_u32_x(all, rounded, 16));
 }
 
@@ -79,6 +94,11 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 }
 
 #include "simd_plain_stores.h"
+
+ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
+{
+    return svptest_any(svptrue_b32(), svcmpuo_f32(svptrue_b32(), a, b));
+}
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

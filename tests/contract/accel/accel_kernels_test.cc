@@ -95,7 +95,7 @@ TEST_F(AccelKernels, AStepIsTheCpus)
     for (const auto &rule : every_rule()) {
         for (const auto &kind : every_weights_kind()) {
             for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-                // Every second case has moments in bf16; there are 15 for each rule, so all cases have them for some rule.
+                // Every second case has moments in bf16; there are 18 for each rule, so all cases have them for some rule.
                 const zoff_dtype states = turn++ % 2 ? ZOFF_BF16 : ZOFF_F32;
                 const std::string what = std::string(rule.name) + ", weights " + kind.name + ", gradients " +
                                          zoff_adam_dtype_name(grads) + ", moments " + zoff_adam_dtype_name(states);
@@ -105,8 +105,8 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                 std::vector<std::array<array, 5>> all;
                 std::vector<zoff_adam_piece> here, there;
                 for (size_t count : SIZES) {
-                    all.push_back({make(count, kind.master), make(count, states), make(count, states), make(count, grads),
-                                   make(count, kind.copy ? kind.copy : ZOFF_BF16)});
+                    all.push_back({make(count, kind.split ? ZOFF_BF16 : kind.master), make(count, states), make(count, states),
+                                   make(count, grads), make(count, kind.copy ? kind.copy : ZOFF_BF16)});
                     for (auto &a : all.back())
                         send(a);
                 }
@@ -117,7 +117,8 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                     piece.grad_dtype = grads;
                     piece.copy_dtype = kind.copy;
                     piece.consts = &consts;
-                    piece.master_dtype = kind.master;
+                    piece.master_dtype = kind.split ? ZOFF_BF16 : kind.master;
+                    piece.split = kind.split;
                     piece.moments = states == ZOFF_BF16 ? ZOFF_MOMENTS_BF16 : ZOFF_MOMENTS_F32;
                     piece.key = zoff_adam_dither_key("p", i, 0);
                     const auto with = [&](auto pick) {
@@ -126,7 +127,7 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                         q.m = rule.states.m ? pick(m) : nullptr;
                         q.v = rule.states.v ? pick(v) : nullptr;
                         q.grad = pick(g);
-                        q.copy_out = kind.copy ? pick(copy) : nullptr;
+                        q.copy_out = kind.copy || kind.split ? pick(copy) : nullptr; // any bits are lower halves
                         return q;
                     };
                     here.push_back(with([](array &a) { return a.here(); }));

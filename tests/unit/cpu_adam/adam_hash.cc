@@ -36,6 +36,12 @@ struct job {
     std::vector<uint32_t> master, grad, copy; // large enough for any type
     std::vector<double> blocks;
 };
+
+// The type of the weights at `master`: of split ones the upper halves.
+zoff_dtype master_of(const weights_kind &kind)
+{
+    return kind.split ? ZOFF_BF16 : kind.master;
+}
 } // namespace
 
 int main(int argc, char **argv)
@@ -44,15 +50,16 @@ int main(int argc, char **argv)
     const size_t counts[] = {0, 1, 15, 130, 1023, 1024, 1025, 31};
     const std::vector<rule_case> rules = every_rule();
     const std::vector<float> numbers = draw(1 << 16);
+    const size_t kinds = every_weights_kind().size();
     std::vector<job> jobs;
-    for (size_t k = 0; k < rules.size() * 15; k++) {
+    for (size_t k = 0; k < rules.size() * 3 * kinds; k++) {
         const size_t n = counts[k % 8];
         const zoff_dtype types[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
-        job j = {types[k % 3], every_weights_kind()[k % 5], {}, {}, {}, {}, {}, {}, {}};
+        job j = {types[k / kinds % 3], every_weights_kind()[k % kinds], {}, {}, {}, {}, {}, {}, {}};
         j.m.resize(n), j.v.resize(n), j.sum.resize(n);
         j.master.resize(n), j.grad.resize(n), j.copy.resize(n);
         j.blocks.resize((n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
-        const zoff_cast_piece first = {n, j.master.data(), numbers.data() + k * 17, j.weights.master, ZOFF_F32};
+        const zoff_cast_piece first = {n, j.master.data(), numbers.data() + k * 17, master_of(j.weights), ZOFF_F32};
         zoff_adam_cast_run(1, &first, 1);
         jobs.push_back(j);
     }
@@ -67,7 +74,7 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < jobs.size(); k++) {
             job &j = jobs[k];
             const size_t n = j.m.size();
-            const rule_case &rule = rules[k / 15];
+            const rule_case &rule = rules[k / (3 * kinds)];
             const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
             casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32});
             sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1, 1, 0, nullptr});
@@ -75,9 +82,20 @@ int main(int argc, char **argv)
             const void *grad = summed ? (const void *)j.sum.data() : (const void *)j.grad.data();
             const zoff_dtype dtype = summed ? ZOFF_F32 : j.grads;
             norms.push_back({n, grad, dtype, j.blocks.data()});
-            updates.push_back({n, j.master.data(), rule.states.m ? j.m.data() : nullptr, rule.states.v ? j.v.data() : nullptr,
-                               grad, j.weights.copy ? j.copy.data() : nullptr, dtype, j.weights.copy, &consts[k / 15],
-                               j.weights.master, ZOFF_MOMENTS_F32, (k + (size_t)t) % 2 == 0, 0});
+            zoff_adam_piece piece = {};
+            piece.count = n;
+            piece.master = j.master.data();
+            piece.m = rule.states.m ? j.m.data() : nullptr;
+            piece.v = rule.states.v ? j.v.data() : nullptr;
+            piece.grad = grad;
+            piece.copy_out = j.weights.copy || j.weights.split ? j.copy.data() : nullptr; // or the lower halves
+            piece.grad_dtype = dtype;
+            piece.copy_dtype = j.weights.copy;
+            piece.consts = &consts[k / (3 * kinds)];
+            piece.master_dtype = master_of(j.weights);
+            piece.stream = (k + (size_t)t) % 2 == 0;
+            piece.split = j.weights.split;
+            updates.push_back(piece);
         }
         zoff_adam_cast_run(threads, casts.data(), casts.size());
         zoff_adam_accumulate_run(threads, sums.data(), sums.size(), nullptr, nullptr);
@@ -89,7 +107,7 @@ int main(int argc, char **argv)
     for (const auto &j : jobs) {
         const size_t n = j.m.size();
         std::vector<float> wide(n); // a NaN differs between CPUs, so there must be none
-        const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, j.weights.master};
+        const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, master_of(j.weights)};
         zoff_adam_cast_run(1, &up, 1);
         for (float x : wide) {
             if (isnan(x)) {

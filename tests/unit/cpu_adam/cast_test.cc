@@ -41,14 +41,15 @@ TEST(cast, every_pair_of_types_by_any_team)
     }
 }
 
-// Known values: ties go to even, values that are too large become infinite, NaN becomes the header's.
-TEST(cast, to_16_bits_rounds_to_nearest_even)
+// Known values: ties go away from zero (bf16) or to even (fp16), values that are too large become infinite, NaN becomes the
+// header's.
+TEST(cast, to_16_bits_rounds_to_nearest)
 {
     const float inf = INFINITY;
     const float values[] = {0.0f,     -0.0f,       1.0f,        -2.0f,        inf,          -inf,     NAN,
                             -NAN,     1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1p-11f, 1 + 0x3p-11f, 65504.0f, 65519.0f,
                             65520.0f, 0x1p-24f,    0x1p-25f,    0x1.8p-25f,   3.4e38f};
-    const uint16_t bf16[] = {0x0000, 0x8000, 0x3f80, 0xc000, 0x7f80, 0xff80, 0x7fc0, 0x7fc0, 0x3f80, 0x3f82,
+    const uint16_t bf16[] = {0x0000, 0x8000, 0x3f80, 0xc000, 0x7f80, 0xff80, 0x7fc0, 0x7fc0, 0x3f81, 0x3f82,
                              0x3f80, 0x3f80, 0x4780, 0x4780, 0x4780, 0x3380, 0x3300, 0x3340, 0x7f80};
     const uint16_t f16[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7c00, 0xfc00, 0x7e00, 0x7e00, 0x3c04, 0x3c0c,
                             0x3c00, 0x3c02, 0x7bff, 0x7bff, 0x7c00, 0x0001, 0x0000, 0x0001, 0x7c00};

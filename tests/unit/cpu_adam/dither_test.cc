@@ -108,10 +108,10 @@ TEST(dither, each_element_keeps_its_mean)
                 unsigned up = 0;
                 for (int64_t t = 1; t <= 1024; t++) {
                     const zoff_dither d = dither_block(key, consts_of(t).dither);
-                    const uint32_t bits = moment ? dither_lane_v(lane) + d.v : dither_lane_m(lane) + d.m;
+                    const auto bits = (uint16_t)(moment ? dither_lane_v(lane) + d.v : dither_lane_m(lane) + d.m);
                     uint32_t number;
                     memcpy(&number, &x, sizeof number);
-                    up += (number + (bits >> 16)) >> 16 == 0x3f81;
+                    up += (number + bits) >> 16 == 0x3f81;
                 }
                 EXPECT_NEAR(fraction, up / 1024.0, 0.015) << "moment " << moment << ", lane " << lane;
             }
@@ -124,8 +124,8 @@ TEST(dither, elements_are_independent)
 {
     const auto value = [](uint64_t key, size_t lane, bool of_v) {
         const zoff_dither d = dither_block(key, 0);
-        const uint32_t bits = of_v ? dither_lane_v(lane) + d.v : dither_lane_m(lane) + d.m;
-        return (double)bits / 4294967296.0 - 0.5;
+        const auto bits = (uint16_t)(of_v ? dither_lane_v(lane) + d.v : dither_lane_m(lane) + d.m);
+        return (double)bits / 65536.0 - 0.5;
     };
     double neighbours = 0, blocks = 0, slices = 0, names = 0, both = 0, mean = 0;
     enum { BLOCKS = 64, COUNT = BLOCKS * 1024 };
@@ -182,7 +182,7 @@ TEST(dither, bits_do_not_depend_on_cuts_and_threads)
 // The table has what the functions compute, which GPU kernels call.
 TEST(dither, the_table_has_both_moments)
 {
-    const uint32_t *lanes = zoff_adam_dither_lanes();
+    const uint16_t *lanes = zoff_adam_dither_lanes();
     for (size_t i = 0; i < ZOFF_NORM_BLOCK; i++) {
         ASSERT_EQ(dither_lane_m(i), lanes[i]);
         ASSERT_EQ(dither_lane_v(i), lanes[ZOFF_NORM_BLOCK + i]);

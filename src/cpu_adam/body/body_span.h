@@ -1,0 +1,91 @@
+/* body_span.h: a step over a span of elements: load, apply the rule, store. Rule and types are constants of the caller. */
+#ifndef ZOFF_BODY_SPAN_H
+#define ZOFF_BODY_SPAN_H
+
+/* Elements before the first address that is aligned for a streaming store. */
+ZOFF_KERNEL_INLINE size_t update_head(const char *copy, size_t count)
+{
+    const size_t past = (size_t)copy % (v_stream_bytes() ? v_stream_bytes() : 1);
+    const size_t head = past ? (v_stream_bytes() - past) / sizeof(uint16_t) : 0;
+    return head < count ? head : count;
+}
+
+ZOFF_KERNEL_INLINE size_t update_width(zoff_dtype dtype)
+{
+    return dtype == ZOFF_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* `states` is a copy: which lanes of a block a register has changes from one to the next. */
+ZOFF_KERNEL_INLINE void update_register(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
+                                        size_t left, bool stream, zoff_adam_rule rule, update_types types)
+{
+    if (types.states != ZOFF_F32) {
+        states.m_lanes += i % ZOFF_NORM_BLOCK;
+        states.v_lanes += i % ZOFF_NORM_BLOCK;
+    }
+    update_lanes(k, s, &states, i, left, stream, rule, types);
+}
+
+/* The elements [i, end). */
+ZOFF_KERNEL_INLINE void update_part(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
+                                    size_t end, bool stream, zoff_adam_rule rule, update_types types)
+{
+    if (types.copy != ZOFF_DTYPE_DEFAULT && stream && v_stream_bytes()) {
+        const size_t head = update_head(s->copy + i * sizeof(uint16_t), end - i);
+        if (head)
+            update_register(k, s, states, i, head, false, rule, types);
+        for (i += head; i + v_lanes() <= end; i += v_lanes())
+            update_register(k, s, states, i, v_lanes(), true, rule, types);
+    } else {
+        for (; i + v_lanes() <= end; i += v_lanes())
+            update_register(k, s, states, i, v_lanes(), false, rule, types);
+    }
+    if (i < end)
+        update_register(k, s, states, i, end - i, false, rule, types);
+}
+
+/* The random bits change from block to block. */
+ZOFF_KERNEL_INLINE void update_blocks(const zoff_adam_piece *piece, const zoff_adam_consts *k, const update_streams *s,
+                                      rule_states states, size_t begin, size_t count, zoff_adam_rule rule, update_types types)
+{
+    const uint64_t key = piece->key + begin / ZOFF_NORM_BLOCK;
+    states.m_lanes = zoff_adam_dither_lanes();
+    states.v_lanes = states.m_lanes + ZOFF_NORM_BLOCK;
+    for (size_t i = 0; i < count; i += ZOFF_NORM_BLOCK) {
+        const zoff_dither d = dither_block(key + i / ZOFF_NORM_BLOCK, k->dither);
+        const size_t end = count - i < ZOFF_NORM_BLOCK ? count : i + ZOFF_NORM_BLOCK;
+        states.m_key = d.m;
+        states.v_key = d.v;
+        update_part(k, s, states, i, end, piece->stream, rule, types);
+    }
+}
+
+ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
+                                    update_types types)
+{
+    const zoff_adam_consts k = *piece->consts; /* a copy that no store can alias: its fields stay in registers */
+    const update_streams s = {
+        .p = (char *)piece->master + begin * update_width(types.weights),
+        .g = (const char *)piece->grad + begin * update_width(types.grads),
+        .copy = types.copy != ZOFF_DTYPE_DEFAULT ? (char *)piece->copy_out + begin * sizeof(uint16_t) : 0,
+        .low = types.split ? piece->low + begin : 0,
+    };
+    const rule_states states = {
+        .m = piece->m ? (char *)piece->m + begin * update_width(types.states) : 0,
+        .v = piece->v ? (char *)piece->v + begin * update_width(types.states) : 0,
+        .dtype = types.states,
+    };
+    if (types.states == ZOFF_F32)
+        update_part(&k, &s, states, 0, count, piece->stream, rule, types);
+    else
+        update_blocks(piece, &k, &s, states, begin, count, rule, types);
+    if (types.copy != ZOFF_DTYPE_DEFAULT && piece->stream && v_stream_bytes())
+        v_stream_end();
+}
+
+/* clang-format off */
+#define UPDATE_RULES(R) R(ADAM) R(ADAM_DECOUPLED) R(ADAM_L2) R(ADAGRAD) R(ADAGRAD_L2) R(LION) R(LION_DECOUPLED) R(SGD) R(SGD_L2) \
+    R(MOMENTUM) R(MOMENTUM_L2) R(NESTEROV) R(NESTEROV_L2)
+/* clang-format on */
+
+#endif
