@@ -12,7 +12,8 @@ import sys
 from written import DOCS, read, write
 
 PAGE = os.path.join(DOCS, "PERFORMANCE.md")
-RUN = os.path.join(DOCS, "..", "bench", "results", "*-epyc-zen4-2cpu-{}.json")
+RUN = os.path.join(DOCS, "..", "bench", "results", "*-{}-{}.json")
+MACHINE = "epyc-zen4-2cpu"  # of runs that name none; "h200-16cpu:device" is a run of another one
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 # Each table: the heading of its first column, and (label, run, figure) or (label, run, race and contestant).
@@ -96,6 +97,22 @@ TABLES = {
         (f"part of the exchange that is over at the last gradient, {ranks} ranks", f"comm-{ranks}ranks", "hidden_share")
         for ranks in (2, 4)
     ]),
+    "formats": ("zoff's speed to", [
+        ("a kernel with the same traffic and no arithmetic, bf16 moments", "h200-16cpu:cpu_adam-quick", "share_bf16_moments"),
+        ("the same, split masters", "h200-16cpu:cpu_adam-quick", "share_split"),
+        ("the same, both", "h200-16cpu:cpu_adam-quick", "share_split_bf16"),
+        ("one pass each for upcast, norm, scale, Adam, copy-out: bf16 moments", "h200-16cpu:cpu_adam-quick", "moments_vs_chain"),
+        ("the same, split masters", "h200-16cpu:cpu_adam-quick", "split_fp32_vs_chain"),
+        ("the same, both", "h200-16cpu:cpu_adam-quick", "split_bf16_vs_chain"),
+    ]),
+    "gpu": ("ratio", [
+        ("step without a backward pass / the longest of download, update, upload alone", "h200-16cpu:device", "wall_over_slowest"),
+        ("from the end of a backward pass to new weights / the update alone", "h200-16cpu:device", "visible_over_update"),
+        ("speed of gradients down, slice by slice, to one copy", "h200-16cpu:device", "slices_over_memcpy_down"),
+        ("speed of weights up, slice by slice, to one copy", "h200-16cpu:device", "slices_over_memcpy_up"),
+        ("speed of both ways at a time through the engine to two plain copies", "h200-16cpu:device", "duplex_over_memcpy"),
+        ("part of the fetches of lent weights that is hidden", "h200-16cpu:device", "fetches_hidden_share"),
+    ]),
     "fetches": ("part of the fetches that is hidden", [
         ("2 ranks, the trainer calls the engine each millisecond", "comm-fetches", "fetches_hidden_share"),
         ("2 ranks, the engine's thread (`zoff_engine_opts.progress_thread`)", "comm-fetches",
@@ -106,7 +123,8 @@ TABLES = {
 
 
 def load(run):
-    newest = max(glob.glob(RUN.format(run)))
+    machine, _, name = run.rpartition(":")
+    newest = max(glob.glob(RUN.format(machine or MACHINE, name)))
     with open(newest, encoding="utf-8") as file:
         return json.load(file)
 
