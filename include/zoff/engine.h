@@ -121,12 +121,11 @@ typedef struct zoff_plan_info {
     uint64_t exchange_bytes;    /**< DRAM for data to and from other ranks; 0 for one rank */
     uint64_t device_host_bytes; /**< DRAM for gradients downloaded from a device, weights to upload, and 8 bytes for each 1024
                                      elements whose norm is measured there; 0 where the CPU reaches the device's memory. From
-                                   stage 2 on gradients also take the bytes in flight */
-    uint64_t device_bytes;      /**< device memory: the states that
-                                     offload_optimizer.ratio leaves there, with sums of their gradients; where the communicator
-                                     reaches the device, staging and sums of the exchange; weights of the engine that are stored
-                                     or whole there; and gradients that it lends, twice reduce_bucket_size at most.
-                                     zoff.device_memory limits it */
+                                     stage 2 on gradients also take the bytes in flight */
+    uint64_t device_bytes;      /**< device memory: the states that offload_optimizer.ratio leaves there, with sums of their
+                                     gradients; where the communicator reaches the device, staging and sums of the exchange;
+                                     weights of the engine that are stored or whole there; and gradients that it lends, twice
+                                     reduce_bucket_size at most. zoff.device_memory limits it */
     uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
                                      device_host_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */
