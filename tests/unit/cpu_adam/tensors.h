@@ -51,7 +51,18 @@ struct owned_tensor {
     zoff_adam_piece piece(const zoff_adam_consts *consts)
     {
         const zoff_optimizer_tensor t = tensor();
-        return {t.count, t.master, t.m, t.v, t.grad, t.copy_out, t.grad_dtype, t.copy_dtype, consts, t.master_dtype, false};
+        zoff_adam_piece piece = {};
+        piece.count = t.count;
+        piece.master = t.master;
+        piece.m = t.m;
+        piece.v = t.v;
+        piece.grad = t.grad;
+        piece.copy_out = t.copy_out;
+        piece.grad_dtype = t.grad_dtype;
+        piece.copy_dtype = t.copy_dtype;
+        piece.consts = consts;
+        piece.master_dtype = t.master_dtype;
+        return piece;
     }
 
     void step_by_oracle(int64_t t, double grad_scale)

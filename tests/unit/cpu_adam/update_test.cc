@@ -20,6 +20,7 @@ TEST(update, bytes_of_an_element)
         zoff_dtype grads, master, copy;
         size_t bytes;
         zoff_moments moments = ZOFF_MOMENTS_F32;
+        bool split = false;
     } cases[] = {
         {true, true, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 28},
         {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 28},
@@ -31,19 +32,23 @@ TEST(update, bytes_of_an_element)
         {false, false, ZOFF_F16, ZOFF_F16, ZOFF_DTYPE_DEFAULT, 6},
         {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 20, ZOFF_MOMENTS_BF16},
         {true, false, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 16, ZOFF_MOMENTS_BF16},
+        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 26, ZOFF_MOMENTS_F32, true},
+        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 18, ZOFF_MOMENTS_BF16, true},
     };
     for (const auto &c : cases) {
-        const zoff_adam_piece piece = {1,
-                                       &state,
-                                       c.m ? &state : nullptr,
-                                       c.v ? &state : nullptr,
-                                       &state,
-                                       c.copy ? &state : nullptr,
-                                       c.grads,
-                                       c.copy,
-                                       &consts,
-                                       c.master,
-                                       (uint8_t)c.moments};
+        zoff_adam_piece piece = {};
+        piece.count = 1;
+        piece.master = &state;
+        piece.m = c.m ? &state : nullptr;
+        piece.v = c.v ? &state : nullptr;
+        piece.grad = &state;
+        piece.copy_out = c.copy || c.split ? &state : nullptr;
+        piece.grad_dtype = c.grads;
+        piece.copy_dtype = c.copy;
+        piece.consts = &consts;
+        piece.master_dtype = c.master;
+        piece.moments = (uint8_t)c.moments;
+        piece.split = c.split;
         EXPECT_EQ(zoff_adam_update_cost(&piece), c.bytes);
     }
 }

@@ -98,10 +98,19 @@ struct tensors {
                 const size_t n = std::min(counts[k] - at, most);
                 const void *grad = place(g[k], grads(k), at);
                 const weights_kind w = weights(k);
-                updates.push_back({n, place(p[k], w.master, at), rules[k].states.m ? m[k].data() + at : nullptr,
-                                   rules[k].states.v ? v[k].data() + at : nullptr, grad,
-                                   w.copy ? place(copy[k], w.copy, at) : nullptr, grads(k), w.copy, &consts[k], w.master,
-                                   ZOFF_MOMENTS_F32, k % 2 == 1, 0});
+                zoff_adam_piece update = {};
+                update.count = n;
+                update.master = place(p[k], w.master, at);
+                update.m = rules[k].states.m ? m[k].data() + at : nullptr;
+                update.v = rules[k].states.v ? v[k].data() + at : nullptr;
+                update.grad = grad;
+                update.copy_out = w.copy ? place(copy[k], w.copy, at) : nullptr;
+                update.grad_dtype = grads(k);
+                update.copy_dtype = w.copy;
+                update.consts = &consts[k];
+                update.master_dtype = w.master;
+                update.stream = k % 2 == 1;
+                updates.push_back(update);
                 norms.push_back({n, grad, grads(k), blocks[k].data() + at / BLOCK});
                 sums.push_back({n, sum[k].data() + at, grad, grads(k), k % 4 == 0});
             }
