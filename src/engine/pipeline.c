@@ -136,6 +136,7 @@ static zoff_status walk(void *ctx)
     bool moved = false;
     if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP || e->run.gate == ZOFF_GATE_MEASURED)
         return ZOFF_OK;
+    e->transfer.device.downloads.was_asked = false;
     ZOFF_TRY(take_turn(e, &moved));
     while (e->run.first < count && is_through(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
         e->run.first++;

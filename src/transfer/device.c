@@ -255,15 +255,14 @@ static bool is_down(const zoff_transfer *t, const zoff_bucket_run *run)
 
 zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run)
 {
-    const zoff_status status = zoff_transfer_download_poll(ctx);
-    return status < 0 ? status : is_down(ctx, run) ? ZOFF_OK : ZOFF_PENDING;
+    ZOFF_TRY(zoff_transfer_download_ask(ctx));
+    return is_down(ctx, run) ? ZOFF_OK : ZOFF_PENDING;
 }
 
 zoff_status zoff_transfer_device_unload_none(void *ctx, zoff_bucket_run *run)
 {
     (void)run;
-    const zoff_status status = zoff_transfer_download_poll(ctx);
-    return status < 0 ? status : ZOFF_OK;
+    return zoff_transfer_download_ask(ctx);
 }
 
 zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run)

@@ -25,6 +25,14 @@ zoff_status zoff_transfer_download_poll(zoff_transfer *t)
     return ZOFF_OK;
 }
 
+zoff_status zoff_transfer_download_ask(zoff_transfer *t)
+{
+    if (!t->device.downloads.was_asked)
+        ZOFF_TRY(zoff_transfer_download_poll(t));
+    t->device.downloads.was_asked = true;
+    return ZOFF_OK;
+}
+
 static zoff_status go_on(void *ctx)
 {
     return zoff_transfer_download_poll(ctx);

@@ -47,6 +47,7 @@ typedef struct zoff_downloads {
     void **events;        /* by slice; NULL: not created yet */
     zoff_download *queue; /* a ring of slice_count entries */
     size_t first, end;
+    bool was_asked; /* in this turn of the walk */
 } zoff_downloads;
 
 /* Buckets whose states stay on the device: the first ones of the plan. `count` and `use` are set at seal. */
@@ -148,6 +149,8 @@ bool zoff_transfer_streams_end(zoff_transfer *t);
 /* download.c */
 /* Record the downloads that are complete.  @return PENDING: others are in flight */
 zoff_status zoff_transfer_download_poll(zoff_transfer *t);
+/* The same, once in a turn of the walk (downloads.was_asked), however many buckets wait.  @return OK or an error */
+zoff_status zoff_transfer_download_ask(zoff_transfer *t);
 zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* wait until no download is in flight  @blocks yes */
 
 /* staging.c */
