@@ -61,10 +61,11 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
     bench_figures_add_all(out, SHARES, sizeof SHARES / sizeof SHARES[0], step);
     bench_figures_add_values(out, &SCALING, step, scaling);
     bench_figures_map(bench_figures_add_all(out, BYTES, 2, step) + 1, 0, 22.0 / 28);
-    bench_figure *f = bench_figures_add(out, &CHAIN, chain);
-    for (unsigned i = 0; i < sizeof PASSES / sizeof PASSES[0]; i++)
-        check_honest(f, chain, PASSES[i]);
-    bench_figures_add_all(out, FORMATS, sizeof FORMATS / sizeof FORMATS[0], chain);
+    enum { AGAINST_CHAIN = 1 + sizeof FORMATS / sizeof FORMATS[0] };
+    bench_figure *f = bench_figures_add(out, &CHAIN, chain); /* the others follow it */
+    bench_figures_add_all(out, FORMATS, AGAINST_CHAIN - 1, chain);
+    for (unsigned i = 0; i < AGAINST_CHAIN * (sizeof PASSES / sizeof PASSES[0]); i++)
+        check_honest(&f[i % AGAINST_CHAIN], chain, PASSES[i / AGAINST_CHAIN]);
 }
 
 /* Over the sizes of the sweep: the faster of the two plain loops, by the median, over zoff. */

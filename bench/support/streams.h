@@ -26,7 +26,8 @@ size_t bench_streams_huge_bytes(void);
 
 /* A number between -size and size, of either sign, different for each element. */
 float bench_value(size_t i, float size);
-/* Round to nearest, ties away from zero; x is no NaN. Inline, so that rivals' loops over it are as fast as a compiler can make them. */
+/* Round to nearest, ties away from zero; x is no NaN. Inline, so that rivals' loops over it are as fast as a compiler can make
+ * them. */
 static inline uint16_t bench_bf16(float x)
 {
     uint32_t bits;
