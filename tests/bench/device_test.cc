@@ -12,7 +12,7 @@ using zoff_test::shell_result;
 const std::string PROGRAM = "'" DEVICE "'";
 const char *const RATIOS[] = {"wall_over_slowest",    "wall_over_kernels",       "duplex_over_memcpy",
                               "bus_in_step",          "slices_over_memcpy_down", "slices_over_memcpy_up",
-                              "two_way_over_one_way", "visible_over_update",     "fetches_hidden_share"};
+                              "two_way_over_one_way", "visible_over_update"};
 
 class bench_device : public zoff_test::bench_program
 {
@@ -22,6 +22,7 @@ class bench_device : public zoff_test::bench_program
     {
         for (const char *name : RATIOS)
             expect_ratio(name);
+        expect_figure("fetches_hidden_share"); // a difference of times: on a busy machine it may be zero or negative
         for (const char *name : {"pageable_copies", "bounced_bytes"}) {
             expect_figure(name);
             EXPECT_EQ(0.0, json_real_value(at("ratios", name))) << name;
