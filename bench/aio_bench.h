@@ -42,7 +42,6 @@ typedef struct aio_place {
     char *huge;              /* as large as the file, in huge pages if the system gives them */
     char *small;             /* SMALL_BYTES of ordinary pages */
     size_t huge_bytes;       /* of the process, in huge pages */
-    char disk_stat[64];      /* the file with the system's count of the disk's bytes; "": there is none */
     long pages_before;       /* /proc/sys/vm/nr_hugepages before the run; -1: not changed */
     int pages_lock;          /* held while that is changed, since two runs would restore each other's values; -1: none */
     bool pages_for_fio;      /* enough are free for fio's memory */

@@ -2,6 +2,8 @@
  * written, and of pages that the system has not yet allocated. So everything is used once before a measurement. */
 #include "aio_bench.h"
 
+#include "disk.h"
+
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +11,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static const char PAGES_FILE[] = "/proc/sys/vm/nr_hugepages";
@@ -104,24 +105,9 @@ static int write_file(const aio_options *options, aio_place *place)
     return ok ? 0 : -1;
 }
 
-/* Find the counters of the whole disk, even if the file is on a partition. */
-static void find_disk(aio_place *place)
-{
-    struct stat info;
-    char partition[64];
-    if (stat(place->path, &info) != 0)
-        return;
-    snprintf(partition, sizeof partition, "/sys/dev/block/%u:%u/partition", major(info.st_dev), minor(info.st_dev));
-    snprintf(place->disk_stat, sizeof place->disk_stat, "/sys/dev/block/%u:%u/%sstat", major(info.st_dev), minor(info.st_dev),
-             access(partition, F_OK) == 0 ? "../" : "");
-    if (access(place->disk_stat, R_OK) != 0)
-        place->disk_stat[0] = 0;
-}
-
 double aio_place_moved(const aio_place *place)
 {
-    double reads, writes;
-    return bench_scan(place->disk_stat, 2, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) ? 512 * (reads + writes) : NAN;
+    return bench_disk_moved(place->path);
 }
 
 int aio_place_open(const aio_options *options, bool fio, aio_place *out)
@@ -141,7 +127,6 @@ int aio_place_open(const aio_options *options, bool fio, aio_place *out)
     out->huge_bytes = bench_streams_huge_bytes();
     if (write_file(options, out) != 0)
         return -1;
-    find_disk(out);
     if (fio)
         set_pages_aside(out);
     return 0;

@@ -14,7 +14,7 @@ static const char USAGE[] =
     "Times zoff's whole optimizer step with states in files beside yardsticks: the same transfers alone, the same update "
     "alone,\n"
     "half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over libaio.\n"
-    "  --path FOLDER   on the disk in question; needs room for 8 times the states (default: the current folder)\n"
+    "  --path FOLDER   on the disk in question; needs room for 10 times the states (default: the current folder)\n"
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
@@ -41,7 +41,7 @@ static int parse_options(int argc, char **argv, step_options *out)
 
 static int run_parts(const step_options *options, step_found *found)
 {
-    enum { TIMES = 8 }; /* the files of all contestants exist at the same time */
+    enum { TIMES = 10 }; /* the files of all contestants exist at the same time */
     static char folder[STEP_PATH];
     struct statfs fs;
     const unsigned parts = options->run.parts;

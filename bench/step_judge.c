@@ -45,6 +45,54 @@ static void judge_step(const step_found *found, bench_figures *out)
     bench_figures_excuse(&f[1], found->no_persist);
 }
 
+/* Time over bytes, against that of fp32 masters and moments. */
+static double wall_over_bytes(const race *r, unsigned k, const char *name)
+{
+    const race_entry *all = race_find(r, "zoff"), *fewer = race_find(r, name);
+    return all && fewer ? race_at(r, name, k) / race_at(r, "zoff", k) * all->bytes / fewer->bytes : NAN;
+}
+
+static double split_over_bytes(const race *r, unsigned k)
+{
+    return wall_over_bytes(r, k, "zoff_split");
+}
+
+static double split_bf16_over_bytes(const race *r, unsigned k)
+{
+    return wall_over_bytes(r, k, "zoff_split_bf16");
+}
+
+static void judge_formats(const step_found *found, bench_figures *out)
+{
+    static const bench_asked WALL[] = {
+        {"split_wall_over_bytes", -1, 1.1,
+         "step with split masters / with fp32 ones, over the ratio of their bytes, on a disk of 1 GB/s", NULL, NULL},
+        {"split_bf16_wall_over_bytes", -1, 1.1, "the same with moments in bf16", NULL, NULL}};
+    static const bench_asked BYTES[] = {
+        {"split_bytes", -1, 10.2, "bytes a parameter that a step reads and writes, each, with split masters", NULL, NULL},
+        {"split_bf16_bytes", -1, 6.12, "the same with moments in bf16", NULL, NULL},
+        {"disk_over_library", -1, 1.02, "bytes that the kernel counts for the disk / those that the library counts", NULL,
+         NULL}};
+    static const bench_asked RIVAL = {"split_bf16_vs_libaio_pattern_grads",
+                                      1,
+                                      5,
+                                      "the default order with the way of its gradients over the disk / step with split masters "
+                                      "and moments in bf16",
+                                      "libaio_pattern_grads",
+                                      "zoff_split_bf16"};
+    const race *throttled = race_of(&found->book, "throttled", "");
+    bench_figure *f = bench_figures_add_values(out, &WALL[0], throttled, split_over_bytes);
+    bench_figures_excuse(f, found->no_throttle);
+    f = bench_figures_add_values(out, &WALL[1], throttled, split_bf16_over_bytes);
+    bench_figures_excuse(f, found->no_throttle);
+    f = bench_figures_add_all(out, BYTES, 3, NULL);
+    const double values[] = {found->split_bytes, found->split_halves_bytes, found->disk_over_library};
+    for (unsigned i = 0; i < 3; i++)
+        bench_figures_set(&f[i], values[i] > 0 ? values[i] : NAN, ENOUGH_ROUNDS);
+    f = bench_figures_add(out, &RIVAL, race_of(&found->book, "extra", ""));
+    bench_figures_excuse(f, found->no_rivals);
+}
+
 /* Compare plain pages with plain pages, and huge pages with huge pages. */
 static void judge_rivals(const step_found *found, bench_figures *out)
 {
@@ -165,6 +213,7 @@ void step_judge(const step_options *options, const step_found *found, bench_figu
     out->part = ABOUT_DISK | ABOUT_SIZE;
     judge_step(found, out);
     judge_rivals(found, out);
+    judge_formats(found, out);
     out->part = 0;
     judge_loop(found, out);
     out->part = ABOUT_SIZE;

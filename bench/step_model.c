@@ -42,6 +42,8 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
         json_object_set_new(own, "persist", json_true());
     if (opts->unverified)
         json_object_set_new(own, "verify", json_string("off"));
+    json_object_set_new(own, "master", json_string(opts->split ? "split" : "fp32"));
+    json_object_set_new(own, "moments", json_string(opts->halves ? "bf16" : "fp32"));
     json_t *root = json_pack("{s:i, s:{s:s, s:{s:f, s:f}}, s:o, s:o}", "gradient_clipping", 0, "optimizer", "type", "AdamW",
                              "params", "lr", 1e-3, "weight_decay", 0.01, "zero_optimization", zero, "zoff", own);
     char *text = made ? json_dumps(root, 0) : NULL;
@@ -64,12 +66,15 @@ static int read_numbers(const char *text, step_engine *e)
 
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out)
 {
-    const zoff_param_desc param = bench_param(m->weights, m->grads, m->elements, 1, ZOFF_BF16);
     *out = (step_engine){.sample_steps = 1, .plan.struct_size = sizeof out->plan};
+    if (opts->split && bench_streams_open(m->elements * sizeof(uint16_t), 1, true, &out->weights) != 0)
+        return -1;
+    uint16_t *weights = opts->split ? bench_streams_take(&out->weights, m->elements * sizeof(uint16_t)) : m->weights;
+    const zoff_param_desc param = bench_param(weights, m->grads, m->elements, 1, ZOFF_BF16);
     char *text = write_config(name, opts, out);
     if (!text)
         return bench_fail("cannot make a folder for %s: %s", name, strerror(errno));
-    bench_fill_bf16(m->weights, m->elements, 0, STEP_WEIGHT);
+    bench_fill_bf16(weights, m->elements, 0, STEP_WEIGHT);
     int ret = bench_engine_open(text, (zoff_engine_opts){.threads = 0}, &param, 1, &out->engine);
     if (ret == 0)
         ret = bench_told(zoff_engine_plan(out->engine, &out->plan));
@@ -101,4 +106,5 @@ void step_engine_close(step_engine *e)
 {
     zoff_engine_destroy(e->engine);
     e->engine = NULL;
+    bench_streams_close(&e->weights);
 }

@@ -2,6 +2,8 @@
  * DRAM, and DeepSpeed's way. Then the first three again, on a disk of known speed. */
 #include "step_bench.h"
 
+#include "disk.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 /* Limit for reads, and for writes. At this rate a step of an engine takes longer than its update. */
 static const uint64_t THROTTLE_RATE = 1000 * 1000 * 1000;
 
-enum { HOST, SMALL, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
+enum { HOST, SMALL, SPLIT, SPLIT_HALVES, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
 enum { UNIT = 1024 /* elements; chunks are multiples of it */ };
 
 typedef struct contest {
@@ -42,6 +44,8 @@ static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size
 static const race_line LINES[] = {
     [HOST] = {"update_only", "the same engine, states in DRAM", NULL, 0, step_engine_step, 0, 0},
     [SMALL] = {"zoff", "states on the disk, the small budget", NULL, 24, step_engine_step, 0, 0},
+    [SPLIT] = {"zoff_split", "masters in two halves, one of them in the weights", NULL, 20, step_engine_step, 0, 0},
+    [SPLIT_HALVES] = {"zoff_split_bf16", "the same with moments in bf16", NULL, 12, step_engine_step, 0, 0},
     [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", NULL, 24, step_engine_step, 0, 0},
     [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", NULL, 24, step_engine_step, 0, 0},
     [PERSIST_CACHED] = {"zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", NULL, 24,
@@ -59,12 +63,14 @@ static int open_engines(contest *c)
 {
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
     step_engine *const e = c->engines;
-    for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SMALL + 1); i++) {
+    for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SPLIT_HALVES + 1); i++) {
         const size_t chunk =
             i > SMALL ? e[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
         const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
         step_engine_opts opts = {.paths = &c->folder, .path_count = 1, .chunk_elements = chunk, .persist = persist};
-        opts.host_bytes = half ? large_budget(c, small) : small;
+        opts.split = i == SPLIT || i == SPLIT_HALVES;
+        opts.halves = i == SPLIT_HALVES;
+        opts.host_bytes = half ? large_budget(c, small) : small * (opts.halves ? 6 : opts.split ? 10 : 12) / 12;
         opts.unverified = i == UNVERIFIED;
         if (i == HOST)
             opts = (step_engine_opts){.paths = NULL};
@@ -73,7 +79,8 @@ static int open_engines(contest *c)
             return persist ? 0 : -1;
         }
         enter(c, c->free_race, i);
-        c->states[c->state_count++] = (step_states){LINES[i].name, &e[i], step_engine_step, read_states, &e[i].steps};
+        if (!opts.halves) /* those moments are rounded */
+            c->states[c->state_count++] = (step_states){LINES[i].name, &e[i], step_engine_step, read_states, &e[i].steps};
         if (i == HOST)
             enter(c, c->free_race, IO);
     }
@@ -85,8 +92,8 @@ static int warm_up(contest *c)
 {
     enum { TURNS = 2 }; /* the first step reads less, because moments are known to be zero */
     const step_engine *small = &c->engines[SMALL];
-    for (unsigned i = 0; i < c->state_count * TURNS; i++) {
-        if (c->states[i / TURNS].step(c->states[i / TURNS].ctx, 0) != 0)
+    for (unsigned i = 0; i < ENGINES * TURNS; i++) {
+        if (c->engines[i / TURNS].engine && step_engine_step(&c->engines[i / TURNS], 0) != 0)
             return -1;
     }
     c->found->small = small->plan;
@@ -124,6 +131,44 @@ static void note_bytes(contest *c)
                 e->bytes = (double)(engine->read_bytes + engine->write_bytes) / e->elements;
         }
     }
+}
+
+/* The kernel's count of a few steps over the library's, as close as it gets to 1: other processes use the disk, too. */
+static int count_on_disk(contest *c, step_engine *e)
+{
+    enum { STEPS = 4, TRIES = 5 };
+    double least = INFINITY;
+    for (unsigned i = 0; i < TRIES; i++) {
+        e->sample_steps = STEPS;
+        e->in_sample = 0;
+        double bytes = 0;
+        const double before = bench_disk_moved(c->folder);
+        for (unsigned k = 0; k < STEPS; k++) {
+            if (step_engine_step(e, 0) != 0)
+                return -1;
+            bytes += (double)(e->read_bytes + e->write_bytes);
+        }
+        least = fmin(least, (bench_disk_moved(c->folder) - before) / bytes);
+    }
+    if (isfinite(least))
+        c->found->disk_over_library = fmax(c->found->disk_over_library, least);
+    return 0;
+}
+
+static double bytes_each_way(const contest *c, const step_engine *e)
+{
+    return (double)(e->read_bytes > e->write_bytes ? e->read_bytes : e->write_bytes) / (double)c->model.elements;
+}
+
+static int count_formats(contest *c)
+{
+    step_engine *const e = c->engines;
+    int ret = 0;
+    for (unsigned i = SMALL; i <= SPLIT_HALVES && ret == 0; i++)
+        ret = count_on_disk(c, &e[i]);
+    c->found->split_bytes = bytes_each_way(c, &e[SPLIT]);
+    c->found->split_halves_bytes = bytes_each_way(c, &e[SPLIT_HALVES]);
+    return ret;
 }
 
 /* --- whether all have computed the same --- */
@@ -193,6 +238,7 @@ static int run_free(contest *c)
     const size_t group = (c->model.elements / (chunks ? chunks : 1) + UNIT) / UNIT * UNIT;
     enter(c, rivals, SMALL);
     enter(c, extra, SMALL);
+    enter(c, extra, SPLIT_HALVES);
     if (step_swapper_open(&c->model, c->folder, group, c->found, &c->states[c->state_count]) == 0)
         c->state_count++;
     else
@@ -208,6 +254,7 @@ static int run_free(contest *c)
     if (ret == 0 && extra->count)
         ret = race_run(extra, run->quick ? 1 : fewer(c->options), bench_run_deadline(run, 0.52));
     note_bytes(c);
+    ret = ret == 0 ? count_formats(c) : ret;
     return ret == 0 ? compare_all(c) : ret;
 }
 
@@ -238,6 +285,8 @@ static int run_throttled(contest *c)
     }
     enter(c, r, SMALL);
     enter(c, r, IO);
+    enter(c, r, SPLIT);
+    enter(c, r, SPLIT_HALVES);
     set_sample(c, STEPS);
     int ret = step_io_turn(&c->io, 0);
     while (ret == 0 && r->clean_rounds < fewer(c->options) && r->rounds < RACE_ROUNDS && bench_now() < end) {

@@ -35,7 +35,8 @@ typedef struct zoff_checkpoint_data {
     bool each_rank;   /**< each rank has its own, and as many ranks must load them; false: rank 0 saves, all ranks load */
 } zoff_checkpoint_data;
 
-/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
+/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay. Without this call a step
+ *  overwrites changed weights; where they are half of their masters (zoff.master), it goes on from them and the old lower half.
  *
  *  This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
  *  zoff_loss_scaler_set() are for the time between two updates, because gradients in flight are in no state.
@@ -64,7 +65,8 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 
-/** Set a range of a parameter's state; otherwise like zoff_state_read(). Call zoff_params_push() after masters were set.
+/** Set a range of a parameter's state; otherwise like zoff_state_read(). Call zoff_params_push() after masters were set: some
+ *  weights follow at once, and others only then.
  *  The states have it at once. With zoff.persist the files get all ranges or none, at the next zoff_state_flush(),
  *  zoff_step_count_set(), step, or zoff_engine_destroy(). */
 ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,

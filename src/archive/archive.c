@@ -147,15 +147,36 @@ static zoff_status fail_cover(const zoff_archive *a, const zoff_archive_param *p
         kind == ZOFF_STATE_MASTER    ? "master"
         : kind == ZOFF_STATE_WEIGHTS ? "weights"
         : kind == ZOFF_STATE_M       ? "first moment"
-                                     : "second moment",
+        : kind == ZOFF_STATE_V       ? "second moment"
+                                     : "upper half of the master",
         p->name);
+}
+
+bool zoff_archive_is_split(const zoff_archive *a, uint32_t param)
+{
+    const zoff_archive_ref *first = zoff_archive_find(a, param, ZOFF_STATE_MASTER, 0, 0);
+    return first && first->piece.format == ZOFF_ARCHIVE_SPLIT;
+}
+
+static unsigned format_of(const zoff_archive *a, uint32_t param, unsigned kind)
+{
+    switch (kind) {
+    case ZOFF_STATE_WEIGHTS:
+        return (unsigned)a->manifest.params[param].dtype;
+    case ZOFF_ARCHIVE_UPPER:
+        return ZOFF_ARCHIVE_BF16;
+    case ZOFF_STATE_MASTER:
+        return zoff_archive_is_split(a, param) ? ZOFF_ARCHIVE_SPLIT : ZOFF_ARCHIVE_F32;
+    default:
+        return ZOFF_ARCHIVE_F32;
+    }
 }
 
 /* Pieces of one state of one slice, from *at on in the index. */
 static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned kind, uint64_t slice, size_t *at)
 {
     const zoff_archive_param *p = &a->manifest.params[param];
-    const unsigned format = kind == ZOFF_STATE_WEIGHTS ? (unsigned)p->dtype : (unsigned)ZOFF_ARCHIVE_F32;
+    const unsigned format = format_of(a, param, kind);
     const bool is_moment = kind == ZOFF_STATE_M || kind == ZOFF_STATE_V;
     for (uint64_t first = 0; first < p->count;) {
         const zoff_archive_piece *piece = *at < a->ref_count ? &a->refs[*at].piece : NULL;
@@ -175,8 +196,9 @@ static zoff_status check_cover(const zoff_archive *a)
     size_t at = 0;
     for (uint32_t param = 0; param < a->manifest.param_count; param++) {
         const zoff_archive_param *p = &a->manifest.params[param];
-        for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
-            for (uint64_t slice = 0; p->count && (p->states >> kind & 1) && slice < p->slices; slice++)
+        const unsigned upper = zoff_archive_is_split(a, param) ? 1u << ZOFF_ARCHIVE_UPPER : 0;
+        for (unsigned kind = 0; kind < ZOFF_ARCHIVE_PIECE_KINDS; kind++) {
+            for (uint64_t slice = 0; p->count && ((p->states | upper) >> kind & 1) && slice < p->slices; slice++)
                 ZOFF_TRY(check_slice(a, param, kind, slice, &at));
         }
     }

@@ -14,11 +14,13 @@
 
 enum {
     ZOFF_ARCHIVE_VERSION = 1,
-    ZOFF_ARCHIVE_PAGE = 4096,            /* regions and tables begin at multiples of this */
-    ZOFF_ARCHIVE_PAD = 64,               /* bytes: pieces begin at multiples of this in their region */
-    ZOFF_ARCHIVE_BLOCK = 1024,           /* elements: pieces begin at multiples of this in their slice */
-    ZOFF_ARCHIVE_UNIT = 4 << 20,         /* bytes with one checksum, where the writer may choose */
-    ZOFF_ARCHIVE_KINDS = 4,              /* of zoff_state_kind */
+    ZOFF_ARCHIVE_PAGE = 4096,    /* regions and tables begin at multiples of this */
+    ZOFF_ARCHIVE_PAD = 64,       /* bytes: pieces begin at multiples of this in their region */
+    ZOFF_ARCHIVE_BLOCK = 1024,   /* elements: pieces begin at multiples of this in their slice */
+    ZOFF_ARCHIVE_UNIT = 4 << 20, /* bytes with one checksum, where the writer may choose */
+    ZOFF_ARCHIVE_KINDS = 4,      /* of zoff_state_kind */
+    ZOFF_ARCHIVE_UPPER = 4,      /* kind of a piece: the upper halves of masters that are split; see below */
+    ZOFF_ARCHIVE_PIECE_KINDS = 5,
     ZOFF_ARCHIVE_NAME_MOST = 255,        /* bytes of a checkpoint's name, and of the name of program data */
     ZOFF_ARCHIVE_LABEL_MOST = 200,       /* bytes of a label: names of files are longer, and have at most 255 */
     ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
@@ -27,8 +29,15 @@ enum {
     ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */
 };
 
-/* How the elements of a piece are stored. Its number is in the files. */
-typedef enum zoff_archive_format { ZOFF_ARCHIVE_F32 = 1, ZOFF_ARCHIVE_F16 = 2, ZOFF_ARCHIVE_BF16 = 3 } zoff_archive_format;
+/* How the elements of a piece are stored. Its number is in the files. SPLIT: the lower 16 bits of masters. Their upper halves,
+ * which are the weights in bf16, are pieces of the kind UPPER. The lower half, as a signed integer, is added to the upper one.
+ */
+typedef enum zoff_archive_format {
+    ZOFF_ARCHIVE_F32 = 1,
+    ZOFF_ARCHIVE_F16 = 2,
+    ZOFF_ARCHIVE_BF16 = 3,
+    ZOFF_ARCHIVE_SPLIT = 4
+} zoff_archive_format;
 
 typedef struct zoff_archive_param {
     char *name, *slice_name; /* slice_name may be NULL */
@@ -241,6 +250,8 @@ void zoff_archive_close(zoff_archive *a);
 zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m);
 /* The piece with an element of a slice; NULL: the state is not in the checkpoint. */
 const zoff_archive_ref *zoff_archive_find(const zoff_archive *a, uint32_t param, unsigned kind, size_t slice, size_t element);
+/* Whether the masters of a parameter are in two halves. */
+bool zoff_archive_is_split(const zoff_archive *a, uint32_t param);
 /* The parameter whose states `param` uses: itself, or its owner. */
 uint32_t zoff_archive_owner(const zoff_archive *a, uint32_t param);
 /* Path of a file. */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const KINDS[ZOFF_ARCHIVE_KINDS] = {"master", "m", "v", "weights"};
+static const char *const KINDS[ZOFF_ARCHIVE_PIECE_KINDS] = {"master", "m", "v", "weights", "upper half of the master"};
 
 const char *zoff_archive_manifest_kind(unsigned kind)
 {

@@ -18,9 +18,9 @@ typedef struct cached {
 
 struct zoff_checkpoint_reader {
     zoff_archive *archive;
-    cached units[ZOFF_ARCHIVE_KINDS + 1]; /* by kind; the last one for program data */
-    const zoff_archive_param **sorted;    /* by name */
-    uint64_t bytes;                       /* of all files */
+    cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* by kind; the last one for program data */
+    const zoff_archive_param **sorted;          /* by name */
+    uint64_t bytes;                             /* of all files */
 };
 
 static zoff_status open_archive(const char *folder, const char *label, zoff_checkpoint_reader *r)
@@ -145,30 +145,49 @@ static zoff_status fetch(zoff_checkpoint_reader *r, cached *c, zoff_archive_unit
     return ZOFF_OK;
 }
 
-static void convert(float *dst, const char *src, size_t count, unsigned format)
-{
-    const zoff_cast_piece cast = {
-        .count = count, .dst = dst, .src = src, .dst_dtype = ZOFF_F32, .src_dtype = (zoff_dtype)format};
-    if (format == ZOFF_ARCHIVE_F32)
-        memcpy(dst, src, count * sizeof *dst);
-    else
-        zoff_adam_cast_run(1, &cast, 1);
-}
+/* Elements of a slice that are in memory: as many as follow in their unit and piece. */
+typedef struct stretch {
+    char *bytes;
+    size_t count;
+    unsigned format;
+} stretch;
 
-/* Copy elements of one piece, unit by unit.  @return in *out_count how many: until the end of the unit or the piece */
-static zoff_status read_some(zoff_checkpoint_reader *r, const zoff_archive_ref *ref, size_t element, size_t count, float *dst,
-                             size_t *out_count)
+static zoff_status find_stretch(zoff_checkpoint_reader *r, uint32_t param, unsigned kind, size_t slice, size_t element,
+                                stretch *out)
 {
+    const zoff_archive_ref *ref = zoff_archive_find(r->archive, param, kind, slice, element);
+    ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", r->archive->folder,
+                 r->archive->manifest.params[param].name);
     const zoff_archive_piece *p = &ref->piece;
     const size_t size = zoff_archive_table_element_bytes(p->format);
     const uint64_t byte = p->at + (element - p->first) * size;
     const zoff_archive_unit unit = zoff_archive_units_of(r->archive, ref->file, p->region, byte);
     const uint64_t skip = byte - unit.unit * r->archive->tables[ref->file].regions[p->region].unit;
-    ZOFF_TRY(fetch(r, &r->units[p->kind], unit));
-    count = zoff_base_bits_min(count, p->first + p->count - element);
-    count = zoff_base_bits_min(count, (zoff_archive_units_bytes(r->archive, unit) - skip) / size);
-    convert(dst, r->units[p->kind].bytes + skip, count, p->format);
-    *out_count = count;
+    ZOFF_TRY(fetch(r, &r->units[kind], unit));
+    *out = (stretch){.bytes = r->units[kind].bytes + skip, .format = p->format};
+    out->count =
+        zoff_base_bits_min(p->first + p->count - element, (size_t)((zoff_archive_units_bytes(r->archive, unit) - skip) / size));
+    return ZOFF_OK;
+}
+
+/* Read elements of a slice.  @return in *out_count how many: until the end of a unit or a piece */
+static zoff_status read_some(zoff_checkpoint_reader *r, uint32_t param, unsigned kind, size_t slice, size_t element, float *dst,
+                             size_t *in_out_count)
+{
+    stretch s, upper = {.count = SIZE_MAX};
+    ZOFF_TRY(find_stretch(r, param, kind, slice, element, &s));
+    if (s.format == ZOFF_ARCHIVE_SPLIT)
+        ZOFF_TRY(find_stretch(r, param, ZOFF_ARCHIVE_UPPER, slice, element, &upper));
+    const size_t count = zoff_base_bits_min(*in_out_count, zoff_base_bits_min(s.count, upper.count));
+    const bool is_split = upper.bytes != NULL;
+    const zoff_cast_piece cast = {.count = count,
+                                  .dst = dst,
+                                  .src = is_split ? upper.bytes : s.bytes,
+                                  .dst_dtype = ZOFF_F32,
+                                  .src_dtype = (zoff_dtype)(is_split ? upper.format : s.format),
+                                  .low = is_split ? (uint16_t *)(void *)s.bytes : NULL};
+    zoff_adam_cast_run(1, &cast, 1);
+    *in_out_count = count;
     return ZOFF_OK;
 }
 
@@ -185,11 +204,8 @@ zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index,
                  p->count * p->slices, count, first);
     ZOFF_FAIL_IF(count && !dst, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_read: dst must not be NULL");
     for (size_t at = first; at < first + count;) {
-        size_t got;
-        const size_t slice = at / p->count, element = at % p->count;
-        const zoff_archive_ref *ref = zoff_archive_find(r->archive, owner, (unsigned)kind, slice, element);
-        ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", r->archive->folder, p->name);
-        ZOFF_TRY(read_some(r, ref, element, first + count - at, dst + (at - first), &got));
+        size_t got = first + count - at;
+        ZOFF_TRY(read_some(r, owner, (unsigned)kind, at / p->count, at % p->count, dst + (at - first), &got));
         at += got;
     }
     return ZOFF_OK;
@@ -204,7 +220,7 @@ zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *n
     const zoff_archive_item *item = zoff_archive_item_find(r->archive, name, rank, &file);
     ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%.200s' of rank %u", r->archive->folder, name,
                  rank);
-    cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
+    cached *c = &r->units[ZOFF_ARCHIVE_PIECE_KINDS];
     for (size_t at = 0, end = zoff_base_bits_min(room, item->count); at < end;) {
         const zoff_archive_unit unit = zoff_archive_units_of(r->archive, file, item->region, at);
         ZOFF_TRY(fetch(r, c, unit));
@@ -239,7 +255,7 @@ zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progre
     uint64_t done = r->bytes; /* manifest, heads and tables were verified when the checkpoint was opened */
     for (uint32_t file = 0; file < r->archive->manifest.file_count; file++)
         done -= r->archive->manifest.files[file].table_offset - ZOFF_ARCHIVE_PAGE;
-    cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
+    cached *c = &r->units[ZOFF_ARCHIVE_PIECE_KINDS];
     for (uint32_t file = 0; file < r->archive->manifest.file_count; file++) {
         const zoff_archive_table *t = &r->archive->tables[file];
         for (uint32_t region = 0; region < t->region_count; region++) {

@@ -136,12 +136,12 @@ static zoff_status check_pieces(const zoff_archive_table *t)
     for (size_t i = 0; i < t->piece_count; i++) {
         const zoff_archive_piece *p = &t->pieces[i];
         ZOFF_FAIL_IF(
-            p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_BF16 || p->block != 1, ZOFF_ERR_UNSUPPORTED,
+            p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_SPLIT || p->block != 1, ZOFF_ERR_UNSUPPORTED,
             "piece %zu has its elements in format %u with blocks of %u, which this library does not know: use a newer one", i,
             p->format, p->block);
         ZOFF_FAIL_IF(p->reserved, ZOFF_ERR_UNSUPPORTED,
                      "piece %zu has a property that this library does not know: use a newer one", i);
-        ZOFF_FAIL_IF(p->region >= t->region_count || p->kind >= ZOFF_ARCHIVE_KINDS || p->count == 0 ||
+        ZOFF_FAIL_IF(p->region >= t->region_count || p->kind >= ZOFF_ARCHIVE_PIECE_KINDS || p->count == 0 ||
                          p->first % ZOFF_ARCHIVE_BLOCK || p->at % ZOFF_ARCHIVE_PAD,
                      ZOFF_ERR_CORRUPT, "piece %zu is no piece", i);
         const uint64_t bytes = t->regions[p->region].bytes, element = zoff_archive_table_element_bytes(p->format);

@@ -152,6 +152,15 @@ static zoff_status land_verified(zoff_bringer *b, zoff_archive_unit unit, uint64
     return zoff_archive_units_check(b->archive, unit, bytes, is_late ? b->threads : 1);
 }
 
+static void convert(const zoff_bringer *b, zoff_cast_piece cast, char *bytes)
+{
+    if (cast.src)
+        cast.low = (uint16_t *)(void *)bytes;
+    else
+        cast.src = bytes;
+    zoff_adam_cast_run(b->threads, &cast, 1);
+}
+
 /* After an error the buffer is empty: its unit may be asked for again. */
 static zoff_status end_buffered(zoff_bringer *b, const zoff_bring_part *part)
 {
@@ -163,7 +172,9 @@ static zoff_status end_buffered(zoff_bringer *b, const zoff_bring_part *part)
         buffer->state = ZOFF_BRING_READY;
     }
     ZOFF_FAIL_IF(buffer->state != ZOFF_BRING_READY, ZOFF_ERR_STATE, "a part of a checkpoint was not read, after an error");
-    if (part->to)
+    if (part->cast.count)
+        convert(b, part->cast, buffer->base + part->from);
+    else if (part->to)
         memcpy(part->to, buffer->base + part->from, part->bytes);
     return ZOFF_OK;
 }

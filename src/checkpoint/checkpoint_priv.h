@@ -91,6 +91,8 @@ zoff_status zoff_checkpoint_frozen_write(struct zoff_saver *s);
 
 /* Lay out the file of this rank: fill the list of sources, and the table of `part`. */
 zoff_status zoff_checkpoint_layout_make(struct zoff_saver *s, bool skip_frozen);
+/* The zoff_archive_format of an array of a chunk, where elements of a parameter lie in it. */
+unsigned zoff_checkpoint_layout_format(const zoff_model *m, const zoff_model_param *p, unsigned array);
 /* Frozen weights in the program's memory, which are in no chunk: those that this rank saves. Call `visit` for each slice. */
 zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
                                           zoff_status (*visit)(void *ctx, uint32_t param, size_t slice), void *ctx);
@@ -328,7 +330,8 @@ typedef struct zoff_bring_part {
     zoff_archive_unit unit;
     bool is_whole; /* the whole unit goes to `to`, and is read there */
     size_t from, bytes;
-    char *to; /* NULL: it is only verified */
+    char *to;             /* NULL: it is only verified, or converted */
+    zoff_cast_piece cast; /* `count` elements: not 0: these bytes become `src`, or if that is given, `low`, and are converted */
     uint64_t ticket;
     zoff_bring_buffer *buffer;
 } zoff_bring_part;
@@ -372,17 +375,9 @@ typedef struct zoff_fill_run {
     char *to;            /* of `begin`; NULL: only verify them */
 } zoff_fill_run;
 
-/* Elements that have another format in the checkpoint than in memory. They are read to `bytes`, and converted from there. */
-typedef struct zoff_fill_cast {
-    struct zoff_fill_cast *next;
-    zoff_cast_piece cast;
-    char bytes[];
-} zoff_fill_cast;
-
 /* A chunk that is being filled. */
 typedef struct zoff_fill_chunk {
     uint64_t masters_end, end; /* parts of the bringer */
-    zoff_fill_cast *casts;
 } zoff_fill_chunk;
 
 typedef struct zoff_filler {
@@ -390,7 +385,6 @@ typedef struct zoff_filler {
     zoff_bringer bringer;
     zoff_fill_run run;                           /* that may still grow */
     size_t run_count;                            /* since the array began */
-    zoff_fill_chunk *filling;                    /* the chunk of the array */
     zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
 } zoff_filler;
 

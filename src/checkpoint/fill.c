@@ -11,21 +11,10 @@ void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out)
     zoff_checkpoint_bring_open(match->archive, match->view->threads, &out->bringer);
 }
 
-static void free_casts(zoff_fill_chunk *chunk)
-{
-    while (chunk->casts) {
-        zoff_fill_cast *one = chunk->casts;
-        chunk->casts = one->next;
-        zoff_base_mem_free(one);
-    }
-}
-
 void zoff_checkpoint_fill_close(zoff_filler *f)
 {
     if (f->match)
         zoff_checkpoint_bring_close(&f->bringer);
-    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
-        free_casts(&f->chunks[i]);
     *f = (zoff_filler){.match = NULL};
 }
 
@@ -58,53 +47,120 @@ static bool follows(const zoff_fill_run *r, const zoff_archive_ref *ref, uint64_
            byte - r->end <= gap && (r->to ? to == r->to + (byte - r->begin) : !to);
 }
 
-/* Elements that are in another format go to memory of their own first. */
-static zoff_status add_cast(zoff_filler *f, const zoff_archive_ref *ref, uint64_t byte, size_t count, char *to,
-                            zoff_dtype dtype)
+/* Elements of a slice that a piece of memory is to have. `param`: of the engine. */
+typedef struct wanted {
+    size_t param, slice, first, count;
+    unsigned kind;
+    unsigned format; /* in memory */
+    char *to;        /* NULL: only verify them */
+    uint16_t *low;   /* masters are split: `to` gets their upper halves, and this their lower ones; else NULL */
+    size_t gap;      /* bytes between two pieces in memory that belong to nobody */
+} wanted;
+
+/* How elements of a piece become those in memory, from the element number `at` of the wanted ones on. Lower halves are added to
+ * the upper ones, which are there as fp32 numbers. */
+static zoff_cast_piece cast_of(const wanted *w, unsigned format, size_t at)
 {
-    zoff_fill_cast *one;
-    const size_t bytes = count * zoff_archive_table_element_bytes(ref->piece.format);
-    ZOFF_TRY(end_run(f));
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *one + bytes, "states in another format", &one));
-    one->cast = (zoff_cast_piece){
-        .count = count, .dst = to, .src = one->bytes, .dst_dtype = dtype, .src_dtype = (zoff_dtype)ref->piece.format};
-    one->next = f->filling->casts;
-    f->filling->casts = one;
-    f->run =
-        (zoff_fill_run){.file = ref->file, .region = ref->piece.region, .begin = byte, .end = byte + bytes, .to = one->bytes};
-    return end_run(f);
+    char *to = w->to + at * zoff_archive_table_element_bytes(w->format);
+    const zoff_cast_piece add = {.dst = to, .src = to, .dst_dtype = ZOFF_F32, .src_dtype = ZOFF_F32};
+    const zoff_cast_piece cast = {
+        .dst = to, .dst_dtype = (zoff_dtype)w->format, .src_dtype = (zoff_dtype)format, .low = w->low ? w->low + at : NULL};
+    return format == ZOFF_ARCHIVE_SPLIT ? add : cast;
 }
 
-/* Add elements [first, first + count) of a slice, which go to `to`; NULL: only verify them. `param`: of the engine. `dtype`: in
- * memory. `gap`: bytes between two pieces in memory that belong to nobody. */
-static zoff_status add_range(zoff_filler *f, size_t param, unsigned kind, size_t slice, size_t first, size_t count, char *to,
-                             zoff_dtype dtype, size_t gap)
+/* Elements in another format are converted as soon as their unit is verified. */
+static zoff_status add_casts(zoff_filler *f, const wanted *w, const zoff_archive_ref *ref, size_t at, size_t count)
 {
     const zoff_archive *a = f->match->archive;
-    const uint32_t owner = zoff_archive_owner(a, f->match->to[param] - 1);
-    for (size_t at = first; at < first + count;) {
-        const zoff_archive_ref *ref = zoff_archive_find(a, owner, kind, slice, at);
+    const zoff_archive_piece *p = &ref->piece;
+    const size_t size = zoff_archive_table_element_bytes(p->format);
+    ZOFF_TRY(end_run(f));
+    f->run_count++;
+    for (size_t done = 0, now; done < count; done += now) {
+        const uint64_t byte = p->at + (at + done - p->first) * size;
+        const zoff_archive_unit unit = zoff_archive_units_of(a, ref->file, p->region, byte);
+        const uint64_t from = byte - unit.unit * a->tables[ref->file].regions[p->region].unit;
+        now = zoff_base_bits_min(count - done, (size_t)(zoff_archive_units_bytes(a, unit) - from) / size);
+        zoff_bring_part part = {
+            .unit = unit, .from = from, .bytes = now * size, .cast = cast_of(w, p->format, at + done - w->first)};
+        part.cast.count = now;
+        ZOFF_TRY(zoff_checkpoint_bring_add(&f->bringer, &part));
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status add_range(zoff_filler *f, const wanted *w)
+{
+    const zoff_archive *a = f->match->archive;
+    const uint32_t owner = zoff_archive_owner(a, f->match->to[w->param] - 1);
+    for (size_t at = w->first, now; at < w->first + w->count; at += now) {
+        const zoff_archive_ref *ref = zoff_archive_find(a, owner, w->kind, w->slice, at);
         ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", a->folder,
                      a->manifest.params[owner].name);
         const zoff_archive_piece *p = &ref->piece;
         const size_t size = zoff_archive_table_element_bytes(p->format);
         const uint64_t byte = p->at + (at - p->first) * size;
-        const size_t now = zoff_base_bits_min(first + count - at, p->first + p->count - at);
-        if (to && p->format != (unsigned)dtype) {
-            ZOFF_TRY(add_cast(f, ref, byte, now, to, dtype));
-            to += now * zoff_adam_dtype_bytes(dtype);
-            at += now;
+        char *to = w->to ? w->to + (at - w->first) * size : NULL;
+        now = zoff_base_bits_min(w->first + w->count - at, p->first + p->count - at);
+        if (to && (w->low || p->format != w->format)) {
+            ZOFF_TRY(add_casts(f, w, ref, at, now));
             continue;
         }
-        if (!follows(&f->run, ref, byte, to, gap)) {
+        if (!follows(&f->run, ref, byte, to, w->gap)) {
             ZOFF_TRY(end_run(f));
             f->run = (zoff_fill_run){.file = ref->file, .region = p->region, .begin = byte, .to = to};
         }
         f->run.end = byte + now * size;
-        to = to ? to + now * size : NULL;
-        at += now;
     }
     return ZOFF_OK;
+}
+
+static wanted want(const zoff_plan_piece *piece, unsigned kind, char *to, unsigned format)
+{
+    return (wanted){.param = piece->param,
+                    .slice = piece->slice,
+                    .first = piece->first,
+                    .count = piece->count,
+                    .kind = kind,
+                    .format = format,
+                    .to = to};
+}
+
+/* ---- masters ---- */
+
+static const zoff_master_form *form_of(const zoff_filler *f, const zoff_plan_piece *piece)
+{
+    return zoff_model_masters_of(f->match->view->model, &f->match->view->model->params[piece->param]);
+}
+
+/* Whether the checkpoint has the masters of a piece in two halves. */
+static bool is_split_there(const zoff_filler *f, const zoff_plan_piece *piece)
+{
+    const zoff_archive *a = f->match->archive;
+    return zoff_archive_is_split(a, zoff_archive_owner(a, f->match->to[piece->param] - 1));
+}
+
+/* Masters that are fp32 numbers at `to`. */
+static zoff_status add_whole_master(zoff_filler *f, const zoff_plan_piece *piece, char *to, size_t gap)
+{
+    wanted w = want(piece, ZOFF_STATE_MASTER, to, ZOFF_ARCHIVE_F32);
+    w.gap = gap;
+    if (is_split_there(f, piece)) {
+        const wanted upper = want(piece, ZOFF_ARCHIVE_UPPER, to, ZOFF_ARCHIVE_F32);
+        ZOFF_TRY(add_range(f, &upper));
+    }
+    return add_range(f, &w);
+}
+
+/* Masters with their lower halves at `low`, and the weights as the upper ones, which add_weights() adds if they are stored as
+ * such. */
+static zoff_status add_split_master(zoff_filler *f, const zoff_plan_piece *piece, char *low, char *weights, size_t gap)
+{
+    wanted halves = want(piece, ZOFF_STATE_MASTER, low, ZOFF_ARCHIVE_SPLIT);
+    wanted numbers = want(piece, ZOFF_STATE_MASTER, weights, ZOFF_ARCHIVE_BF16);
+    halves.gap = gap;
+    numbers.low = (uint16_t *)(void *)low;
+    return add_range(f, is_split_there(f, piece) ? &halves : &numbers);
 }
 
 /* ---- a chunk ---- */
@@ -140,9 +196,23 @@ static void take_whole_region(zoff_filler *f, const zoff_plan_chunk *c, unsigned
     r->end = bytes;
 }
 
-static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned array, char *states)
+static zoff_status add_state(zoff_filler *f, const zoff_plan_piece *piece, unsigned array, char *to, char *weights)
+{
+    const zoff_model *m = f->match->view->model;
+    enum { GAP = ZOFF_ARCHIVE_PAGE - 1 };
+    wanted w = want(piece, array, to, (unsigned)zoff_model_params_state_type(m, (zoff_plan_stream)array));
+    w.gap = GAP;
+    if (array != ZOFF_STREAM_MASTER)
+        return add_range(f, &w);
+    if (form_of(f, piece)->is_split)
+        return add_split_master(f, piece, to, zoff_model_params_value(m, piece, weights), GAP);
+    return add_whole_master(f, piece, to, GAP);
+}
+
+static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned array, zoff_chunk_memory memory)
 {
     const zoff_plan *plan = f->match->view->plan;
+    char *states = memory.states;
     bool is_whole = true;
     f->run_count = 0;
     for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
@@ -154,9 +224,7 @@ static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned 
             ZOFF_TRY(end_run(f));
             continue;
         }
-        ZOFF_TRY(add_range(
-            f, piece->param, array, piece->slice, piece->first, piece->count, states + c->starts[array] + piece->offsets[array],
-            zoff_model_params_state_type(f->match->view->model, (zoff_plan_stream)array), ZOFF_ARCHIVE_PAGE - 1));
+        ZOFF_TRY(add_state(f, piece, array, states + c->starts[array] + piece->offsets[array], memory.weights));
     }
     if (is_whole)
         take_whole_region(f, c, array, states);
@@ -174,21 +242,32 @@ bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk)
     return true;
 }
 
-/* Weights that are their own masters, and frozen ones of the engine. */
+/* Frozen weights may have been left out. */
+static zoff_status add_frozen_weights(zoff_filler *f, const zoff_plan_piece *piece, char *value, zoff_dtype dtype)
+{
+    const zoff_archive *a = f->match->archive;
+    const unsigned states = a->manifest.params[zoff_archive_owner(a, f->match->to[piece->param] - 1)].states;
+    const wanted w = want(piece, ZOFF_STATE_WEIGHTS, value, (unsigned)dtype);
+    return states >> ZOFF_STATE_WEIGHTS & 1 ? add_range(f, &w) : ZOFF_OK;
+}
+
+/* Weights that are masters or half of them, and frozen ones of the engine. */
 static zoff_status add_weights(zoff_filler *f, const zoff_plan_chunk *c, char *weights)
 {
     const zoff_engine_view *v = f->match->view;
     for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
         const zoff_plan_piece *piece = &v->plan->pieces[i];
         const zoff_model_param *p = &v->model->params[piece->param];
-        const uint32_t to = f->match->to[piece->param];
-        const unsigned kind = p->frozen ? ZOFF_STATE_WEIGHTS : ZOFF_STATE_MASTER;
-        if (!to || has_state(f, piece, ZOFF_STREAM_MASTER))
+        char *value = zoff_model_params_value(v->model, piece, weights);
+        const wanted upper = want(piece, ZOFF_ARCHIVE_UPPER, value, ZOFF_ARCHIVE_BF16);
+        if (!f->match->to[piece->param])
             continue;
-        if (!(f->match->archive->manifest.params[zoff_archive_owner(f->match->archive, to - 1)].states >> kind & 1))
-            continue; /* frozen weights were left out */
-        ZOFF_TRY(add_range(f, piece->param, kind, piece->slice, piece->first, piece->count,
-                           zoff_model_params_value(v->model, piece, weights), p->dtype, 0));
+        if (p->frozen)
+            ZOFF_TRY(add_frozen_weights(f, piece, value, p->dtype));
+        else if (form_of(f, piece)->is_split && is_split_there(f, piece))
+            ZOFF_TRY(add_range(f, &upper));
+        else if (!has_state(f, piece, ZOFF_STREAM_MASTER))
+            ZOFF_TRY(add_whole_master(f, piece, value, 0));
     }
     return end_run(f);
 }
@@ -198,11 +277,11 @@ zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_me
 {
     zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
-    zoff_fill_chunk *filling = f->filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
+    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
     ZOFF_TRY(add_weights(f, c, memory.weights));
     for (unsigned array = 0; array < ZOFF_STREAM_COUNT; array++) {
         if (c->lengths[array])
-            ZOFF_TRY(add_array(f, c, array, memory.states));
+            ZOFF_TRY(add_array(f, c, array, memory));
         if (array == ZOFF_STREAM_MASTER)
             filling->masters_end = zoff_checkpoint_bring_end(&f->bringer);
     }
@@ -219,12 +298,7 @@ zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk)
 zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk)
 {
     zoff_filler *f = filler;
-    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
-    ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, filling->end));
-    for (const zoff_fill_cast *one = filling->casts; one; one = one->next)
-        zoff_adam_cast_run(f->match->view->threads, &one->cast, 1);
-    free_casts(filling);
-    return ZOFF_OK;
+    return zoff_checkpoint_bring_until(&f->bringer, f->chunks[chunk % ZOFF_STATES_LOADING].end);
 }
 
 void zoff_checkpoint_fill_stop(void *filler)
@@ -232,8 +306,6 @@ void zoff_checkpoint_fill_stop(void *filler)
     zoff_filler *f = filler;
     f->run = (zoff_fill_run){.to = NULL};
     zoff_checkpoint_bring_stop(&f->bringer);
-    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
-        free_casts(&f->chunks[i]);
 }
 
 /* ---- frozen weights of the program ---- */
@@ -248,7 +320,14 @@ static zoff_status fill_slice(zoff_filler *f, size_t param, size_t slice, char *
         const size_t count = zoff_base_bits_min(p->count - at, room / element);
         const zoff_cast_piece move = {
             .count = count, .dst = value + at * element, .src = buffer, .dst_dtype = p->dtype, .src_dtype = p->dtype};
-        ZOFF_TRY(add_range(f, param, ZOFF_STATE_WEIGHTS, slice, at, count, verify_only ? NULL : buffer, p->dtype, 0));
+        const wanted w = {.param = param,
+                          .slice = slice,
+                          .first = at,
+                          .count = count,
+                          .kind = ZOFF_STATE_WEIGHTS,
+                          .format = (unsigned)p->dtype,
+                          .to = verify_only ? NULL : buffer};
+        ZOFF_TRY(add_range(f, &w));
         ZOFF_TRY(end_run(f));
         ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, zoff_checkpoint_bring_end(&f->bringer)));
         if (!verify_only)

@@ -110,15 +110,18 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
     const size_t number = (size_t)(piece - s->view.plan->pieces);
     if (zoff_checkpoint_saver_is_inherited(s))
         return;
+    const zoff_model_param *p = &s->view.model->params[piece->param];
+    const zoff_plan_tensor tensor = zoff_model_params_tensor(s->view.model, p);
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const size_t bytes = zoff_adam_dtype_bytes(zoff_model_params_state_type(s->view.model, (zoff_plan_stream)array));
+        const size_t bytes = tensor.bytes[array];
         const uint64_t from = c->starts[array] + piece->offsets[array] + first * bytes;
         if (sources[array] && s->sources[sources[array] - 1].place != ZOFF_SAVE_FILE)
             keep_array(s, &s->sources[sources[array] - 1], memory, from, from + count * bytes);
     }
     if (sources[ZOFF_STORE_ARRAYS] && s->weights_bytes[number]) {
-        const uint64_t from = s->weights_at[number] + first * sizeof(float); /* frozen ones are never updated */
-        keep_units(s, &s->sources[sources[ZOFF_STORE_ARRAYS] - 1], memory, from, from + count * sizeof(float));
+        const size_t bytes = zoff_adam_dtype_bytes(p->dtype);
+        const uint64_t from = s->weights_at[number] + first * bytes;
+        keep_units(s, &s->sources[sources[ZOFF_STORE_ARRAYS] - 1], memory, from, from + count * bytes);
     }
 }
 

@@ -1,5 +1,6 @@
 /* layout.c: which bytes of this rank go into which regions of its file. An array of a chunk is a region as it lies, so that it
- * is written from where it is, and a state file can be cloned. Weights that are their own masters are copied into a region. */
+ * is written from where it is, and a state file can be cloned. Weights that are masters, or half of them, are copied into a
+ * region. */
 #include "checkpoint_priv.h"
 
 #include "array.h"
@@ -13,23 +14,35 @@ static zoff_plan_span own_pieces(const zoff_engine_view *v, size_t chunk)
     return v->tier == ZOFF_TIER_NVME ? zoff_zero_plan_own_whole(v->plan, chunk) : zoff_zero_plan_own(v->plan, chunk);
 }
 
-static bool has_state(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)
+/* Bytes of an element of an array; 0: it has none. */
+static size_t state_bytes(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)
 {
-    const zoff_model_param *p = &v->model->params[piece->param];
-    return !p->frozen && zoff_model_params_tensor(v->model, p).bytes[array] != 0;
+    return zoff_model_params_tensor(v->model, &v->model->params[piece->param]).bytes[array];
 }
 
-/* The type of an array, which is also the number of its format. */
-static zoff_dtype type_of(const zoff_engine_view *v, unsigned array)
+static const zoff_master_form *form_of(const zoff_engine_view *v, const zoff_plan_piece *piece)
 {
-    return zoff_model_params_state_type(v->model, (zoff_plan_stream)array);
+    return zoff_model_masters_of(v->model, &v->model->params[piece->param]);
 }
 
-/* Whether the weights of a piece are saved as such: they are their own masters, or frozen. */
+unsigned zoff_checkpoint_layout_format(const zoff_model *m, const zoff_model_param *p, unsigned array)
+{
+    const bool is_split = array == ZOFF_STREAM_MASTER && zoff_model_masters_of(m, p)->is_split;
+    return is_split ? ZOFF_ARCHIVE_SPLIT : (unsigned)zoff_model_params_state_type(m, (zoff_plan_stream)array);
+}
+
+/* Whether the weights of a piece are saved as such: they are frozen, the masters, or a half of them. */
 static bool has_weights(const zoff_engine_view *v, const zoff_plan_piece *piece, bool skip_frozen)
 {
-    const zoff_model_param *p = &v->model->params[piece->param];
-    return p->frozen ? !skip_frozen : !has_state(v, piece, ZOFF_STREAM_MASTER);
+    const bool is_copied = state_bytes(v, piece, ZOFF_STREAM_MASTER) && !form_of(v, piece)->is_split;
+    return v->model->params[piece->param].frozen ? !skip_frozen : !is_copied;
+}
+
+/* The kind of those weights. */
+static unsigned weights_kind(const zoff_engine_view *v, const zoff_plan_piece *piece)
+{
+    const unsigned trained = form_of(v, piece)->is_split ? (unsigned)ZOFF_ARCHIVE_UPPER : (unsigned)ZOFF_STATE_MASTER;
+    return v->model->params[piece->param].frozen ? (unsigned)ZOFF_STATE_WEIGHTS : trained;
 }
 
 static zoff_status add_source(zoff_saver *s, const zoff_save_source *source)
@@ -66,12 +79,12 @@ static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span o
     *to = 0;
     for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {
         const zoff_plan_piece *piece = &v->plan->pieces[i];
-        if (!has_state(v, piece, array))
+        const size_t bytes = state_bytes(v, piece, array);
+        if (!bytes)
             continue;
         const size_t begin = c->starts[array] + piece->offsets[array];
         *from = zoff_base_bits_min(*from, begin / ZOFF_ARCHIVE_PAGE * ZOFF_ARCHIVE_PAGE);
-        *to = zoff_base_bits_max(
-            *to, zoff_base_bits_align(begin + piece->count * zoff_adam_dtype_bytes(type_of(v, array)), ZOFF_ARCHIVE_PAGE));
+        *to = zoff_base_bits_max(*to, zoff_base_bits_align(begin + piece->count * bytes, ZOFF_ARCHIVE_PAGE));
     }
 }
 
@@ -110,9 +123,9 @@ static zoff_status add_array(zoff_saver *s, size_t chunk, zoff_plan_span own, un
     ZOFF_TRY(zoff_archive_part_region(&s->part, to - from, unit, &source.region));
     for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {
         const zoff_plan_piece *piece = &v->plan->pieces[i];
-        if (has_state(v, piece, array))
-            ZOFF_TRY(
-                add_piece(s, piece, array, type_of(v, array), source.region, c->starts[array] + piece->offsets[array] - from));
+        const unsigned format = zoff_checkpoint_layout_format(v->model, &v->model->params[piece->param], array);
+        if (state_bytes(v, piece, array))
+            ZOFF_TRY(add_piece(s, piece, array, format, source.region, c->starts[array] + piece->offsets[array] - from));
     }
     return add_source(s, &source);
 }
@@ -151,7 +164,7 @@ static zoff_status add_weights(zoff_saver *s, size_t chunk, zoff_plan_span own, 
         if (!is_own || !has_weights(v, piece, skip_frozen))
             continue;
         s->weights_bytes[i] = piece->count * zoff_adam_dtype_bytes(p->dtype);
-        ZOFF_TRY(add_piece(s, piece, p->frozen ? ZOFF_STATE_WEIGHTS : ZOFF_STATE_MASTER, (unsigned)p->dtype, region, at));
+        ZOFF_TRY(add_piece(s, piece, weights_kind(v, piece), (unsigned)p->dtype, region, at));
         at = zoff_base_bits_align(at + s->weights_bytes[i], ZOFF_ARCHIVE_PAD);
     }
     if (at == 0)

@@ -74,6 +74,8 @@ typedef struct zoff_weight_values {
 typedef struct zoff_config_values {
     zoff_optimizer_hyper hyper;    /* optimizer.* */
     unsigned moments;              /* zoff.moments, a zoff_moments */
+    bool whole_masters;            /* zoff.master is "fp32" */
+    bool split_asked;              /* zoff.master is "split" */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */
     zoff_schedule_values schedule; /* scheduler.* */
     double clip_norm;              /* gradient_clipping; 0: none */

@@ -218,6 +218,8 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
         .moments = is_text(config, "zoff.moments", "bf16"),
+        .whole_masters = is_text(config, "zoff.master", "fp32"),
+        .split_asked = is_text(config, "zoff.master", "split"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),
         .wants_bf16 = integer(config, "bf16.enabled") != 0,
         .fp16 = fp16_of(config),

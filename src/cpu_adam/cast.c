@@ -1,10 +1,58 @@
 /* cast.c: element types converted over a list of pieces. */
 #include "walk.h"
 
-static void cast(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+#include <string.h>
+
+/* The same on every instruction set: integers only. See v_store_split(). */
+static void split(const zoff_cast_piece *piece, size_t begin, size_t count)
 {
+    const uint32_t *from = (const uint32_t *)piece->src + begin;
+    uint16_t *high = (uint16_t *)piece->dst + begin, *low = piece->low + begin;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t is_nan = (from[i] & 0x7fffffffu) > 0x7f800000u;
+        const uint32_t bits = is_nan ? 0x7fc00000u : from[i];
+        high[i] = (uint16_t)((bits + 0x8000u) >> 16);
+        low[i] = (uint16_t)bits;
+    }
+}
+
+static void join(const zoff_cast_piece *piece, size_t begin, size_t count)
+{
+    const uint16_t *high = (const uint16_t *)piece->src + begin, *low = piece->low + begin;
+    uint32_t *to = (uint32_t *)piece->dst + begin;
+    for (size_t i = 0; i < count; i++)
+        to[i] = ((uint32_t)high[i] << 16) + low[i] - ((uint32_t)(low[i] & 0x8000u) << 1);
+}
+
+/* Numbers have had their upper halves only. */
+static void add(const zoff_cast_piece *piece, size_t begin, size_t count)
+{
+    const uint16_t *low = piece->low + begin;
+    uint32_t *to = (uint32_t *)piece->dst + begin;
+    for (size_t i = 0; i < count; i++)
+        to[i] += low[i] - ((uint32_t)(low[i] & 0x8000u) << 1);
+}
+
+/* A bf16 number has no lower half. */
+static void clear(const struct zoff_kernels *kernels, const zoff_cast_piece *piece, size_t begin, size_t count)
+{
+    memset(piece->low + begin, 0, count * sizeof *piece->low);
+    if (piece->dst != piece->src)
+        kernels->cast(piece, begin, count);
+}
+
+static void cast(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
+{
+    const zoff_cast_piece *piece = pointer;
     (void)ctx;
-    kernels->cast(piece, begin, count);
+    if (!piece->low)
+        kernels->cast(piece, begin, count);
+    else if (piece->src_dtype == ZOFF_F32)
+        (piece->dst_dtype == ZOFF_F32 ? add : split)(piece, begin, count);
+    else if (piece->dst_dtype == ZOFF_F32)
+        join(piece, begin, count);
+    else
+        clear(kernels, piece, begin, count);
 }
 
 void zoff_adam_cast_run(unsigned threads, const zoff_cast_piece *pieces, size_t count)

@@ -130,6 +130,9 @@ typedef struct zoff_cast_piece {
     const void *src;
     zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest, ties away from zero (bf16) or to even (fp16); NaN
                                         is 0x7fc0 (bf16) or 0x7e00 (fp16) */
+    uint16_t
+        *low; /* NULL, or the lower halves of split fp32 numbers; on the host only. fp32 to bf16 sets both halves, bf16 to
+                 fp32 joins them. Both bf16: the lower halves become zero. Both fp32: dst is src, and they are added to it */
 } zoff_cast_piece;
 
 /* Convert element types. */

@@ -34,7 +34,8 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(e, run, &count);
     for (size_t i = 0; i < count; i++) {
         const zoff_model_param *p = &e->model.params[pieces[i].param];
-        if (p->engine_owned && !(zoff_model_params_has_master(&e->model, p) && *zoff_model_params_flag(&e->model, &pieces[i])))
+        const bool reads = zoff_model_masters_of(&e->model, p)->in_weights || p->frozen;
+        if (p->engine_owned && (reads || !*zoff_model_params_flag(&e->model, &pieces[i])))
             return false;
     }
     return true;

@@ -181,7 +181,7 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, cons
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[plan->pieces[chunk->first_piece + i].param];
-        if (p->engine_owned && !zoff_model_params_has_master(&e->model, p))
+        if (p->engine_owned && (p->frozen || zoff_model_masters_of(&e->model, p)->in_weights))
             return false;
     }
     return true;

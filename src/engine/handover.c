@@ -40,6 +40,20 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
     return ZOFF_OK;
 }
 
+/* Half of each split master is in the weights: they move to the new buffer. */
+static void move_weights(const zoff_engine *e, const zoff_model_param *p, char *value)
+{
+    const zoff_model_param *owner = &e->model.params[zoff_model_params_owner(&e->model, (zoff_param)(p - e->model.params))];
+    const size_t bytes = p->count * zoff_adam_dtype_bytes(p->dtype);
+    if (e->life.phase != ZOFF_PHASE_IDLE || !value || value == p->value || !bytes ||
+        !zoff_model_masters_of(&e->model, owner)->is_split)
+        return;
+    for (size_t i = 0; i < p->slices; i++) {
+        const size_t at = (value < p->value ? i : p->slices - 1 - i) * p->value_stride; /* both may overlap */
+        memmove(value + at, p->value + at, bytes);
+    }
+}
+
 zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad)
 {
     ZOFF_ENTER(e);
@@ -58,7 +72,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     const bool moves = (value && value != param->value) || (grad && grad != own_grad);
     ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
     if (moves && value && e->io.guard)
-        e->io.guard->before_all(e->io.guard->ctx);          /* a save may read weights from the old buffer */
+        e->io.guard->before_all(e->io.guard->ctx); /* a save may read weights from the old buffer */
+    move_weights(e, param, value);
     e->model.ties.rebound = e->model.ties.rebound || moves; /* overlaps are checked later, when all buffers are bound */
     if (param->tie) {
         zoff_model_ties_bind(&e->model, p, value, grad);

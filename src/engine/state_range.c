@@ -43,11 +43,29 @@ static zoff_status check_range(const zoff_engine *e, const state_range *w, const
     return ZOFF_OK;
 }
 
-/* fp32 weights are their own masters: setting one sets the other. */
+static const zoff_master_form *form_of(const zoff_engine *e, const state_range *w)
+{
+    return zoff_model_masters_of(&e->model, &e->model.params[w->param]);
+}
+
+/* fp32 weights are their own masters: setting one sets the other. Frozen ones have none. */
 static bool is_own_master(const zoff_engine *e, const state_range *w)
 {
-    return !zoff_model_params_has_master(&e->model, &e->model.params[w->param]) &&
-           e->model.params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+    const zoff_model_param *p = &e->model.params[w->param];
+    const bool is_whole = form_of(e, w)->is_whole || (p->frozen && p->dtype == ZOFF_F32);
+    return is_whole && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+}
+
+/* Masters with one half in the weights. */
+static bool is_split_master(const zoff_engine *e, const state_range *w)
+{
+    return form_of(e, w)->is_split && !w->is_weights && w->kind == ZOFF_STATE_MASTER;
+}
+
+/* Whether the weights are a part of the range, or all of it. */
+static bool has_weights(const zoff_engine *e, const state_range *w)
+{
+    return w->is_weights || is_own_master(e, w) || is_split_master(e, w);
 }
 
 static zoff_status check_state(const zoff_engine *e, const state_range *w, const char *call)
@@ -63,8 +81,8 @@ static zoff_status check_state(const zoff_engine *e, const state_range *w, const
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
-    /* fp32 weights that are their own masters are read from the weights in use, which may not be valid yet. */
-    if (!w->write && p->engine_owned && is_own_master(e, w))
+    /* Masters in the weights are read from those in use, which may not be valid yet. */
+    if (!w->write && p->engine_owned && has_weights(e, w))
         return zoff_engine_phase_check_weights(e, call);
     return ZOFF_OK;
 }
@@ -87,7 +105,7 @@ static zoff_pass pass_of(const zoff_engine *e, const state_range *w)
 {
     const zoff_model_param *p = &e->model.params[w->param];
     const bool keeps_copy = w->write && e->settings.values.persist;
-    zoff_pass pass = {.keeps = true, .weights = p->engine_owned && (w->is_weights || is_own_master(e, w))};
+    zoff_pass pass = {.keeps = true, .weights = p->engine_owned && has_weights(e, w)};
     if (is_own_master(e, w))
         pass.states = keeps_copy && !p->frozen;
     else
@@ -109,16 +127,16 @@ static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_
 
 /* After weights were set, set their masters. */
 static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
-                   zoff_chunk_memory memory, const char *weights, size_t skip, size_t count)
+                   zoff_chunk_memory memory, char *weights, size_t skip, size_t count)
 {
     if (!memory.states || !(w->is_weights || is_own_master(e, w)))
         return;
-    const zoff_cast_piece cast = {.count = count,
-                                  .dst = (float *)zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) +
-                                         skip,
-                                  .src = weights,
-                                  .dst_dtype = ZOFF_F32,
-                                  .src_dtype = e->model.params[w->param].dtype};
+    char *stored = zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
+    zoff_cast_piece cast;
+    if (!zoff_model_masters_cast(&e->model, &e->model.params[w->param], weights, stored + skip * form_of(e, w)->bytes, true,
+                                 &cast))
+        return;
+    cast.count = count;
     zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
@@ -160,21 +178,49 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range 
     return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
 }
 
-/* Whether the range is in the program's memory, whole on every rank. */
+/* Whether the range is in the program's memory, whole on every rank. The upper halves of split masters
+ * are. */
 static bool is_program(const zoff_engine *e, const state_range *w)
 {
-    return !e->model.params[w->param].engine_owned && is_own_master(e, w);
+    return !e->model.params[w->param].engine_owned && (is_own_master(e, w) || (w->write && is_split_master(e, w)));
+}
+
+/* The same for masters, whose upper halves are the weights. */
+static zoff_status follow_split(zoff_engine *e, const state_range *w, stretch s)
+{
+    enum { MOST = 1024 };
+    uint16_t high[MOST];
+    const size_t skip = in_slice(e, w, s.at) - s.run->first;
+    for (size_t done = 0, count; done < s.count; done += count) {
+        count = zoff_base_bits_min(s.count - done, (size_t)MOST);
+        const zoff_cast_piece cast = {.count = count,
+                                      .dst = high,
+                                      .src = w->src + (s.at - w->first + done) * sizeof(float),
+                                      .dst_dtype = ZOFF_BF16,
+                                      .src_dtype = ZOFF_F32};
+        zoff_adam_cast_run(1, &cast, 1);
+        ZOFF_TRY(zoff_lending_param_cache_set(&e->lending, s.run, (skip + done) * sizeof *high, (const char *)high,
+                                              count * sizeof *high));
+    }
+    return ZOFF_OK;
 }
 
 /* Every rank has a copy of persistent slices: update this rank's. */
 static zoff_status follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
-    const bool is_weight = w->is_weights || is_own_master(e, w);
-    return is_weight ? zoff_lending_param_cache_set(&e->lending, s.run, skip * bytes, w->src + (s.at - w->first) * bytes,
-                                                    s.count * bytes)
-                     : ZOFF_OK;
+    if (is_split_master(e, w))
+        return e->model.params[w->param].engine_owned ? follow_split(e, w, s) : ZOFF_OK;
+    return w->is_weights || is_own_master(e, w)
+               ? zoff_lending_param_cache_set(&e->lending, s.run, skip * bytes, w->src + (s.at - w->first) * bytes,
+                                              s.count * bytes)
+               : ZOFF_OK;
 }
+
+/* Elements of a piece: how many, where in the piece, and where in the caller's array. */
+typedef struct elements_at {
+    size_t count, skip, given;
+} elements_at;
 
 static void copy_elements(const zoff_engine *e, char *dst, zoff_dtype dst_dtype, const char *src, zoff_dtype src_dtype,
                           size_t count)
@@ -186,12 +232,41 @@ static void copy_elements(const zoff_engine *e, char *dst, zoff_dtype dst_dtype,
         zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
+/* Write or read split masters as fp32 numbers. `own`: this rank has the lower halves. */
+static void copy_split(zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, zoff_chunk_memory memory, bool own,
+                       elements_at at)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
+    uint16_t *high = (uint16_t *)(void *)zoff_model_params_value(&e->model, piece, memory.weights) + at.skip;
+    uint16_t *low =
+        own ? (uint16_t *)zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + at.skip : NULL;
+    zoff_cast_piece cast = {.count = at.count, .low = low};
+    if (w->write) {
+        cast.src = w->src + at.given * sizeof(float);
+        cast.src_dtype = ZOFF_F32;
+        cast.dst = high;
+        cast.dst_dtype = ZOFF_BF16;
+    } else {
+        cast.src = high;
+        cast.src_dtype = ZOFF_BF16;
+        cast.dst = w->dst + at.given * sizeof(float);
+        cast.dst_dtype = ZOFF_F32;
+    }
+    zoff_adam_cast_run(e->settings.threads, &cast, 1);
+}
+
 /* Copy the elements that a stretch and a piece, or its whole run, have in common. */
 static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
     const size_t from = in_slice(e, w, s.at), first = zoff_base_bits_max(from, piece->first);
     const size_t count = zoff_base_bits_min(piece->first + piece->count, from + s.count) - first;
+    const bool is_own = piece != s.run || e->plan.ranks == 1;
+    if (is_split_master(e, w)) {
+        copy_split(e, w, piece, memory, is_own,
+                   (elements_at){.count = count, .skip = first - piece->first, .given = s.at + (first - from) - w->first});
+        return;
+    }
     const zoff_dtype stored = w->is_weights || is_own_master(e, w)
                                   ? e->model.params[w->param].dtype
                                   : zoff_model_params_state_type(&e->model, (zoff_plan_stream)w->kind);
@@ -203,7 +278,7 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
         return;
     }
     copy_elements(e, elements, stored, w->src + at, given, count);
-    if (piece != s.run || e->plan.ranks == 1)
+    if (is_own)
         follow(e, w, piece, chunk, memory, elements, first - piece->first, count);
 }
 
@@ -389,7 +464,7 @@ zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind,
                            .write = true,
                            .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
-    if (is_own_master(e, &w))
+    if (has_weights(e, &w))
         ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, p, 1, "zoff_state_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_WRITE);
 }

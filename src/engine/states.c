@@ -7,21 +7,16 @@
 
 #include <string.h>
 
-/* Make the cast of one piece between weights and masters. False for a piece without a separate master, or without weights yet.
- * Persistent files hold a copy of fp32 weights that are their own masters, so those are cast, too. */
+/* Make the cast of one piece between weights and masters. False where there is nothing to do, or are no weights yet. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
     const zoff_model_param *p = &e->model.params[piece->param];
     void *value = e->transfer.route.link->weights(&e->transfer, piece, memory.weights);
-    if (p->frozen || !value || !(zoff_model_params_has_master(&e->model, p) || e->settings.values.persist))
+    char *stored = memory.states ? zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) : NULL;
+    if (!value || !zoff_model_masters_cast(&e->model, p, value, stored, to_master, out))
         return false;
-    void *master = zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
-    *out = (zoff_cast_piece){.count = piece->count,
-                             .dst = to_master ? master : value,
-                             .src = to_master ? value : master,
-                             .dst_dtype = to_master ? ZOFF_F32 : p->dtype,
-                             .src_dtype = to_master ? p->dtype : ZOFF_F32};
+    out->count = piece->count;
     return true;
 }
 
@@ -43,7 +38,7 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
-        const bool to_master = first || !zoff_model_params_has_master(&e->model, p);
+        const bool to_master = first || zoff_model_masters_of(&e->model, p)->in_weights;
         if (p->dtype == ZOFF_F32 && (first || *zoff_model_params_flag(&e->model, piece)))
             used += make_cast(e, c, piece, memory, to_master, &e->transfer.scratch.cast_pieces[used]);
     }
@@ -178,6 +173,16 @@ static zoff_status settle(zoff_engine *e, zoff_status status)
     return status;
 }
 
+/* Weights that are half of their masters need no push. A copy of weights that the engine lends may. */
+static bool is_cast(const zoff_engine *e, const zoff_plan_chunk *c, bool to_master)
+{
+    bool has_whole = false;
+    for (size_t i = 0; i < c->piece_count; i++)
+        has_whole = has_whole ||
+                    !zoff_model_masters_of(&e->model, &e->model.params[e->plan.pieces[c->first_piece + i].param])->is_split;
+    return c->lengths[ZOFF_STREAM_MASTER] && (to_master || has_whole || c->weight_bytes);
+}
+
 /* One pass over all chunks that have masters. */
 static zoff_status cast_all(zoff_engine *e, bool to_master)
 {
@@ -189,7 +194,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
     zoff_status status = ZOFF_OK;
     for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++) {
-        if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER])
+        if (is_cast(e, &e->plan.chunks[chunk], to_master))
             status = cast_one(e, &pass, chunk, to_master);
     }
     status = settle(e, status);

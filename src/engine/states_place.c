@@ -162,8 +162,8 @@ static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[e->plan.pieces[c->first_piece + i].param];
-        const bool has_copy = !p->frozen && e->settings.values.persist; /* persistent files hold a copy */
-        if (p->engine_owned && !zoff_model_params_has_master(&e->model, p) && !has_copy)
+        const zoff_master_form *form = zoff_model_masters_of(&e->model, p);
+        if (p->engine_owned && (!form->bytes || form->is_split))
             return false;
     }
     return true;

@@ -28,8 +28,9 @@ static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
     const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
     const size_t states = moment * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
+    const size_t copy = a->copy_out && !a->split ? zoff_adam_dtype_bytes(a->copy_dtype) : 0;
     info->bytes.host_read += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
-    info->bytes.host_written += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
+    info->bytes.host_written += a->count * (weights + states + copy);
 }
 
 /* The update of one piece, with the states that this step's rule uses. */
@@ -52,12 +53,13 @@ static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t co
 {
     zoff_adam_piece part = *a;
     part.count = count;
-    part.master = (float *)a->master + first;
+    part.master = (char *)a->master + first * (a->split ? sizeof(uint16_t) : sizeof(float));
     const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
     part.m = a->m ? (char *)a->m + first * moment : NULL;
     part.v = a->v ? (char *)a->v + first * moment : NULL;
     part.key = a->key + first / ZOFF_NORM_BLOCK;
     part.grad = (const char *)a->grad + first * zoff_adam_dtype_bytes(a->grad_dtype);
+    /* Lower halves of split masters, which are here, take as much room as the weights. */
     part.copy_out = a->copy_out ? (char *)a->copy_out + first * zoff_adam_dtype_bytes(a->copy_dtype) : NULL;
     return part;
 }
@@ -134,8 +136,7 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
         t->settles[stream] = wants && t->chunk->lengths[stream] != 0;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
-        const zoff_model_param *p = &e->model.params[pieces[i].param];
-        if (!p->frozen && !zoff_model_params_has_master(&e->model, p))
+        if (zoff_model_masters_of(&e->model, &e->model.params[pieces[i].param])->is_whole)
             t->settles[ZOFF_STREAM_MASTER] = false;
     }
 }

@@ -109,6 +109,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     const char *name = d->name ? d->name : fallback;
     ZOFF_FAIL_IF(m->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
+    ZOFF_TRY(d->frozen ? ZOFF_OK : zoff_model_masters_check(m, d->dtype, name));
     ZOFF_TRY(zoff_base_array_reserve(&m->params, m->param_count, &m->param_capacity, m->param_count + 1, sizeof *m->params,
                                      "the list of parameters"));
     zoff_model_param p = {.value = d->value,
@@ -176,9 +177,7 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
                                .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
     if (p->frozen)
         return tensor;
-    /* fp32 weights are their own masters, but persistent files also hold a copy of them. */
-    const bool has_master = zoff_model_params_has_master(m, p) || m->values->persist;
-    tensor.bytes[ZOFF_STREAM_MASTER] = has_master ? sizeof(float) : 0;
+    tensor.bytes[ZOFF_STREAM_MASTER] = zoff_model_masters_of(m, p)->bytes;
     const size_t moment = zoff_adam_moments_bytes((zoff_moments)m->values->moments);
     tensor.bytes[ZOFF_STREAM_M] = states.m ? moment : 0;
     tensor.bytes[ZOFF_STREAM_V] = states.v ? moment : 0;

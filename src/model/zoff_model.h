@@ -115,11 +115,6 @@ typedef struct zoff_model {
  * for inconsistent types, strides or sizes; ERR_NO_MEMORY. After an error the model is unchanged */
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *desc, zoff_param *out);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
-/* Whether a parameter's master weights are a separate state. fp32 weights that the CPU can access are their own masters. */
-static inline bool zoff_model_params_has_master(const zoff_model *m, const zoff_model_param *p)
-{
-    return !p->frozen && (p->dtype != ZOFF_F32 || !m->in_place);
-}
 /* The type of a state in the memory of a chunk. */
 static inline zoff_dtype zoff_model_params_state_type(const zoff_model *m, zoff_plan_stream stream)
 {
@@ -129,11 +124,6 @@ static inline zoff_dtype zoff_model_params_state_type(const zoff_model *m, zoff_
 bool zoff_model_params_any_owned(const zoff_model *m);
 /* Whether any of those is frozen, and not empty. */
 bool zoff_model_params_owns_frozen(const zoff_model *m);
-/* Whether each step computes all of a parameter's weights from masters: true for trained 16-bit weights. */
-static inline bool zoff_model_params_remade(const zoff_model_param *p)
-{
-    return !p->frozen && p->dtype != ZOFF_F32;
-}
 /* The shape of a slice: compare two, and print one as "[3, 4]". ZOFF_SHAPE_BYTES are enough for every shape. */
 enum { ZOFF_SHAPE_BYTES = 1536 };
 bool zoff_model_params_same_shape(const zoff_model_param *a, const zoff_model_param *b);
@@ -160,6 +150,24 @@ char *zoff_model_params_given_grad(const zoff_model *m, zoff_param p, size_t sli
 char *zoff_model_params_own_grad(const zoff_model *m, zoff_param p, size_t slice, zoff_dtype *out_dtype);
 /* Whether the gradient was handed over in this micro-step. */
 bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice);
+
+/* masters.c */
+/* Where the fp32 master of a parameter is. */
+typedef struct zoff_master_form {
+    size_t bytes;    /* of an element in its chunk */
+    bool in_weights; /* the weights have all or half of its bits, so a step reads them */
+    bool is_whole;   /* fp32 weights that are the master. `bytes`: of a copy in its chunk, which a step makes afterwards */
+    bool is_split;   /* bf16 weights are the upper halves, and its chunk has the lower ones */
+} zoff_master_form;
+
+/* @return never NULL; no field is set for frozen weights */
+const zoff_master_form *zoff_model_masters_of(const zoff_model *m, const zoff_model_param *p);
+/* Describe how masters become those of the weights (`to_master`), or weights those of the masters. `stored`: the elements in
+ * the chunk.  @return false: there is nothing to do */
+bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, void *weights, void *stored, bool to_master,
+                             zoff_cast_piece *out);
+/* ERR_INVALID for weights that cannot be split, although the configuration asks for it. */
+zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, const char *name);
 
 /* slices.c */
 /* After planning: allocate the flags of slices, and find the buckets of each slice.  @return ERR_NO_MEMORY */

@@ -42,18 +42,22 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
 {
     const zoff_model_param *p = &t->model->params[piece->param];
     const zoff_adam_states states = zoff_model_groups_states(t->model, p->group);
-    const bool has_master = zoff_model_params_has_master(t->model, p);
+    const zoff_master_form *form = zoff_model_masters_of(t->model, p);
     char *value = t->route.link->weights(t, piece, memory.weights);
     char *base = memory.states;
+    char *stored = form->bytes == 0 ? NULL : zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER);
     const zoff_moments moments = (zoff_moments)t->values->moments;
     return (zoff_adam_piece){.count = piece->count,
                              .moments = (uint8_t)moments,
+                             .split = form->is_split,
                              .key = moments == ZOFF_MOMENTS_F32 ? 0 : zoff_adam_dither_key(p->name, piece->slice, piece->first),
-                             .master = has_master ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER) : value,
+                             .master = form->in_weights ? value : stored,
                              .m = states.m ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_V) : NULL,
                              .grad_dtype = t->route.gradients->dtype(p),
-                             .copy_out = p->dtype != ZOFF_F32 ? value : NULL,
+                             .copy_out = form->is_split         ? stored
+                                         : p->dtype != ZOFF_F32 ? value
+                                                                : NULL,
                              .copy_dtype = p->dtype};
 }
 

@@ -115,12 +115,14 @@ TEST_P(SaveMemory, IsAsStated)
     EXPECT_LT(60u << 20, planned);
     EXPECT_LE(saved, (double)opts.memory + SLACK);
     EXPECT_LE(beside, (double)opts.memory + SLACK);
-    EXPECT_LE(reloaded, SLACK);
+    // Weights that are half of their masters do not fill the units of a checkpoint.
+    EXPECT_LE(reloaded, (GetParam().persist ? 0 : 12 * MIB) + SLACK);
     EXPECT_LE(loaded, 12 * MIB + SLACK);
     EXPECT_GT(loaded, 4 * MIB) << "the layout is another, so there are buffers";
 }
 
-// A unit on the NVMe tier is one kind of state of a chunk. States in DRAM are written from there.
+// A unit on the NVMe tier is one kind of state of a chunk. States in DRAM are written from there, but copies of the weights
+// that are half of the masters are made.
 TEST_P(SaveMemory, IsThreeUnitsAtLeast)
 {
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
@@ -130,7 +132,7 @@ TEST_P(SaveMemory, IsThreeUnitsAtLeast)
     const double units = (double)plan_of(r.engine_of(0)).chunk_bytes;
     const double saved = peak_of([&] { expect_all_ok(r.save(folder.path, opts)); });
     printf("MiB: save %.1f, three units %.1f\n", saved / MIB, units / MIB);
-    EXPECT_LE(saved, (GetParam().tier == ZOFF_TIER_NVME ? units : 0) + MIB);
+    EXPECT_LE(saved, (GetParam().tier == ZOFF_TIER_NVME ? units : 3.0 * sizeof(float) * CHUNK) + MIB);
     if (GetParam().tier == ZOFF_TIER_NVME) {
         EXPECT_GT(saved, units / 3 * 2);
     }

@@ -365,26 +365,35 @@ TEST(OwnedFolders, AFolderSetByTheProgramAlsoHoldsTheWeights)
     EXPECT_EQ(2u, state_files(of_program.path).size());
 }
 
-// Damaged weights on the drive give an error and are never lent. They can be restored from the masters.
-TEST(OwnedDamage, IsRepairedByAPush)
+// Damaged weights on the drive give an error and are never lent. They can be restored from masters that are fp32 numbers. Those
+// that are half of their masters are lost, as a damaged state is.
+TEST(OwnedDamage, IsRepairedByAPushOfWholeMasters)
 {
-    log_catcher log;
-    scratch_folder folders[2];
-    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false, false, "", ", \"max_in_cpu\": 0"};
-    trainer t(67);
-    t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
-    t.give_away(0);
-    engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
-    for (const std::string &file : state_files(folders[1].path)) {
-        std::fstream damage(file, std::ios::in | std::ios::out | std::ios::binary);
-        damage.seekp(4096 + 100);
-        damage << "damage";
+    for (const bool whole : {true, false}) {
+        log_catcher log;
+        scratch_folder folders[2];
+        const char *master = whole ? ", \"master\": \"fp32\"" : ", \"master\": \"split\"";
+        const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED,
+                        1,  false,          false,          master,    ", \"max_in_cpu\": 0"};
+        trainer t(67);
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.give_away(0);
+        engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+        for (const std::string &file : state_files(folders[1].path)) {
+            std::fstream damage(file, std::ios::in | std::ios::out | std::ios::binary);
+            damage.seekp(4096 + 100);
+            damage << "damage";
+        }
+        const void *lent = nullptr;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+        if (!whole) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_params_push(e.get()));
+            continue;
+        }
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
-    const void *lent = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
-    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
-    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
 // Frozen weights on NVMe, as below a trained adapter: they have no states, and no step reads or writes them.
@@ -429,7 +438,8 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
     scratch_folder folders[2];
     const size_t chunk = GetParam(), slice = 1 << 15, count = 12;
     const char *keys = ", \"stage3_max_live_parameters\": 75000, \"stage3_param_persistence_threshold\": 1000";
-    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, keys, 1, false, false, "", ", \"max_in_cpu\": 0"};
+    const cell c = {"",    ZOFF_TIER_HOST,           ZOFF_TIER_NVME,       ZOFF_BF16, keys, 1, false,
+                    false, ", \"master\": \"fp32\"", ", \"max_in_cpu\": 0"}; // a step reads no weights
     trainer t(47);
     for (size_t i = 0; i < count; i++) {
         t.add(slice, 1, ZOFF_BF16, ZOFF_BF16);

@@ -111,9 +111,10 @@ struct cell {
     const char *backend = "auto";
     unsigned paths = 1;
     recipe (*optimizers)() = adamw;
-    bool residents = false; // NVMe: a DRAM budget for the slots and half of the chunks
-    bool persist = false;   // NVMe: between two steps the engine is destroyed, and another one continues with its files
-    bool halves = false;    // moments in bf16
+    bool residents = false; // NVMe: a DRAM budget for the slots and half of the chunks.
+    bool persist = false;   // NVMe: between two steps the engine is destroyed, and another one continues with its files.
+    bool halves = false;    // Moments are bf16.
+    bool whole = false;     // Masters are fp32 also where they could be split.
 };
 
 std::string type(zoff_dtype d)
@@ -127,7 +128,7 @@ std::string name(const cell &c)
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
            "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "") +
-           (c.persist ? "_persist" : "") + (c.halves ? "_halves" : "");
+           (c.persist ? "_persist" : "") + (c.halves ? "_halves" : "") + (c.whole ? "_wholeMasters" : "");
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -145,7 +146,7 @@ class Parity : public testing::TestWithParam<cell>
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + paths +
                "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend +
                "\", \"persist\": " + (c.persist ? "true" : "false") + ", \"moments\": \"" + (c.halves ? "bf16" : "fp32") +
-               "\"}}";
+               "\", \"master\": \"" + (c.whole ? "fp32" : "auto") + "\"}}";
     }
 
     // Make an engine over the trainer's tensors with as many chunks as the cell says.
@@ -213,7 +214,8 @@ class Parity : public testing::TestWithParam<cell>
             // A gradient is read twice: for the norm and for the update. With an accumulator both read that fp32 array instead.
             // The addition before reads gradient and accumulator, and writes the accumulator.
             read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
-            written += elements * (states + (x.dtype == ZOFF_F32 ? 0 : 2) + (accumulates ? 4 : 0));
+            const bool splits = x.dtype == ZOFF_BF16 && !GetParam().persist && !GetParam().whole; // no copy is written
+            written += elements * (states + (x.dtype == ZOFF_F32 || splits ? 0 : 2) + (accumulates ? 4 : 0));
         }
         EXPECT_EQ(read, info.bytes.host_read);
         EXPECT_EQ(written, info.bytes.host_written);
@@ -298,6 +300,10 @@ void fill(covering<cell> &cells)
             for (auto optimizers : {adamw, adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
                 cells.add({tier, dtype, dtype, 4, 0, 3, "auto", 1, optimizers, false, false, true});
         }
+        for (auto optimizers : {adamw, adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
+            for (const bool halves : {false, true})
+                cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 1, optimizers, false, false, halves, true});
+        }
         for (auto optimizers : {adamw, adagrad, momentum, adam_and_sgd}) {
             if (tier == ZOFF_TIER_HOST)
                 break;
@@ -306,6 +312,7 @@ void fill(covering<cell> &cells)
             cells.add({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, true, true, true});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true, false, true, true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
             cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
@@ -342,7 +349,8 @@ const covering<cell> &matrix()
                                           {"optimizers", c.optimizers().name},
                                           {"residents", c.residents ? "yes" : "no"},
                                           {"persist", c.persist ? "yes" : "no"},
-                                          {"moments", c.halves ? "bf16" : "fp32"}};
+                                          {"moments", c.halves ? "bf16" : "fp32"},
+                                          {"master", c.whole ? "fp32" : "auto"}};
         },
         fill);
     return all;

@@ -61,6 +61,7 @@ struct cell {
     bool sums = false;   // gradient_allreduce_op
     unsigned group = 1;  // zero_hpz_partition_size
     bool halves = false; // moments in bf16
+    bool whole = false;  // masters of bf16 weights are numbers of their own
 };
 
 const char *name_of(zoff_dtype d)
@@ -80,7 +81,8 @@ std::string name(const cell &c)
             : c.owner > IN_FILES   ? std::string("_") + name_of(c.owner)
                                    : "") +
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
-           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") + (c.halves ? "_halves" : "");
+           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") + (c.halves ? "_halves" : "") +
+           (c.whole ? "_wholeMasters" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -97,7 +99,8 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
                "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() +
-               "}, \"zoff\": {\"moments\": \"" + (c.halves ? "bf16" : "fp32") + "\"}}";
+               "}, \"zoff\": {\"moments\": \"" + (c.halves ? "bf16" : "fp32") + "\", \"master\": \"" +
+               (c.whole ? "fp32" : "auto") + "\"}}";
     }
 
     // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
@@ -196,9 +199,11 @@ void fill(covering<cell> &all)
             for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
                 const bool is_device = owner == ON_DEVICE || owner == REACHED || owner > IN_FILES;
                 const double ratio = is_device && tier == ZOFF_TIER_HOST ? 0.5 : 1;
-                if (owner < IN_DRAM || stage == 3)
+                if (owner >= IN_DRAM && stage != 3)
+                    continue;
+                for (const auto &[halves, whole] : {std::pair{true, false}, std::pair{true, true}, std::pair{false, true}})
                     all.add({stage, tier, ZOFF_BF16, 2 + stage % 2, 1 + stage % 2 * 2, nullptr, 3000, owner, ratio, false, 1,
-                             true});
+                             halves, whole});
             }
         }
     }
@@ -258,7 +263,8 @@ const covering<cell> &matrix()
                                           {"ratio", std::to_string((int)(c.ratio * 100))},
                                           {"over ranks", c.sums ? "sum" : "mean"},
                                           {"groups", std::to_string(c.group)},
-                                          {"moments", c.halves ? "bf16" : "fp32"}};
+                                          {"moments", c.halves ? "bf16" : "fp32"},
+                                          {"master", c.whole ? "fp32" : "auto"}};
         },
         fill);
     return all;

@@ -94,8 +94,8 @@ TEST_F(table, refuses_versions_and_properties_it_does_not_know)
     bytes = text();
     bytes[0] = 'Z';
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not begin as a table", read(bytes));
-    t.pieces[0].format = 4;
-    refuses(ZOFF_ERR_UNSUPPORTED, "piece 0 has its elements in format 4 with blocks of 1");
+    t.pieces[0].format = 5;
+    refuses(ZOFF_ERR_UNSUPPORTED, "piece 0 has its elements in format 5 with blocks of 1");
     t.pieces[0].format = 0;
     refuses(ZOFF_ERR_UNSUPPORTED, "format 0");
     t.pieces[0].format = ZOFF_ARCHIVE_F32;
@@ -138,7 +138,7 @@ TEST_F(table, refuses_pieces_outside_of_their_region)
         if (i == 0)
             p.region = 2;
         else if (i == 1)
-            p.kind = 4;
+            p.kind = 5;
         else if (i == 2)
             p.count = 0;
         else if (i == 3)

@@ -48,14 +48,14 @@ class Fill : public testing::Test
         is_open = false;
     }
     // `add`: another parameter, which the checkpoint lacks.
-    void open(unsigned chunk, bool add = false)
+    void open(unsigned chunk, bool add = false, const char *master = "fp32")
     {
         close();
         to = std::make_unique<trainer>(7);
         add_awkward(*to, ZOFF_BF16, ZOFF_BF16);
         if (add)
             to->add(100, 1, ZOFF_BF16, ZOFF_BF16);
-        e = seal_engine(*to, config_text(""), chunk);
+        e = seal_engine(*to, config_text("", 1, std::string(", \"zoff\": {\"master\": \"") + master + "\"}"), chunk);
         view = zoff_engine_rooms_view(e.get());
         ASSERT_ZOFF_OK(zoff_checkpoint_match_open(&view, a.get(), "param11", &match));
         ASSERT_ZOFF_OK(open_filler(&match, &filler));
@@ -77,10 +77,29 @@ class Fill : public testing::Test
         const reference::tensor &t = to->tensors[p.param];
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS && p.param < 11; array++) {
             const std::vector<char> want = from.state(p.param, array);
-            EXPECT_EQ(0, memcmp(want.data() + (p.slice * t.count + p.first) * 4, states + c.starts[array] + p.offsets[array],
-                                p.count * 4))
+            const char *at = states + c.starts[array] + p.offsets[array];
+            const std::vector<char> numbers =
+                array == ZOFF_STREAM_MASTER ? joined(p, at) : std::vector<char>(at, at + p.count * 4);
+            EXPECT_EQ(0, memcmp(want.data() + (p.slice * t.count + p.first) * 4, numbers.data(), p.count * 4))
                 << "state " << array << " of tensor " << p.param << " from " << p.first << " on";
         }
+    }
+    // Masters, which may be split.
+    std::vector<char> joined(const zoff_plan_piece &p, const char *stored)
+    {
+        std::vector<char> numbers(p.count * 4);
+        zoff_cast_piece cast = {};
+        cast.count = p.count;
+        cast.dst = numbers.data();
+        cast.dst_dtype = cast.src_dtype = ZOFF_F32;
+        cast.src = stored;
+        if (zoff_model_masters_of(view.model, &view.model->params[p.param])->is_split) {
+            cast.src = zoff_model_params_value(view.model, &p, nullptr);
+            cast.src_dtype = ZOFF_BF16;
+            cast.low = (uint16_t *)(void *)stored;
+        }
+        zoff_adam_cast_run(1, &cast, 1);
+        return numbers;
     }
     // A byte of the file with an element of a state.
     uint64_t byte_of(uint32_t param, unsigned kind, size_t element) const
@@ -116,6 +135,31 @@ TEST_F(Fill, ThroughABuffer)
 {
     open(OTHER_CHUNK);
     expect_filled();
+}
+
+// Masters in two halves, in the checkpoint, in the engine or in both.
+TEST_F(Fill, MastersOfEitherForm)
+{
+    for (const bool splits : {false, true}) {
+        scratch_folder other;
+        save_shape shape = {"host"};
+        shape.splits = splits;
+        save_ranks source(shape, "", SAME_CHUNK);
+        source.step(1);
+        source.step(2);
+        ASSERT_ZOFF_OK(zoff_checkpoint_save(source.engine_of(0), other.path.c_str(), nullptr));
+        close();
+        a = open_archive(other.path);
+        EXPECT_EQ(splits, zoff_archive_is_split(a.get(), 0));
+        for (const char *master : {"fp32", "split"}) {
+            for (const unsigned chunk : {(unsigned)SAME_CHUNK, (unsigned)OTHER_CHUNK}) {
+                SCOPED_TRACE(std::string(master) + (splits ? " from halves" : " from numbers"));
+                open(chunk, false, master);
+                expect_filled();
+            }
+        }
+        close();
+    }
 }
 
 TEST_F(Fill, InAnyOrderOfChunks)

@@ -39,8 +39,9 @@ class Layout : public testing::TestWithParam<save_shape>
             EXPECT_EQ(1u, p.block);
             ASSERT_LT(p.slice, t.slices);
             ASSERT_LE(p.first + p.count, t.count);
-            const unsigned format = p.kind == ZOFF_STATE_WEIGHTS ? (unsigned)t.dtype : (unsigned)ZOFF_ARCHIVE_F32;
-            EXPECT_EQ(format, p.format);
+            const bool is_weight = p.kind == ZOFF_STATE_WEIGHTS || p.kind == ZOFF_ARCHIVE_UPPER;
+            const bool is_half = p.kind == ZOFF_STATE_MASTER && ranks.is_split(p.param);
+            EXPECT_EQ(is_weight ? (unsigned)t.dtype : unsigned(is_half ? ZOFF_ARCHIVE_SPLIT : ZOFF_ARCHIVE_F32), p.format);
             for (size_t k = 0; k < p.count; k++)
                 of[p.slice * t.count + p.first + k]++;
         }
@@ -55,7 +56,8 @@ class Layout : public testing::TestWithParam<save_shape>
                 want.push_back(zoff_checkpoint_describe_states(&save.s.view, i, skip_frozen));
         });
         for (uint32_t i = 0; i < want.size(); i++) {
-            for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
+            want[i] |= ranks.is_split(i) ? 1u << ZOFF_ARCHIVE_UPPER : 0;
+            for (unsigned kind = 0; kind < ZOFF_ARCHIVE_PIECE_KINDS; kind++) {
                 const size_t total = want[i] >> kind & 1 ? ranks.all.want.tensors[i].total() : 0;
                 EXPECT_EQ(std::vector<unsigned>(total, 1), (all[{i, kind}])) << "state " << kind << " of tensor " << i;
             }

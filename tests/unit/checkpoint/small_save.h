@@ -86,12 +86,26 @@ struct save_shape {
     double ratio = -1;               // weights are on a device, and this share of the states is not; negative: no device
     std::string optimizer = "AdamW"; // type of the configuration
     zoff_dtype dtype = ZOFF_BF16;
+    bool splits = false; // masters, where they can be
 };
+
+inline save_shape with_split_masters(save_shape s, const char *name)
+{
+    s.name = name;
+    s.splits = true;
+    return s;
+}
 
 // One engine of each route to the states.
 inline std::vector<save_shape> save_shapes()
 {
     return {{"host"},
+            with_split_masters({"host"}, "split"),
+            with_split_masters({"nvme", 1, 1, true}, "split_nvme"),
+            with_split_masters({"stage3", 3, 3}, "split_stage3"),
+            with_split_masters({"replicated_files", 2, 0, true}, "split_replicated_files"),
+            with_split_masters({"owned", 2, 3, false, false, "cpu"}, "split_owned"),
+            with_split_masters({"owned_files", 2, 3, true, false, "nvme"}, "split_owned_files"),
             {"nvme", 1, 1, true},
             {"persist", 1, 1, true, true, "", -1, "AdamW", ZOFF_F32},
             {"stage3", 3, 3},
@@ -123,7 +137,8 @@ inline std::string text_of(const save_shape &s, const std::string &folder)
                 "2}, \"stage3_param_persistence_threshold\": 1023";
     return "{\"optimizer\": {\"type\": \"" + s.optimizer +
            "\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, \"zero_optimization\": {" + zero +
-           "}, \"zoff\": {\"persist\": " + (s.persist ? "true" : "false") + ", \"durability\": \"process\"}}";
+           "}, \"zoff\": {\"master\": \"" + (s.splits ? "split" : "fp32") +
+           "\", \"persist\": " + (s.persist ? "true" : "false") + ", \"durability\": \"process\"}}";
 }
 
 // The ranks of a shape, with awkward tensors. The gradients of a step depend on its number and the rank only.
@@ -160,6 +175,30 @@ class save_ranks
         all.forget();
     }
 
+    // Whether the masters of a tensor are in two halves.
+    bool is_split(size_t i) const
+    {
+        const zoff_model *m = zoff_engine_rooms_view(engine_of(0)).model;
+        return zoff_model_masters_of(m, &m->params[i])->is_split;
+    }
+    // The bytes of a kind of pieces in a checkpoint.
+    std::vector<char> saved(size_t i, unsigned kind)
+    {
+        if (kind != ZOFF_ARCHIVE_UPPER && !(kind == ZOFF_STATE_MASTER && is_split(i)))
+            return state(i, kind);
+        const std::vector<char> numbers = state(i, ZOFF_STATE_MASTER);
+        std::vector<uint16_t> high(numbers.size() / 4), low(high.size());
+        zoff_cast_piece cast = {};
+        cast.count = high.size();
+        cast.dst = high.data();
+        cast.dst_dtype = ZOFF_BF16;
+        cast.src = numbers.data();
+        cast.src_dtype = ZOFF_F32;
+        cast.low = low.data();
+        zoff_adam_cast_run(1, &cast, 1);
+        const char *from = (const char *)(kind == ZOFF_ARCHIVE_UPPER ? high : low).data();
+        return std::vector<char>(from, from + 2 * high.size());
+    }
     // The elements of a state, as the engines return them. WEIGHTS: of a frozen tensor, from its trainer, as bytes of its type.
     std::vector<char> state(size_t i, unsigned kind)
     {

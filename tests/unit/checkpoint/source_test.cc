@@ -99,7 +99,7 @@ TEST_P(Source, HasTheStatesOfTheEngine)
         const bool is_program = key.second == ZOFF_STATE_WEIGHTS && GetParam().weights.empty();
         frozen += is_program;
         if (!is_program) { // frozen.c writes those
-            EXPECT_TRUE(ranks.state(key.first, key.second) == bytes) << "state " << key.second << " of tensor " << key.first;
+            EXPECT_TRUE(ranks.saved(key.first, key.second) == bytes) << "state " << key.second << " of tensor " << key.first;
         }
     }
     EXPECT_LT(frozen, got.size());
@@ -112,8 +112,8 @@ TEST_P(Source, WithoutAStepToo)
         if (key.second == ZOFF_STATE_M || key.second == ZOFF_STATE_V) {
             EXPECT_TRUE(std::vector<char>(bytes.size()) == bytes) << "state " << key.second << " of tensor " << key.first;
         }
-        if (key.second == ZOFF_STATE_MASTER) {
-            EXPECT_TRUE(ranks.state(key.first, key.second) == bytes) << "master of tensor " << key.first;
+        if (key.second == ZOFF_STATE_MASTER || key.second == ZOFF_ARCHIVE_UPPER) {
+            EXPECT_TRUE(ranks.saved(key.first, key.second) == bytes) << "master of tensor " << key.first;
         }
     }
 }

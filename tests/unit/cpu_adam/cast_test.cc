@@ -79,3 +79,35 @@ TEST(cast, writes_as_many_elements_as_a_piece_has)
     }
     zoff_adam_cast_run(2, nullptr, 0);
 }
+
+// Two halves give the number again, but NaN becomes the canonical one. All 2^32 words: ZOFF_TEST_FULL=1.
+TEST(cast, halves_are_split_and_joined)
+{
+    const bool full = getenv("ZOFF_TEST_FULL") != nullptr;
+    const size_t n = full ? 1 << 24 : 1 << 20;
+    const uint32_t step = full ? 1 : 4093; // a prime: every exponent, and all kinds of lower halves
+    std::vector<uint32_t> words(n), joined(n), added(n);
+    std::vector<uint16_t> high(n), low(n), rounded(n), upper(n);
+    uint32_t word = 0;
+    for (uint64_t done = 0; done < (uint64_t(1) << 32) / step; done += n) {
+        for (size_t i = 0; i < n; i++, word += step)
+            words[i] = word;
+        const auto cast = [&](void *dst, zoff_dtype to, const void *src, zoff_dtype from, uint16_t *halves) {
+            const zoff_cast_piece piece = {n, dst, src, to, from, halves};
+            zoff_adam_cast_run(2, &piece, 1);
+        };
+        cast(high.data(), ZOFF_BF16, words.data(), ZOFF_F32, low.data());
+        cast(rounded.data(), ZOFF_BF16, words.data(), ZOFF_F32, nullptr);
+        EXPECT_TRUE(rounded == high) << "the upper half is the rounded number";
+        cast(joined.data(), ZOFF_F32, high.data(), ZOFF_BF16, low.data());
+        cast(added.data(), ZOFF_F32, high.data(), ZOFF_BF16, nullptr);
+        cast(added.data(), ZOFF_F32, added.data(), ZOFF_F32, low.data());
+        EXPECT_TRUE(joined == added);
+        for (size_t i = 0; i < n; i++) {
+            const bool is_nan = (words[i] & 0x7fffffff) > 0x7f800000;
+            ASSERT_EQ(is_nan ? 0x7fc00000 : words[i], joined[i]) << words[i];
+        }
+        cast(upper.data(), ZOFF_BF16, high.data(), ZOFF_BF16, low.data());
+        EXPECT_TRUE(upper == high && low == std::vector<uint16_t>(n));
+    }
+}

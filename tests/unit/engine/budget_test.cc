@@ -34,7 +34,7 @@ TEST(Budget, ThePlanIsWhatSealTakes)
     EXPECT_EQ(before.threads, after.threads);
     EXPECT_EQ(ZOFF_TIER_NVME, after.tier);
     EXPECT_EQ(elements, after.elements);
-    EXPECT_EQ(12 * elements, after.state_bytes);
+    EXPECT_EQ(10 * elements, after.state_bytes) << "masters are split";
     EXPECT_GE(after.accumulator_bytes, 4 * elements);
     EXPECT_EQ(3u, after.slots);
     EXPECT_EQ(3 * after.chunk_bytes, after.host_bytes);
@@ -82,23 +82,26 @@ TEST(Budget, MoreStatesThanTheMachineHasMemory)
     EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
 }
 
-// Chunks of 1024 elements with three states of 4 bytes. The other figures follow from their number and size.
+// Chunks of 1024 elements with two moments of 4 bytes, and masters of 2 bytes, or of 4 where states persist. The other figures
+// follow from their number and size.
 TEST(Budget, ThePlanByHand)
 {
     log_catcher log;
     scratch_folder folder;
     trainer t(1);
     t.add(20480, 1, ZOFF_BF16, ZOFF_BF16);
-    const uint64_t elements = 20480, states = 12 * elements, count = 20;
+    const uint64_t elements = 20480, states = 10 * elements, count = 20;
     const zoff_plan_info host = plan_of(make_engine(t, config_text(""), 1024).get());
     EXPECT_EQ(ZOFF_TIER_HOST, host.tier);
     EXPECT_EQ(elements, host.elements);
     EXPECT_EQ(states, host.state_bytes);
     EXPECT_EQ(count, host.chunk_count);
-    const uint64_t chunk = host.chunk_bytes;
-    EXPECT_LE(12u * 1024, chunk);
-    EXPECT_EQ(0u, chunk % 4096);
-    EXPECT_EQ(count * chunk, host.host_bytes);
+    EXPECT_LE(10u * 1024, host.chunk_bytes);
+    EXPECT_EQ(0u, host.chunk_bytes % 4096);
+    const uint64_t whole =
+        plan_of(make_engine(t, config_text("", 1, ", \"zoff\": {\"master\": \"fp32\"}"), 1024).get()).chunk_bytes;
+    EXPECT_LE(12u * 1024, whole);
+    EXPECT_EQ(count * host.chunk_bytes, host.host_bytes);
     EXPECT_EQ(0u, host.slots + host.nvme_bytes + host.accumulator_bytes + host.weight_bytes + host.exchange_bytes);
     EXPECT_EQ(host.host_bytes, host.memory_bytes);
     const struct {
@@ -108,6 +111,7 @@ TEST(Budget, ThePlanByHand)
     } cases[] = {{0, false, 1}, {5, false, 1}, {0, true, 1}, {5, true, 2}, {20, false, 4}};
     for (const auto &c : cases) {
         const std::string text = config_text(folder.path, c.accumulation, c.persist ? ", \"zoff\": {\"persist\": true}" : "");
+        const uint64_t chunk = c.persist ? whole : host.chunk_bytes;
         const zoff_plan_info nvme = plan_of(make_engine(t, text, 1024, (3 + c.residents) * chunk).get());
         EXPECT_EQ(3u, nvme.slots);
         EXPECT_EQ(chunk, nvme.chunk_bytes);
@@ -122,7 +126,7 @@ TEST(Budget, ThePlanByHand)
 }
 
 // Weights of the engine: all of them in DRAM; or slots, and files for those that max_in_cpu does not keep. A step makes them
-// from the masters, so it writes and does not read them.
+// from masters of fp32, so it writes and does not read them. Those that are half of their masters it reads, too.
 TEST(Budget, WeightsOfTheEngineByHand)
 {
     log_catcher log;
@@ -135,9 +139,13 @@ TEST(Budget, WeightsOfTheEngineByHand)
     EXPECT_LE(2u * 20480, host.weight_host_bytes);
     EXPECT_EQ(0u, host.weight_nvme_bytes);
     EXPECT_EQ(host.host_bytes + host.weight_host_bytes, host.memory_bytes);
-    const std::string text = with_offloaded_weights(config_text(folder.path), folder.path);
-    const zoff_plan_info nvme = plan_of(make_engine(t, text, 1024).get());
+    const std::string whole = ", \"zoff\": {\"master\": \"fp32\"}";
+    const std::string halves = with_offloaded_weights(config_text(folder.path), folder.path);
+    const std::string text = with_offloaded_weights(config_text(folder.path, 1, whole.c_str()), folder.path);
+    const zoff_plan_info nvme = plan_of(make_engine(t, text, 1024).get()), split = plan_of(make_engine(t, halves, 1024).get());
     EXPECT_EQ(2u * 20480, nvme.weight_bytes);
+    EXPECT_EQ(20 * split.chunk_bytes + split.weight_nvme_bytes, split.step_read_bytes);
+    EXPECT_EQ(split.step_read_bytes, split.step_write_bytes);
     EXPECT_EQ(0u, nvme.weight_nvme_bytes % 20);
     const uint64_t chunk = nvme.weight_nvme_bytes / 20;
     EXPECT_LE(2u * 1024, chunk);

@@ -104,8 +104,8 @@ TEST_P(Stages, FetchBorrowsAndChecksWhatHasAGradient)
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(0)));
     ASSERT_NE(nullptr, run(0)->states.base);
     EXPECT_TRUE(run(0)->states.checked);
-    const float *master = (const float *)(void *)(run(0)->states.base + e->plan.chunks[0].starts[ZOFF_STREAM_MASTER]);
-    EXPECT_EQ(t.tensors[0].master, std::vector<float>(master, master + 1024));
+    const float *m = (const float *)(void *)(run(0)->states.base + e->plan.chunks[0].starts[ZOFF_STREAM_M]);
+    EXPECT_EQ(t.tensors[0].m, std::vector<float>(m, m + 1024));
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(1)));
     EXPECT_EQ(nullptr, run(1)->states.base);
     EXPECT_EQ(nullptr, run(0)->weights.base) << "the engine keeps no weights here";

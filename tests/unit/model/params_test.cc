@@ -253,29 +253,6 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
     EXPECT_EQ(5, failures) << "the list, the groups, the name, the shape, the pattern";
 }
 
-TEST_F(Params, MastersAreStatesWhereTheWeightsAreNot)
-{
-    const struct {
-        bool in_place;
-        zoff_dtype dtype;
-        bool frozen, has_master, is_remade;
-    } cases[] = {
-        {true, ZOFF_F32, false, false, false}, {false, ZOFF_F32, false, true, false}, {true, ZOFF_BF16, false, true, true},
-        {false, ZOFF_F16, false, true, true},  {true, ZOFF_F32, true, false, false},  {false, ZOFF_BF16, true, false, false},
-    };
-    for (const auto &c : cases) {
-        zoff_param_desc d = describe("p", 5);
-        d.dtype = c.dtype;
-        d.frozen = c.frozen;
-        const zoff_param number = parts.add(d);
-        const zoff_model_param *p = &m->params[number];
-        m->in_place = c.in_place;
-        EXPECT_EQ(c.has_master, zoff_model_params_has_master(m, p));
-        EXPECT_EQ(c.is_remade, zoff_model_params_remade(p));
-        EXPECT_EQ(c.has_master ? 4u : 0u, zoff_model_params_tensor(m, p).bytes[ZOFF_STREAM_MASTER]);
-    }
-}
-
 TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)
 {
     zoff_param_desc d = describe("p", 5, 3);

@@ -31,13 +31,13 @@ TEST_F(Pieces, StatesLieApart)
         for (size_t i = 0; i < chunk.piece_count; i++) {
             const zoff_plan_piece &piece = self.parts.plan.pieces[chunk.first_piece + i];
             for (const zoff_plan_stream stream : {ZOFF_STREAM_MASTER, ZOFF_STREAM_M, ZOFF_STREAM_V}) {
-                if (stream == ZOFF_STREAM_MASTER && self.param(piece.param).dtype == ZOFF_F32)
-                    continue; // the program's weights are the masters
+                const size_t bytes =
+                    zoff_model_params_tensor(&self.parts.m, &self.param(piece.param)).bytes[stream] * piece.count;
                 char *at = (char *)zoff_transfer_pieces_state(&chunk, &piece, memory.data(), stream);
                 ASSERT_LE(memory.data(), at);
-                ASSERT_LE(at + 4 * piece.count, memory.data() + memory.size());
-                EXPECT_EQ(std::string(4 * piece.count, 0), std::string(at, 4 * piece.count)) << "another state is there";
-                memset(at, 1, 4 * piece.count);
+                ASSERT_LE(at + bytes, memory.data() + memory.size());
+                EXPECT_EQ(std::string(bytes, 0), std::string(at, bytes)) << "another state is there";
+                memset(at, 1, bytes);
             }
         }
     }
@@ -85,8 +85,10 @@ TEST_P(PiecesOfUpdate, HaveTheStatesOfTheirOptimizer)
             const auto state = [&](zoff_plan_stream s) { return zoff_transfer_pieces_state(&chunk, &piece, states.data(), s); };
             char *value = zoff_model_params_value(&self.parts.m, &piece, nullptr);
             EXPECT_EQ(piece.count, a.count);
-            EXPECT_EQ(k.dtype == ZOFF_F32 ? (void *)value : (void *)state(ZOFF_STREAM_MASTER), (void *)a.master);
-            EXPECT_EQ(k.dtype == ZOFF_F32 ? nullptr : (void *)value, a.copy_out);
+            const bool splits = k.dtype == ZOFF_BF16;
+            EXPECT_EQ(splits, a.split);
+            EXPECT_EQ(k.dtype == ZOFF_F16 ? (void *)state(ZOFF_STREAM_MASTER) : (void *)value, (void *)a.master);
+            EXPECT_EQ(k.dtype == ZOFF_F32 ? nullptr : splits ? (void *)state(ZOFF_STREAM_MASTER) : (void *)value, a.copy_out);
             EXPECT_EQ(k.dtype, a.copy_dtype);
             EXPECT_EQ(k.m ? state(ZOFF_STREAM_M) : nullptr, a.m);
             EXPECT_EQ(k.v ? state(ZOFF_STREAM_V) : nullptr, a.v);
@@ -108,7 +110,7 @@ TEST_F(Pieces, UpdatesUseTheEnginesWeights)
         const zoff_plan_chunk &chunk = self.parts.plan.chunks[piece.bucket];
         std::vector<char> states(chunk.bytes), weights(chunk.weight_bytes);
         const zoff_adam_piece a = zoff_transfer_pieces_of_update(&self.t, &chunk, &piece, {states.data(), weights.data()});
-        EXPECT_EQ(weights.data() + piece.weight_offset, (char *)a.copy_out);
+        EXPECT_EQ(weights.data() + piece.weight_offset, (char *)a.master) << "the upper halves";
     }
 }
 
