@@ -92,6 +92,11 @@ TEST_F(trainer, keeps_bf16_weights_with_masters_in_zoff)
     r = run("nvme", "--steps 60 --dtype bf16 --config " + config("nvme.ds", nvme(", \"bf16\": {\"enabled\": true}"), 3e-3));
     ASSERT_EQ(0, r.status) << r.output;
     EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
+    const std::string whole = ", \"bf16\": {\"enabled\": true}, \"zoff\": {\"master\": \"fp32\"}";
+    r = run("whole", "--steps 60 --dtype bf16 --config " + config("whole.ds", whole, 3e-3));
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(value("dram", "loss_bits"), value("whole", "loss_bits"));
+    EXPECT_EQ(number("whole", "state_bytes"), 12 * number("dram", "parameters"));
     EXPECT_EQ(number("dram", "state_bytes"), 10 * number("dram", "parameters")) << "half of each master is the weight";
     EXPECT_LT(number("dram", "final_loss"), 3.0) << "the first loss is ln 256 = 5.5";
 }
