@@ -23,6 +23,9 @@ class sequence
             text = with_offloaded_weights(text, folder);
         if (clip > 0)
             text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
+        const bool halves = random() % 2;
+        text.insert(1, std::string("\"zoff\": {\"master\": \"") + (random() % 2 ? "auto" : "fp32") + "\", \"moments\": \"" +
+                           (halves ? "bf16" : "fp32") + "\"}, ");
         zoff_engine_opts opts = {};
         opts.chunk_elements = 1 + random() % 4000;
         opts.threads = 1 + random() % 2;
@@ -37,6 +40,7 @@ class sequence
                   random() % 6 == 0, random() % 3);
             if (random() % 3 == 0)
                 t.give_away(i);
+            t.tensors[i].halves = halves;
         }
         lent.resize(t.tensors.size());
         for (size_t i = 0; i < lent.size(); i++)

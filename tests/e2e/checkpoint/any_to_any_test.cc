@@ -19,6 +19,7 @@ struct side {
     unsigned chunk_elements;
     bool persist;
     bool halves = false; // moments in bf16
+    bool whole = false;  // fp32 masters also where they could be split
 };
 
 struct cell {
@@ -32,7 +33,8 @@ std::string name(const side &s)
     static const char *const OWNERS[] = {"program", "device", "reached", "dram", "files"};
     return "world" + std::to_string(s.world) + "_stage" + std::to_string(s.stage) +
            (s.tier == ZOFF_TIER_HOST ? "_host" : "_nvme") + "_" + OWNERS[s.owner] + "_chunk" +
-           std::to_string(s.chunk_elements) + (s.persist ? "_persist" : "") + (s.halves ? "_halves" : "");
+           std::to_string(s.chunk_elements) + (s.persist ? "_persist" : "") + (s.halves ? "_halves" : "") +
+           (s.whole ? "_wholeMasters" : "");
 }
 
 std::string name_of(zoff_dtype d)
@@ -63,6 +65,8 @@ std::vector<side> sides()
     }
     for (size_t i = 1; i < all.size(); i += 3)
         all[i].halves = true;
+    for (size_t i = 0; i < all.size(); i += 2)
+        all[i].whole = i % 4 == i / 4 % 2 * 2;
     return all;
 }
 
@@ -94,6 +98,8 @@ const covering<cell> &matrix()
                                           {"loaded files persist", c.to.persist ? "yes" : "no"},
                                           {"saved moments", c.from.halves ? "bf16" : "fp32"},
                                           {"loaded moments", c.to.halves ? "bf16" : "fp32"},
+                                          {"saved masters", c.from.whole ? "fp32" : "auto"},
+                                          {"loaded masters", c.to.whole ? "fp32" : "auto"},
                                           {"type", name_of(c.dtype)},
                                           {"beside", c.beside ? "yes" : "no"}};
         },
@@ -138,7 +144,7 @@ class run
                (s.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder +
                "\", \"ratio\": " + std::to_string(ratio) + ", \"buffer_count\": 3}" + offload + "}" +
                ", \"zoff\": {\"persist\": " + (s.persist ? "true" : "false") + ", \"moments\": \"" +
-               (s.halves ? "bf16" : "fp32") + "\"}}";
+               (s.halves ? "bf16" : "fp32") + "\", \"master\": \"" + (s.whole ? "fp32" : "auto") + "\"}}";
     }
 
     void step(int64_t t)

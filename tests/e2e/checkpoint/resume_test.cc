@@ -44,12 +44,19 @@ struct cell {
     size_t optimizer, when;
     unsigned accumulation;
     bool skips_frozen, is_tied;
+    unsigned format = 0;
 };
+
+// Keys of the section "zoff".
+const struct {
+    const char *name, *keys;
+} FORMATS[] = {{"fp32", ", \"master\": \"fp32\""}, {"split", ""}, {"splitHalves", ", \"moments\": \"bf16\""}};
 
 std::string name_of(const cell &c)
 {
     return zoff_test::name_of(c.shape) + "_" + RECIPES[c.optimizer].name + "_" + SCHEDULES[c.when].name + "_micro" +
-           std::to_string(c.accumulation) + (c.skips_frozen ? "_skipsFrozen" : "") + (c.is_tied ? "_tied" : "");
+           std::to_string(c.accumulation) + (c.skips_frozen ? "_skipsFrozen" : "") + (c.is_tied ? "_tied" : "") + "_" +
+           FORMATS[c.format].name;
 }
 
 void fill(covering<cell> &cells)
@@ -66,6 +73,8 @@ void fill(covering<cell> &cells)
                         c.shape.dtype = dtype;
                         c.shape.tier = tier ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
                         c.shape.persist = tier == 2;
+                        c.format = number % 7 % 3;
+                        c.shape.engine = FORMATS[c.format].keys;
                         cells.add(c);
                     }
                 }
@@ -89,7 +98,8 @@ const covering<cell> &matrix()
                                           {"schedule", SCHEDULES[c.when].name},
                                           {"accumulation", std::to_string(c.accumulation)},
                                           {"frozen", c.skips_frozen ? "skipped" : "saved"},
-                                          {"tied", c.is_tied ? "yes" : "no"}};
+                                          {"tied", c.is_tied ? "yes" : "no"},
+                                          {"format", FORMATS[c.format].name}};
         },
         fill);
     return all;

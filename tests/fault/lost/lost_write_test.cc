@@ -21,7 +21,7 @@ using namespace zoff_test;
 
 namespace
 {
-enum route { ALONE, RESIDENT, TWO_FOLDERS, OWNED, DEVICE, DEVICE_SHARE, DEVICE_KEEPS, TEMPORARY };
+enum route { ALONE, RESIDENT, TWO_FOLDERS, OWNED, DEVICE, DEVICE_SHARE, DEVICE_KEEPS, TEMPORARY, WHOLE_MASTERS };
 
 struct kind {
     const char *name;
@@ -86,7 +86,12 @@ class LostWrite : public testing::TestWithParam<kind>
 
     static size_t size(int i) { return SHAPES[i].dtype == ZOFF_F32 ? 4 : 2; }
     bool on_device() const { return GetParam().way >= DEVICE && GetParam().way <= DEVICE_KEEPS; }
-    bool persists() const { return GetParam().way != DEVICE_KEEPS && GetParam().way != TEMPORARY; }
+    bool persists() const { return GetParam().way < DEVICE_KEEPS; }
+    bool has_halves() const
+    {
+        const route way = GetParam().way;
+        return way == RESIDENT || way == OWNED || way == DEVICE || way == TEMPORARY;
+    }
     bool owned(int i) const { return GetParam().way == OWNED && i != 2; }
 
     static void put(char *base, zoff_dtype dtype, size_t k, float f)
@@ -125,7 +130,8 @@ class LostWrite : public testing::TestWithParam<kind>
         text += ", \"offload_optimizer\": {\"device\": \"nvme\", \"buffer_count\": 2, " + folder + where;
         text += GetParam().way == DEVICE_KEEPS || GetParam().way == DEVICE_SHARE ? ", \"ratio\": 0.5}}" : "}}";
         text += std::string(", \"zoff\": {\"io_backend\": \"posix\", \"direct_io\": \"off\", \"persist\": ") +
-                (persists() ? "true" : "false") + "}}";
+                (persists() ? "true" : "false") + ", \"master\": \"" + (GetParam().way == WHOLE_MASTERS ? "fp32" : "auto") +
+                "\", \"moments\": \"" + (has_halves() ? "bf16" : "fp32") + "\"}}";
         return text;
     }
 
@@ -429,13 +435,13 @@ class LostWrite : public testing::TestWithParam<kind>
 
 std::vector<kind> kinds()
 {
-    static const char *const WAYS[] = {"alone",  "resident",     "two_folders",  "owned",
-                                       "device", "device_share", "device_keeps", "temporary"};
+    static const char *const WAYS[] = {"alone",        "resident",     "two_folders", "owned",        "device",
+                                       "device_share", "device_keeps", "temporary",   "whole_masters"};
     static const char *const FAULTS[] = {"works", "fails", "full", "stops", "forgets", "cut", "dies"};
     static std::vector<std::string> names;
     std::vector<kind> all;
-    names.reserve(64);
-    for (int way = ALONE; way <= TEMPORARY; way++) {
+    names.reserve(128);
+    for (int way = ALONE; way <= WHOLE_MASTERS; way++) {
         for (int fault = DRIVE_FAILS; fault <= DRIVE_DIES; fault++) {
             if (way >= DEVICE_KEEPS && fault >= DRIVE_IS_CUT)
                 continue; // temporary files are gone after a power cut
