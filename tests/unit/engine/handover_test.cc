@@ -147,4 +147,34 @@ TEST_F(Handover, OnlyWhatWasHandedOverIsFilledWithZeros)
     EXPECT_EQ(1, g[0]);
     EXPECT_EQ(0, g[1]);
 }
+
+
+// Half of each split master is in the weights, so these move to the new buffer. It may overlap the old one. The states stay.
+TEST(HandoverSplit, BindingMovesWeightsThatAreHalfOfTheirMasters)
+{
+    log_catcher log;
+    const size_t count = 1500, slices = 3, stride = 1600;
+    trainer t(5);
+    t.add(count, slices, ZOFF_BF16, ZOFF_BF16, 0, false, stride - count);
+    std::vector<uint16_t> first(2 * stride * slices, 0x7fff);
+    memcpy(first.data(), t.value(0), (stride * (slices - 1) + count) * sizeof(uint16_t));
+    engine e = make_engine("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0}", {});
+    zoff_param_desc d = t.desc(0);
+    d.value = first.data();
+    ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    std::vector<uint16_t> other(stride * slices, 0x7fff);
+    uint16_t *buffers[] = {other.data(), first.data() + 700, first.data(), other.data(), first.data() + stride * slices};
+    int64_t step = 0;
+    for (uint16_t *buffer : buffers) {
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(1), ++step, 1, 1, 0);
+        ASSERT_ZOFF_OK(zoff_param_bind(e.get(), 0, buffer, nullptr));
+        for (size_t k = 0; k < count * slices; k++)
+            ASSERT_EQ(reference::to_16(ZOFF_BF16, t.tensors[0].master[k]), buffer[t.place(0, k)]) << "step " << step;
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
 } // namespace
