@@ -113,10 +113,10 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
     const zoff_model_param *p = &s->view.model->params[piece->param];
     const zoff_plan_tensor tensor = zoff_model_params_tensor(s->view.model, p);
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const size_t bytes = tensor.bytes[array];
-        const uint64_t from = c->starts[array] + piece->offsets[array] + first * bytes;
+        const uint64_t begin = c->starts[array] + piece->offsets[array];
         if (sources[array] && s->sources[sources[array] - 1].place != ZOFF_SAVE_FILE)
-            keep_array(s, &s->sources[sources[array] - 1], memory, from, from + count * bytes);
+            keep_array(s, &s->sources[sources[array] - 1], memory, begin + zoff_zero_plan_bytes(&tensor, array, first),
+                       begin + zoff_zero_plan_bytes(&tensor, array, first + count));
     }
     if (sources[ZOFF_STORE_ARRAYS] && s->weights_bytes[number]) {
         const size_t bytes = zoff_adam_dtype_bytes(p->dtype);

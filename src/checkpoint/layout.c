@@ -14,10 +14,11 @@ static zoff_plan_span own_pieces(const zoff_engine_view *v, size_t chunk)
     return v->tier == ZOFF_TIER_NVME ? zoff_zero_plan_own_whole(v->plan, chunk) : zoff_zero_plan_own(v->plan, chunk);
 }
 
-/* Bytes of an element of an array; 0: it has none. */
+/* Bytes of a piece in an array; 0: it has none. */
 static size_t state_bytes(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)
 {
-    return zoff_model_params_tensor(v->model, &v->model->params[piece->param]).bytes[array];
+    const zoff_plan_tensor tensor = zoff_model_params_tensor(v->model, &v->model->params[piece->param]);
+    return zoff_zero_plan_bytes(&tensor, array, piece->count);
 }
 
 static const zoff_master_form *form_of(const zoff_engine_view *v, const zoff_plan_piece *piece)
@@ -84,7 +85,7 @@ static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span o
             continue;
         const size_t begin = c->starts[array] + piece->offsets[array];
         *from = zoff_base_bits_min(*from, begin / ZOFF_ARCHIVE_PAGE * ZOFF_ARCHIVE_PAGE);
-        *to = zoff_base_bits_max(*to, zoff_base_bits_align(begin + piece->count * bytes, ZOFF_ARCHIVE_PAGE));
+        *to = zoff_base_bits_max(*to, zoff_base_bits_align(begin + bytes, ZOFF_ARCHIVE_PAGE));
     }
 }
 

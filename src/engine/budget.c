@@ -128,8 +128,8 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
     const uint64_t most = 4 << 20;
     double chunks = 0;
     for (size_t i = 0; i < e->model.param_count; i++) {
-        const size_t bytes = zoff_base_bits_max(zoff_zero_plan_element_bytes(&tensors[i]), 1);
-        const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes);
+        const size_t bytes = zoff_base_bits_max(zoff_zero_plan_state_bytes(&tensors[i], UNIT), UNIT);
+        const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes * UNIT);
         chunks += (double)tensors[i].count * (double)tensors[i].slices /
                   (double)(zoff_base_bits_max(largest, UNIT) * (opts->replicated ? 1 : opts->ranks));
     }
@@ -290,7 +290,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         for (size_t i = 0; i < e->model.param_count; i++) {
             const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[i]);
             if (!tensor.frozen)
-                state_bytes += (uint64_t)tensor.count * tensor.slices * zoff_zero_plan_element_bytes(&tensor);
+                state_bytes += (uint64_t)tensor.slices * zoff_zero_plan_state_bytes(&tensor, tensor.count);
         }
         if (s->values.zero_stage > 0) /* this rank's share */
             state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(e->comm));

@@ -121,7 +121,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
             if (tensor.bytes[stream])
-                t->final_end[stream] = piece->offsets[stream] + at * tensor.bytes[stream];
+                t->final_end[stream] = piece->offsets[stream] + zoff_zero_plan_bytes(&tensor, (unsigned)stream, at);
         }
         if (at < piece->count || t->elements == TILE)
             run_tile(t);

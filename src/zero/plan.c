@@ -48,8 +48,8 @@ static void lay_out(zoff_plan_chunk *c)
 /* Extend a chunk by `count` elements of a tensor, in each stream that the tensor has. */
 static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t count)
 {
-    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
-        c->lengths[s] += zoff_base_bits_align(count * tensor->bytes[s], ZOFF_PLAN_LINE);
+    for (unsigned s = 0; s < ZOFF_STREAM_COUNT; s++)
+        c->lengths[s] += zoff_base_bits_align(zoff_zero_plan_bytes(tensor, s, count), ZOFF_PLAN_LINE);
     c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, ZOFF_PLAN_LINE);
 }
 
@@ -61,12 +61,18 @@ size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
     return streams;
 }
 
-size_t zoff_zero_plan_element_bytes(const zoff_plan_tensor *tensor)
+size_t zoff_zero_plan_state_bytes(const zoff_plan_tensor *tensor, size_t count)
 {
     size_t bytes = 0;
-    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
-        bytes += tensor->bytes[s];
+    for (unsigned s = 0; s < ZOFF_STREAM_COUNT; s++)
+        bytes += zoff_zero_plan_bytes(tensor, s, count);
     return bytes;
+}
+
+/* The most elements whose states take no more than `bytes`, if `unit` of them take `unit_bytes`. */
+static size_t elements_of(size_t bytes, size_t unit, size_t unit_bytes)
+{
+    return bytes / unit_bytes * unit + bytes % unit_bytes * unit / unit_bytes;
 }
 
 /* How many of the `left` remaining elements of a slice fit into the current chunk: all, a multiple of the unit, or 0. */
@@ -74,20 +80,20 @@ static size_t room(const walk *w, size_t left, const zoff_plan_tensor *tensor)
 {
     size_t unit = w->opts->unit;
     size_t count = left;
-    size_t element_bytes = zoff_zero_plan_element_bytes(tensor);
+    const size_t unit_bytes = zoff_zero_plan_state_bytes(tensor, unit);
     size_t limit = w->opts->max_chunk_elements > w->chunk.elements ? w->opts->max_chunk_elements - w->chunk.elements : 0;
-    if (element_bytes)
-        limit = zoff_base_bits_min(limit, w->opts->max_chunk_bytes / element_bytes);
+    if (unit_bytes)
+        limit = zoff_base_bits_min(limit, elements_of(w->opts->max_chunk_bytes, unit, unit_bytes));
     if (count > limit)
         count = limit / unit * unit;
     /* This estimate leaves out the gaps between streams. Take away a few units until the chunk fits. */
-    while (count && element_bytes) {
+    while (count && unit_bytes) {
         zoff_plan_chunk c = w->chunk;
         lengthen(&c, tensor, count);
         lay_out(&c);
         if (c.bytes <= w->opts->max_chunk_bytes)
             break;
-        size_t excess = (c.bytes - w->opts->max_chunk_bytes) / element_bytes / unit * unit;
+        size_t excess = (c.bytes - w->opts->max_chunk_bytes) / unit_bytes * unit;
         count = count == left && left % unit ? left / unit * unit
                                              : count - zoff_base_bits_min(count, zoff_base_bits_max(unit, excess));
     }
@@ -116,7 +122,7 @@ static void own_piece(walk *w, size_t count, const zoff_plan_tensor *tensor)
 {
     zoff_plan *plan = w->plan;
     zoff_plan_chunk *c = &w->chunk;
-    plan->state_bytes += count * zoff_zero_plan_element_bytes(tensor);
+    plan->state_bytes += zoff_zero_plan_state_bytes(tensor, count);
     plan->weight_bytes += count * tensor->weight_bytes;
     plan->elements += tensor->frozen ? 0 : count;
     plan->owned_elements += tensor->frozen ? 0 : zoff_base_bits_align(count, ZOFF_PLAN_PAD);
@@ -150,14 +156,14 @@ static void add_piece(walk *w, zoff_plan_piece piece, const zoff_plan_tensor *te
 
 /* ---- parts ---- */
 
-/* How many blocks fit into a chunk if all its elements have so many streams and bytes. */
-static size_t blocks_of_chunk(const zoff_plan_opts *opts, size_t streams, size_t element_bytes)
+/* How many units fit into a chunk if each of them has so many streams and bytes. */
+static size_t blocks_of_chunk(const zoff_plan_opts *opts, size_t streams, size_t unit_bytes)
 {
     const size_t gaps = (streams + 1) * CLASSES * PAGE;
     size_t blocks = opts->max_chunk_elements / opts->unit;
     if (streams)
-        blocks = zoff_base_bits_min(blocks, (opts->max_chunk_bytes - zoff_base_bits_min(opts->max_chunk_bytes, gaps)) /
-                                                (element_bytes * opts->unit));
+        blocks =
+            zoff_base_bits_min(blocks, (opts->max_chunk_bytes - zoff_base_bits_min(opts->max_chunk_bytes, gaps)) / unit_bytes);
     return zoff_base_bits_max(blocks, 1);
 }
 
@@ -175,7 +181,7 @@ static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size
             continue;
         w->plan->blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
         streams = zoff_base_bits_max(streams, zoff_zero_plan_streams(&tensors[i]));
-        bytes = zoff_base_bits_max(bytes, zoff_zero_plan_element_bytes(&tensors[i]));
+        bytes = zoff_base_bits_max(bytes, zoff_zero_plan_state_bytes(&tensors[i], w->opts->unit));
     }
     size_t most = blocks_of_chunk(w->opts, streams, bytes);
     if (!w->plan->replicated && __builtin_mul_overflow(most, (size_t)w->plan->ranks, &most))

@@ -14,9 +14,19 @@ typedef enum zoff_plan_stream { ZOFF_STREAM_MASTER, ZOFF_STREAM_M, ZOFF_STREAM_V
 typedef struct zoff_plan_tensor {
     size_t count, slices;
     bool frozen;
-    size_t bytes[ZOFF_STREAM_COUNT]; /* of an element in each stream; 0: the parameter lacks it */
-    size_t weight_bytes;             /* of one weight if the engine stores it; 0: weights are in the caller's memory */
+    size_t bytes[ZOFF_STREAM_COUNT];   /* of an element in each stream; 0: the parameter lacks it */
+    size_t weight_bytes;               /* of one weight if the engine stores it; 0: weights are in the caller's memory */
+    size_t block;                      /* elements that share a header; it divides the plan's unit */
+    size_t headers[ZOFF_STREAM_COUNT]; /* bytes of the header before each block, in each stream; 0: there are none */
 } zoff_plan_tensor;
+
+/* Bytes of the first `count` elements of a slice in a stream, from a multiple of the plan's unit on. Such a multiple is also
+ * the offset of the element with this number. */
+static inline size_t zoff_zero_plan_bytes(const zoff_plan_tensor *tensor, unsigned stream, size_t count)
+{
+    const size_t header = tensor->headers[stream];
+    return count * tensor->bytes[stream] + (header ? (count + tensor->block - 1) / tensor->block * header : 0);
+}
 
 /* A run of elements of one slice of one parameter that lies in one bucket. */
 typedef struct zoff_plan_piece {
@@ -120,9 +130,9 @@ struct zoff_plan {
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
 void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
 
-/* Number of streams that a parameter has; bytes of an element in all of them. */
+/* Number of streams that a parameter has; bytes of `count` elements in all of them, as zoff_zero_plan_bytes(). */
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
-size_t zoff_zero_plan_element_bytes(const zoff_plan_tensor *tensor);
+size_t zoff_zero_plan_state_bytes(const zoff_plan_tensor *tensor, size_t count);
 
 /* Index of the piece of this rank that holds element `first` of a slice; SIZE_MAX when none does. */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);

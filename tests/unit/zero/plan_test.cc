@@ -22,6 +22,15 @@ size_t padded(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+// A header lies before each block of a stream, the last of which may be shorter.
+size_t bytes_of(const zoff_plan_tensor &t, size_t stream, size_t count)
+{
+    size_t bytes = count * t.bytes[stream];
+    for (size_t at = 0; t.headers[stream] && at < count; at += t.block)
+        bytes += t.headers[stream];
+    return bytes;
+}
+
 bool has_states(const zoff_plan_tensor &t)
 {
     return zoff_zero_plan_streams(&t) > 0;
@@ -45,8 +54,8 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first));
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first + p.count - 1));
                 first += p.count;
-                for (size_t bytes : tensors[i].bytes)
-                    state_bytes += p.count * bytes;
+                for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
+                    state_bytes += bytes_of(tensors[i], s, p.count);
                 weight_bytes += p.count * tensors[i].weight_bytes;
                 if (!tensors[i].frozen) {
                     elements += p.count;
@@ -73,7 +82,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
             for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
                 if (tensors[p.param].bytes[s]) {
                     ASSERT_EQ(lengths[s], p.offsets[s]);
-                    lengths[s] += padded(p.count * tensors[p.param].bytes[s]);
+                    lengths[s] += padded(bytes_of(tensors[p.param], s, p.count));
                 }
             }
             ASSERT_EQ(weights, p.weight_offset);
@@ -131,6 +140,9 @@ std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random)
             static const size_t ELEMENTS[] = {0, 4, 2, 1};
             bytes = t.frozen ? 0 : ELEMENTS[random() % 4];
         }
+        t.block = 4u << random() % 3; // 4, 8 or 16: all divide the units
+        for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
+            t.headers[s] = t.bytes[s] && random() % 3 == 0 ? 1 + random() % 64 : 0;
         t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
     }
     return tensors;
@@ -264,8 +276,8 @@ void check_ranks(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_o
                     if (t.bytes[s]) {
                         ASSERT_EQ(lengths[s], p.offsets[s]);
                     }
-                    lengths[s] += padded(p.count * t.bytes[s]);
-                    state_bytes += p.count * t.bytes[s];
+                    lengths[s] += padded(bytes_of(t, s, p.count));
+                    state_bytes += bytes_of(t, s, p.count);
                 }
             }
             if (stateful_units > 1) {
