@@ -69,6 +69,16 @@ TABLES = {
         ("zoff's step of 124 M fp32 parameters in DRAM to a plain loop", "step-quick", "engine_vs_plain_loop"),
         ("MiB more of memory, beside weights and gradients, for ten times the model", "step-quick", "rss_growth_mib"),
     ]),
+    "step_formats": ("ratio or bytes", [
+        ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
+        ("the same with moments in bf16", "step-formats", "split_bf16_bytes"),
+        ("bytes that the kernel counts for the disk to those that zoff counts", "step-formats", "disk_over_library"),
+        ("step with split masters to one with fp32 masters, over the ratio of their bytes", "step-formats",
+         "split_wall_over_bytes"),
+        ("the same with moments in bf16", "step-formats", "split_bf16_wall_over_bytes"),
+        ("DeepSpeed's default order with its gradients over the disk to zoff's step with split masters and bf16 moments",
+         "step-formats-rivals", "split_bf16_vs_libaio_pattern_grads"),
+    ]),
     "checkpoint": ("ratio", [
         ("speed of a save from DRAM to the queue that writes a new file", "checkpoint", "save_host_vs_aio"),
         ("the same, disk held", "checkpoint", "throttled_save_host_vs_aio"),
