@@ -65,8 +65,8 @@ typedef struct zoff_engine_opts {
 #define ZOFF_ENGINE_OPTS_INIT ZOFF_SIZED(zoff_engine_opts)
 
 /** A parameter: `slices` arrays of `count` elements each, `value_stride` apart, as C trainers stack their layers.
- *  @owns value and grad are the caller's; they must live until destroy, or until zoff_param_bind() replaces them. With
- *  zoff.master "split" trained bf16 weights are half of the state: see docs/how-to/choose-tiers.md */
+ *  @owns value and grad are the caller's; they must live until destroy, or until zoff_param_bind() replaces them.
+ *  Trained bf16 weights may be half of the state (zoff.master): docs/how-to/choose-tiers.md says what follows */
 typedef struct zoff_param_desc {
     size_t struct_size;     /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
     void *value;            /**< weights; read at seal, written by each step. May be NULL when count is 0 */
@@ -205,8 +205,8 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way. The
- *  weights of the new buffer are not read: see zoff_params_pull(). Those that are half of their masters (zoff.master) are copied
- *  to it from the old buffer, which must still be there.
+ *  weights of the new buffer are not read: see zoff_params_pull(). Those that are half of their masters (zoff.master) are
+ * copied to it from the old buffer, which must still be there.
  *  @return ERR_INVALID for a `value` of weights that the engine owns; ERR_STATE after a gradient of the parameter was handed
  *  over (zoff_grad_ready()) or lent (zoff_grad_acquire()) for the coming step: nothing has moved */
 ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);

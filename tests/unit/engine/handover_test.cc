@@ -148,7 +148,6 @@ TEST_F(Handover, OnlyWhatWasHandedOverIsFilledWithZeros)
     EXPECT_EQ(0, g[1]);
 }
 
-
 // Half of each split master is in the weights, so these move to the new buffer. It may overlap the old one. The states stay.
 TEST(HandoverSplit, BindingMovesWeightsThatAreHalfOfTheirMasters)
 {
