@@ -420,4 +420,47 @@ TEST(RanksWeights, AreNotToldBeforeTheyAreSet)
         });
     }
 }
+// Each rank has its own lower halves, and the upper ones of all in its buffer of weights. A write of masters sets both at once.
+TEST(RanksSplitMasters, AreReadAndWrittenByAllRanks)
+{
+    const unsigned world = 3;
+    if (!rank_job::is_possible(world))
+        GTEST_SKIP() << "this job has another number of ranks";
+    for (const unsigned stage : {0u, 1u, 3u}) {
+        rank_job job(world);
+        rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
+        all.seal("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+                 "\"zero_optimization\": {\"stage\": " +
+                     std::to_string(stage) + ", \"reduce_bucket_size\": 4096}, \"zoff\": {\"master\": \"split\"}}",
+                 2048);
+        std::vector<float> numbers(1000);
+        for (size_t k = 0; k < numbers.size(); k++)
+            numbers[k] = (float)k / 7;
+        const auto expect = [&](const char *when) {
+            SCOPED_TRACE(std::string(when) + ", stage " + std::to_string(stage));
+            job.on_each([&](unsigned rank) {
+                trainer &t = *all.trainers[rank];
+                t.tensors = all.want.tensors;
+                t.expect_weights();
+                t.expect_states(all.engines[rank].get());
+            });
+        };
+        job.on_each([&](unsigned rank) {
+            for (zoff_param i : {3u, 8u})
+                EXPECT_ZOFF_OK(
+                    zoff_state_write(all.engines[rank].get(), i, ZOFF_STATE_MASTER, 10, numbers.size(), numbers.data()));
+        });
+        for (size_t i : {3u, 8u})
+            std::copy(numbers.begin(), numbers.end(), all.want.tensors[i].master.begin() + 10);
+        expect("written");
+        job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get())); });
+        expect("pushed");
+        job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_params_pull(all.engines[rank].get())); });
+        for (auto &tensor : all.want.tensors) {
+            for (auto &x : tensor.master)
+                x = reference::rounded(tensor.dtype, x);
+        }
+        expect("pulled");
+    }
+}
 } // namespace

@@ -64,6 +64,12 @@ TEST(archive, whose_pieces_do_not_cover_a_state_is_refused)
         {[](unsigned rank, zoff_archive_piece *p) { p->param -= rank == 0; }, "for element 2048"},
         {[](unsigned rank, zoff_archive_piece *p) { p->format = (uint8_t)(p->format + 2 * (rank == 1)); },
          "has format 3, expected 1"},
+        {[](unsigned, zoff_archive_piece *p) { p->format = ZOFF_ARCHIVE_SPLIT; },
+         "for element 0 of slice 0 of the upper half of the master of 'w'"},
+        {[](unsigned rank, zoff_archive_piece *p) { p->format = rank == 1 ? (uint8_t)ZOFF_ARCHIVE_SPLIT : p->format; },
+         "has format 4, expected 1"},
+        {[](unsigned rank, zoff_archive_piece *p) { p->kind = rank == 0 ? (uint8_t)ZOFF_ARCHIVE_UPPER : p->kind; },
+         "for element 2048"},
         {[](unsigned rank, zoff_archive_piece *p) { p->count = 1024 >> (rank == 0); }, "for element 2560"},
     };
     for (const auto &one : cases) {
