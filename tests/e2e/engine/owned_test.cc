@@ -396,6 +396,42 @@ TEST(OwnedDamage, IsRepairedByAPushOfWholeMasters)
     }
 }
 
+// Weights on NVMe that are half of their masters: a step reads and writes 12 bytes a parameter with Adam, 2 of them weights.
+// With fp32 masters it reads 12 bytes of states, and writes 14.
+TEST(OwnedSplit, AStepMovesWhatThePlanSays)
+{
+    for (const bool whole : {true, false}) {
+        log_catcher log;
+        scratch_folder folders[2];
+        const char *master = whole ? ", \"master\": \"fp32\"" : "";
+        const cell c = {"", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED,
+                        1,  false,          false,          master,    ", \"max_in_cpu\": 0"};
+        trainer t(43);
+        const size_t count = 1 << 20;
+        t.add(count, 1, ZOFF_BF16, ZOFF_BF16);
+        t.give_away(0);
+        engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 1 << 18); // gaps between arrays are small then
+        const zoff_plan_info plan = plan_of(e.get());
+        EXPECT_EQ((whole ? 12u : 10u) * count, plan.state_bytes);
+        for (int64_t step = 1; step <= 3; step++) {
+            zoff_step_info info = new_info();
+            t.next_step();
+            t.backward(0, 0, 0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            reference::step(t.tensors, config_groups(), step, 1.0, 1, 0);
+            EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written);
+            if (step > 1) {
+                EXPECT_EQ(plan.step_read_bytes, info.bytes.nvme_read);
+                EXPECT_NEAR(12, (double)info.bytes.nvme_read / count, 0.24);
+                EXPECT_NEAR(whole ? 14 : 12, (double)info.bytes.nvme_written / count, 0.24);
+            }
+        }
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
 // Frozen weights on NVMe, as below a trained adapter: they have no states, and no step reads or writes them.
 TEST(OwnedFrozen, IsReadAndNeverWritten)
 {
