@@ -124,15 +124,16 @@ typedef struct zoff_accumulate_piece {
 void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between,
                               void *ctx);
 
+/* `low` has the lower halves of split fp32 numbers, whose upper halves are bf16; on the host only. A cast from fp32 to bf16
+ * sets both halves, and one from bf16 to fp32 joins them. If both types are bf16, the lower halves become zero. If both are
+ * fp32, dst is src, and the lower halves are added to it. */
 typedef struct zoff_cast_piece {
     size_t count;
     void *dst;
     const void *src;
     zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest, ties away from zero (bf16) or to even (fp16); NaN
                                         is 0x7fc0 (bf16) or 0x7e00 (fp16) */
-    uint16_t
-        *low; /* NULL, or the lower halves of split fp32 numbers; on the host only. fp32 to bf16 sets both halves, bf16 to
-                 fp32 joins them. Both bf16: the lower halves become zero. Both fp32: dst is src, and they are added to it */
+    uint16_t *low;                   /* NULL, or lower halves; see above */
 } zoff_cast_piece;
 
 /* Convert element types. */

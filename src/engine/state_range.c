@@ -178,14 +178,13 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range 
     return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
 }
 
-/* Whether the range is in the program's memory, whole on every rank. The upper halves of split masters
- * are. */
+/* Whether the range is in the program's memory, whole on every rank: of split masters that are written, the upper halves. */
 static bool is_program(const zoff_engine *e, const state_range *w)
 {
     return !e->model.params[w->param].engine_owned && (is_own_master(e, w) || (w->write && is_split_master(e, w)));
 }
 
-/* The same for masters, whose upper halves are the weights. */
+/* Set this rank's copy of a persistent slice from masters, whose upper halves are the weights. */
 static zoff_status follow_split(zoff_engine *e, const state_range *w, stretch s)
 {
     enum { MOST = 1024 };
