@@ -158,6 +158,12 @@ bool zoff_archive_is_split(const zoff_archive *a, uint32_t param)
     return first && first->piece.format == ZOFF_ARCHIVE_SPLIT;
 }
 
+/* Moments may have other formats than fp32. */
+static bool is_format_of_moment(unsigned kind, unsigned format)
+{
+    return format == ZOFF_ARCHIVE_BF16 || format == (kind == ZOFF_STATE_M ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_V8);
+}
+
 static unsigned format_of(const zoff_archive *a, uint32_t param, unsigned kind)
 {
     switch (kind) {
@@ -182,7 +188,7 @@ static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned k
         const zoff_archive_piece *piece = *at < a->ref_count ? &a->refs[*at].piece : NULL;
         if (!piece || compare_places(piece, param, kind, slice, first) != 0 || piece->count > p->count - first)
             return fail_cover(a, p, kind, slice, first);
-        ZOFF_FAIL_IF(piece->format != format && !(is_moment && piece->format == ZOFF_ARCHIVE_BF16), ZOFF_ERR_CORRUPT,
+        ZOFF_FAIL_IF(piece->format != format && !(is_moment && is_format_of_moment(kind, piece->format)), ZOFF_ERR_CORRUPT,
                      "a piece of '%.200s' has format %u, expected %u", p->name, piece->format, format);
         first += piece->count;
         (*at)++;

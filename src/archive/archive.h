@@ -36,7 +36,9 @@ typedef enum zoff_archive_format {
     ZOFF_ARCHIVE_F32 = 1,
     ZOFF_ARCHIVE_F16 = 2,
     ZOFF_ARCHIVE_BF16 = 3,
-    ZOFF_ARCHIVE_SPLIT = 4
+    ZOFF_ARCHIVE_SPLIT = 4,
+    ZOFF_ARCHIVE_M8 = 5,
+    ZOFF_ARCHIVE_V8 = 6
 } zoff_archive_format;
 
 typedef struct zoff_archive_param {
@@ -47,8 +49,8 @@ typedef struct zoff_archive_param {
     zoff_dtype dtype;
     unsigned states; /* as zoff_checkpoint_param */
     unsigned group;
-    uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
-    bool halves;      /* of state files: their moments are bf16. In a checkpoint each piece says it */
+    uint32_t tied_to;            /* 1 + index of the owner of the states; 0: itself */
+    unsigned m_format, v_format; /* of state files: a zoff_archive_format. In a checkpoint each piece says it */
 } zoff_archive_param;
 
 /* The file of one rank, as the manifest describes it. All fields are filled by zoff_archive_part_finish(). */
@@ -168,7 +170,14 @@ void zoff_archive_table_write(const zoff_archive_table *t, void *dst);
 /* Check everything that can be checked without the manifest. `end`: where the table begins, and the regions end. */
 zoff_status zoff_archive_table_read(const char *where, const void *src, size_t bytes, uint64_t end, zoff_archive_table *out);
 void zoff_archive_table_free(zoff_archive_table *t);
-size_t zoff_archive_table_element_bytes(unsigned format);
+size_t zoff_archive_table_element_bytes(unsigned format); /* not for formats in blocks */
+/* Elements of a block that has a header; 1: there are no blocks. */
+unsigned zoff_archive_table_block(unsigned format);
+/* Bytes of the first `count` elements of a piece. For a multiple of the block that is also the place of the next element. */
+size_t zoff_archive_table_bytes_of(unsigned format, size_t count);
+/* Elements [first, first + count) as fp32 numbers; `piece`: the bytes of the first element of a block. For formats of moments.
+ */
+void zoff_archive_table_load(unsigned format, const void *piece, size_t first, size_t count, float *out);
 
 /* ---- part.c: write the file of one rank ---- */
 

@@ -170,11 +170,44 @@ static zoff_status find_stretch(zoff_checkpoint_reader *r, uint32_t param, unsig
     return ZOFF_OK;
 }
 
+/* Copy bytes of a region, which may lie in two units. */
+static zoff_status copy_bytes(zoff_checkpoint_reader *r, const zoff_archive_ref *ref, uint64_t byte, size_t count, char *dst)
+{
+    const zoff_archive_piece *p = &ref->piece;
+    for (size_t done = 0, now; done < count; done += now) {
+        const zoff_archive_unit unit = zoff_archive_units_of(r->archive, ref->file, p->region, byte + done);
+        const uint64_t skip = byte + done - unit.unit * r->archive->tables[ref->file].regions[p->region].unit;
+        ZOFF_TRY(fetch(r, &r->units[p->kind], unit));
+        now = zoff_base_bits_min(count - done, (size_t)(zoff_archive_units_bytes(r->archive, unit) - skip));
+        memcpy(dst + done, r->units[p->kind].bytes + skip, now);
+    }
+    return ZOFF_OK;
+}
+
+/* Read elements of one block. */
+static zoff_status read_block(zoff_checkpoint_reader *r, const zoff_archive_ref *ref, size_t element, float *dst,
+                              size_t *in_out_count)
+{
+    const zoff_archive_piece *p = &ref->piece;
+    const size_t begin = (element - p->first) / ZOFF_ARCHIVE_BLOCK * ZOFF_ARCHIVE_BLOCK, skip = element - p->first - begin;
+    const size_t length = zoff_base_bits_min(p->count - begin, (size_t)ZOFF_ARCHIVE_BLOCK);
+    const size_t count = zoff_base_bits_min(*in_out_count, length - skip);
+    char block[2 * ZOFF_ARCHIVE_BLOCK];
+    ZOFF_TRY(copy_bytes(r, ref, p->at + zoff_archive_table_bytes_of(p->format, begin),
+                        zoff_archive_table_bytes_of(p->format, length), block));
+    zoff_archive_table_load(p->format, block, skip, count, dst);
+    *in_out_count = count;
+    return ZOFF_OK;
+}
+
 /* Read elements of a slice.  @return in *out_count how many: until the end of a unit or a piece */
 static zoff_status read_some(zoff_checkpoint_reader *r, uint32_t param, unsigned kind, size_t slice, size_t element, float *dst,
                              size_t *in_out_count)
 {
     stretch s, upper = {.count = SIZE_MAX};
+    const zoff_archive_ref *ref = zoff_archive_find(r->archive, param, kind, slice, element);
+    if (ref && zoff_archive_table_block(ref->piece.format) != 1)
+        return read_block(r, ref, element, dst, in_out_count);
     ZOFF_TRY(find_stretch(r, param, kind, slice, element, &s));
     if (s.format == ZOFF_ARCHIVE_SPLIT)
         ZOFF_TRY(find_stretch(r, param, ZOFF_ARCHIVE_UPPER, slice, element, &upper));

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "bits.h"
+#include "cpu_adam.h"
 #include "try.h"
 
 #include <string.h>
@@ -80,6 +81,32 @@ size_t zoff_archive_table_element_bytes(unsigned format)
     return format == ZOFF_ARCHIVE_F32 ? 4 : 2;
 }
 
+_Static_assert((int)ZOFF_ARCHIVE_BLOCK == (int)ZOFF_NORM_BLOCK, "blocks of states are those of checkpoints");
+
+static zoff_moment moment_of(unsigned format)
+{
+    return format == ZOFF_ARCHIVE_M8 ? ZOFF_MOMENT_M : ZOFF_MOMENT_V;
+}
+
+unsigned zoff_archive_table_block(unsigned format)
+{
+    return format == ZOFF_ARCHIVE_M8 || format == ZOFF_ARCHIVE_V8 ? ZOFF_ARCHIVE_BLOCK : 1;
+}
+
+size_t zoff_archive_table_bytes_of(unsigned format, size_t count)
+{
+    return zoff_archive_table_block(format) == 1 ? count * zoff_archive_table_element_bytes(format)
+                                                 : zoff_adam_moments_size(ZOFF_MOMENTS_Q8, moment_of(format), count);
+}
+
+void zoff_archive_table_load(unsigned format, const void *piece, size_t first, size_t count, float *out)
+{
+    const zoff_moments moments = zoff_archive_table_block(format) != 1 ? ZOFF_MOMENTS_Q8
+                                 : format == ZOFF_ARCHIVE_F32          ? ZOFF_MOMENTS_F32
+                                                                       : ZOFF_MOMENTS_BF16;
+    zoff_adam_moments_load(moments, moment_of(format), piece, first, count, out);
+}
+
 /* ---- writing ---- */
 
 size_t zoff_archive_table_bytes(const zoff_archive_table *t)
@@ -136,7 +163,8 @@ static zoff_status check_pieces(const zoff_archive_table *t)
     for (size_t i = 0; i < t->piece_count; i++) {
         const zoff_archive_piece *p = &t->pieces[i];
         ZOFF_FAIL_IF(
-            p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_SPLIT || p->block != 1, ZOFF_ERR_UNSUPPORTED,
+            p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_V8 || p->block != zoff_archive_table_block(p->format),
+            ZOFF_ERR_UNSUPPORTED,
             "piece %zu has its elements in format %u with blocks of %u, which this library does not know: use a newer one", i,
             p->format, p->block);
         ZOFF_FAIL_IF(p->reserved, ZOFF_ERR_UNSUPPORTED,
@@ -144,9 +172,9 @@ static zoff_status check_pieces(const zoff_archive_table *t)
         ZOFF_FAIL_IF(p->region >= t->region_count || p->kind >= ZOFF_ARCHIVE_PIECE_KINDS || p->count == 0 ||
                          p->first % ZOFF_ARCHIVE_BLOCK || p->at % ZOFF_ARCHIVE_PAD,
                      ZOFF_ERR_CORRUPT, "piece %zu is no piece", i);
-        const uint64_t bytes = t->regions[p->region].bytes, element = zoff_archive_table_element_bytes(p->format);
-        ZOFF_FAIL_IF(p->at > bytes || p->count > (bytes - p->at) / element, ZOFF_ERR_CORRUPT,
-                     "piece %zu does not lie in its region", i);
+        const uint64_t bytes = t->regions[p->region].bytes;
+        ZOFF_FAIL_IF(p->at > bytes || p->count > bytes || zoff_archive_table_bytes_of(p->format, p->count) > bytes - p->at,
+                     ZOFF_ERR_CORRUPT, "piece %zu does not lie in its region", i);
     }
     return ZOFF_OK;
 }

@@ -50,7 +50,7 @@ static void print_params(const zoff_archive *a, zoff_archive_unit unit, char *ds
     dst[0] = 0;
     for (size_t i = 0; i < a->ref_count; i++) {
         const zoff_archive_piece *p = &a->refs[i].piece;
-        const uint64_t end = p->at + p->count * zoff_archive_table_element_bytes(p->format);
+        const uint64_t end = p->at + zoff_archive_table_bytes_of(p->format, p->count);
         if (a->refs[i].file != unit.file || p->region != unit.region || p->at >= to || end <= from)
             continue;
         if (named < MOST)

@@ -1,4 +1,4 @@
-/* words.c: numbers as people read them. */
+/* words.c: numbers as people read them, and patterns of names. */
 #include "words.h"
 
 #include <stdio.h>
@@ -17,4 +17,27 @@ const char *zoff_base_words_bytes(uint64_t bytes)
     }
     snprintf(text, sizeof texts[0], unit ? "%.1f %s" : "%.0f %s", value, UNITS[unit]);
     return text;
+}
+
+bool zoff_base_words_match(const char *pattern, size_t bytes, const char *name)
+{
+    size_t at = 0, after_star = 0; /* after_star 0: there was none */
+    const char *left = NULL;       /* the last "*" stands for everything before it */
+    while (*name) {
+        if (at < bytes && pattern[at] == '*') {
+            after_star = ++at;
+            left = name;
+        } else if (at < bytes && pattern[at] == *name) {
+            at++;
+            name++;
+        } else if (after_star) {
+            at = after_star;
+            name = ++left;
+        } else {
+            return false;
+        }
+    }
+    while (at < bytes && pattern[at] == '*')
+        at++;
+    return at == bytes;
 }

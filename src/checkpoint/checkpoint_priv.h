@@ -312,6 +312,21 @@ typedef struct zoff_match {
 zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out);
 void zoff_checkpoint_match_close(zoff_match *m);
 
+/* ---- feed.c ---- */
+
+/* Moments that change their format, at least one of which has blocks. Their bytes come in order, and in any portions. */
+typedef struct zoff_block_feed {
+    struct zoff_block_feed *next;
+    unsigned from, to; /* zoff_archive_format */
+    zoff_moment which;
+    size_t count, done; /* elements: all, and those that are stored */
+    char *dst;          /* of the first element, which begins a block */
+    size_t have;        /* bytes of the present block */
+    char bytes[sizeof(float) * ZOFF_ARCHIVE_BLOCK];
+} zoff_block_feed;
+
+void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count);
+
 /* ---- bring.c ---- */
 
 typedef enum zoff_bring_state { ZOFF_BRING_EMPTY, ZOFF_BRING_READING, ZOFF_BRING_READY } zoff_bring_state;
@@ -332,6 +347,7 @@ typedef struct zoff_bring_part {
     size_t from, bytes;
     char *to;             /* NULL: it is only verified, or converted */
     zoff_cast_piece cast; /* `count` elements: not 0: these bytes become `src`, or if that is given, `low`, and are converted */
+    zoff_block_feed *feed; /* not NULL: it gets these bytes */
     uint64_t ticket;
     zoff_bring_buffer *buffer;
 } zoff_bring_part;
@@ -378,6 +394,7 @@ typedef struct zoff_fill_run {
 /* A chunk that is being filled. */
 typedef struct zoff_fill_chunk {
     uint64_t masters_end, end; /* parts of the bringer */
+    zoff_block_feed *feeds;    /* of moments that come in another format */
 } zoff_fill_chunk;
 
 typedef struct zoff_filler {
@@ -385,6 +402,7 @@ typedef struct zoff_filler {
     zoff_bringer bringer;
     zoff_fill_run run;                           /* that may still grow */
     size_t run_count;                            /* since the array began */
+    zoff_fill_chunk *filling;                    /* the chunk whose parts are being added */
     zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
 } zoff_filler;
 

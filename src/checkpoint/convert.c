@@ -172,22 +172,25 @@ static zoff_status add_pieces(conversion *c, const zoff_described *d, size_t ent
         ZOFF_TRY(zoff_checkpoint_described_piece(d, &c->manifest, entry, i, &piece));
         if (piece.at[array] < 0)
             continue;
-        const bool is_half = array != ZOFF_STATE_MASTER && c->manifest.params[piece.param].halves;
-        const size_t element = zoff_archive_table_element_bytes(is_half ? ZOFF_ARCHIVE_BF16 : ZOFF_ARCHIVE_F32);
+        const zoff_archive_param *p = &c->manifest.params[piece.param];
+        const unsigned format = array == ZOFF_STATE_MASTER ? (unsigned)ZOFF_ARCHIVE_F32
+                                : array == ZOFF_STATE_M    ? p->m_format
+                                                           : p->v_format;
+        const uint64_t left = added->source.begin + added->source.bytes - at;
         ZOFF_FAIL_IF(
-            (uint64_t)piece.at[array] != at || piece.count > (added->source.begin + added->source.bytes - at) / element,
+            (uint64_t)piece.at[array] != at || piece.count > left || zoff_archive_table_bytes_of(format, piece.count) > left,
             ZOFF_ERR_CORRUPT, "'%s': piece %zu of chunk %zu does not lie behind the one before it", d->path, i, added->chunk);
         const zoff_archive_piece in_table = {.param = piece.param,
                                              .kind = (uint8_t)array,
-                                             .format = is_half ? ZOFF_ARCHIVE_BF16 : ZOFF_ARCHIVE_F32,
-                                             .block = 1,
+                                             .format = (uint8_t)format,
+                                             .block = zoff_archive_table_block(format),
                                              .region = added->region,
                                              .slice = piece.slice,
                                              .first = piece.first,
                                              .count = piece.count,
                                              .at = at - added->source.begin};
         ZOFF_TRY(zoff_archive_table_add_piece(&c->part.table, &in_table));
-        at += zoff_base_bits_align(piece.count * element, ZOFF_ARCHIVE_PAD);
+        at += zoff_base_bits_align(zoff_archive_table_bytes_of(format, piece.count), ZOFF_ARCHIVE_PAD);
         ++*out_count;
     }
     return ZOFF_OK;

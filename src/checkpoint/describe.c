@@ -30,10 +30,10 @@ static zoff_status copy_param(const zoff_engine_view *v, size_t i, bool skip_fro
                                 .tied_to = owner == i ? 0 : 1 + owner};
     ZOFF_TRY(zoff_base_mem_copy_text(p->name, &out->name));
     ZOFF_TRY(zoff_base_mem_copy_text(p->slice_name, &out->slice_name));
-    out->dim_count = p->dim_count ? p->dim_count : 1;
+    out->dim_count = p->shape.count ? p->shape.count : 1;
     ZOFF_TRY(zoff_base_mem_alloc(out->dim_count, sizeof *out->dims, "dimensions", &out->dims));
     for (size_t k = 0; k < out->dim_count; k++)
-        out->dims[k] = p->dim_count ? p->dims[k] : p->count;
+        out->dims[k] = p->shape.count ? p->shape.dims[k] : p->count;
     return ZOFF_OK;
 }
 

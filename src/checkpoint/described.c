@@ -123,6 +123,17 @@ static zoff_status read_dims(const json_t *dims, zoff_archive_param *p)
     return ZOFF_OK;
 }
 
+static zoff_status read_moments(const json_t *object, zoff_archive_param *p)
+{
+    const bool has_bf16 = has_text(object, "moments", "bf16"), has_m8v16 = has_text(object, "moments", "m8v16");
+    const bool has_q8 = has_text(object, "moments", "q8");
+    ZOFF_FAIL_IF(json_object_get(object, "moments") && !has_bf16 && !has_m8v16 && !has_q8, ZOFF_ERR_UNSUPPORTED,
+                 "its moments have a format that this library does not know: use a newer one");
+    p->m_format = has_bf16 ? ZOFF_ARCHIVE_BF16 : has_m8v16 || has_q8 ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_F32;
+    p->v_format = has_bf16 || has_m8v16 ? ZOFF_ARCHIVE_BF16 : has_q8 ? ZOFF_ARCHIVE_V8 : ZOFF_ARCHIVE_F32;
+    return ZOFF_OK;
+}
+
 static zoff_status read_states(const json_t *object, zoff_archive_param *p)
 {
     static const char *const WORDS[ZOFF_STORE_ARRAYS] = {"master", "m", "v"};
@@ -135,10 +146,7 @@ static zoff_status read_states(const json_t *object, zoff_archive_param *p)
         ZOFF_FAIL_IF(!word || k == ZOFF_STORE_ARRAYS, ZOFF_ERR_CORRUPT, "\"states\" has a word that is no state");
         p->states |= 1u << k;
     }
-    const json_t *moments = json_object_get(object, "moments");
-    p->halves = has_text(object, "moments", "bf16");
-    ZOFF_FAIL_IF(moments && !p->halves, ZOFF_ERR_UNSUPPORTED,
-                 "its moments have a format that this library does not know: use a newer one");
+    ZOFF_TRY(read_moments(object, p));
     const bool needs_states = !json_is_true(json_object_get(object, "frozen")) && !p->tied_to;
     ZOFF_FAIL_IF(needs_states != (p->states >> ZOFF_STATE_MASTER & 1), ZOFF_ERR_CORRUPT,
                  needs_states ? "it has no master" : "it is frozen or tied, and has states");

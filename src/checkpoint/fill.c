@@ -11,10 +11,21 @@ void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out)
     zoff_checkpoint_bring_open(match->archive, match->view->threads, &out->bringer);
 }
 
+static void free_feeds(zoff_fill_chunk *chunk)
+{
+    while (chunk->feeds) {
+        zoff_block_feed *one = chunk->feeds;
+        chunk->feeds = one->next;
+        zoff_base_mem_free(one);
+    }
+}
+
 void zoff_checkpoint_fill_close(zoff_filler *f)
 {
     if (f->match)
         zoff_checkpoint_bring_close(&f->bringer);
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
+        free_feeds(&f->chunks[i]);
     *f = (zoff_filler){.match = NULL};
 }
 
@@ -61,7 +72,7 @@ typedef struct wanted {
  * the upper ones, which are there as fp32 numbers. */
 static zoff_cast_piece cast_of(const wanted *w, unsigned format, size_t at)
 {
-    char *to = w->to + at * zoff_archive_table_element_bytes(w->format);
+    char *to = w->to + zoff_archive_table_bytes_of(w->format, at);
     const zoff_cast_piece add = {.dst = to, .src = to, .dst_dtype = ZOFF_F32, .src_dtype = ZOFF_F32};
     const zoff_cast_piece cast = {
         .dst = to, .dst_dtype = (zoff_dtype)w->format, .src_dtype = (zoff_dtype)format, .low = w->low ? w->low + at : NULL};
@@ -89,6 +100,40 @@ static zoff_status add_casts(zoff_filler *f, const wanted *w, const zoff_archive
     return ZOFF_OK;
 }
 
+/* The same for moments where one of the two formats has blocks. */
+static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archive_ref *ref, size_t at, size_t count)
+{
+    const zoff_archive *a = f->match->archive;
+    const zoff_archive_piece *p = &ref->piece;
+    zoff_block_feed *feed;
+    ZOFF_TRY(end_run(f));
+    f->run_count++;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *feed, "a block of moments", &feed));
+    *feed = (zoff_block_feed){.next = f->filling->feeds,
+                              .from = p->format,
+                              .to = w->format,
+                              .which = w->kind == ZOFF_STATE_M ? ZOFF_MOMENT_M : ZOFF_MOMENT_V,
+                              .count = count,
+                              .dst = w->to + zoff_archive_table_bytes_of(w->format, at - w->first)};
+    f->filling->feeds = feed;
+    uint64_t byte = p->at + zoff_archive_table_bytes_of(p->format, at - p->first);
+    const uint64_t end = byte + zoff_archive_table_bytes_of(p->format, count);
+    while (byte < end) {
+        const zoff_archive_unit unit = zoff_archive_units_of(a, ref->file, p->region, byte);
+        const uint64_t from = byte - unit.unit * a->tables[ref->file].regions[p->region].unit;
+        const size_t now = (size_t)zoff_base_bits_min(end - byte, zoff_archive_units_bytes(a, unit) - from);
+        const zoff_bring_part part = {.unit = unit, .from = from, .bytes = now, .feed = feed};
+        ZOFF_TRY(zoff_checkpoint_bring_add(&f->bringer, &part));
+        byte += now;
+    }
+    return ZOFF_OK;
+}
+
+static bool has_blocks(unsigned format)
+{
+    return zoff_archive_table_block(format) != 1;
+}
+
 static zoff_status add_range(zoff_filler *f, const wanted *w)
 {
     const zoff_archive *a = f->match->archive;
@@ -98,19 +143,19 @@ static zoff_status add_range(zoff_filler *f, const wanted *w)
         ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", a->folder,
                      a->manifest.params[owner].name);
         const zoff_archive_piece *p = &ref->piece;
-        const size_t size = zoff_archive_table_element_bytes(p->format);
-        const uint64_t byte = p->at + (at - p->first) * size;
-        char *to = w->to ? w->to + (at - w->first) * size : NULL;
+        const uint64_t byte = p->at + zoff_archive_table_bytes_of(p->format, at - p->first);
+        char *to = w->to ? w->to + zoff_archive_table_bytes_of(p->format, at - w->first) : NULL;
         now = zoff_base_bits_min(w->first + w->count - at, p->first + p->count - at);
         if (to && (w->low || p->format != w->format)) {
-            ZOFF_TRY(add_casts(f, w, ref, at, now));
+            const bool in_blocks = has_blocks(p->format) || has_blocks(w->format);
+            ZOFF_TRY((in_blocks ? add_blocks : add_casts)(f, w, ref, at, now));
             continue;
         }
         if (!follows(&f->run, ref, byte, to, w->gap)) {
             ZOFF_TRY(end_run(f));
             f->run = (zoff_fill_run){.file = ref->file, .region = p->region, .begin = byte, .to = to};
         }
-        f->run.end = byte + now * size;
+        f->run.end = byte + zoff_archive_table_bytes_of(p->format, now);
     }
     return ZOFF_OK;
 }
@@ -200,7 +245,7 @@ static zoff_status add_state(zoff_filler *f, const zoff_plan_piece *piece, unsig
 {
     const zoff_model *m = f->match->view->model;
     enum { GAP = ZOFF_ARCHIVE_PAGE - 1 };
-    wanted w = want(piece, array, to, (unsigned)zoff_model_params_state_type(m, (zoff_plan_stream)array));
+    wanted w = want(piece, array, to, zoff_checkpoint_layout_format(m, &m->params[piece->param], array));
     w.gap = GAP;
     if (array != ZOFF_STREAM_MASTER)
         return add_range(f, &w);
@@ -277,7 +322,7 @@ zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_me
 {
     zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
-    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
+    zoff_fill_chunk *filling = f->filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
     ZOFF_TRY(add_weights(f, c, memory.weights));
     for (unsigned array = 0; array < ZOFF_STREAM_COUNT; array++) {
         if (c->lengths[array])
@@ -298,7 +343,10 @@ zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk)
 zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk)
 {
     zoff_filler *f = filler;
-    return zoff_checkpoint_bring_until(&f->bringer, f->chunks[chunk % ZOFF_STATES_LOADING].end);
+    zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
+    ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, filling->end));
+    free_feeds(filling);
+    return ZOFF_OK;
 }
 
 void zoff_checkpoint_fill_stop(void *filler)
@@ -306,6 +354,8 @@ void zoff_checkpoint_fill_stop(void *filler)
     zoff_filler *f = filler;
     f->run = (zoff_fill_run){.to = NULL};
     zoff_checkpoint_bring_stop(&f->bringer);
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
+        free_feeds(&f->chunks[i]);
 }
 
 /* ---- frozen weights of the program ---- */

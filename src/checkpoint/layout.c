@@ -29,7 +29,12 @@ static const zoff_master_form *form_of(const zoff_engine_view *v, const zoff_pla
 unsigned zoff_checkpoint_layout_format(const zoff_model *m, const zoff_model_param *p, unsigned array)
 {
     const bool is_split = array == ZOFF_STREAM_MASTER && zoff_model_masters_of(m, p)->is_split;
-    return is_split ? ZOFF_ARCHIVE_SPLIT : (unsigned)zoff_model_params_state_type(m, (zoff_plan_stream)array);
+    if (array == ZOFF_STREAM_MASTER)
+        return is_split ? ZOFF_ARCHIVE_SPLIT : ZOFF_ARCHIVE_F32;
+    const zoff_moments moments = zoff_model_moments_of(m, p);
+    if (zoff_adam_moments_in_blocks(moments, zoff_model_moments_which(array)))
+        return array == ZOFF_STREAM_M ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_V8;
+    return moments == ZOFF_MOMENTS_F32 ? ZOFF_ARCHIVE_F32 : ZOFF_ARCHIVE_BF16;
 }
 
 /* Whether the weights of a piece are saved as such: they are frozen, the masters, or a half of them. */
@@ -61,7 +66,7 @@ static zoff_status add_piece(zoff_saver *s, const zoff_plan_piece *piece, unsign
     const zoff_archive_piece added = {.param = piece->param,
                                       .kind = (uint8_t)kind,
                                       .format = (uint8_t)format,
-                                      .block = 1,
+                                      .block = zoff_archive_table_block(format),
                                       .region = region,
                                       .slice = piece->slice,
                                       .first = piece->first,

@@ -4,6 +4,7 @@
 
 #include "bits.h"
 #include "try.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,36 +25,12 @@ static void add(differences *d, const char *name, const char *what)
     d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
 }
 
-/* Whether a name matches a pattern. Only "*" is special in it: names may have any bytes. */
-static bool matches(const char *pattern, size_t bytes, const char *name)
-{
-    size_t at = 0, after_star = 0; /* after_star 0: there was none */
-    const char *left = NULL;       /* the last "*" stands for everything before it */
-    while (*name) {
-        if (at < bytes && pattern[at] == '*') {
-            after_star = ++at;
-            left = name;
-        } else if (at < bytes && pattern[at] == *name) {
-            at++;
-            name++;
-        } else if (after_star) {
-            at = after_star;
-            name = ++left;
-        } else {
-            return false;
-        }
-    }
-    while (at < bytes && pattern[at] == '*')
-        at++;
-    return at == bytes;
-}
-
 /* Whether a name matches one of the patterns, which are separated by spaces. */
 static bool is_allowed(const char *allow, const char *name)
 {
     for (const char *at = allow; at && *at;) {
         const size_t bytes = strcspn(at, " ");
-        if (bytes && matches(at, bytes, name))
+        if (bytes && zoff_base_words_match(at, bytes, name))
             return true;
         at += bytes + strspn(at + bytes, " ");
     }
@@ -110,8 +87,8 @@ static void compare_shape(const zoff_model_param *p, const zoff_archive_param *a
         snprintf(what, sizeof what, "has %zu slices of %zu elements, here %zu of %zu", a->slices, a->count, p->slices,
                  p->count);
         add(d, p->name, what);
-    } else if (p->dim_count > 1 && a->dim_count > 1 && /* one dimension: its program has not told the shape */
-               (a->dim_count != p->dim_count || memcmp(p->dims, a->dims, p->dim_count * sizeof *p->dims) != 0)) {
+    } else if (p->shape.count > 1 && a->dim_count > 1 && /* one dimension: its program has not told the shape */
+               (a->dim_count != p->shape.count || memcmp(p->shape.dims, a->dims, p->shape.count * sizeof *a->dims) != 0)) {
         add(d, p->name, "has other dims");
     }
 }

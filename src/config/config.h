@@ -72,8 +72,10 @@ typedef struct zoff_weight_values {
 } zoff_weight_values;
 
 typedef struct zoff_config_values {
-    zoff_optimizer_hyper hyper;    /* optimizer.* */
-    unsigned moments;              /* zoff.moments, a zoff_moments */
+    zoff_optimizer_hyper hyper;      /* optimizer.* */
+    unsigned moments;                /* zoff.moments, a zoff_moments */
+    const char *const *fp32_moments; /* zoff.fp32_moments: patterns of names; owned by the configuration */
+    size_t fp32_moments_count;
     bool whole_masters;            /* zoff.master is "fp32" */
     bool split_asked;              /* zoff.master is "split" */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */

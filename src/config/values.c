@@ -167,6 +167,16 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
     };
 }
 
+/* A zoff_moments, which this room does not know. */
+static unsigned moments_of(const zoff_config *config)
+{
+    static const char *const NAMES[] = {"fp32", "bf16", "m8v16", "q8"};
+    unsigned moments = 0;
+    while (moments + 1 < sizeof NAMES / sizeof NAMES[0] && !is_text(config, "zoff.moments", NAMES[moments]))
+        moments++;
+    return moments;
+}
+
 static zoff_dtype fill_wire(const zoff_config *config)
 {
     const char *key = "communication_data_type";
@@ -217,7 +227,9 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .power_safe = is_text(config, "zoff.durability", "power"),
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
-        .moments = is_text(config, "zoff.moments", "bf16"),
+        .moments = moments_of(config),
+        .fp32_moments = (const char *const *)zoff_config_cells_find(config, "zoff.fp32_moments")->texts,
+        .fp32_moments_count = zoff_config_cells_find(config, "zoff.fp32_moments")->count,
         .whole_masters = is_text(config, "zoff.master", "fp32"),
         .split_asked = is_text(config, "zoff.master", "split"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),

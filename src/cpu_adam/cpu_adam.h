@@ -67,11 +67,31 @@ enum { ZOFF_ADAM_SMALL = 64 * 1024, ZOFF_ADAM_LARGE = 512 * 1024 };
 /* Called on thread 0 about every 64 Ki elements of its work, for pumping I/O. */
 typedef void (*zoff_adam_between)(void *ctx);
 
-/* How m and v are stored. bf16 is rounded as dither.h says. */
-typedef enum zoff_moments { ZOFF_MOMENTS_F32, ZOFF_MOMENTS_BF16 } zoff_moments;
+/* How m and v are stored. All but fp32 are rounded as dither.h says. Only the three rules of Adam have moments in 8 bits, and
+ * only with fp32 or split masters; they lie in blocks, see q8.h. In every format memory of zeros is moments of zero. */
+typedef enum zoff_moments {
+    ZOFF_MOMENTS_F32,
+    ZOFF_MOMENTS_BF16,
+    ZOFF_MOMENTS_M8V16, /* m in 8 bits, v in bf16 */
+    ZOFF_MOMENTS_Q8     /* both in 8 bits */
+} zoff_moments;
 
-/* Bytes of an element of m or v. */
+typedef enum zoff_moment { ZOFF_MOMENT_M, ZOFF_MOMENT_V } zoff_moment;
+
+/* Bytes of an element of m or v, for formats without blocks: fp32 and bf16. */
 size_t zoff_adam_moments_bytes(zoff_moments moments);
+/* Whether a moment is in 8 bits. */
+bool zoff_adam_moments_in_blocks(zoff_moments moments, zoff_moment which);
+/* Bytes of `count` elements of a moment. */
+size_t zoff_adam_moments_size(zoff_moments moments, zoff_moment which, size_t count);
+/* Byte of a moment's memory where the elements from `first` on begin; in 8 bits a multiple of ZOFF_NORM_BLOCK, and the header
+ * of its block is there. */
+size_t zoff_adam_moments_offset(zoff_moments moments, zoff_moment which, size_t first);
+/* Elements [first, first + count) of a moment as fp32 numbers. A store rounds to the nearest. In 8 bits it replaces whole
+ * blocks, of which the other elements may change by a rounding. `size`: elements of all of the state's memory. */
+void zoff_adam_moments_load(zoff_moments moments, zoff_moment which, const void *state, size_t first, size_t count, float *out);
+void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *state, size_t size, size_t first, size_t count,
+                             const float *in);
 
 typedef struct zoff_adam_piece {
     size_t count;
@@ -141,6 +161,8 @@ void zoff_adam_cast_run(unsigned threads, const zoff_cast_piece *pieces, size_t 
 
 /* Bytes of an element; 0 for an unknown type. */
 size_t zoff_adam_dtype_bytes(zoff_dtype dtype);
+/* "fp32", "bf16", "m8v16", "q8" */
+const char *zoff_adam_moments_name(zoff_moments moments);
 /* "fp32", "bf16", "fp16" */
 const char *zoff_adam_dtype_name(zoff_dtype dtype);
 

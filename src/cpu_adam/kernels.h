@@ -25,7 +25,8 @@ struct zoff_kernels {
 /* The tables that this build has: avx2 and avx512 on x86-64 only, neon and sve on aarch64 only. */
 extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx2, zoff_adam_kernels_avx512,
     zoff_adam_kernels_neon, zoff_adam_kernels_sve;
-/* A part of avx512: the step with split masters, bf16 moments and bf16 gradients. */
+/* Parts of avx2 and avx512: the step with split masters, moments in 16 or 8 bits, and bf16 gradients. */
+void zoff_adam_kernels_avx2_pairs(const zoff_adam_piece *piece, size_t begin, size_t count);
 void zoff_adam_kernels_avx512_pairs(const zoff_adam_piece *piece, size_t begin, size_t count);
 
 /* The table of this process, chosen at the first call and then fixed. */

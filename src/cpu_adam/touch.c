@@ -19,6 +19,12 @@ static void touch_pages(void *state, size_t first_byte, size_t bytes)
         at[i] = 0;
 }
 
+static void touch_moment(void *state, const zoff_adam_piece *piece, zoff_moment which, size_t begin, size_t count)
+{
+    const zoff_moments moments = (zoff_moments)piece->moments;
+    touch_pages(state, zoff_adam_moments_offset(moments, which, begin), zoff_adam_moments_size(moments, which, count));
+}
+
 static void touch(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
 {
     (void)ctx;
@@ -31,13 +37,12 @@ static void touch(const struct zoff_kernels *kernels, const void *ctx, const voi
                                       .src_dtype = piece->copy_dtype};
         kernels->cast(&cast, begin, count);
     }
-    const size_t width = zoff_adam_update_moment_width(piece->moments);
     if (piece->split)
         touch_pages(piece->low, begin * sizeof *piece->low, count * sizeof *piece->low);
     if (piece->m)
-        touch_pages(piece->m, begin * width, count * width);
+        touch_moment(piece->m, piece, ZOFF_MOMENT_M, begin, count);
     if (piece->v)
-        touch_pages(piece->v, begin * width, count * width);
+        touch_moment(piece->v, piece, ZOFF_MOMENT_V, begin, count);
 }
 
 void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count)

@@ -10,10 +10,12 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
     return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Bytes of an element of m or v. It is called as often, so it is inline; other rooms call zoff_adam_moments_bytes(). */
-static inline size_t zoff_adam_update_moment_width(unsigned moments)
+/* Bytes of an element of m or v, without the headers of blocks. It is called as often, so it is inline. */
+static inline size_t zoff_adam_update_moment_width(unsigned moments, zoff_moment which)
 {
-    return moments == ZOFF_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    if (moments == ZOFF_MOMENTS_F32)
+        return sizeof(float);
+    return moments == ZOFF_MOMENTS_Q8 || (moments == ZOFF_MOMENTS_M8V16 && which == ZOFF_MOMENT_M) ? 1 : sizeof(uint16_t);
 }
 
 /* Bytes that a step reads and writes for one element. It is called three times for each tensor. */
@@ -21,7 +23,8 @@ static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, 
                                             bool copies, bool split)
 {
     return 2 * zoff_adam_update_width(split ? ZOFF_F32 : master) + zoff_adam_update_width(grad) +
-           2 * zoff_adam_update_moment_width(moments) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
+           2 * (states.m ? zoff_adam_update_moment_width(moments, ZOFF_MOMENT_M) : 0) +
+           2 * (states.v ? zoff_adam_update_moment_width(moments, ZOFF_MOMENT_V) : 0) + (copies ? sizeof(uint16_t) : 0);
 }
 
 /* The same for a piece. */

@@ -98,7 +98,7 @@ void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t
 {
     const zoff_settings *s = &e->settings;
     size_t bytes, elements;
-    if (!s->values.persist || !zoff_offload_persisted_limits(s->paths[0], zoff_comm_rank(e->comm), &bytes, &elements))
+    if (!s->values.persist || !zoff_offload_persisted_limits(s->paths.texts[0], zoff_comm_rank(e->comm), &bytes, &elements))
         return;
     *chunk_bytes = bytes;
     *chunk_elements = elements;

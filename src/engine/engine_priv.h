@@ -130,14 +130,17 @@ typedef struct zoff_settings_words {
     char *configuration; /* the effective values as a JSON object, for checkpoints */
 } zoff_settings_words;
 
+typedef struct zoff_text_list {
+    char **texts;
+    size_t count;
+} zoff_text_list;
+
 /* Options and configuration, merged. The configuration itself is not needed after create. */
 typedef struct zoff_settings {
     zoff_config_values values; /* without its texts and paths, which the configuration owns */
     zoff_tier tier;
-    char **paths;
-    size_t path_count;
-    char **weight_paths;
-    size_t weight_path_count;
+    zoff_text_list paths, weight_paths;
+    zoff_text_list fp32_moments; /* patterns of names */
     char *aio_backend;
     char *agreed_keys; /* with several ranks: the keys that they compare: zoff_config_agree_list() */
     size_t agreed_bytes;

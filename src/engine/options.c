@@ -29,21 +29,38 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
     return zoff_transfer_links_choose(&e->transfer);
 }
 
-static zoff_status copy_paths(const char *const *paths, size_t count, char ***out, size_t *out_count)
+static zoff_status copy_texts(const char *const *texts, size_t count, zoff_text_list *out)
 {
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof **out, "the list of paths", out));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *out->texts, "a list of the configuration", &out->texts));
     for (size_t i = 0; i < count; i++) {
-        ZOFF_TRY(zoff_base_mem_copy_text(paths[i], &(*out)[i]));
-        *out_count = i + 1;
+        ZOFF_TRY(zoff_base_mem_copy_text(texts[i], &out->texts[i]));
+        out->count = i + 1;
     }
     return ZOFF_OK;
 }
 
-static void free_paths(char **paths, size_t count)
+static void free_texts(zoff_text_list *list)
 {
-    for (size_t i = 0; i < count; i++)
-        zoff_base_mem_free(paths[i]);
-    zoff_base_mem_free(paths);
+    for (size_t i = 0; i < list->count; i++)
+        zoff_base_mem_free(list->texts[i]);
+    zoff_base_mem_free(list->texts);
+}
+
+/* A block of 8 bits has one scale, which a number that is not finite would spoil. */
+static zoff_status check_moments(const zoff_settings *s)
+{
+    const zoff_moments moments = (zoff_moments)s->values.moments;
+    const bool in_blocks = zoff_adam_moments_in_blocks(moments, ZOFF_MOMENT_M);
+    ZOFF_FAIL_IF(
+        in_blocks && s->values.hyper.optimizer != ZOFF_OPTIMIZER_ADAM, ZOFF_ERR_INVALID,
+        "zoff.moments is \"%s\", which is for Adam and AdamW: set it to \"bf16\" or \"fp32\", or optimizer.type to \"AdamW\"",
+        zoff_adam_moments_name(moments));
+    ZOFF_FAIL_IF(
+        in_blocks && !s->values.skip_nonfinite, ZOFF_ERR_INVALID,
+        "zoff.moments is \"%s\", but zoff.skip_nonfinite is false: a gradient that is not finite would spoil a block of "
+        "1,024 moments; set zoff.skip_nonfinite to true",
+        zoff_adam_moments_name(moments));
+    return ZOFF_OK;
 }
 
 static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
@@ -52,16 +69,16 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
     ZOFF_FAIL_IF(s->tier != ZOFF_TIER_HOST && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff_engine_create: state_tier %d is not a zoff_tier", (int)opts->state_tier);
     if (opts->nvme_path)
-        ZOFF_TRY(copy_paths(&opts->nvme_path, 1, &s->paths, &s->path_count));
+        ZOFF_TRY(copy_texts(&opts->nvme_path, 1, &s->paths));
     else
-        ZOFF_TRY(copy_paths(s->values.nvme_paths, s->values.nvme_path_count, &s->paths, &s->path_count));
+        ZOFF_TRY(copy_texts(s->values.nvme_paths, s->values.nvme_path_count, &s->paths));
     /* Without a folder of their own, weights go to the folders of the states. */
     const zoff_weight_values *weights = &s->values.weights;
     if (weights->path_count)
-        ZOFF_TRY(copy_paths(weights->paths, weights->path_count, &s->weight_paths, &s->weight_path_count));
+        ZOFF_TRY(copy_texts(weights->paths, weights->path_count, &s->weight_paths));
     else
-        ZOFF_TRY(copy_paths((const char *const *)s->paths, s->path_count, &s->weight_paths, &s->weight_path_count));
-    ZOFF_FAIL_IF(weights->tier == ZOFF_TIER_NVME && s->weight_path_count == 0, ZOFF_ERR_INVALID,
+        ZOFF_TRY(copy_texts((const char *const *)s->paths.texts, s->paths.count, &s->weight_paths));
+    ZOFF_FAIL_IF(weights->tier == ZOFF_TIER_NVME && s->weight_paths.count == 0, ZOFF_ERR_INVALID,
                  "the weights go to NVMe, but no folder is given: set zero_optimization.offload_param.nvme_path");
     ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff.persist keeps states in files, but the states are in DRAM: set "
@@ -73,7 +90,7 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
         opts->persist_t && !s->values.persist, ZOFF_ERR_INVALID,
         "zoff_engine_opts.persist_t is %lld, but zoff.persist is false, so there are no states to open: set it to true",
         (long long)opts->persist_t);
-    ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->path_count == 0, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->paths.count == 0, ZOFF_ERR_INVALID,
                  "the states go to NVMe, but no folder is given: set zero_optimization.offload_optimizer.nvme_path");
     return ZOFF_OK;
 }
@@ -109,6 +126,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     /* Ranks of a host may share a default queue depth; 0 says so. */
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
+    ZOFF_TRY(copy_texts(s->values.fp32_moments, s->values.fp32_moments_count, &s->fp32_moments));
+    s->values.fp32_moments = (const char *const *)s->fp32_moments.texts;
     s->values.nvme_paths = NULL;
     s->values.weights.paths = NULL;
     s->values.aio_backend = NULL;
@@ -121,6 +140,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_FAIL_IF(!s->values.skip_nonfinite && s->values.fp16.enabled, ZOFF_ERR_INVALID,
                  "zoff.skip_nonfinite is false, but fp16.enabled is true: the loss scale is found by skipping steps whose "
                  "gradients are not finite; set zoff.skip_nonfinite to true, or use bf16");
+    ZOFF_TRY(check_moments(s));
     s->threads = zoff_base_team_count(threads, &s->threads_why);
     s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
@@ -150,8 +170,9 @@ void zoff_engine_options_free(zoff_engine *e)
         zoff_accel_close(e->accel);
     if (e->settings.owns_comm)
         zoff_comm_close(e->comm);
-    free_paths(s->paths, s->path_count);
-    free_paths(s->weight_paths, s->weight_path_count);
+    free_texts(&s->fp32_moments);
+    free_texts(&s->paths);
+    free_texts(&s->weight_paths);
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->half_source);
     zoff_base_mem_free(s->words.training);

@@ -254,6 +254,25 @@ static void copy_split(zoff_engine *e, const state_range *w, const zoff_plan_pie
     zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
+static bool is_moment(const state_range *w)
+{
+    return !w->is_weights && w->kind != ZOFF_STATE_MASTER;
+}
+
+/* A range of states is fp32, however these are stored. */
+static void copy_moments(const zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, zoff_chunk_memory memory,
+                         elements_at at)
+{
+    const zoff_moments moments = zoff_model_moments_of(&e->model, &e->model.params[w->param]);
+    const zoff_moment which = zoff_model_moments_which((unsigned)w->kind);
+    void *state = zoff_transfer_pieces_state(&e->plan.chunks[piece->bucket], piece, memory.states, (zoff_plan_stream)w->kind);
+    if (w->write)
+        zoff_adam_moments_store(moments, which, state, piece->count, at.skip, at.count,
+                                (const float *)(const void *)w->src + at.given);
+    else
+        zoff_adam_moments_load(moments, which, state, at.skip, at.count, (float *)(void *)w->dst + at.given);
+}
+
 /* Copy the elements that a stretch and a piece, or its whole run, have in common. */
 static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
@@ -261,14 +280,16 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
     const size_t from = in_slice(e, w, s.at), first = zoff_base_bits_max(from, piece->first);
     const size_t count = zoff_base_bits_min(piece->first + piece->count, from + s.count) - first;
     const bool is_own = piece != s.run || e->plan.ranks == 1;
+    const elements_at where = {.count = count, .skip = first - piece->first, .given = s.at + (first - from) - w->first};
     if (is_split_master(e, w)) {
-        copy_split(e, w, piece, memory, is_own,
-                   (elements_at){.count = count, .skip = first - piece->first, .given = s.at + (first - from) - w->first});
+        copy_split(e, w, piece, memory, is_own, where);
         return;
     }
-    const zoff_dtype stored = w->is_weights || is_own_master(e, w)
-                                  ? e->model.params[w->param].dtype
-                                  : zoff_model_params_state_type(&e->model, (zoff_plan_stream)w->kind);
+    if (is_moment(w)) {
+        copy_moments(e, w, piece, memory, where);
+        return;
+    }
+    const zoff_dtype stored = w->is_weights || is_own_master(e, w) ? e->model.params[w->param].dtype : ZOFF_F32;
     const zoff_dtype given = w->is_weights ? stored : ZOFF_F32; /* a range of states is fp32, however these are stored */
     const size_t at = (s.at + (first - from) - w->first) * zoff_adam_dtype_bytes(given);
     char *elements = elements_of(e, w, piece, chunk, memory) + (first - piece->first) * zoff_adam_dtype_bytes(stored);

@@ -53,7 +53,7 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
         const bool is_sum = !p->frozen && zoff_model_groups_own(&e->model, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
-        const zoff_dtype dtype = zoff_model_params_state_type(&e->model, ZOFF_STREAM_V);
+        const zoff_dtype dtype = zoff_model_moments_of(&e->model, p) == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32;
         const size_t bytes = zoff_adam_dtype_bytes(dtype);
         char *sums = zoff_transfer_pieces_state(c, piece, base, ZOFF_STREAM_V);
         const zoff_cast_piece cast = {.count = 1, .dst = sums, .src = &first, .dst_dtype = dtype, .src_dtype = ZOFF_F32};

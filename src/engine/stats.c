@@ -57,7 +57,7 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
     else if (e->lending.store && streams)
         ZOFF_INFO("%s of weights are engine-owned: %s in files under %s%s, %s of DRAM for buffers, cached and lent weights",
                   zoff_base_words_bytes(info->weight_bytes), zoff_base_words_bytes(info->weight_nvme_bytes),
-                  e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
+                  e->settings.weight_paths.texts[0], e->settings.weight_paths.count > 1 ? " and others" : "",
                   zoff_base_words_bytes(info->weight_host_bytes));
     else if (e->lending.store)
         ZOFF_INFO("%s of weights are engine-owned, in %s", zoff_base_words_bytes(info->weight_bytes), e->lending.home->name);
@@ -131,16 +131,19 @@ static void type_words(const zoff_engine *e, char *dst, size_t dst_bytes)
 
 static void log_training(const zoff_engine *e)
 {
-    char types[32], groups[128] = "";
+    char types[32], groups[128] = "", moments[48] = "";
     size_t own = 0;
     for (size_t i = 0; i < e->model.group_count; i++)
         own += e->model.groups[i].set;
     if (own)
         snprintf(groups, sizeof groups, "; %zu of %zu groups have hyper-parameters of their own (zoff_engine_set_group())", own,
                  e->model.group_count);
+    if (e->settings.values.moments != ZOFF_MOMENTS_F32)
+        snprintf(moments, sizeof moments, ", moments %s (zoff.moments)",
+                 zoff_adam_moments_name((zoff_moments)e->settings.values.moments));
     type_words(e, types, sizeof types);
     ZOFF_INFO("training: %s, weights %s (zoff_param_desc.dtype)%s%s", e->settings.words.training, *types ? types : "all frozen",
-              e->settings.values.moments == ZOFF_MOMENTS_BF16 ? ", moments bf16 (zoff.moments)" : "", groups);
+              moments, groups);
 }
 
 /* Rank 0 logs for all ranks. */
@@ -158,9 +161,10 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
                   "in huge pages; %s of the states stay there), %llu chunks; %u threads (%s), %s",
                   e->model.param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
-                  e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "", zoff_base_words_bytes(info.host_bytes),
-                  info.slots, zoff_base_words_bytes(e->totals.huge_page_bytes), zoff_base_words_bytes(info.resident_bytes),
-                  (unsigned long long)info.chunk_count, info.threads, e->settings.threads_why, zoff_isa());
+                  e->settings.paths.texts[0], e->settings.paths.count > 1 ? " and others" : "",
+                  zoff_base_words_bytes(info.host_bytes), info.slots, zoff_base_words_bytes(e->totals.huge_page_bytes),
+                  zoff_base_words_bytes(info.resident_bytes), (unsigned long long)info.chunk_count, info.threads,
+                  e->settings.threads_why, zoff_isa());
     else
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s",
                   e->model.param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
@@ -172,6 +176,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     log_device(e, &info);
     log_surroundings();
     warn_types(e);
+    zoff_model_moments_warn(&e->model);
 }
 
 /* Bytes written to the drive so far. With persistent files, all runs count, because all of them wear the drive. */

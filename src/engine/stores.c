@@ -119,8 +119,8 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.fill = fill;
     opts.slots = s->values.slots;
     opts.residents = zoff_engine_budget_states(e, &e->plan);
-    opts.paths = (const char *const *)s->paths;
-    opts.path_count = s->path_count;
+    opts.paths = (const char *const *)s->paths.texts;
+    opts.path_count = s->paths.count;
     opts.persist = s->values.persist;
     opts.required = s->values.persist_required;
     opts.power_safe = s->values.power_safe;
@@ -148,8 +148,8 @@ static zoff_store_opts weight_opts(const zoff_engine *e, const zoff_store_chunk 
     opts.what = "the weights";
     opts.progress.write = "write weights";
     opts.slots = values->slots;
-    opts.paths = (const char *const *)e->settings.weight_paths;
-    opts.path_count = e->settings.weight_path_count;
+    opts.paths = (const char *const *)e->settings.weight_paths.texts;
+    opts.path_count = e->settings.weight_paths.count;
     return opts;
 }
 

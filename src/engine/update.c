@@ -26,11 +26,12 @@ typedef struct tiling {
 /* The kernels move the bytes of the streams that a piece names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
-    const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
-    const size_t states = moment * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
+    const zoff_moments moments = (zoff_moments)a->moments;
+    const size_t m = a->m ? zoff_adam_moments_size(moments, ZOFF_MOMENT_M, a->count) : 0;
+    const size_t states = m + (a->v ? zoff_adam_moments_size(moments, ZOFF_MOMENT_V, a->count) : 0), weights = sizeof(float);
     const size_t copy = a->copy_out && !a->split ? zoff_adam_dtype_bytes(a->copy_dtype) : 0;
-    info->bytes.host_read += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
-    info->bytes.host_written += a->count * (weights + states + copy);
+    info->bytes.host_read += states + a->count * (weights + zoff_adam_dtype_bytes(a->grad_dtype));
+    info->bytes.host_written += states + a->count * (weights + copy);
 }
 
 /* The update of one piece, with the states that this step's rule uses. */
@@ -54,9 +55,9 @@ static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t co
     zoff_adam_piece part = *a;
     part.count = count;
     part.master = (char *)a->master + first * (a->split ? sizeof(uint16_t) : sizeof(float));
-    const size_t moment = zoff_adam_moments_bytes((zoff_moments)a->moments);
-    part.m = a->m ? (char *)a->m + first * moment : NULL;
-    part.v = a->v ? (char *)a->v + first * moment : NULL;
+    const zoff_moments moments = (zoff_moments)a->moments;
+    part.m = a->m ? (char *)a->m + zoff_adam_moments_offset(moments, ZOFF_MOMENT_M, first) : NULL;
+    part.v = a->v ? (char *)a->v + zoff_adam_moments_offset(moments, ZOFF_MOMENT_V, first) : NULL;
     part.key = a->key + first / ZOFF_NORM_BLOCK;
     part.grad = (const char *)a->grad + first * zoff_adam_dtype_bytes(a->grad_dtype);
     /* Lower halves of split masters, which are here, take as much room as the weights. */

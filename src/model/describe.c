@@ -5,9 +5,9 @@
  *      "params": [{"name": "wte", "count": 6, "slices": 1, "dims": [6], "dtype": "bf16", "states": ["master", "m", "v"]}, ...],
  *      "chunks": [{"chunk": 0, "bytes": 32768, "pieces": [[param, slice, first, count, master, m, v], ...]}, ...]}
  *
- * Moments that are not fp32 are named: "moments": "bf16". The last three numbers of a piece are offsets in bytes from the begin
- * of the chunk's place, or -1 for a state that the parameter lacks. A name is any bytes: each character of the JSON text stands
- * for one byte. */
+ * Moments that are not fp32 are named: "moments": "bf16", "m8v16" or "q8". The last three numbers of a piece are offsets in
+ * bytes from the begin of the chunk's place, or -1 for a state that the parameter lacks. A name is any bytes: each character of
+ * the JSON text stands for one byte. */
 #include "zoff_model.h"
 
 #include "array.h"
@@ -26,8 +26,8 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
     zoff_base_array_print(out, "%s\n    {\"name\": ", i ? "," : "");
     zoff_base_array_print_json(out, p->name);
     zoff_base_array_print(out, ", \"count\": %zu, \"slices\": %zu, \"dims\": [", p->count, p->slices);
-    for (size_t k = 0; k < p->dim_count; k++)
-        zoff_base_array_print(out, "%s%zu", k ? ", " : "", p->dims[k]);
+    for (size_t k = 0; k < p->shape.count; k++)
+        zoff_base_array_print(out, "%s%zu", k ? ", " : "", p->shape.dims[k]);
     zoff_base_array_print(out, "], \"dtype\": \"%s\", \"states\": [", zoff_adam_dtype_name(p->dtype));
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         if (!tensor.bytes[stream] || owner != i)
@@ -36,8 +36,8 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
         before = ", ";
     }
     zoff_base_array_print(out, "]");
-    if (!p->frozen && zoff_model_params_state_type(m, ZOFF_STREAM_M) == ZOFF_BF16)
-        zoff_base_array_print(out, ", \"moments\": \"bf16\"");
+    if (!p->frozen && zoff_model_moments_of(m, p) != ZOFF_MOMENTS_F32)
+        zoff_base_array_print(out, ", \"moments\": \"%s\"", zoff_adam_moments_name(zoff_model_moments_of(m, p)));
     if (owner != i)
         zoff_base_array_print(out, ", \"tied_to\": %u", owner);
     zoff_base_array_print(out, "%s}", p->frozen ? ", \"frozen\": true" : "");

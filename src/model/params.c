@@ -88,7 +88,7 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
 static void free_texts(zoff_model_param *p)
 {
     zoff_base_mem_free(p->name);
-    zoff_base_mem_free(p->dims);
+    zoff_base_mem_free(p->shape.dims);
     zoff_base_mem_free(p->slice_name);
 }
 
@@ -96,9 +96,9 @@ static void free_texts(zoff_model_param *p)
 static zoff_status copy_texts(const zoff_param_desc *d, const char *name, zoff_model_param *p)
 {
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p->name));
-    p->dim_count = d->dims ? d->dim_count : 1;
-    ZOFF_TRY(zoff_base_mem_alloc(p->dim_count, sizeof *p->dims, "the shape of a parameter", &p->dims));
-    memcpy(p->dims, d->dims ? d->dims : &d->count, p->dim_count * sizeof *p->dims);
+    p->shape.count = d->dims ? d->dim_count : 1;
+    ZOFF_TRY(zoff_base_mem_alloc(p->shape.count, sizeof *p->shape.dims, "the shape of a parameter", &p->shape.dims));
+    memcpy(p->shape.dims, d->dims ? d->dims : &d->count, p->shape.count * sizeof *p->shape.dims);
     return d->slice_name ? zoff_base_mem_copy_text(d->slice_name, &p->slice_name) : ZOFF_OK;
 }
 
@@ -120,6 +120,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
                           .group = d->group,
                           .frozen = d->frozen,
                           .engine_owned = d->engine_owned,
+                          .fp32_moments = zoff_model_moments_stay(m, name),
                           .norm_replicated = d->norm_replicated,
                           .reduced = d->reduced,
                           .first_flag = m->slice_count};
@@ -168,6 +169,15 @@ bool zoff_model_params_any_owned(const zoff_model *m)
     return false;
 }
 
+/* A block has a header, where the moment is in blocks. */
+static void add_moment(zoff_moments moments, unsigned stream, zoff_plan_tensor *tensor)
+{
+    const zoff_moment which = zoff_model_moments_which(stream);
+    const size_t one = zoff_adam_moments_size(moments, which, 1), two = zoff_adam_moments_size(moments, which, 2);
+    tensor->bytes[stream] = two - one;
+    tensor->headers[stream] = one - tensor->bytes[stream];
+}
+
 zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_param *p)
 {
     const zoff_adam_states states = zoff_model_groups_states(m, p->group);
@@ -178,9 +188,11 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
     if (p->frozen)
         return tensor;
     tensor.bytes[ZOFF_STREAM_MASTER] = zoff_model_masters_of(m, p)->bytes;
-    const size_t moment = zoff_adam_moments_bytes((zoff_moments)m->values->moments);
-    tensor.bytes[ZOFF_STREAM_M] = states.m ? moment : 0;
-    tensor.bytes[ZOFF_STREAM_V] = states.v ? moment : 0;
+    tensor.block = ZOFF_NORM_BLOCK;
+    if (states.m)
+        add_moment(zoff_model_moments_of(m, p), ZOFF_STREAM_M, &tensor);
+    if (states.v)
+        add_moment(zoff_model_moments_of(m, p), ZOFF_STREAM_V, &tensor);
     return tensor;
 }
 
@@ -192,14 +204,15 @@ zoff_param zoff_model_params_owner(const zoff_model *m, zoff_param p)
 
 bool zoff_model_params_same_shape(const zoff_model_param *a, const zoff_model_param *b)
 {
-    return a->dim_count == b->dim_count && memcmp(a->dims, b->dims, a->dim_count * sizeof *a->dims) == 0;
+    return a->shape.count == b->shape.count &&
+           memcmp(a->shape.dims, b->shape.dims, a->shape.count * sizeof *a->shape.dims) == 0;
 }
 
 void zoff_model_params_print_shape(const zoff_model_param *p, char *dst, size_t dst_bytes)
 {
     size_t used = (size_t)snprintf(dst, dst_bytes, "[");
-    for (size_t i = 0; i < p->dim_count && used < dst_bytes; i++)
-        used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%zu", i ? ", " : "", p->dims[i]);
+    for (size_t i = 0; i < p->shape.count && used < dst_bytes; i++)
+        used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%zu", i ? ", " : "", p->shape.dims[i]);
     if (used < dst_bytes)
         snprintf(dst + used, dst_bytes - used, "]");
 }

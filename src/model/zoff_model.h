@@ -23,11 +23,15 @@ typedef struct zoff_slice_buckets {
     uint32_t first, last; /* UINT32_MAX: the slice has no elements in the plan */
 } zoff_slice_buckets;
 
+typedef struct zoff_shape {
+    size_t *dims;
+    size_t count; /* at least 1 */
+} zoff_shape;
+
 typedef struct zoff_model_param {
     char *name;
     char *slice_name; /* NULL: none */
-    size_t *dims;     /* the shape of a slice; without one of the program: `count` alone */
-    size_t dim_count; /* at least 1 */
+    zoff_shape shape; /* of a slice; without one of the program: `count` alone */
     char *value;
     char *grad;
     size_t count, slices;
@@ -36,6 +40,7 @@ typedef struct zoff_model_param {
     unsigned group;
     bool frozen;
     bool engine_owned;     /* its weights are in the store of weights; until seal, `value` holds the initial ones */
+    bool fp32_moments;     /* zoff.fp32_moments names it */
     bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have it, too */
     bool reduced;          /* its gradients are the same on all ranks, and are not exchanged */
     bool counts_elsewhere; /* set at seal: its squares count on one of them */
@@ -115,11 +120,6 @@ typedef struct zoff_model {
  * for inconsistent types, strides or sizes; ERR_NO_MEMORY. After an error the model is unchanged */
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *desc, zoff_param *out);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
-/* The type of a state in the memory of a chunk. */
-static inline zoff_dtype zoff_model_params_state_type(const zoff_model *m, zoff_plan_stream stream)
-{
-    return stream != ZOFF_STREAM_MASTER && m->values->moments == ZOFF_MOMENTS_BF16 ? ZOFF_BF16 : ZOFF_F32;
-}
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);
 /* Whether any of those is frozen, and not empty. */
@@ -168,6 +168,19 @@ bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, voi
                              zoff_cast_piece *out);
 /* ERR_INVALID for weights that cannot be split, although the configuration asks for it. */
 zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, const char *name);
+
+/* moments.c */
+/* Whether zoff.fp32_moments names a parameter. */
+bool zoff_model_moments_stay(const zoff_model *m, const char *name);
+/* Warn of patterns that match no name; rank 0 calls it. */
+void zoff_model_moments_warn(const zoff_model *m);
+/* How the moments of a parameter are stored. */
+zoff_moments zoff_model_moments_of(const zoff_model *m, const zoff_model_param *p);
+/* The moment of a stream that is not the masters'. */
+static inline zoff_moment zoff_model_moments_which(unsigned stream)
+{
+    return stream == ZOFF_STREAM_M ? ZOFF_MOMENT_M : ZOFF_MOMENT_V;
+}
 
 /* slices.c */
 /* After planning: allocate the flags of slices, and find the buckets of each slice.  @return ERR_NO_MEMORY */

@@ -46,7 +46,7 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
     char *value = t->route.link->weights(t, piece, memory.weights);
     char *base = memory.states;
     char *stored = form->bytes == 0 ? NULL : zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER);
-    const zoff_moments moments = (zoff_moments)t->values->moments;
+    const zoff_moments moments = zoff_model_moments_of(t->model, p);
     return (zoff_adam_piece){.count = piece->count,
                              .moments = (uint8_t)moments,
                              .split = form->is_split,

@@ -14,7 +14,7 @@ allowed = {"add.rn.f32", "sub.rn.f32", "mul.rn.f32", "fma.rn.f32", "div.rn.f32",
 needed = {"fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32"}
 complaints = [f"{sys.argv[1]}: {name}: not an operation of the CPU with one rounding" for name in sorted(found - allowed)]
 complaints += [f"{sys.argv[1]}: no {name}: this is not the PTX of the kernels" for name in sorted(needed - found)]
-for entry in ("zoff_update", "zoff_accumulate", "zoff_cast", "zoff_square_sum"):
+for entry in ("zoff_update", "zoff_update_q8", "zoff_accumulate", "zoff_cast", "zoff_square_sum"):
     if not re.search(rf"\.entry {entry}\b", text):
         complaints.append(f"{sys.argv[1]}: no kernel {entry}")
 print("\n".join(complaints) or f"{len(found)} kinds of arithmetic, all rounded as on the CPU: {', '.join(sorted(found))}")

@@ -232,6 +232,12 @@ void bits_write(bits_data *data, const char *label, const char *array, zoff_dtyp
     write_text(data, label, array, bytes_of(dtype), bytes);
 }
 
+void bits_write_bytes(bits_data *data, const char *label, const char *array, const void *values, size_t n)
+{
+    memcpy(data->text, values, n);
+    write_text(data, label, array, 1, n);
+}
+
 void bits_write_doubles(bits_data *data, const char *label, const char *array, const double *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

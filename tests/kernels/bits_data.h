@@ -30,6 +30,7 @@ void bits_copy(void *out, const bits_data *data, zoff_dtype dtype, size_t from, 
 /* Write a record: its name, and the array's bits if it is small, otherwise their hash. Every fp32 or fp64 NaN is written as
  * the same one, because its sign and payload depend on the CPU. 16-bit results have only one NaN. */
 void bits_write(bits_data *data, const char *label, const char *array, zoff_dtype dtype, const void *values, size_t n);
+void bits_write_bytes(bits_data *data, const char *label, const char *array, const void *values, size_t n);
 void bits_write_doubles(bits_data *data, const char *label, const char *array, const double *values, size_t n);
 /* Fail if the bytes in front of an array that was placed since the last call have changed. */
 void bits_check(bits_data *data, const char *label);

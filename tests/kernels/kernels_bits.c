@@ -129,6 +129,64 @@ static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_a
     bits_check(data, label);
 }
 
+/* Any bytes are codes. Bounds are ordinary numbers; that of every third block is zero. */
+static void *fill_codes(bits_data *data, unsigned slot, size_t n)
+{
+    const size_t size = zoff_adam_moments_size(ZOFF_MOMENTS_Q8, ZOFF_MOMENT_M, n);
+    unsigned char *codes = bits_place(data, slot, size);
+    for (size_t i = 0; i < size; i++)
+        codes[i] = (unsigned char)((i + n) * 40503 >> 7);
+    for (size_t i = 0; i < n; i += ZOFF_NORM_BLOCK) {
+        unsigned char *block = codes + zoff_adam_moments_offset(ZOFF_MOMENTS_Q8, ZOFF_MOMENT_M, i);
+        const uint32_t bits = 0x37654321u + (uint32_t)(i / ZOFF_NORM_BLOCK + n % 50) * 0x234567u;
+        memset(block, 0, 64);
+        if ((i / ZOFF_NORM_BLOCK + n) % 3)
+            memcpy(block, &bits, sizeof bits);
+    }
+    return codes;
+}
+
+/* A step with moments in 8 bits. All numbers are finite, which such a step needs. */
+static void run_update_q8(bits_data *data, const struct zoff_kernels *table, zoff_adam_rule rule, zoff_dtype grads,
+                          const struct weights *weights, zoff_moments moments, size_t n)
+{
+    const bool has_v = moments == ZOFF_MOMENTS_Q8;
+    const size_t cut = cut_of(n, ZOFF_NORM_BLOCK);
+    const zoff_adam_consts consts = consts_of(rule, n);
+    zoff_adam_piece piece = {.count = n,
+                             .grad_dtype = grads,
+                             .copy_dtype = weights->copy,
+                             .consts = &consts,
+                             .master_dtype = weights->master,
+                             .moments = (uint8_t)moments,
+                             .stream = weights->stream,
+                             .split = weights->split,
+                             .key = UINT64_C(0xfffffffffffffff0) + n};
+    piece.master = bits_fill_finite(data, 0, weights->master, n);
+    piece.m = fill_codes(data, 1, n);
+    piece.v = has_v ? fill_codes(data, 2, n) : bits_fill_finite(data, 2, ZOFF_BF16, n);
+    for (size_t i = 0; i < n && !has_v; i++)
+        ((uint16_t *)piece.v)[i] &= 0x7fff;
+    piece.grad = bits_fill_finite(data, 3, grads, n);
+    piece.copy_out = !weights->copy   ? NULL
+                     : weights->split ? bits_fill(data, 4, ZOFF_BF16, n)
+                                      : bits_place(data, 4, n * sizeof(uint16_t));
+    for (size_t i = 0; weights->split && i < n; i++)
+        piece.low[i] &= 0x7fff; /* a negative lower half below an upper half of zero would be NaN */
+    table->update(&piece, 0, cut);
+    table->update(&piece, cut, n - cut);
+
+    char label[128];
+    snprintf(label, sizeof label, "update, %s, weights %s, gradients %s, moments %s, n %zu", rule_name(rule), weights->name,
+             zoff_adam_dtype_name(grads), has_v ? "q8" : "m8v16", n);
+    bits_write(data, label, "weights", weights->master, piece.master, n);
+    bits_write_bytes(data, label, "m", piece.m, zoff_adam_moments_size(moments, ZOFF_MOMENT_M, n));
+    bits_write_bytes(data, label, "v", piece.v, zoff_adam_moments_size(moments, ZOFF_MOMENT_V, n));
+    if (piece.copy_out)
+        bits_write(data, label, "copy", weights->copy, piece.copy_out, n);
+    bits_check(data, label);
+}
+
 /* One gradient, or three gradients with weights, one element apart. */
 static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool first, bool several,
                            size_t n)
@@ -187,6 +245,9 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
                 run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_F32, n);
                 if ((g + w) % TYPE_COUNT == 0)
                     run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_BF16, n);
+                if (rule <= ZOFF_RULE_ADAM_L2 && (WEIGHTS[w].master == ZOFF_F32 || WEIGHTS[w].split))
+                    run_update_q8(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w],
+                                  (g + w + n) % 2 ? ZOFF_MOMENTS_Q8 : ZOFF_MOMENTS_M8V16, n);
             }
         }
     }

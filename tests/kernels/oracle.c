@@ -109,6 +109,14 @@ static uint32_t hash_of(uint32_t x)
     return x ^ x >> 16;
 }
 
+unsigned oracle_dither(unsigned moment, uint64_t block, size_t lane, int64_t t)
+{
+    const uint32_t a = hash_of((uint32_t)(block % 4294967296u)), b = hash_of((uint32_t)(block / 4294967296u) ^ a);
+    const uint32_t of_block = moment ? hash_of(b) : a ^ b, of_lane = hash_of((uint32_t)(lane + 1 + 1024 * moment));
+    const uint32_t of_step = (uint32_t)((uint64_t)t * 2654435769u);
+    return (of_lane / 65536 + (of_block + of_step) / 65536) % 65536;
+}
+
 uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lane, int64_t t)
 {
     if (isnan(x))
@@ -116,10 +124,7 @@ uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lan
     const uint16_t sign = signbit(x) ? 0x8000 : 0;
     if (isinf(x))
         return (uint16_t)(sign | BF16.infinity);
-    const uint32_t a = hash_of((uint32_t)(block % 4294967296u)), b = hash_of((uint32_t)(block / 4294967296u) ^ a);
-    const uint32_t of_block = moment ? hash_of(b) : a ^ b, of_lane = hash_of((uint32_t)(lane + 1 + 1024 * moment));
-    const uint32_t of_step = (uint32_t)((uint64_t)t * 2654435769u);
-    const double random = (double)((of_lane / 65536 + (of_block + of_step) / 65536) % 65536) / 65536; /* in [0, 1) */
+    const double random = (double)oracle_dither(moment, block, lane, t) / 65536; /* in [0, 1) */
     const double magnitude = fabs((double)x);
     const uint32_t low = pattern_below(&BF16, magnitude);
     const double from = magnitude_of(&BF16, low), to = magnitude_of(&BF16, low + 1);

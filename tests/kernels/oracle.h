@@ -20,8 +20,11 @@ float oracle_from_f16(uint16_t bits);
 uint16_t oracle_to_bf16(float x);
 uint16_t oracle_to_f16(float x);
 
-/* A state rounded to bf16: up with the probability of its distance from the value below. The random number is that of its
- * element and step. `moment`: 0 for m, 1 for v; `block`: the number of its block of 1024 elements; `lane`: its place there. */
+/* The random number of an element of a moment in a step, below 65536. `moment`: 0 for m, 1 for v; `block`: the number of its
+ * block of 1024 elements; `lane`: its place there. */
+unsigned oracle_dither(unsigned moment, uint64_t block, size_t lane, int64_t t);
+
+/* A state rounded to bf16: up with the probability of its distance from the value below, by that random number. */
 uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lane, int64_t t);
 
 /* Element `i` of an array of a type; ZOFF_DTYPE_DEFAULT means fp32. */

@@ -23,9 +23,11 @@ class sequence
             text = with_offloaded_weights(text, folder);
         if (clip > 0)
             text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
-        const bool halves = random() % 2;
+        static const char *const MOMENTS[] = {"fp32", "bf16", "m8v16", "q8"};
+        const std::string moments = MOMENTS[random() % 4];
+        const bool has_blocks = moments == "m8v16" || moments == "q8";
         text.insert(1, std::string("\"zoff\": {\"master\": \"") + (random() % 2 ? "auto" : "fp32") + "\", \"moments\": \"" +
-                           (halves ? "bf16" : "fp32") + "\"}, ");
+                           moments + "\"}, ");
         zoff_engine_opts opts = {};
         opts.chunk_elements = 1 + random() % 4000;
         opts.threads = 1 + random() % 2;
@@ -36,11 +38,13 @@ class sequence
             static const size_t SIZES[] = {0, 1, 2, 15, 17, 100, 1023, 1024, 1025, 1300};
             static const zoff_dtype TYPES[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
             zoff_dtype dtype = TYPES[random() % 3];
-            t.add(SIZES[random() % 10], 1 + random() % 3, dtype, random() % 4 ? dtype : TYPES[random() % 3], random() % 3,
-                  random() % 6 == 0, random() % 3);
+            const size_t size = has_blocks && random() % 2 ? 4090 + random() % 1100 : SIZES[random() % 10];
+            t.add(size, 1 + random() % 3, dtype, random() % 4 ? dtype : TYPES[random() % 3], random() % 3, random() % 6 == 0,
+                  random() % 3);
             if (random() % 3 == 0)
                 t.give_away(i);
-            t.tensors[i].halves = halves;
+            t.tensors[i].halves = moments == "bf16";
+            t.tensors[i].blocks = has_blocks ? moments : "";
         }
         lent.resize(t.tensors.size());
         for (size_t i = 0; i < lent.size(); i++)
@@ -413,7 +417,7 @@ class sequence
         expect(want, zoff_state_write(e.get(), (zoff_param)p, kind, first, count, fresh.data()), "write");
         if (want != ZOFF_OK)
             return;
-        std::copy(fresh.begin(), fresh.begin() + (long)count, state(p, kind).begin() + (long)first);
+        reference::write(t.tensors[p], sealed[t.tensors[p].group], kind, first, count, fresh.data());
         if (kind == ZOFF_STATE_MASTER)
             push();
     }

@@ -160,13 +160,18 @@ static uint32_t hash_of(uint32_t x)
     return x ^ x >> 16;
 }
 
-// Adding the random bits behind the last digit that stays, and cutting off, rounds up with the wanted probability.
-float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t)
+uint64_t block_of(const std::string &name, size_t slice)
 {
     uint64_t block = 14695981039346656037u;
     for (const char c : name)
         block = (block ^ (unsigned char)c) * 1099511628211u;
-    block = (block ^ slice) * 11400714819323198485u + k / 1024;
+    return (block ^ slice) * 11400714819323198485u;
+}
+
+// Adding the random bits behind the last digit that stays, and cutting off, rounds up with the wanted probability.
+float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t)
+{
+    const uint64_t block = block_of(name, slice) + k / 1024;
     const uint32_t a = hash_of((uint32_t)block), b = hash_of((uint32_t)(block >> 32) ^ a);
     const uint32_t of_block = (moment ? hash_of(b) : a ^ b) + (uint32_t)t * 2654435769u;
     const uint16_t random = (uint16_t)((of_block >> 16) + (hash_of((uint32_t)(k % 1024 + 1 + 1024 * moment)) >> 16));
@@ -191,6 +196,11 @@ result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper
             continue;
         const rule of_group(groups[x.group], t);
         for (size_t slice = 0; slice < x.slices; slice++) {
+            if (x.present[slice] && has_blocks(x, groups[x.group])) {
+                step_blocks(x, groups[x.group], slice, t, s);
+                r.updated += x.count;
+                continue;
+            }
             for (size_t k = slice * x.count; x.present[slice] && k < (slice + 1) * x.count; k++) {
                 element one = {x.master[k], x.m[k], x.v[k]};
                 update(of_group, x.sum[k] * s, one);

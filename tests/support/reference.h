@@ -58,14 +58,27 @@ struct tensor {
     zoff_dtype dtype = ZOFF_F32, grad_dtype = ZOFF_F32;
     unsigned group = 0;
     bool frozen = false;
-    std::string name;                // with halves
-    bool halves = false;             // the moments are stored in bf16
+    std::string name;    // with halves
+    bool halves = false; // the moments are stored in bf16
+    std::string blocks;  // "m8v16", "q8": they are stored so where that is possible; m and v are what they say
+    std::vector<unsigned char> m_blocks, v_blocks;
     std::vector<float> master, m, v; // count * slices elements, slice by slice
     std::vector<float> sum;          // gradient of this step
     std::vector<bool> present;       // by slice: it has a gradient
 
     size_t total() const { return count * slices; }
 };
+
+// Whether the moments of a tensor are in blocks.
+bool has_blocks(const tensor &x, const zoff_optimizer_hyper &h);
+// The step of such a slice. `scale`: factor of the gradient.
+void step_blocks(tensor &x, const zoff_optimizer_hyper &h, size_t slice, int64_t t, float scale);
+// Set elements of a state; those are in blocks where a step finds them so.
+void write(tensor &x, const zoff_optimizer_hyper &h, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
+// m and v of a tensor of Adam as they are after they were stored in a format, rounded to the nearest.
+void store_moments(tensor &x, const std::string &moments);
+// The number of the blocks of a slice for random bits: that of the first one.
+uint64_t block_of(const std::string &name, size_t slice);
 
 // Square sum of all gradients. Each block of 1024 elements: lane i mod 16, products in fp64, then a tree. The sums of the
 // blocks are added exactly and rounded once.

@@ -3,6 +3,7 @@
 #define ZOFF_BODIES_H
 
 #include "dither.h"
+#include "q8.h"
 
 #include "body_types.h"
 
@@ -13,6 +14,7 @@
 #include "body_accumulate.h"
 #include "body_cast.h"
 #include "body_norm.h"
+#include "body_q8.h"
 #include "body_span.h"
 
 #include "body_update.h"

@@ -15,7 +15,8 @@ typedef struct update_streams {
 
 /* The types of these arrays; constants of the caller. */
 typedef struct update_types {
-    zoff_dtype grads, weights, copy, states;
+    zoff_dtype grads, weights, copy;
+    zoff_moments moments;
     bool split;
 } update_types;
 
@@ -38,9 +39,9 @@ ZOFF_KERNEL_INLINE void store_result(const update_streams *s, const rule_states 
                                      size_t left, zoff_adam_rule rule, update_types types, bool ordered)
 {
     if (rule_has_m(rule))
-        store_state(states->m, i, m, states->m_lanes, states->m_key, left, types.states, ordered);
+        store_state(states->m, i, m, states->m_lanes, states->m_key, left, states->m_form, ordered);
     if (rule_has_v(rule))
-        store_state(states->v, i, v, states->v_lanes, states->v_key, left, types.states, ordered);
+        store_state(states->v, i, v, states->v_lanes, states->v_key, left, states->v_form, ordered);
     store_weights(s, i, p, left, types, ordered);
 }
 
@@ -53,7 +54,8 @@ ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_str
     v_f m = g, v = g;
     const v_f p = rule_apply(k, rule, load_weights(s, i, left, types), g, states, i, left, &m, &v);
     /* Rounding to 16 bits replaces NaN. One test for all is cheaper: v is NaN only where the weight is. */
-    if ((types.split || types.states != ZOFF_F32) && !v_any_nan(p, rule_has_m(rule) ? m : p))
+    const bool has_16_bits = types.moments == ZOFF_MOMENTS_BF16 || types.moments == ZOFF_MOMENTS_M8V16;
+    if ((types.split || has_16_bits) && !v_any_nan(p, rule_has_m(rule) ? m : p))
         store_result(s, states, i, p, m, v, left, rule, types, true);
     else
         store_result(s, states, i, p, m, v, left, rule, types, false);
@@ -61,6 +63,19 @@ ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_str
         stream_any(s->copy, i, p, types.copy);
     else if (types.copy != ZOFF_DTYPE_DEFAULT)
         store_any(s->copy, i, p, left, types.copy);
+}
+
+/* ---- moments in 8 bits: see body_q8.h ---- */
+
+/* The larger of each lane and |g| of one register, with the decay of ADAM_L2 but, without it, not yet multiplied by grad_scale.
+ */
+ZOFF_KERNEL_INLINE v_f q8_largest_lanes(const zoff_adam_consts *k, const update_streams *s, v_f largest, size_t i, size_t left,
+                                        zoff_adam_rule rule, update_types types)
+{
+    v_f g = load_any(s->g, i, left, types.grads);
+    if (rule_decays_grads(rule))
+        g = v_fma(v_set1(k->decay), load_weights(s, i, left, types), v_mul(g, v_set1(k->grad_scale)));
+    return v_max_abs(largest, g);
 }
 
 /* ---- gradients of several micro-batches summed in fp32, each multiplied by its weight in the same operation ---- */

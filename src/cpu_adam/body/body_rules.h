@@ -13,18 +13,23 @@ ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
     return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED;
 }
 
-/* The states of a piece from some element on, with the random bits by which 16-bit ones are rounded. `dtype` is a constant of
- * the caller. */
+/* The states of a piece from some element on, with the random bits by which they are rounded. The forms are constants of the
+ * caller. */
 typedef struct rule_states {
     void *m, *v; /* NULL where the rule has no such state */
-    zoff_dtype dtype;
+    state_form m_form, v_form;
     const uint16_t *m_lanes, *v_lanes; /* of the register's elements */
     uint16_t m_key, v_key;             /* of the block */
 } rule_states;
 
-ZOFF_KERNEL_INLINE v_f rule_load(const void *state, const rule_states *s, size_t i, size_t left)
+ZOFF_KERNEL_INLINE v_f rule_load_m(const rule_states *s, size_t i, size_t left)
 {
-    return load_any(state, i, left, s->dtype);
+    return load_state(s->m, i, left, s->m_form);
+}
+
+ZOFF_KERNEL_INLINE v_f rule_load_v(const rule_states *s, size_t i, size_t left)
+{
+    return load_state(s->v, i, left, s->v_form);
 }
 
 ZOFF_KERNEL_INLINE bool rule_has_m(zoff_adam_rule rule)
@@ -49,8 +54,8 @@ ZOFF_KERNEL_INLINE v_f rule_blend(float keep, v_f m, float rest, v_f g)
 ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *m_out,
                                  v_f *v_out)
 {
-    const v_f m = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
-    const v_f v = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), rule_load(s->v, s, i, left)));
+    const v_f m = rule_blend(k->beta1, rule_load_m(s, i, left), k->one_minus_beta1, g);
+    const v_f v = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), rule_load_v(s, i, left)));
     *m_out = m;
     *v_out = v;
     return v_div(m, v_fma(v_sqrt(v), v_set1(k->inv_sqrt_bias2), v_set1(k->eps)));
@@ -58,14 +63,14 @@ ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, const rule_st
 
 ZOFF_KERNEL_INLINE v_f rule_adagrad(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *v_out)
 {
-    const v_f v = v_fma(g, g, rule_load(s->v, s, i, left));
+    const v_f v = v_fma(g, g, rule_load_v(s, i, left));
     *v_out = v;
     return v_div(g, v_add(v_sqrt(v), v_set1(k->eps)));
 }
 
 ZOFF_KERNEL_INLINE v_f rule_lion(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *m_out)
 {
-    const v_f old = rule_load(s->m, s, i, left);
+    const v_f old = rule_load_m(s, i, left);
     *m_out = rule_blend(k->beta2, old, k->one_minus_beta2, g);
     return v_sign(rule_blend(k->beta1, old, k->one_minus_beta1, g));
 }
@@ -73,7 +78,7 @@ ZOFF_KERNEL_INLINE v_f rule_lion(const zoff_adam_consts *k, v_f g, const rule_st
 ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left,
                                      bool nesterov, v_f *m_out)
 {
-    const v_f m = rule_blend(k->beta1, rule_load(s->m, s, i, left), k->one_minus_beta1, g);
+    const v_f m = rule_blend(k->beta1, rule_load_m(s, i, left), k->one_minus_beta1, g);
     *m_out = m;
     return nesterov ? v_fma(v_set1(k->momentum), m, g) : m;
 }

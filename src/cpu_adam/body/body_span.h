@@ -15,11 +15,17 @@ ZOFF_KERNEL_INLINE size_t update_width(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
+/* Byte of a state where element `first` is or, with 8 bits, where its block begins. */
+ZOFF_KERNEL_INLINE size_t update_state_at(state_form form, size_t first)
+{
+    return form == STATE_F32 ? first * sizeof(float) : form == STATE_BF16 ? first * sizeof(uint16_t) : q8_block_at(first);
+}
+
 /* `states` is a copy: which lanes of a block a register has changes from one to the next. */
 ZOFF_KERNEL_INLINE void update_register(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
                                         size_t left, bool stream, zoff_adam_rule rule, update_types types)
 {
-    if (types.states != ZOFF_F32) {
+    if (types.moments != ZOFF_MOMENTS_F32) {
         states.m_lanes += i % ZOFF_NORM_BLOCK;
         states.v_lanes += i % ZOFF_NORM_BLOCK;
     }
@@ -60,6 +66,35 @@ ZOFF_KERNEL_INLINE void update_blocks(const zoff_adam_piece *piece, const zoff_a
     }
 }
 
+/* The same for moments in 8 bits. `s` and `states` are copies, which go from block to block. */
+ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zoff_adam_consts *k, const update_streams *whole,
+                                         rule_states states, size_t begin, size_t count, zoff_adam_rule rule,
+                                         update_types types)
+{
+    const uint64_t key = piece->key + begin / ZOFF_NORM_BLOCK;
+    update_streams s = *whole;
+    states.m_lanes = zoff_adam_dither_lanes();
+    states.v_lanes = states.m_lanes + ZOFF_NORM_BLOCK;
+    for (size_t i = 0; i < count; i += ZOFF_NORM_BLOCK) {
+        const zoff_dither d = dither_block(key + i / ZOFF_NORM_BLOCK, k->dither);
+        const size_t left = count - i < ZOFF_NORM_BLOCK ? count - i : ZOFF_NORM_BLOCK;
+        zoff_adam_consts own = *k; /* a copy, as in update_span() */
+        own = q8_begin(k, &s, &states, left, rule, types);
+        rule_states codes = states;
+        codes.m_key = d.m;
+        codes.v_key = d.v;
+        codes.m = (char *)states.m + Q8_HEADER;
+        codes.v = (char *)states.v + (states.v_form == STATE_V8 ? Q8_HEADER : 0);
+        update_part(&own, &s, codes, 0, left, piece->stream, rule, types);
+        s.p += left * update_width(types.weights);
+        s.g += left * update_width(types.grads);
+        s.copy += types.copy != ZOFF_DTYPE_DEFAULT ? left * sizeof(uint16_t) : 0;
+        s.low += types.split ? left : 0;
+        states.m = (char *)states.m + update_state_at(states.m_form, ZOFF_NORM_BLOCK);
+        states.v = (char *)states.v + update_state_at(states.v_form, ZOFF_NORM_BLOCK);
+    }
+}
+
 ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
                                     update_types types)
 {
@@ -71,12 +106,15 @@ ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, 
         .low = types.split ? piece->low + begin : 0,
     };
     const rule_states states = {
-        .m = piece->m ? (char *)piece->m + begin * update_width(types.states) : 0,
-        .v = piece->v ? (char *)piece->v + begin * update_width(types.states) : 0,
-        .dtype = types.states,
+        .m = piece->m ? (char *)piece->m + update_state_at(state_form_m(types.moments), begin) : 0,
+        .v = piece->v ? (char *)piece->v + update_state_at(state_form_v(types.moments), begin) : 0,
+        .m_form = state_form_m(types.moments),
+        .v_form = state_form_v(types.moments),
     };
-    if (types.states == ZOFF_F32)
+    if (types.moments == ZOFF_MOMENTS_F32)
         update_part(&k, &s, states, 0, count, piece->stream, rule, types);
+    else if (types.moments != ZOFF_MOMENTS_BF16)
+        update_blocks_q8(piece, &k, &s, states, begin, count, rule, types);
     else
         update_blocks(piece, &k, &s, states, begin, count, rule, types);
     if (types.copy != ZOFF_DTYPE_DEFAULT && piece->stream && v_stream_bytes())
@@ -86,6 +124,7 @@ ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, 
 /* clang-format off */
 #define UPDATE_RULES(R) R(ADAM) R(ADAM_DECOUPLED) R(ADAM_L2) R(ADAGRAD) R(ADAGRAD_L2) R(LION) R(LION_DECOUPLED) R(SGD) R(SGD_L2) \
     R(MOMENTUM) R(MOMENTUM_L2) R(NESTEROV) R(NESTEROV_L2)
+#define UPDATE_RULES_Q8(R) R(ADAM) R(ADAM_DECOUPLED) R(ADAM_L2) /* those with moments in 8 bits */
 /* clang-format on */
 
 #endif

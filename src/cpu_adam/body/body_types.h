@@ -20,14 +20,36 @@ ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dt
         v_store((float *)p + i, x, left);
 }
 
-/* Store a state. bf16 is rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: none is NaN. */
-ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
-                                    zoff_dtype dtype, bool ordered)
+/* How a moment is stored. Those in 8 bits are multiples of the scale of their block, see q8.h. */
+typedef enum state_form { STATE_F32, STATE_BF16, STATE_M8, STATE_V8 } state_form;
+
+ZOFF_KERNEL_INLINE state_form state_form_m(zoff_moments moments)
 {
-    if (dtype == ZOFF_BF16)
+    return moments == ZOFF_MOMENTS_F32 ? STATE_F32 : moments == ZOFF_MOMENTS_BF16 ? STATE_BF16 : STATE_M8;
+}
+
+ZOFF_KERNEL_INLINE state_form state_form_v(zoff_moments moments)
+{
+    return moments == ZOFF_MOMENTS_F32 ? STATE_F32 : moments == ZOFF_MOMENTS_Q8 ? STATE_V8 : STATE_BF16;
+}
+
+ZOFF_KERNEL_INLINE v_f load_state(const void *p, size_t i, size_t left, state_form form)
+{
+    return form == STATE_F32    ? v_load((const float *)p + i, left)
+           : form == STATE_BF16 ? v_load_bf16((const uint16_t *)p + i, left)
+                                : v_load_code((const uint8_t *)p + i, left, form == STATE_M8);
+}
+
+/* Store a state. It is rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: none is NaN. */
+ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint16_t *lanes, uint16_t key, size_t left, state_form form,
+                                    bool ordered)
+{
+    if (form == STATE_F32)
+        v_store((float *)p + i, x, left);
+    else if (form == STATE_BF16)
         v_store_bf16_dithered((uint16_t *)p + i, x, lanes, key, left, ordered);
     else
-        v_store((float *)p + i, x, left);
+        v_store_code_dithered((uint8_t *)p + i, x, lanes, key, left, form == STATE_M8);
 }
 
 /* Store past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */

@@ -3,8 +3,10 @@
 
 #include "body/bodies.h"
 
-const struct zoff_kernels zoff_adam_kernels_avx2 = {.name = "avx2",
-#define K(kernel, piece_type) .kernel = kernel_##kernel,
-                                                    ZOFF_KERNEL_LIST(K)
-#undef K
-};
+static void update(const zoff_adam_piece *piece, size_t begin, size_t count)
+{
+    (update_has_pairs(piece) ? zoff_adam_kernels_avx2_pairs : kernel_update)(piece, begin, count);
+}
+
+const struct zoff_kernels zoff_adam_kernels_avx2 = {
+    .name = "avx2", .update = update, .accumulate = kernel_accumulate, .cast = kernel_cast, .square_sum = kernel_square_sum};

@@ -5,8 +5,7 @@
 
 static void update(const zoff_adam_piece *piece, size_t begin, size_t count)
 {
-    const bool are_halves = piece->split && piece->moments == ZOFF_MOMENTS_BF16 && piece->grad_dtype == ZOFF_BF16;
-    (are_halves ? zoff_adam_kernels_avx512_pairs : kernel_update)(piece, begin, count);
+    (update_has_pairs(piece) ? zoff_adam_kernels_avx512_pairs : kernel_update)(piece, begin, count);
 }
 
 const struct zoff_kernels zoff_adam_kernels_avx512 = {

@@ -183,6 +183,45 @@ ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+ZOFF_KERNEL_INLINE v_f v_max_abs(v_f largest, v_f a)
+{
+    return _mm512_range_ps(largest, a, 0x0b); /* the larger magnitude, without a sign */
+}
+
+ZOFF_KERNEL_INLINE float v_largest(v_f a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+{
+    const __m128i bytes =
+        left >= v_lanes() ? _mm_loadu_si128((const __m128i *)(const void *)p) : _mm_maskz_loadu_epi8(v_mask(left), p);
+    const __m512i codes = _mm512_cvtepu8_epi32(bytes), digits = _mm512_slli_epi32(codes, 20);
+    const __m512i two = _mm512_set1_epi32(0x40000000), size = _mm512_set1_epi32(0x07f00000);
+    const v_f x = _mm512_castsi512_ps(_mm512_or_si512(has_sign ? _mm512_and_si512(digits, size) : digits, two));
+    const v_f value = _mm512_min_ps(x, _mm512_fmadd_ps(x, _mm512_set1_ps(2), _mm512_set1_ps(-4)));
+    const v_f sign = _mm512_and_ps(_mm512_castsi512_ps(_mm512_slli_epi32(codes, 24)), _mm512_set1_ps(-0.0f));
+    return has_sign ? _mm512_or_ps(value, sign) : value;
+}
+
+/* The conversion to bytes keeps the lower eight bits of a lane. */
+ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool has_sign)
+{
+    const __m256i random = _mm256_add_epi16(_mm256_loadu_si256((const __m256i *)lanes), _mm256_set1_epi16((short)key));
+    const v_f low = _mm512_fmadd_ps(has_sign ? _mm512_abs_ps(x) : x, _mm512_set1_ps(0.5f), _mm512_set1_ps(2));
+    const v_f number = has_sign ? _mm512_range_ps(x, low, 0x03) : _mm512_max_ps(x, low); /* the larger magnitude, sign of x */
+    const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(number), _mm512_slli_epi32(_mm512_cvtepu16_epi32(random), 4));
+    const __m512i digits = _mm512_srli_epi32(bits, 20), sign = _mm512_srli_epi32(bits, 24);
+    const __m512i codes = has_sign ? _mm512_ternarylogic_epi32(digits, sign, _mm512_set1_epi32(0x7f), 0xe4) : digits;
+    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
+    if (left >= v_lanes())
+        _mm_storeu_si128((__m128i *)(void *)p, bytes);
+    else
+        _mm_mask_storeu_epi8(p, v_mask(left), bytes);
+}
+
 ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
 {
     const v_f one = _mm512_or_ps(_mm512_and_ps(a, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(1.0f));

@@ -1,4 +1,4 @@
-/* simd_avx512_pairs.h: the vocabulary of simd_scalar.h with 32 lanes, for steps whose arrays all have 16-bit elements. A
+/* simd_avx512_pairs.h: the vocabulary of simd_scalar.h with 32 lanes, for steps whose arrays have 16-bit elements or codes. A
  * register of 32 of them becomes two of fp32, the even elements and the odd ones. That takes a shift and a mask, where lanes in
  * their order take a permutation for each half; and most CPUs have more units for the former.
  *
@@ -79,11 +79,13 @@ ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, s
                  _mm512_castsi512_ps(v_merge(_mm512_srli_epi32(lower, 16), upper))};
 }
 
+/* The upper half of a number and the first bit of the lower one make the rounded upper half. */
 ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
 {
-    const __m512i even = v_one_nan(x.even, ordered), odd = v_one_nan(x.odd, ordered), half = _mm512_set1_epi32(0x8000);
-    v_store_halves(high, v_upper(_mm512_add_epi32(even, half), _mm512_add_epi32(odd, half)), left);
-    v_store_halves(low, v_merge(even, _mm512_slli_epi32(odd, 16)), left);
+    const __m512i even = v_one_nan(x.even, ordered), odd = v_one_nan(x.odd, ordered);
+    const __m512i lower = v_merge(even, _mm512_slli_epi32(odd, 16));
+    v_store_halves(high, _mm512_add_epi16(v_upper(even, odd), _mm512_srli_epi16(lower, 15)), left);
+    v_store_halves(low, lower, left);
 }
 
 ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
@@ -97,7 +99,7 @@ ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t
 
 ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
 {
-    return (_mm512_cmp_ps_mask(a.even, b.even, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(a.odd, b.odd, _CMP_UNORD_Q)) != 0;
+    return !_mm512_kortestz(_mm512_cmp_ps_mask(a.even, b.even, _CMP_UNORD_Q), _mm512_cmp_ps_mask(a.odd, b.odd, _CMP_UNORD_Q));
 }
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
@@ -125,6 +127,60 @@ ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
     return (v_f){_mm512_fmadd_ps(a.even, b.even, c.even), _mm512_fmadd_ps(a.odd, b.odd, c.odd)};
 }
 
+/* The larger magnitude, without a sign. */
+ZOFF_KERNEL_INLINE v_f v_max_abs(v_f largest, v_f a)
+{
+    return (v_f){_mm512_range_ps(largest.even, a.even, 0x0b), _mm512_range_ps(largest.odd, a.odd, 0x0b)};
+}
+
+ZOFF_KERNEL_INLINE float v_largest(v_f a)
+{
+    return _mm512_reduce_max_ps(_mm512_max_ps(a.even, a.odd));
+}
+
+/* Values in bf16, which holds them all: the digits of codes from 8 on are their own, those below are in a table. */
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+{
+    const __m256i bytes =
+        left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi8(v_mask(left), p);
+    const __m512i codes = _mm512_cvtepu8_epi16(bytes), shifted = _mm512_slli_epi16(codes, 4);
+    const __m512i size = has_sign ? _mm512_and_si512(shifted, _mm512_set1_epi16(0x07f0)) : shifted;
+    const __m512i digits = _mm512_or_si512(size, _mm512_set1_epi16(0x4000));
+    const __m512i table = _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4020, 0x4040, 0x4060));
+    const __mmask32 below_8 = _mm512_testn_epi16_mask(codes, _mm512_set1_epi16(has_sign ? 0x78 : 0xf8));
+    __m512i halves = _mm512_mask_permutexvar_epi16(digits, below_8, codes, table);
+    if (has_sign)
+        halves = _mm512_or_si512(halves, _mm512_and_si512(_mm512_slli_epi16(codes, 8), _mm512_set1_epi16((short)0x8000)));
+    return (v_f){_mm512_castsi512_ps(_mm512_slli_epi32(halves, 16)),
+                 _mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)))};
+}
+
+/* The number whose bits from bit 20 on are a code, without its last four bits: those are never part of a code. */
+ZOFF_KERNEL_INLINE __m512i v_number(__m512 x, bool has_sign)
+{
+    const __m512 half = _mm512_set1_ps(0.5f), two = _mm512_set1_ps(2);
+    const __m512 number = has_sign ? _mm512_range_ps(x, _mm512_fmadd_ps(_mm512_abs_ps(x), half, two), 0x03) /* sign of x */
+                                   : _mm512_max_ps(x, _mm512_fmadd_ps(x, half, two));
+    return _mm512_srli_epi32(_mm512_castps_si512(number), 4);
+}
+
+ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool has_sign)
+{
+    const __m512i random = _mm512_add_epi16(_mm512_loadu_si512(lanes), _mm512_set1_epi16((short)key));
+    const __m512i even = _mm512_and_si512(random, _mm512_set1_epi32(0xffff)), odd = _mm512_srli_epi32(random, 16);
+    const __m512i words =
+        v_upper(_mm512_add_epi32(v_number(x.even, has_sign), even), _mm512_add_epi32(v_number(x.odd, has_sign), odd));
+    /* Bits 0 to 6 of the digits, and bit 11, the sign, as bit 7. */
+    const __m512i codes =
+        has_sign ? _mm512_ternarylogic_epi32(words, _mm512_srli_epi16(words, 4), _mm512_set1_epi16(0x7f), 0xe4) : words;
+    const __m256i bytes = _mm512_cvtepi16_epi8(codes);
+    if (left >= v_lanes())
+        _mm256_storeu_si256((__m256i *)(void *)p, bytes);
+    else
+        _mm256_mask_storeu_epi8(p, v_mask(left), bytes);
+}
+
 ZOFF_KERNEL_INLINE __m512 v_sign_of(__m512 a)
 {
     const __m512 one = _mm512_or_ps(_mm512_and_ps(a, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(1.0f));
@@ -137,27 +193,6 @@ ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
     return (v_f){v_sign_of(a.even), v_sign_of(a.odd)};
 }
 
-/* The other types: no step of this vocabulary has them. */
-#define NEVER(declaration, ...)                                                                                                \
-    ZOFF_KERNEL_INLINE declaration                                                                                             \
-    {                                                                                                                          \
-        __VA_ARGS__;                                                                                                           \
-        __builtin_unreachable();                                                                                               \
-    }
-NEVER(v_f v_load(const float *p, size_t left), (void)p, (void)left)
-NEVER(v_f v_load_f16(const uint16_t *p, size_t left), (void)p, (void)left)
-NEVER(void v_store(float *p, v_f x, size_t left), (void)p, (void)x, (void)left)
-NEVER(void v_store_bf16(uint16_t *p, v_f x, size_t left), (void)p, (void)x, (void)left)
-NEVER(void v_store_f16(uint16_t *p, v_f x, size_t left), (void)p, (void)x, (void)left)
-NEVER(void v_stream_bf16(uint16_t *p, v_f x), (void)p, (void)x)
-NEVER(void v_stream_f16(uint16_t *p, v_f x), (void)p, (void)x)
-#undef NEVER
-
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
-{
-    return 0;
-}
-
-ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+#include "simd_pairs_never.h"
 
 #endif

@@ -125,6 +125,41 @@ ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
     return svmla_f32_x(svptrue_b32(), c, a, b);
 }
 
+ZOFF_KERNEL_INLINE v_f v_max_abs(v_f largest, v_f a)
+{
+    return svmax_f32_x(svptrue_b32(), largest, svabs_f32_x(svptrue_b32(), a));
+}
+
+ZOFF_KERNEL_INLINE float v_largest(v_f a)
+{
+    return svmaxv_f32(svptrue_b32(), a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t codes = svld1ub_u32(v_mask(left), p);
+    const svuint32_t digits = svlsl_n_u32_x(all, svand_n_u32_x(all, codes, has_sign ? 0x7f : 0xff), 20);
+    const v_f x = svreinterpret_f32_u32(svadd_n_u32_x(all, digits, 0x40000000));
+    const v_f value = svmin_f32_x(all, x, svmla_n_f32_x(all, svdup_n_f32(-4), x, 2));
+    const svuint32_t sign = svlsl_n_u32_x(all, svand_n_u32_x(all, codes, 0x80), 24);
+    return has_sign ? svreinterpret_f32_u32(svorr_u32_x(all, svreinterpret_u32_f32(value), sign)) : value;
+}
+
+/* The store keeps the lower eight bits of a lane. */
+ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
+                                              bool has_sign)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t random = svand_n_u32_x(all, svadd_n_u32_x(all, svld1uh_u32(all, lanes), key), 0xffff);
+    const v_f size = svabs_f32_x(all, x);
+    const v_f number = svmax_f32_x(all, size, svmla_n_f32_x(all, svdup_n_f32(2), size, 0.5f));
+    const svuint32_t bits = svadd_u32_x(all, svreinterpret_u32_f32(number), svlsl_n_u32_x(all, random, 4));
+    const svuint32_t digits = svlsr_n_u32_x(all, bits, 20), sign = svlsr_n_u32_x(all, svreinterpret_u32_f32(x), 24);
+    const svuint32_t codes = svorr_u32_x(all, svand_n_u32_x(all, digits, 0x7f), svand_n_u32_x(all, sign, 0x80));
+    svst1b_u32(v_mask(left), p, has_sign ? codes : digits);
+}
+
 ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
 {
     const svbool_t all = svptrue_b32();

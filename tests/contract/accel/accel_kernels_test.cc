@@ -149,6 +149,67 @@ TEST_F(AccelKernels, AStepIsTheCpus)
     }
 }
 
+// Several steps, so that codes are read that the device has written.
+TEST_F(AccelKernels, AStepWithMomentsIn8BitsIsTheCpus)
+{
+    unsigned turn = 0;
+    for (const auto &rule : every_rule()) {
+        for (const auto &kind : every_weights_kind()) {
+            if (rule.rule > ZOFF_RULE_ADAM_L2 || kind.master != ZOFF_F32)
+                continue;
+            const zoff_moments moments = turn++ % 2 ? ZOFF_MOMENTS_M8V16 : ZOFF_MOMENTS_Q8;
+            const zoff_dtype grads = turn % 3 == 0 ? ZOFF_F32 : turn % 3 == 1 ? ZOFF_BF16 : ZOFF_F16;
+            std::vector<std::array<array, 5>> all;
+            for (size_t count : SIZES) {
+                all.push_back({make(count, kind.split ? ZOFF_BF16 : kind.master, false), array(), array(),
+                               make(count, grads, false), make(count, kind.copy ? kind.copy : ZOFF_BF16)});
+                for (size_t i = 0; kind.split && i < count; i++) // a negative half below an upper half of zero would be NaN
+                    all.back()[4].host[2 * i + 1] &= 0x7f;
+                for (zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V})
+                    all.back()[which == ZOFF_MOMENT_M ? 1 : 2].host.resize(zoff_adam_moments_size(moments, which, count));
+                for (auto &a : all.back())
+                    send(a);
+            }
+            for (int64_t t = 1; t <= 3; t++) {
+                zoff_adam_consts consts;
+                zoff_adam_hyper_consts(&rule.hyper, t, 0.25, &consts);
+                std::vector<zoff_adam_piece> here, there;
+                for (size_t i = 0; i < all.size(); i++) {
+                    for (bool on_device : {false, true}) {
+                        const auto at = [&](size_t k) { return on_device ? all[i][k].there : all[i][k].here(); };
+                        zoff_adam_piece piece = {};
+                        piece.count = SIZES[i];
+                        piece.grad_dtype = grads;
+                        piece.copy_dtype = kind.copy;
+                        piece.consts = &consts;
+                        piece.master_dtype = kind.split ? ZOFF_BF16 : kind.master;
+                        piece.split = kind.split;
+                        piece.moments = (uint8_t)moments;
+                        piece.key = zoff_adam_dither_key("p", i, 0);
+                        piece.master = at(0);
+                        piece.m = at(1);
+                        piece.v = at(2);
+                        piece.grad = at(3);
+                        piece.copy_out = kind.copy || kind.split ? at(4) : nullptr;
+                        (on_device ? there : here).push_back(piece);
+                    }
+                }
+                ASSERT_ZOFF_OK(ops->kernels.update(device, stream, there.data(), there.size()));
+                zoff_adam_update_run(1, here.data(), here.size(), nullptr, nullptr);
+                for (auto &arrays : all) {
+                    for (auto &a : arrays) {
+                        std::vector<char> back(a.host.size());
+                        ASSERT_ZOFF_OK(ops->copy(device, stream, back.data(), a.there, back.size()));
+                        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+                        ASSERT_EQ(a.host, back)
+                            << rule.name << ", weights " << kind.name << ", array " << &a - arrays.data() << ", step " << t;
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST_F(AccelKernels, ASumOverSourcesIsTheCpus)
 {
     for (size_t sources : {0, 1, 2, 5, 32, 33, 70}) {

@@ -26,6 +26,8 @@ extern thread_local dim3 thread_index, block_index, block_size, grid_size;
 // Return the value given by thread lane + delta of the same group of `width` lanes, or the caller's own if there is no such
 // lane.
 double shuffle_down(double mine, unsigned delta, unsigned width);
+// Return the value given by lane `from` of the warp.
+double shuffle_from(double mine, unsigned from);
 } // namespace zoff_test
 
 #define threadIdx zoff_test::thread_index
@@ -36,6 +38,11 @@ double shuffle_down(double mine, unsigned delta, unsigned width);
 static inline double __shfl_down_sync(unsigned, double mine, unsigned delta, int width)
 {
     return zoff_test::shuffle_down(mine, delta, (unsigned)width);
+}
+
+static inline double __shfl_sync(unsigned, double mine, int from, int)
+{
+    return zoff_test::shuffle_from(mine, (unsigned)from);
 }
 
 #endif

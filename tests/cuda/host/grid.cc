@@ -73,7 +73,7 @@ void run_block(bool shuffles, const std::function<void()> &thread)
 
 // All values of a round are given before any is read; the first switch ensures this. All are read before any of the next round
 // is given; the second switch ensures that.
-double shuffle_down(double mine, unsigned delta, unsigned width)
+double shuffle_from(double mine, unsigned from)
 {
     warp *w = current;
     if (!w)
@@ -81,9 +81,15 @@ double shuffle_down(double mine, unsigned delta, unsigned width)
     const unsigned lane = w->lane;
     w->given[lane] = mine;
     swapcontext(&w->fibers[lane], &w->scheduler);
-    const double theirs = lane % width + delta < width ? w->given[lane + delta] : mine;
+    const double theirs = w->given[from];
     swapcontext(&w->fibers[lane], &w->scheduler);
     return theirs;
+}
+
+double shuffle_down(double mine, unsigned delta, unsigned width)
+{
+    const unsigned lane = current ? current->lane : 0;
+    return shuffle_from(mine, lane % width + delta < width ? lane + delta : lane);
 }
 
 void run_grid(dim3 grid, dim3 block, bool shuffles, const std::function<void()> &thread)

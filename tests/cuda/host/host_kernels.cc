@@ -20,6 +20,8 @@ launched *find_kernel(const char *name, void **given)
 {
     if (strcmp(name, "zoff_update") == 0)
         return make(zoff_update, given, false);
+    if (strcmp(name, "zoff_update_q8") == 0)
+        return make(zoff_update_q8, given, true);
     if (strcmp(name, "zoff_accumulate") == 0)
         return make(zoff_accumulate, given, false);
     if (strcmp(name, "zoff_cast") == 0)

@@ -28,6 +28,11 @@ const std::vector<recipe> RECIPES = {
     {"adamAndSgd", "\"type\": \"Adam\", \"params\": {\"lr\": 0.01}", ZOFF_OPTIMIZER_SGD},
     {"adagradAndLion", "\"type\": \"Adagrad\"", ZOFF_OPTIMIZER_LION}};
 
+bool is_adam(const recipe &r)
+{
+    return r.optimizer.find("\"Adam") != std::string::npos;
+}
+
 struct schedule {
     const char *name, *text;
 };
@@ -50,7 +55,11 @@ struct cell {
 // Keys of the section "zoff".
 const struct {
     const char *name, *keys;
-} FORMATS[] = {{"fp32", ", \"master\": \"fp32\""}, {"split", ""}, {"splitHalves", ", \"moments\": \"bf16\""}};
+} FORMATS[] = {{"fp32", ", \"master\": \"fp32\""},
+               {"split", ""},
+               {"splitHalves", ", \"moments\": \"bf16\""},
+               {"splitM8", ", \"moments\": \"m8v16\""}, // from here on for Adam only
+               {"splitQ8", ", \"moments\": \"q8\""}};
 
 std::string name_of(const cell &c)
 {
@@ -73,7 +82,7 @@ void fill(covering<cell> &cells)
                         c.shape.dtype = dtype;
                         c.shape.tier = tier ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
                         c.shape.persist = tier == 2;
-                        c.format = number % 7 % 3;
+                        c.format = number % 7 % (is_adam(RECIPES[optimizer]) ? 5 : 3);
                         c.shape.engine = FORMATS[c.format].keys;
                         cells.add(c);
                     }

@@ -113,8 +113,8 @@ struct cell {
     recipe (*optimizers)() = adamw;
     bool residents = false; // NVMe: a DRAM budget for the slots and half of the chunks.
     bool persist = false;   // NVMe: between two steps the engine is destroyed, and another one continues with its files.
-    bool halves = false;    // Moments are bf16.
-    bool whole = false;     // Masters are fp32 also where they could be split.
+    const char *moments = "fp32";
+    bool whole = false; // Masters are fp32 also where they could be split.
 };
 
 std::string type(zoff_dtype d)
@@ -128,7 +128,8 @@ std::string name(const cell &c)
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
            "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "") +
-           (c.persist ? "_persist" : "") + (c.halves ? "_halves" : "") + (c.whole ? "_wholeMasters" : "");
+           (c.persist ? "_persist" : "") + (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) +
+           (c.whole ? "_wholeMasters" : "");
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -145,8 +146,8 @@ class Parity : public testing::TestWithParam<cell>
                "}, \"gradient_clipping\": 2.0, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + paths +
                "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend +
-               "\", \"persist\": " + (c.persist ? "true" : "false") + ", \"moments\": \"" + (c.halves ? "bf16" : "fp32") +
-               "\", \"master\": \"" + (c.whole ? "fp32" : "auto") + "\"}}";
+               "\", \"persist\": " + (c.persist ? "true" : "false") + ", \"moments\": \"" + c.moments + "\", \"master\": \"" +
+               (c.whole ? "fp32" : "auto") + "\"}}";
     }
 
     // Make an engine over the trainer's tensors with as many chunks as the cell says.
@@ -210,12 +211,18 @@ class Parity : public testing::TestWithParam<cell>
         for (const auto &x : t.tensors) {
             const zoff_optimizer_hyper &h = used.groups[x.group];
             const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
-            const uint64_t moment = x.halves ? 2 : 4, states = 4 + moment * (reference::keeps_m(h) + reference::keeps_v(h));
+            const uint64_t moment = x.halves ? 2 : 4;
+            uint64_t moments = moment * elements * (reference::keeps_m(h) + reference::keeps_v(h));
+            if (elements && reference::has_blocks(x, h)) // with a header for each 1,024 elements of a slice
+                moments = x.slices * (x.count + (x.count + 1023) / 1024 * 64) * (x.blocks == "q8" ? 2 : 1) +
+                          (x.blocks == "q8" ? 0 : 2 * elements);
+            read += moments;
+            written += moments;
             // A gradient is read twice: for the norm and for the update. With an accumulator both read that fp32 array instead.
             // The addition before reads gradient and accumulator, and writes the accumulator.
-            read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
+            read += elements * (4 + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
             const bool splits = x.dtype == ZOFF_BF16 && !GetParam().persist && !GetParam().whole; // no copy is written
-            written += elements * (states + (x.dtype == ZOFF_F32 || splits ? 0 : 2) + (accumulates ? 4 : 0));
+            written += elements * (4 + (x.dtype == ZOFF_F32 || splits ? 0 : 2) + (accumulates ? 4 : 0));
         }
         EXPECT_EQ(read, info.bytes.host_read);
         EXPECT_EQ(written, info.bytes.host_written);
@@ -235,7 +242,8 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
     add_awkward(t, c.dtype, c.grad_dtype);
     for (auto &x : t.tensors) {
         x.v.assign(x.total(), used.initial_v);
-        x.halves = c.halves;
+        x.halves = std::string(c.moments) == "bf16";
+        x.blocks = c.moments[0] == 'm' || c.moments[0] == 'q' ? c.moments : "";
     }
     ASSERT_NO_FATAL_FAILURE(make(t));
     for (int64_t step = 1; step <= 5; step++) {
@@ -298,11 +306,24 @@ void fill(covering<cell> &cells)
             for (auto optimizers : {adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
                 cells.add({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
             for (auto optimizers : {adamw, adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
-                cells.add({tier, dtype, dtype, 4, 0, 3, "auto", 1, optimizers, false, false, true});
+                cells.add({tier, dtype, dtype, 4, 0, 3, "auto", 1, optimizers, false, false, "bf16"});
         }
         for (auto optimizers : {adamw, adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
-            for (const bool halves : {false, true})
-                cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 1, optimizers, false, false, halves, true});
+            for (const char *moments : {"fp32", "bf16"})
+                cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 1, optimizers, false, false, moments, true});
+        }
+        for (auto optimizers : {adamw, adam_l2, adam_and_sgd}) { // blocks are for Adam
+            for (const char *moments : {"m8v16", "q8"}) {
+                cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 1, optimizers, false, false, moments, true});
+                cells.add({tier, ZOFF_BF16, ZOFF_F32, 4, 0, 3, "auto", 2, optimizers, false, false, moments});
+                cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 0, 7, "auto", 1, optimizers, false, false, moments});
+                cells.add({tier, ZOFF_F16, ZOFF_BF16, 1, 7, 2, "auto", 1, optimizers, false, false, moments});
+                if (tier == ZOFF_TIER_NVME) {
+                    cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, true, true, moments});
+                    cells.add({tier, ZOFF_F32, ZOFF_F32, 4, 0, 2, "posix", 1, optimizers, true, true, moments});
+                    cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "io_uring", 1, optimizers, true, false, moments});
+                }
+            }
         }
         for (auto optimizers : {adamw, adagrad, momentum, adam_and_sgd}) {
             if (tier == ZOFF_TIER_HOST)
@@ -311,8 +332,8 @@ void fill(covering<cell> &cells)
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
             cells.add({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
             cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
-            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, true, true, true});
-            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true, false, true, true});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, true, true, "bf16"});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true, false, "bf16", true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
             cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
@@ -349,7 +370,7 @@ const covering<cell> &matrix()
                                           {"optimizers", c.optimizers().name},
                                           {"residents", c.residents ? "yes" : "no"},
                                           {"persist", c.persist ? "yes" : "no"},
-                                          {"moments", c.halves ? "bf16" : "fp32"},
+                                          {"moments", c.moments},
                                           {"master", c.whole ? "fp32" : "auto"}};
         },
         fill);

@@ -57,11 +57,11 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
-    double ratio = 1;    // the share of the states that is on the host
-    bool sums = false;   // gradient_allreduce_op
-    unsigned group = 1;  // zero_hpz_partition_size
-    bool halves = false; // moments in bf16
-    bool whole = false;  // masters of bf16 weights are numbers of their own
+    double ratio = 1;   // the share of the states that is on the host
+    bool sums = false;  // gradient_allreduce_op
+    unsigned group = 1; // zero_hpz_partition_size
+    const char *moments = "fp32";
+    bool whole = false; // masters of bf16 weights are numbers of their own
 };
 
 const char *name_of(zoff_dtype d)
@@ -81,8 +81,8 @@ std::string name(const cell &c)
             : c.owner > IN_FILES   ? std::string("_") + name_of(c.owner)
                                    : "") +
            (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "") + (c.sums ? "_sum" : "") +
-           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") + (c.halves ? "_halves" : "") +
-           (c.whole ? "_wholeMasters" : "");
+           (c.group > 1 ? "_groupsOf" + std::to_string(c.group) : "") +
+           (std::string(c.moments) == "fp32" ? "" : std::string("_") + c.moments) + (c.whole ? "_wholeMasters" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -99,8 +99,7 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
                "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() +
-               "}, \"zoff\": {\"moments\": \"" + (c.halves ? "bf16" : "fp32") + "\", \"master\": \"" +
-               (c.whole ? "fp32" : "auto") + "\"}}";
+               "}, \"zoff\": {\"moments\": \"" + c.moments + "\", \"master\": \"" + (c.whole ? "fp32" : "auto") + "\"}}";
     }
 
     // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
@@ -201,9 +200,12 @@ void fill(covering<cell> &all)
                 const double ratio = is_device && tier == ZOFF_TIER_HOST ? 0.5 : 1;
                 if (owner >= IN_DRAM && stage != 3)
                     continue;
-                for (const auto &[halves, whole] : {std::pair{true, false}, std::pair{true, true}, std::pair{false, true}})
+                using pair = std::pair<const char *, bool>;
+                for (const auto &[moments, whole] : {pair{"bf16", false}, pair{"bf16", true}, pair{"fp32", true},
+                                                     pair{"m8v16", false}, pair{"q8", false}, pair{"q8", true}}) {
                     all.add({stage, tier, ZOFF_BF16, 2 + stage % 2, 1 + stage % 2 * 2, nullptr, 3000, owner, ratio, false, 1,
-                             halves, whole});
+                             moments, whole});
+                }
             }
         }
     }
@@ -263,7 +265,7 @@ const covering<cell> &matrix()
                                           {"ratio", std::to_string((int)(c.ratio * 100))},
                                           {"over ranks", c.sums ? "sum" : "mean"},
                                           {"groups", std::to_string(c.group)},
-                                          {"moments", c.halves ? "bf16" : "fp32"},
+                                          {"moments", c.moments},
                                           {"master", c.whole ? "fp32" : "auto"}};
         },
         fill);
@@ -285,8 +287,10 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         add_awkward(t, c.dtype, c.dtype);
-        for (auto &tensor : t.tensors)
-            tensor.halves = c.halves;
+        for (auto &tensor : t.tensors) {
+            tensor.halves = std::string(c.moments) == "bf16";
+            tensor.blocks = c.moments[0] == 'm' || c.moments[0] == 'q' ? c.moments : "";
+        }
         for (size_t i = 1; c.owner >= IN_DRAM && i < t.tensors.size(); i++) {
             if (i != 5)
                 t.give_away(i);

@@ -87,10 +87,11 @@ class LostWrite : public testing::TestWithParam<kind>
     static size_t size(int i) { return SHAPES[i].dtype == ZOFF_F32 ? 4 : 2; }
     bool on_device() const { return GetParam().way >= DEVICE && GetParam().way <= DEVICE_KEEPS; }
     bool persists() const { return GetParam().way < DEVICE_KEEPS; }
-    bool has_halves() const
+    std::string moments() const
     {
         const route way = GetParam().way;
-        return way == RESIDENT || way == OWNED || way == DEVICE || way == TEMPORARY;
+        const bool is_bf16 = way == RESIDENT || way == OWNED || way == DEVICE || way == TEMPORARY;
+        return is_bf16 ? "bf16" : way == TWO_FOLDERS ? "q8" : way == DEVICE_SHARE ? "m8v16" : "fp32";
     }
     bool owned(int i) const { return GetParam().way == OWNED && i != 2; }
 
@@ -131,7 +132,7 @@ class LostWrite : public testing::TestWithParam<kind>
         text += GetParam().way == DEVICE_KEEPS || GetParam().way == DEVICE_SHARE ? ", \"ratio\": 0.5}}" : "}}";
         text += std::string(", \"zoff\": {\"io_backend\": \"posix\", \"direct_io\": \"off\", \"persist\": ") +
                 (persists() ? "true" : "false") + ", \"master\": \"" + (GetParam().way == WHOLE_MASTERS ? "fp32" : "auto") +
-                "\", \"moments\": \"" + (has_halves() ? "bf16" : "fp32") + "\"}}";
+                "\", \"moments\": \"" + moments() + "\"}}";
         return text;
     }
 

@@ -27,3 +27,26 @@ TEST(Words, EightTextsStandBesideEachOther)
         EXPECT_EQ(std::to_string(i) + " bytes", texts[i]);
 }
 } // namespace
+
+TEST(Words, AStarStandsForAnyCharacters)
+{
+    const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {{"", "", true},
+                 {"", "a", false},
+                 {"*", "", true},
+                 {"*", "a.b", true},
+                 {"a", "a", true},
+                 {"a", "ab", false},
+                 {"a*", "ab", true},
+                 {"*.bias", "h.0.bias", true},
+                 {"*.bias", "bias", false},
+                 {"h.*.w", "h.12.w", true},
+                 {"h.*.w", "h.12.w2", false},
+                 {"*a*b", "xaybzb", true},
+                 {"**", "x", true},
+                 {"a?", "ab", false}};
+    for (const auto &c : cases)
+        EXPECT_EQ(c.matches, zoff_base_words_match(c.pattern, strlen(c.pattern), c.name)) << c.pattern << " and " << c.name;
+}

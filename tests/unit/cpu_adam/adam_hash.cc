@@ -32,10 +32,19 @@ std::vector<float> draw(size_t count)
 struct job {
     zoff_dtype grads;
     weights_kind weights;
-    std::vector<float> m, v, sum;
+    zoff_moments moments;
+    std::vector<unsigned char> m, v;
+    std::vector<float> sum;
     std::vector<uint32_t> master, grad, copy; // large enough for any type
     std::vector<double> blocks;
 };
+
+// Each format that a step with these weights and states may have.
+zoff_moments moments_of(size_t k, const weights_kind &weights, const zoff_adam_states &states)
+{
+    const bool may_be_8_bits = states.m && states.v && (weights.split || weights.master == ZOFF_F32);
+    return (zoff_moments)(k % (may_be_8_bits ? 4 : 2));
+}
 
 // The type of the weights at `master`: of split ones the upper halves.
 zoff_dtype master_of(const weights_kind &kind)
@@ -55,8 +64,12 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < rules.size() * 3 * kinds; k++) {
         const size_t n = counts[k % 8];
         const zoff_dtype types[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
-        job j = {types[k / kinds % 3], every_weights_kind()[k % kinds], {}, {}, {}, {}, {}, {}, {}};
-        j.m.resize(n), j.v.resize(n), j.sum.resize(n);
+        const weights_kind &weights = every_weights_kind()[k % kinds];
+        const zoff_moments moments = moments_of(k / kinds, weights, rules[k / (3 * kinds)].states);
+        job j = {types[k / kinds % 3], weights, moments, {}, {}, {}, {}, {}, {}, {}};
+        j.m.resize(zoff_adam_moments_size(moments, ZOFF_MOMENT_M, n));
+        j.v.resize(zoff_adam_moments_size(moments, ZOFF_MOMENT_V, n));
+        j.sum.resize(n);
         j.master.resize(n), j.grad.resize(n), j.copy.resize(n);
         j.blocks.resize((n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
         const zoff_cast_piece first = {n, j.master.data(), numbers.data() + k * 17, master_of(j.weights), ZOFF_F32, nullptr};
@@ -73,7 +86,7 @@ int main(int argc, char **argv)
         std::vector<zoff_cast_piece> casts;
         for (size_t k = 0; k < jobs.size(); k++) {
             job &j = jobs[k];
-            const size_t n = j.m.size();
+            const size_t n = j.sum.size();
             const rule_case &rule = rules[k / (3 * kinds)];
             const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
             casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32, nullptr});
@@ -95,6 +108,8 @@ int main(int argc, char **argv)
             piece.master_dtype = master_of(j.weights);
             piece.stream = (k + (size_t)t) % 2 == 0;
             piece.split = j.weights.split;
+            piece.moments = (uint8_t)j.moments;
+            piece.key = zoff_adam_dither_key("hash", 0, k);
             updates.push_back(piece);
         }
         zoff_adam_cast_run(threads, casts.data(), casts.size());
@@ -105,7 +120,7 @@ int main(int argc, char **argv)
             add(j.blocks.data(), j.blocks.size() * sizeof(double));
     }
     for (const auto &j : jobs) {
-        const size_t n = j.m.size();
+        const size_t n = j.sum.size();
         std::vector<float> wide(n); // a NaN differs between CPUs, so there must be none
         const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, master_of(j.weights), nullptr};
         zoff_adam_cast_run(1, &up, 1);
@@ -115,8 +130,9 @@ int main(int argc, char **argv)
                 return 1;
             }
         }
-        for (auto *array : {&j.m, &j.v, &j.sum})
-            add(array->data(), n * sizeof(float));
+        for (auto *array : {&j.m, &j.v})
+            add(array->data(), array->size());
+        add(j.sum.data(), n * sizeof(float));
         for (auto *array : {&j.master, &j.copy})
             add(array->data(), n * sizeof(uint32_t));
     }

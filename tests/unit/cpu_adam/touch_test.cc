@@ -39,11 +39,13 @@ class mapping
 };
 } // namespace
 
-// Moments in bf16 have half the bytes, and the pages behind them are nobody's.
+// Moments in bf16 or 8 bits have fewer bytes, and the pages behind them are nobody's.
 TEST(Touch, PagesOfShortMomentsAreThere)
 {
     const size_t count = 100001, v_byte = 1 << 20;
-    for (unsigned threads : {1u, 3u}) {
+    for (unsigned turn = 0; turn < 6; turn++) {
+        const unsigned threads = turn % 2 ? 3 : 1;
+        const zoff_moments moments[] = {ZOFF_MOMENTS_BF16, ZOFF_MOMENTS_M8V16, ZOFF_MOMENTS_Q8};
         mapping map(2 << 20);
         std::vector<float> own(count);
         zoff_adam_piece piece = {};
@@ -51,13 +53,15 @@ TEST(Touch, PagesOfShortMomentsAreThere)
         piece.master = own.data();
         piece.m = map.at(0);
         piece.v = map.at(v_byte);
-        piece.moments = ZOFF_MOMENTS_BF16;
+        piece.moments = (uint8_t)moments[turn / 2];
         zoff_adam_touch_run(threads, &piece, 1);
-        for (size_t at : {(size_t)0, v_byte}) {
-            for (size_t byte = 0; byte < count * 2; byte += PAGE)
+        for (zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+            const size_t at = which == ZOFF_MOMENT_M ? 0 : v_byte,
+                         size = zoff_adam_moments_size(moments[turn / 2], which, count);
+            for (size_t byte = 0; byte < size; byte += PAGE)
                 ASSERT_TRUE(map.has(map.at(at + byte))) << byte;
-            EXPECT_TRUE(map.has(map.at(at + count * 2 - 4)));
-            EXPECT_FALSE(map.has(map.at(at + count * 2 + PAGE))) << "nobody's";
+            EXPECT_TRUE(map.has(map.at(at + size - 4)));
+            EXPECT_FALSE(map.has(map.at(at + size + PAGE))) << "nobody's";
         }
     }
 }

@@ -34,6 +34,9 @@ TEST(update, bytes_of_an_element)
         {true, false, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 16, ZOFF_MOMENTS_BF16},
         {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 26, ZOFF_MOMENTS_F32, true},
         {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 18, ZOFF_MOMENTS_BF16, true},
+        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 16, ZOFF_MOMENTS_M8V16, true},
+        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 14, ZOFF_MOMENTS_Q8, true},
+        {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 16, ZOFF_MOMENTS_Q8},
     };
     for (const auto &c : cases) {
         zoff_adam_piece piece = {};

@@ -86,8 +86,8 @@ TEST(Open, TakesArraysOfAShorterStruct)
         ASSERT_ZOFF_OK(zoff_engine_open_sized(nullptr, (const zoff_param_desc *)array.data(), bytes, 2, &made));
         ASSERT_EQ(2u, made->model.param_count);
         for (size_t i = 0; i < 2; i++) {
-            EXPECT_EQ(1u, made->model.params[i].dim_count);
-            EXPECT_EQ(2u, made->model.params[i].dims[0]);
+            EXPECT_EQ(1u, made->model.params[i].shape.count);
+            EXPECT_EQ(2u, made->model.params[i].shape.dims[0]);
             EXPECT_EQ(nullptr, made->model.params[i].slice_name);
         }
         zoff_engine_destroy(made);
@@ -121,7 +121,7 @@ TEST(Open, PassesShapesAndPatternsOn)
     d.slice_name = "h.{}";
     zoff_engine *made = nullptr;
     ASSERT_ZOFF_OK(zoff_engine_open(nullptr, &d, 1, &made));
-    EXPECT_EQ(2u, made->model.params[0].dim_count);
+    EXPECT_EQ(2u, made->model.params[0].shape.count);
     EXPECT_STREQ("h.{}", made->model.params[0].slice_name);
     zoff_engine_destroy(made);
     made = nullptr;

@@ -95,7 +95,7 @@ TEST_F(Merge, WithoutOptionsAllIsDefault)
     engine e(made);
     EXPECT_EQ(ZOFF_TIER_HOST, e->settings.tier);
     EXPECT_EQ(0u, e->settings.host_bytes);
-    EXPECT_EQ(0u, e->settings.path_count);
+    EXPECT_EQ(0u, e->settings.paths.count);
     EXPECT_EQ(1u, e->settings.values.accumulation);
     EXPECT_LE(1u, e->settings.threads);
     EXPECT_FALSE(e->settings.threads_asked);
@@ -112,7 +112,7 @@ TEST_F(Merge, TheProgramWinsOverTheConfiguration)
                   "\"nvme\", \"nvme_path\": \"/elsewhere\"}}}"));
     engine e = create(opts);
     EXPECT_EQ(ZOFF_TIER_NVME, e->settings.tier);
-    EXPECT_STREQ("/elsewhere", e->settings.paths[0]);
+    EXPECT_STREQ("/elsewhere", e->settings.paths.texts[0]);
     EXPECT_EQ(64u << 20, e->settings.host_bytes);
     EXPECT_STREQ("zoff.host_memory", e->settings.host_bytes_key);
     EXPECT_EQ(5000u, e->settings.chunk_elements);
@@ -124,8 +124,8 @@ TEST_F(Merge, TheProgramWinsOverTheConfiguration)
     opts.threads = 1;
     e = create(opts);
     EXPECT_EQ(ZOFF_TIER_NVME, e->settings.tier);
-    EXPECT_EQ(folder.path, e->settings.paths[0]);
-    EXPECT_EQ(folder.path, e->settings.weight_paths[0]) << "weights go where the states go";
+    EXPECT_EQ(folder.path, e->settings.paths.texts[0]);
+    EXPECT_EQ(folder.path, e->settings.weight_paths.texts[0]) << "weights go where the states go";
     EXPECT_EQ(1u << 20, e->settings.host_bytes);
     EXPECT_STREQ("zoff_engine_opts.host_bytes", e->settings.host_bytes_key);
     EXPECT_EQ(2048u, e->settings.chunk_elements);
@@ -164,7 +164,7 @@ TEST_F(Merge, ObjectsOfTheProgramAreBorrowed)
     EXPECT_FALSE(e->settings.owns_comm);
     EXPECT_EQ(accel_made, e->accel);
     EXPECT_EQ(comm_made, e->comm);
-    EXPECT_EQ(folder.path, e->settings.paths[0]) << "a copy";
+    EXPECT_EQ(folder.path, e->settings.paths.texts[0]) << "a copy";
     EXPECT_EQ(nullptr, e->settings.values.nvme_paths) << "the configuration's, and it is closed";
     e.reset();
     EXPECT_EQ(1u, zoff_comm_size(comm_made));
@@ -187,5 +187,28 @@ TEST_F(Merge, ContradictionsAreRefused)
     opts.struct_size = 0;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_engine_opts)", zoff_engine_create(&opts, &made));
     EXPECT_EQ(nullptr, made);
+}
+TEST(OptionsMoments, BlocksAreForAdamAndFiniteGradients)
+{
+    log_catcher log;
+    for (const char *moments : {"m8v16", "q8"}) {
+        const std::string own = std::string("\"zoff\": {\"moments\": \"") + moments + "\"";
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        zoff_engine *e = nullptr;
+        zoff_config *config = nullptr;
+        const auto create = [&](const std::string &text) {
+            zoff_config_close(config);
+            config = nullptr;
+            EXPECT_ZOFF_OK(config_from_text(text.data(), text.size(), "test.json", &config));
+            opts.config = config;
+            return zoff_engine_create(&opts, &e);
+        };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which is for Adam and AdamW",
+                          create("{\"optimizer\": {\"type\": \"Lion\"}, " + own + "}}"));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "would spoil a block", create("{" + own + ", \"skip_nonfinite\": false}}"));
+        ASSERT_ZOFF_OK(create("{" + own + "}}"));
+        zoff_engine_destroy(e);
+        zoff_config_close(config);
+    }
 }
 } // namespace

@@ -45,6 +45,29 @@ TEST_P(StateRange, WindowsAreReadAndWrittenAcrossSlicesAndChunks)
 }
 
 // A range is fp32, whatever the engine stores. Its writes are rounded to the nearest number of that.
+TEST_P(StateRange, MomentsInBlocksAreFp32ForTheProgram)
+{
+    for (const char *moments : {"m8v16", "q8"}) {
+        trainer t(2);
+        t.add(5000, 2, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, text(1, std::string(", \"zoff\": {\"moments\": \"") + moments + "\"}"), 2048);
+        std::vector<float> mine(10000), have(10000);
+        for (auto &x : mine)
+            x = (float)(t.random() % 100000 + 50000) / 7;
+        for (zoff_state_kind kind : {ZOFF_STATE_M, ZOFF_STATE_V}) {
+            ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, kind, 0, 10000, mine.data()));
+            ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, kind, 1500, 1000, mine.data()));
+            ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, kind, 0, 10000, have.data()));
+            for (size_t k = 0; k < 10000; k++) {
+                const float want = k >= 1500 && k < 2500 ? mine[k - 1500] : mine[k];
+                ASSERT_NEAR(want, have[k], want / 8) << k; // twice rounded in the blocks of the second range
+            }
+        }
+        const double bytes = (double)plan_of(e.get()).state_bytes / 10000;
+        EXPECT_LE(bytes, moments[0] == 'q' ? 4.2 : 5.2);
+    }
+}
+
 TEST_P(StateRange, MomentsInHalvesAreFp32ForTheProgram)
 {
     trainer t(2);

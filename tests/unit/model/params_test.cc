@@ -67,17 +67,17 @@ TEST_F(Params, TheListHasACopyOfAShapeAndAPattern)
     dims[0] = 9;
     pattern[0] = '?';
     const zoff_model_param &p = m->params[0];
-    ASSERT_EQ(3u, p.dim_count);
-    EXPECT_EQ(2u, p.dims[0]);
-    EXPECT_EQ(4u, p.dims[2]);
+    ASSERT_EQ(3u, p.shape.count);
+    EXPECT_EQ(2u, p.shape.dims[0]);
+    EXPECT_EQ(4u, p.shape.dims[2]);
     EXPECT_STREQ("layers.{}.weight", p.slice_name);
 }
 
 TEST_F(Params, WithoutAShapeASliceHasOneDimension)
 {
     parts.add(describe("w", 24, 2));
-    ASSERT_EQ(1u, m->params[0].dim_count);
-    EXPECT_EQ(24u, m->params[0].dims[0]);
+    ASSERT_EQ(1u, m->params[0].shape.count);
+    EXPECT_EQ(24u, m->params[0].shape.dims[0]);
     EXPECT_EQ(nullptr, m->params[0].slice_name);
 }
 
@@ -107,7 +107,7 @@ TEST_F(Params, ShapesAreComparedAndPrinted)
     EXPECT_EQ("[24]", print(3, ZOFF_SHAPE_BYTES));
     EXPECT_EQ("[6,", print(0, 4)) << "no more than there is room for";
     for (size_t i = 0; i < 64; i++)
-        m->params[4].dims[i] = SIZE_MAX; // nobody has more
+        m->params[4].shape.dims[i] = SIZE_MAX; // nobody has more
     EXPECT_EQ(64u * 20 + 63 * 2 + 2, print(4, ZOFF_SHAPE_BYTES).size());
 }
 

@@ -1,0 +1,123 @@
+/* moments.c: elements of a moment as fp32 numbers, for calls that read or write states. Steps use the kernels. */
+#include "q8.h"
+#include "update_priv.h"
+
+enum { CODES_M = 128, CODES_V = 256 }; /* without sign */
+
+bool zoff_adam_moments_in_blocks(zoff_moments moments, zoff_moment which)
+{
+    return moments == ZOFF_MOMENTS_Q8 || (moments == ZOFF_MOMENTS_M8V16 && which == ZOFF_MOMENT_M);
+}
+
+const char *zoff_adam_moments_name(zoff_moments moments)
+{
+    static const char *const NAMES[] = {"fp32", "bf16", "m8v16", "q8"};
+    return NAMES[moments];
+}
+
+static zoff_dtype dtype_of(zoff_moments moments)
+{
+    return moments == ZOFF_MOMENTS_F32 ? ZOFF_F32 : ZOFF_BF16;
+}
+
+static int scale_of(zoff_moment which, float bound)
+{
+    return which == ZOFF_MOMENT_M ? q8_scale_m(bound) : q8_scale_v(bound);
+}
+
+/* ---- one block ---- */
+
+static void load_block(zoff_moment which, const uint8_t *block, size_t first, size_t count, float *out)
+{
+    const float bound = q8_load_bound(block);
+    const float scale = bound <= FLT_MAX ? q8_power(scale_of(which, bound)) : bound;
+    const uint8_t *codes = block + Q8_HEADER + first;
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t code = which == ZOFF_MOMENT_M ? codes[i] & (CODES_M - 1) : codes[i];
+        const float x = q8_value(code) * scale;
+        out[i] = code != codes[i] ? -x : x;
+    }
+}
+
+/* The nearest code; ties go away from zero. `multiple` is not negative. */
+static uint32_t nearest(float multiple, uint32_t codes)
+{
+    const float low = 4; /* below it codes are multiples of 1/2 */
+    const uint32_t code =
+        multiple < low ? (uint32_t)(2 * multiple + 0.5f) : ((q8_bits(multiple) - Q8_TWO + (1u << (Q8_SHIFT - 1))) >> Q8_SHIFT);
+    return code < codes ? code : codes - 1;
+}
+
+/* A second moment is not negative. NaN counts as infinite. */
+static float size_of(zoff_moment which, float x)
+{
+    if (x != x)
+        return INFINITY;
+    return which == ZOFF_MOMENT_V && x < 0 ? 0 : fabsf(x);
+}
+
+static void store_block(zoff_moment which, uint8_t *block, size_t count, const float *in)
+{
+    const uint32_t codes = which == ZOFF_MOMENT_M ? CODES_M : CODES_V;
+    float bound = 0;
+    for (size_t i = 0; i < count; i++)
+        bound = fmaxf(bound, size_of(which, in[i]));
+    memset(block, 0, Q8_HEADER);
+    q8_store_bound(block, bound);
+    const int scale = bound <= FLT_MAX ? scale_of(which, bound) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t code = bound <= FLT_MAX ? nearest(ldexpf(size_of(which, in[i]), -scale), codes) : codes - 1;
+        const bool is_negative = which == ZOFF_MOMENT_M && in[i] < 0;
+        block[Q8_HEADER + i] = (uint8_t)(code | (is_negative ? CODES_M : 0));
+    }
+}
+
+/* ---- ranges ---- */
+
+static char *at(zoff_moments moments, zoff_moment which, const void *state, size_t first)
+{
+    return (char *)(uintptr_t)state + zoff_adam_moments_offset(moments, which, first);
+}
+
+void zoff_adam_moments_load(zoff_moments moments, zoff_moment which, const void *state, size_t first, size_t count, float *out)
+{
+    const zoff_cast_piece cast = {.count = count,
+                                  .dst = out,
+                                  .src = zoff_adam_moments_in_blocks(moments, which) ? NULL : at(moments, which, state, first),
+                                  .dst_dtype = ZOFF_F32,
+                                  .src_dtype = dtype_of(moments)};
+    if (cast.src) {
+        zoff_adam_cast_run(1, &cast, 1);
+        return;
+    }
+    for (size_t done = 0, now; done < count; done += now) {
+        const size_t skip = (first + done) % ZOFF_NORM_BLOCK, rest = ZOFF_NORM_BLOCK - skip;
+        now = rest < count - done ? rest : count - done;
+        load_block(which, (uint8_t *)at(moments, which, state, first + done - skip), skip, now, out + done);
+    }
+}
+
+void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *state, size_t size, size_t first, size_t count,
+                             const float *in)
+{
+    const zoff_cast_piece cast = {.count = count,
+                                  .dst = zoff_adam_moments_in_blocks(moments, which) ? NULL : at(moments, which, state, first),
+                                  .src = in,
+                                  .dst_dtype = dtype_of(moments),
+                                  .src_dtype = ZOFF_F32};
+    float whole[ZOFF_NORM_BLOCK];
+    if (cast.dst) {
+        zoff_adam_cast_run(1, &cast, 1);
+        return;
+    }
+    for (size_t done = 0, now; done < count; done += now) {
+        const size_t begin = (first + done) / ZOFF_NORM_BLOCK * ZOFF_NORM_BLOCK, skip = first + done - begin;
+        const size_t length = size - begin < ZOFF_NORM_BLOCK ? size - begin : ZOFF_NORM_BLOCK;
+        uint8_t *block = (uint8_t *)at(moments, which, state, begin);
+        now = length - skip < count - done ? length - skip : count - done;
+        if (now < length)
+            load_block(which, block, 0, length, whole);
+        memcpy(whole + skip, in + done, now * sizeof *in);
+        store_block(which, block, length, whole);
+    }
+}

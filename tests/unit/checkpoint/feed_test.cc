@@ -1,0 +1,57 @@
+// feed_test.cc: moments that change their format come in any portions, and end as if they had come at once.
+#include "small_save.h"
+
+using namespace zoff_test;
+
+namespace
+{
+const unsigned FORMATS[] = {ZOFF_ARCHIVE_F32, ZOFF_ARCHIVE_BF16, ZOFF_ARCHIVE_M8, ZOFF_ARCHIVE_V8};
+
+bool fits(unsigned format, zoff_moment which)
+{
+    return format != (which == ZOFF_MOMENT_M ? ZOFF_ARCHIVE_V8 : ZOFF_ARCHIVE_M8);
+}
+
+std::vector<char> stored(unsigned format, zoff_moment which, const std::vector<float> &numbers)
+{
+    std::vector<char> bytes(zoff_archive_table_bytes_of(format, numbers.size()));
+    const zoff_moments moments = zoff_archive_table_block(format) != 1 ? ZOFF_MOMENTS_Q8
+                                 : format == ZOFF_ARCHIVE_F32          ? ZOFF_MOMENTS_F32
+                                                                       : ZOFF_MOMENTS_BF16;
+    zoff_adam_moments_store(moments, which, bytes.data(), numbers.size(), 0, numbers.size(), numbers.data());
+    return bytes;
+}
+
+TEST(Feed, PortionsOfAnySizeGiveTheSameBytes)
+{
+    fast_random random(3);
+    const size_t count = 3000; // two blocks and a part
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        std::vector<float> numbers(count), seen(count);
+        for (float &x : numbers)
+            x = random.normal() * (which == ZOFF_MOMENT_M ? 1.0f : 0.0f) + 2;
+        for (const unsigned from : FORMATS) {
+            const std::vector<char> source = stored(from, which, numbers);
+            zoff_archive_table_load(from, source.data(), 0, count, seen.data());
+            for (const unsigned to : FORMATS) {
+                if (!fits(from, which) || !fits(to, which))
+                    continue;
+                const std::vector<char> want = stored(to, which, seen);
+                for (const size_t portion : {1, 7, 1024, 1088, 4096, 100000}) {
+                    std::vector<char> got(want.size());
+                    auto feed = std::make_unique<zoff_block_feed>();
+                    feed->from = from;
+                    feed->to = to;
+                    feed->which = which;
+                    feed->count = count;
+                    feed->dst = got.data();
+                    for (size_t at = 0; at < source.size(); at += portion)
+                        zoff_checkpoint_feed_take(feed.get(), source.data() + at, std::min(portion, source.size() - at));
+                    EXPECT_EQ(count, feed->done);
+                    EXPECT_EQ(want, got) << from << " to " << to << " by " << portion;
+                }
+            }
+        }
+    }
+}
+} // namespace

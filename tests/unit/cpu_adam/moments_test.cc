@@ -1,0 +1,131 @@
+// moments_test.cc: elements of a moment as fp32 numbers, in every format.
+#include "zoff_test.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+extern "C" {
+#include "cpu_adam.h"
+}
+
+namespace
+{
+const zoff_moments FORMATS[] = {ZOFF_MOMENTS_F32, ZOFF_MOMENTS_BF16, ZOFF_MOMENTS_M8V16, ZOFF_MOMENTS_Q8};
+
+// The memory of one moment.
+struct state {
+    state(zoff_moments moments_, zoff_moment which_, size_t count_)
+        : moments(moments_), which(which_), count(count_), bytes(zoff_adam_moments_size(moments_, which_, count_))
+    {
+    }
+    std::vector<float> load(size_t first, size_t n) const
+    {
+        std::vector<float> out(n);
+        zoff_adam_moments_load(moments, which, bytes.data(), first, n, out.data());
+        return out;
+    }
+    void store(size_t first, const std::vector<float> &in)
+    {
+        zoff_adam_moments_store(moments, which, bytes.data(), count, first, in.size(), in.data());
+    }
+    bool has_blocks() const { return moments == ZOFF_MOMENTS_Q8 || (moments == ZOFF_MOMENTS_M8V16 && which == ZOFF_MOMENT_M); }
+
+    zoff_moments moments;
+    zoff_moment which;
+    size_t count;
+    std::vector<char> bytes;
+};
+
+// A range is a part of the whole, and zeros are zeros.
+TEST(moments, a_range_is_a_part_of_the_whole)
+{
+    std::mt19937 random(1);
+    std::lognormal_distribution<float> sizes(-8, 3);
+    for (const zoff_moments moments : FORMATS) {
+        for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+            const size_t count = 3000;
+            state s(moments, which, count);
+            EXPECT_EQ(std::vector<float>(count), s.load(0, count));
+            std::vector<float> numbers(count);
+            for (float &x : numbers)
+                x = sizes(random) * (which == ZOFF_MOMENT_M && random() % 2 ? -1.0f : 1.0f);
+            s.store(0, numbers);
+            const std::vector<float> all = s.load(0, count);
+            for (const size_t first : {0, 1, 1000, 1024, 2047, 2999}) {
+                for (const size_t n : {1, 24, 1024, 1977})
+                    if (first + n <= count) {
+                        EXPECT_EQ(std::vector<float>(&all[first], &all[first] + n), s.load(first, n));
+                    }
+            }
+            // Each number is the nearest of its format: at most half of a digit, or half a quantum, away.
+            for (size_t i = 0; i < count; i++) {
+                float largest = 0;
+                for (size_t k = i / 1024 * 1024; k < std::min(i / 1024 * 1024 + 1024, count); k++)
+                    largest = std::max(largest, std::fabs(numbers[k]));
+                const float quantum = largest * (which == ZOFF_MOMENT_M ? 0x1p-16f : 0x1p-32f);
+                const float digit = s.has_blocks() ? 0x1p-4f : moments == ZOFF_MOMENTS_F32 ? 0 : 0x1p-8f;
+                ASSERT_LE(std::fabs(all[i] - numbers[i]), digit * std::fabs(numbers[i]) + (s.has_blocks() ? quantum : 0)) << i;
+            }
+        }
+    }
+}
+
+// Numbers that were loaded are stored with the same bytes, and a part that is stored leaves the bytes of other blocks alone.
+TEST(moments, loaded_numbers_are_stored_as_they_were)
+{
+    std::mt19937 random(2);
+    std::lognormal_distribution<float> sizes(-20, 8);
+    for (const zoff_moments moments : FORMATS) {
+        for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+            state s(moments, which, 5000);
+            std::vector<float> numbers(5000);
+            for (float &x : numbers)
+                x = sizes(random);
+            s.store(0, numbers);
+            const std::vector<float> all = s.load(0, 5000);
+            const std::vector<char> before = s.bytes;
+            s.store(0, all);
+            EXPECT_EQ(all, s.load(0, 5000));
+            s.bytes = before;
+            s.store(1500, std::vector<float>(200, 1e-3f));
+            const size_t from = zoff_adam_moments_offset(moments, which, 1024),
+                         to = zoff_adam_moments_offset(moments, which, 2048);
+            EXPECT_EQ(0, memcmp(before.data(), s.bytes.data(), from));
+            EXPECT_EQ(0, memcmp(before.data() + to, s.bytes.data() + to, before.size() - to));
+        }
+    }
+}
+
+TEST(moments, every_code_is_a_number_of_its_own)
+{
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        state s(ZOFF_MOMENTS_Q8, which, 256);
+        const float bound = which == ZOFF_MOMENT_M ? 1.875f * 0x1p16f : 1.875f * 0x1p32f; // the scale is 1
+        memcpy(s.bytes.data(), &bound, sizeof bound);
+        for (int code = 0; code < 256; code++)
+            s.bytes[(size_t)(64 + code)] = (char)code;
+        const std::vector<char> before = s.bytes;
+        const std::vector<float> numbers = s.load(0, 256);
+        for (int code = 1; code < (which == ZOFF_MOMENT_M ? 128 : 256); code++)
+            EXPECT_LT(numbers[(size_t)code - 1], numbers[(size_t)code]);
+        s.store(0, numbers);
+        s.bytes[64 + 128] = before[64 + 128]; // minus zero
+        EXPECT_EQ(before, s.bytes);
+    }
+}
+
+TEST(moments, no_number_is_undefined)
+{
+    for (const float odd : {INFINITY, NAN, -1.0f, 3e38f, 1e-45f}) {
+        for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+            state s(ZOFF_MOMENTS_Q8, which, 100);
+            s.store(0, std::vector<float>(100, odd));
+            const float x = s.load(99, 1)[0];
+            EXPECT_EQ(std::isfinite(odd), std::isfinite(x)) << odd;
+            EXPECT_TRUE(which == ZOFF_MOMENT_M || x >= 0) << odd;
+        }
+    }
+}
+} // namespace
