@@ -28,11 +28,25 @@ typedef struct bench_arrays {
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;
 
-/* cpu_adam_formats.c: step BENCH_T with bf16 gradients, and with fp32 masters with a bf16 copy and moments in bf16; with
- * masters in two halves; or with both. */
-typedef enum bench_format { FORMAT_MOMENTS, FORMAT_SPLIT, FORMAT_SPLIT_MOMENTS } bench_format;
+/* cpu_adam_formats.c: step BENCH_T with bf16 gradients. FORMAT_MOMENTS has fp32 masters with a bf16 copy and moments in bf16.
+ * The others have masters in two halves, with moments in fp32, in bf16, with m in 8 bits, or with both in 8 bits. */
+typedef enum bench_format {
+    FORMAT_MOMENTS,
+    FORMAT_SPLIT,
+    FORMAT_SPLIT_MOMENTS,
+    FORMAT_SPLIT_M8V16,
+    FORMAT_SPLIT_Q8
+} bench_format;
+/* Bytes of `count` moments in 8 bits. */
+size_t bench_codes_bytes(size_t count);
 void bench_step_format(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
                        const zoff_optimizer_hyper *hyper);
+/* The same on `count` elements, but each thread repeats it on its own 2,048 elements, which stay in its first cache: the time
+ * is that of the instructions. Not with moments in fp32. */
+void bench_step_cached(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
+                       const zoff_optimizer_hyper *hyper);
+/* Cycles of the time-stamp counter in a second, which does not change with the clock of the core; NAN if the CPU has none. */
+double bench_cycles_a_second(void);
 
 /* The hyper-parameters of every Adam here: zoff's and the rivals'. */
 void bench_hyper_adam(zoff_optimizer_hyper *out);

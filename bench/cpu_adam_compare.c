@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEP_FP32, STEP_BF16, STEP_F16, KEEP_BF16, KEEP_F16, ADAGRAD, LION, MOMENTUM, SGD, STEPS };
 
@@ -23,10 +24,10 @@ typedef struct setting {
 /* Fill the arrays. The bits of these bf16 numbers are ordinary numbers as fp16, too. */
 int bench_arrays_open(bench_arrays *a, size_t count)
 {
-    enum { FLOATS = 5, HALVES = 7 };
+    enum { FLOATS = 5, HALVES = 7, CODES = 2 };
     *a = (bench_arrays){.count = count};
-    if (bench_streams_open(count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)), FLOATS + HALVES, true, &a->mapping) !=
-        0)
+    const size_t bytes = count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)) + CODES * bench_codes_bytes(count);
+    if (bench_streams_open(bytes, FLOATS + HALVES + CODES, true, &a->mapping) != 0)
         return -1;
     float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide};
     uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16, &a->s.m16, &a->s.v16, &a->s.low};
@@ -37,6 +38,11 @@ int bench_arrays_open(bench_arrays *a, size_t count)
     for (unsigned i = 0; i < HALVES; i++) {
         *halves[i] = bench_streams_take(&a->mapping, count * sizeof(uint16_t));
         bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
+    }
+    uint8_t **const codes[CODES] = {&a->s.m8, &a->s.v8};
+    for (unsigned i = 0; i < CODES; i++) {
+        *codes[i] = bench_streams_take(&a->mapping, bench_codes_bytes(count));
+        memset(*codes[i], 0, bench_codes_bytes(count));
     }
     return 0;
 }
@@ -88,6 +94,13 @@ static int format(void *ctx, int which)
 {
     const setting *s = ctx;
     bench_step_format((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
+    return 0;
+}
+
+static int cached(void *ctx, int which)
+{
+    const setting *s = ctx;
+    bench_step_cached((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
     return 0;
 }
 
@@ -198,6 +211,13 @@ static const race_line STEP_TABLE[] = {
     {"zoff_split", "zoff's step, bf16 gradient, split masters", "nomath_split", 26, format, FORMAT_SPLIT, DTYPE_BF16},
     {"nomath_split_bf16", "streams of that with bf16 moments, no math", NULL, 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
     {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", "nomath_split_bf16", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
+    {"nomath_split_m8v16", "streams of that with m in 8 bits, no math", NULL, 16, nomath, NOMATH_SPLIT_M8V16, DTYPE_BF16},
+    {"zoff_split_m8v16", "zoff's step, bf16 gradient, m in 8 bits, split masters", "nomath_split_m8v16", 16, format, FORMAT_SPLIT_M8V16, DTYPE_BF16},
+    {"nomath_split_q8", "streams of that with both moments in 8 bits, no math", NULL, 14, nomath, NOMATH_SPLIT_Q8, DTYPE_BF16},
+    {"zoff_split_q8", "zoff's step, bf16 gradient, moments in 8 bits, split masters", "nomath_split_q8", 14, format, FORMAT_SPLIT_Q8, DTYPE_BF16},
+    {"zoff_split_bf16_l1", "zoff_split_bf16 on data in the first cache", NULL, 18, cached, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
+    {"zoff_split_m8v16_l1", "zoff_split_m8v16 on data in the first cache", NULL, 16, cached, FORMAT_SPLIT_M8V16, DTYPE_BF16},
+    {"zoff_split_q8_l1", "zoff_split_q8 on data in the first cache", NULL, 14, cached, FORMAT_SPLIT_Q8, DTYPE_BF16},
     {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
     {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
@@ -223,6 +243,10 @@ static const race_line CHAIN_TABLE[] = {
     {"nomath_norm_split", "streams of a norm and that step, no math", NULL, 28, nomath_norm_step, NOMATH_SPLIT, DTYPE_BF16},
     {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", "nomath_norm_split_bf16", 20, norm_format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
     {"nomath_norm_split_bf16", "streams of a norm and that step, no math", NULL, 20, nomath_norm_step, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
+    {"norm_zoff_split_m8v16", "norm of the bf16 gradient, then zoff_split_m8v16", "nomath_norm_split_m8v16", 18, norm_format, FORMAT_SPLIT_M8V16, DTYPE_BF16},
+    {"nomath_norm_split_m8v16", "streams of a norm and that step, no math", NULL, 18, nomath_norm_step, NOMATH_SPLIT_M8V16, DTYPE_BF16},
+    {"norm_zoff_split_q8", "norm of the bf16 gradient, then zoff_split_q8", "nomath_norm_split_q8", 16, norm_format, FORMAT_SPLIT_Q8, DTYPE_BF16},
+    {"nomath_norm_split_q8", "streams of a norm and that step, no math", NULL, 16, nomath_norm_step, NOMATH_SPLIT_Q8, DTYPE_BF16},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 static const race_line OTHERS_TABLE[] = {
@@ -265,6 +289,8 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
                                                     "p m16 v16 rw, g16 r, w16 w",
                                                     "w16 low m v rw, g16 r",
                                                     "w16 low m16 v16 rw, g16 r",
+                                                    "w16 low m8 v16 rw, g16 r",
+                                                    "w16 low m8 v8 rw, g16 r",
                                                     "w16 m v rw, g16 r",
                                                     "p m rw, g r",
                                                     "p rw, g r",

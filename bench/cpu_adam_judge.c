@@ -25,6 +25,69 @@ static double scaling(const race *r, unsigned k)
            (race_at(r, "nomath_fp32_alone", k) / race_at(r, "nomath_fp32", k));
 }
 
+/* The limit of a step with split masters and some format of moments: the longer of its instructions, on data in the first
+ * cache, and its streams without math. */
+typedef struct limited {
+    const char *cached, *nomath;
+    race_value_fn over;
+} limited;
+
+static double over_limit(const race *r, unsigned k, const char *zoff, const char *cached, const char *nomath)
+{
+    return race_at(r, zoff, k) / fmax(race_at(r, cached, k), race_at(r, nomath, k));
+}
+
+static double bf16_over_limit(const race *r, unsigned k)
+{
+    return over_limit(r, k, "zoff_split_bf16", "zoff_split_bf16_l1", "nomath_split_bf16");
+}
+
+static double m8v16_over_limit(const race *r, unsigned k)
+{
+    return over_limit(r, k, "zoff_split_m8v16", "zoff_split_m8v16_l1", "nomath_split_m8v16");
+}
+
+static double q8_over_limit(const race *r, unsigned k)
+{
+    return over_limit(r, k, "zoff_split_q8", "zoff_split_q8_l1", "nomath_split_q8");
+}
+
+/* Cycles that a core is busy for one parameter, and the time of a step over its limit, memory or core. */
+static void judge_limits(const race *step, bench_figures *out)
+{
+    static const bench_asked CYCLES[] = {
+        {"split_bf16_cycles", 0, 0, "cycles of the time-stamp counter a parameter on data in the first cache, bf16 moments",
+         NULL, NULL},
+        {"split_m8v16_cycles", 0, 0, "the same with m in 8 bits", NULL, NULL},
+        {"split_q8_cycles", 0, 0, "the same with both moments in 8 bits", NULL, NULL}};
+    static const bench_asked MEMORY[] = {
+        {"split_bf16_over_limit", -1, 1 / 0.95, "step with bf16 moments / its no-math kernel: memory is the limit", NULL, NULL},
+        {"split_m8v16_over_limit", -1, 1 / 0.95, "step with m in 8 bits / its no-math kernel: memory is the limit", NULL, NULL},
+        {"split_q8_over_limit", -1, 1 / 0.95, "step with moments in 8 bits / its no-math kernel: memory is the limit", NULL,
+         NULL}};
+    static const bench_asked CORE[] = {{"split_bf16_over_limit", -1, 1.25,
+                                        "step with bf16 moments / the same on data in L1: the core is the limit", NULL, NULL},
+                                       {"split_m8v16_over_limit", -1, 1.25,
+                                        "step with m in 8 bits / the same on data in L1: the core is the limit", NULL, NULL},
+                                       {"split_q8_over_limit", -1, 1.25,
+                                        "step with moments in 8 bits / the same on data in L1: the core is the limit", NULL,
+                                        NULL}};
+    static const limited ALL[] = {{"zoff_split_bf16_l1", "nomath_split_bf16", bf16_over_limit},
+                                  {"zoff_split_m8v16_l1", "nomath_split_m8v16", m8v16_over_limit},
+                                  {"zoff_split_q8_l1", "nomath_split_q8", q8_over_limit}};
+    const double cycles = bench_cycles_a_second();
+    for (unsigned i = 0; i < sizeof ALL / sizeof ALL[0]; i++) {
+        const race_entry *cached = race_find(step, ALL[i].cached);
+        const bool by_core = race_ratio(step, ALL[i].cached, ALL[i].nomath).median > 1;
+        bench_figures_add_values(out, by_core ? &CORE[i] : &MEMORY[i], step, ALL[i].over);
+        bench_figure *f = bench_figures_add(out, &CYCLES[i], NULL);
+        if (cached && cached->elements > 0)
+            bench_figures_set(f,
+                              bench_spread_of(cached->seconds, step->rounds).median * step->threads * cycles / cached->elements,
+                              step->rounds);
+    }
+}
+
 static void judge_compare(const race *step, const race *chain, bench_figures *out)
 {
     static const bench_asked SHARES[] = {
@@ -34,6 +97,8 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
         {"share_bf16_moments", 0, 0, "the same for bf16 moments, gradient and copy-out", "nomath_moments", "zoff_bf16_moments"},
         {"share_split", 0, 0, "the same for split masters and a bf16 gradient", "nomath_split", "zoff_split"},
         {"share_split_bf16", 0, 0, "the same with bf16 moments, too", "nomath_split_bf16", "zoff_split_bf16"},
+        {"share_split_m8v16", 0, 0, "the same with m in 8 bits", "nomath_split_m8v16", "zoff_split_m8v16"},
+        {"share_split_q8", 0, 0, "the same with both moments in 8 bits", "nomath_split_q8", "zoff_split_q8"},
         {"share_bf16_keep", 0, 0, "the same for bf16 weights in place, without a master", "nomath_keep", "zoff_bf16_keep"},
         {"share_fp32_alone", 0, 0, "share_fp32 on one thread", "nomath_fp32_alone", "zoff_fp32_alone"}};
     static const bench_asked SCALING = {"scaling_1_to_2",
@@ -56,14 +121,21 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
         {"split_fp32_vs_chain", 1, 2.0, "the same passes / norm and zoff's step with split masters", "chain",
          "norm_zoff_split"},
         {"split_bf16_vs_chain", 1, 2.7, "the same passes / norm and zoff's step with split masters and bf16 moments", "chain",
-         "norm_zoff_split_bf16"}};
+         "norm_zoff_split_bf16"},
+        {"split_m8v16_vs_chain", 0, 0, "the same passes / norm and zoff's step with split masters and m in 8 bits", "chain",
+         "norm_zoff_split_m8v16"},
+        {"split_q8_vs_chain", 1, 3.0, "the same passes / norm and zoff's step with split masters and moments in 8 bits",
+         "chain", "norm_zoff_split_q8"}};
     static const char *const PASSES[] = {"chain_upcast", "chain_norm", "chain_scale", "chain_adam", "chain_cast"};
     bench_figures_add_all(out, SHARES, sizeof SHARES / sizeof SHARES[0], step);
     bench_figures_add_values(out, &SCALING, step, scaling);
+    judge_limits(step, out);
     bench_figures_map(bench_figures_add_all(out, BYTES, 2, step) + 1, 0, 22.0 / 28);
     enum { AGAINST_CHAIN = 1 + sizeof FORMATS / sizeof FORMATS[0] };
     bench_figure *f = bench_figures_add(out, &CHAIN, chain); /* the others follow it */
     bench_figures_add_all(out, FORMATS, AGAINST_CHAIN - 1, chain);
+    if (strcmp(zoff_isa(), "avx512") != 0) /* the core is busy for longer */
+        f[AGAINST_CHAIN - 1].limit = 2.6;
     for (unsigned i = 0; i < AGAINST_CHAIN * (sizeof PASSES / sizeof PASSES[0]); i++)
         check_honest(&f[i % AGAINST_CHAIN], chain, PASSES[i / AGAINST_CHAIN]);
 }

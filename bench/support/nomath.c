@@ -123,20 +123,34 @@ INLINE void turn_by(uint16_t *restrict numbers, const uint16_t *restrict g16, si
         numbers[k] ^= g16[k] & 1u;
 }
 
+/* The same for bytes. */
+INLINE void turn_bytes(uint8_t *restrict bytes, const uint16_t *restrict g16, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        bytes[k] = (uint8_t)(bytes[k] ^ (g16[k] & 1u));
+}
+
+enum { MOMENTS_F32, MOMENTS_16, MOMENTS_8_16, MOMENTS_8 };
+
 /* In parts that stay in the first cache between two loops. */
-INLINE void split(const nomath_streams *s, size_t begin, size_t end, int halves)
+INLINE void split(const nomath_streams *s, size_t begin, size_t end, int moments)
 {
     enum { PART = 1024 };
     for (size_t i = begin; i < end; i += PART) {
         const size_t count = end - i < PART ? end - i : PART;
         turn_by(s->low + i, s->g16 + i, count);
-        if (halves) {
-            turn_by(s->w16 + i, s->g16 + i, count);
-            turn_by(s->m16 + i, s->g16 + i, count);
-            turn_by(s->v16 + i, s->g16 + i, count);
-        } else {
+        if (moments == MOMENTS_F32)
             step(HALF | M | V | KEEP, s, i, i + count);
-        }
+        else
+            turn_by(s->w16 + i, s->g16 + i, count);
+        if (moments == MOMENTS_16)
+            turn_by(s->m16 + i, s->g16 + i, count);
+        if (moments == MOMENTS_16 || moments == MOMENTS_8_16)
+            turn_by(s->v16 + i, s->g16 + i, count);
+        if (moments == MOMENTS_8_16 || moments == MOMENTS_8)
+            turn_bytes(s->m8 + i, s->g16 + i, count);
+        if (moments == MOMENTS_8)
+            turn_bytes(s->v8 + i, s->g16 + i, count);
     }
 }
 
@@ -165,10 +179,16 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
         moments(s, begin, end);
         break;
     case NOMATH_SPLIT:
-        split(s, begin, end, 0);
+        split(s, begin, end, MOMENTS_F32);
         break;
     case NOMATH_SPLIT_MOMENTS:
-        split(s, begin, end, 1);
+        split(s, begin, end, MOMENTS_16);
+        break;
+    case NOMATH_SPLIT_M8V16:
+        split(s, begin, end, MOMENTS_8_16);
+        break;
+    case NOMATH_SPLIT_Q8:
+        split(s, begin, end, MOMENTS_8);
         break;
     case NOMATH_HALF_KEEP:
         step(HALF | M | V | KEEP, s, begin, end);

@@ -12,6 +12,7 @@ typedef struct nomath_streams {
     uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
     uint16_t *m16, *v16;         /* 16-bit moments */
     uint16_t *low;               /* lower halves of split weights, whose upper ones are w16 */
+    uint8_t *m8, *v8;            /* 8-bit moments; a kernel moves as many bytes as there are elements, headers or not */
 } nomath_streams;
 
 typedef enum nomath_kind {
@@ -20,6 +21,8 @@ typedef enum nomath_kind {
     NOMATH_MOMENTS,       /* p m16 v16 read and written, g16 read, w16 written: 20 */
     NOMATH_SPLIT,         /* w16 low m v read and written, g16 read: 26 */
     NOMATH_SPLIT_MOMENTS, /* w16 low m16 v16 read and written, g16 read: 18 */
+    NOMATH_SPLIT_M8V16,   /* w16 low m8 v16 read and written, g16 read: 16 */
+    NOMATH_SPLIT_Q8,      /* w16 low m8 v8 read and written, g16 read: 14 */
     NOMATH_HALF_KEEP,     /* w16 m v read and written, g16 read: 22 */
     NOMATH_ONE_STATE,     /* p m read and written, g read: 20 */
     NOMATH_NO_STATE,      /* p read and written, g read: 12 */
