@@ -46,7 +46,8 @@ typedef struct step_engine_opts {
     uint64_t host_bytes;      /* zoff.host_memory; 0: the default */
     size_t chunk_elements;    /* sub_group_size; 0: the default */
     bool persist, unverified;
-    bool split, halves; /* masters in two halves, and weights of its own; moments in bf16 */
+    bool split;          /* masters in two halves, and weights of its own */
+    const char *moments; /* zoff.moments; NULL: fp32 */
 } step_engine_opts;
 
 /* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
@@ -82,14 +83,14 @@ typedef struct step_states {
 typedef struct step_found {
     race_book book;
     zoff_plan_info small, cached,
-        resident;        /* of the engines with the small and the large budget, and with everything in DRAM */
-    uint64_t step_bytes; /* bytes that a step of the small one reads from files; it writes as many */
-    double split_bytes, split_halves_bytes; /* each way, for a parameter: masters in two halves, and moments in bf16, too */
-    double disk_over_library;               /* bytes that the kernel counts over those that the library does; 0: not known */
-    unsigned threads, compared;             /* contestants that were compared with the first one */
-    int agree;                              /* 1: all contestants have the same states; 0: not; -1: not compared */
-    bool direct, in_memory;                 /* O_DIRECT is in use; the folder is a tmpfs */
-    bool locked;                            /* the rivals' buffers, and their pages: */
+        resident;               /* of the engines with the small and the large budget, and with everything in DRAM */
+    uint64_t step_bytes;        /* bytes that a step of the small one reads from files; it writes as many */
+    double split_bytes[3];      /* each way, for a parameter: masters in two halves, with moments in fp32, bf16 and q8 */
+    double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
+    unsigned threads, compared; /* contestants that were compared with the first one */
+    int agree;                  /* 1: all contestants have the same states; 0: not; -1: not compared */
+    bool direct, in_memory;     /* O_DIRECT is in use; the folder is a tmpfs */
+    bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
     double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
     double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and

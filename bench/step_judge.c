@@ -62,35 +62,42 @@ static double split_bf16_over_bytes(const race *r, unsigned k)
     return wall_over_bytes(r, k, "zoff_split_bf16");
 }
 
+static double split_q8_over_bytes(const race *r, unsigned k)
+{
+    return wall_over_bytes(r, k, "zoff_split_q8");
+}
+
 static void judge_formats(const step_found *found, bench_figures *out)
 {
-    static const bench_asked WALL[] = {
+    enum { FORMATS = 3 };
+    static const bench_asked WALL[FORMATS] = {
         {"split_wall_over_bytes", -1, 1.1,
          "step with split masters / with fp32 ones, over the ratio of their bytes, on a disk of 1 GB/s", NULL, NULL},
-        {"split_bf16_wall_over_bytes", -1, 1.1, "the same with moments in bf16", NULL, NULL}};
+        {"split_bf16_wall_over_bytes", -1, 1.1, "the same with moments in bf16", NULL, NULL},
+        {"split_q8_wall_over_bytes", -1, 1.1, "the same with moments in 8 bits", NULL, NULL}};
+    static double (*const over_bytes[FORMATS])(const race *, unsigned) = {split_over_bytes, split_bf16_over_bytes,
+                                                                          split_q8_over_bytes};
     static const bench_asked BYTES[] = {
         {"split_bytes", -1, 10.2, "bytes a parameter that a step reads and writes, each, with split masters", NULL, NULL},
         {"split_bf16_bytes", -1, 6.12, "the same with moments in bf16", NULL, NULL},
+        {"split_q8_bytes", -1, 4.2, "the same with moments in 8 bits", NULL, NULL},
         {"disk_over_library", -1, 1.02, "bytes that the kernel counts for the disk / those that the library counts", NULL,
          NULL}};
-    static const bench_asked RIVAL = {"split_bf16_vs_libaio_pattern_grads",
-                                      1,
-                                      5,
-                                      "the default order with the way of its gradients over the disk / step with split masters "
-                                      "and moments in bf16",
-                                      "libaio_pattern_grads",
-                                      "zoff_split_bf16"};
+    static const bench_asked RIVALS[] = {
+        {"split_bf16_vs_libaio_pattern_grads", 1, 5,
+         "the default order with the way of its gradients over the disk / step with split masters and moments in bf16",
+         "libaio_pattern_grads", "zoff_split_bf16"},
+        {"split_q8_vs_libaio_pattern_grads", 1, 6.5, "the same / step with split masters and moments in 8 bits",
+         "libaio_pattern_grads", "zoff_split_q8"}};
     const race *throttled = race_of(&found->book, "throttled", "");
-    bench_figure *f = bench_figures_add_values(out, &WALL[0], throttled, split_over_bytes);
-    bench_figures_excuse(f, found->no_throttle);
-    f = bench_figures_add_values(out, &WALL[1], throttled, split_bf16_over_bytes);
-    bench_figures_excuse(f, found->no_throttle);
-    f = bench_figures_add_all(out, BYTES, 3, NULL);
-    const double values[] = {found->split_bytes, found->split_halves_bytes, found->disk_over_library};
-    for (unsigned i = 0; i < 3; i++)
-        bench_figures_set(&f[i], values[i] > 0 ? values[i] : NAN, ENOUGH_ROUNDS);
-    f = bench_figures_add(out, &RIVAL, race_of(&found->book, "extra", ""));
-    bench_figures_excuse(f, found->no_rivals);
+    for (unsigned i = 0; i < FORMATS; i++)
+        bench_figures_excuse(bench_figures_add_values(out, &WALL[i], throttled, over_bytes[i]), found->no_throttle);
+    bench_figure *f = bench_figures_add_all(out, BYTES, FORMATS + 1, NULL);
+    for (unsigned i = 0; i < FORMATS; i++)
+        bench_figures_set(&f[i], found->split_bytes[i] > 0 ? found->split_bytes[i] : NAN, ENOUGH_ROUNDS);
+    bench_figures_set(&f[FORMATS], found->disk_over_library > 0 ? found->disk_over_library : NAN, ENOUGH_ROUNDS);
+    for (unsigned i = 0; i < 2; i++)
+        bench_figures_excuse(bench_figures_add(out, &RIVALS[i], race_of(&found->book, "extra", "")), found->no_rivals);
 }
 
 /* Compare plain pages with plain pages, and huge pages with huge pages. */

@@ -43,7 +43,7 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
     if (opts->unverified)
         json_object_set_new(own, "verify", json_string("off"));
     json_object_set_new(own, "master", json_string(opts->split ? "split" : "fp32"));
-    json_object_set_new(own, "moments", json_string(opts->halves ? "bf16" : "fp32"));
+    json_object_set_new(own, "moments", json_string(opts->moments ? opts->moments : "fp32"));
     json_t *root = json_pack("{s:i, s:{s:s, s:{s:f, s:f}}, s:o, s:o}", "gradient_clipping", 0, "optimizer", "type", "AdamW",
                              "params", "lr", 1e-3, "weight_decay", 0.01, "zero_optimization", zero, "zoff", own);
     char *text = made ? json_dumps(root, 0) : NULL;

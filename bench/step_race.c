@@ -11,7 +11,7 @@
 /* Limit for reads, and for writes. At this rate a step of an engine takes longer than its update. */
 static const uint64_t THROTTLE_RATE = 1000 * 1000 * 1000;
 
-enum { HOST, SMALL, SPLIT, SPLIT_HALVES, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
+enum { HOST, SMALL, SPLIT, SPLIT_BF16, SPLIT_Q8, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
 enum { UNIT = 1024 /* elements; chunks are multiples of it */ };
 
 typedef struct contest {
@@ -45,7 +45,8 @@ static const race_line LINES[] = {
     [HOST] = {"update_only", "the same engine, states in DRAM", NULL, 0, step_engine_step, 0, 0},
     [SMALL] = {"zoff", "states on the disk, the small budget", NULL, 24, step_engine_step, 0, 0},
     [SPLIT] = {"zoff_split", "masters in two halves, one of them in the weights", NULL, 20, step_engine_step, 0, 0},
-    [SPLIT_HALVES] = {"zoff_split_bf16", "the same with moments in bf16", NULL, 12, step_engine_step, 0, 0},
+    [SPLIT_BF16] = {"zoff_split_bf16", "the same with moments in bf16", NULL, 12, step_engine_step, 0, 0},
+    [SPLIT_Q8] = {"zoff_split_q8", "the same with moments in 8 bits", NULL, 8.25, step_engine_step, 0, 0},
     [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", NULL, 24, step_engine_step, 0, 0},
     [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", NULL, 24, step_engine_step, 0, 0},
     [PERSIST_CACHED] = {"zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", NULL, 24,
@@ -63,14 +64,15 @@ static int open_engines(contest *c)
 {
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
     step_engine *const e = c->engines;
-    for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SPLIT_HALVES + 1); i++) {
+    for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SPLIT_Q8 + 1); i++) {
         const size_t chunk =
             i > SMALL ? e[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
         const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
         step_engine_opts opts = {.paths = &c->folder, .path_count = 1, .chunk_elements = chunk, .persist = persist};
-        opts.split = i == SPLIT || i == SPLIT_HALVES;
-        opts.halves = i == SPLIT_HALVES;
-        opts.host_bytes = half ? large_budget(c, small) : small * (opts.halves ? 6 : opts.split ? 10 : 12) / 12;
+        opts.split = i >= SPLIT && i <= SPLIT_Q8;
+        opts.moments = i == SPLIT_BF16 ? "bf16" : i == SPLIT_Q8 ? "q8" : NULL;
+        /* as many slots for all: LINES has the bytes both ways */
+        opts.host_bytes = half ? large_budget(c, small) : (uint64_t)((double)small * LINES[i].bytes / LINES[SMALL].bytes);
         opts.unverified = i == UNVERIFIED;
         if (i == HOST)
             opts = (step_engine_opts){.paths = NULL};
@@ -79,7 +81,7 @@ static int open_engines(contest *c)
             return persist ? 0 : -1;
         }
         enter(c, c->free_race, i);
-        if (!opts.halves) /* those moments are rounded */
+        if (!opts.moments) /* those moments are rounded */
             c->states[c->state_count++] = (step_states){LINES[i].name, &e[i], step_engine_step, read_states, &e[i].steps};
         if (i == HOST)
             enter(c, c->free_race, IO);
@@ -164,10 +166,10 @@ static int count_formats(contest *c)
 {
     step_engine *const e = c->engines;
     int ret = 0;
-    for (unsigned i = SMALL; i <= SPLIT_HALVES && ret == 0; i++)
+    for (unsigned i = SMALL; i <= SPLIT_Q8 && ret == 0; i++)
         ret = count_on_disk(c, &e[i]);
-    c->found->split_bytes = bytes_each_way(c, &e[SPLIT]);
-    c->found->split_halves_bytes = bytes_each_way(c, &e[SPLIT_HALVES]);
+    for (unsigned i = SPLIT; i <= SPLIT_Q8; i++)
+        c->found->split_bytes[i - SPLIT] = bytes_each_way(c, &e[i]);
     return ret;
 }
 
@@ -238,7 +240,8 @@ static int run_free(contest *c)
     const size_t group = (c->model.elements / (chunks ? chunks : 1) + UNIT) / UNIT * UNIT;
     enter(c, rivals, SMALL);
     enter(c, extra, SMALL);
-    enter(c, extra, SPLIT_HALVES);
+    enter(c, extra, SPLIT_BF16);
+    enter(c, extra, SPLIT_Q8);
     if (step_swapper_open(&c->model, c->folder, group, c->found, &c->states[c->state_count]) == 0)
         c->state_count++;
     else
@@ -286,7 +289,8 @@ static int run_throttled(contest *c)
     enter(c, r, SMALL);
     enter(c, r, IO);
     enter(c, r, SPLIT);
-    enter(c, r, SPLIT_HALVES);
+    enter(c, r, SPLIT_BF16);
+    enter(c, r, SPLIT_Q8);
     set_sample(c, STEPS);
     int ret = step_io_turn(&c->io, 0);
     while (ret == 0 && r->clean_rounds < fewer(c->options) && r->rounds < RACE_ROUNDS && bench_now() < end) {
