@@ -88,8 +88,10 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
         update_part(&own, &s, codes, 0, left, piece->stream, rule, types);
         s.p += left * update_width(types.weights);
         s.g += left * update_width(types.grads);
-        s.copy += types.copy != ZOFF_DTYPE_DEFAULT ? left * sizeof(uint16_t) : 0;
-        s.low += types.split ? left : 0;
+        if (types.copy != ZOFF_DTYPE_DEFAULT)
+            s.copy += left * sizeof(uint16_t);
+        if (types.split)
+            s.low += left;
         states.m = (char *)states.m + update_state_at(states.m_form, ZOFF_NORM_BLOCK);
         states.v = (char *)states.v + update_state_at(states.v_form, ZOFF_NORM_BLOCK);
     }

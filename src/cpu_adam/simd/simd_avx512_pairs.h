@@ -143,14 +143,15 @@ ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
 {
     const __m256i bytes =
         left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi8(v_mask(left), p);
-    const __m512i codes = _mm512_cvtepu8_epi16(bytes), shifted = _mm512_slli_epi16(codes, 4);
+    const __m512i codes = has_sign ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes); /* bit 15 is the sign */
+    const __m512i shifted = _mm512_slli_epi16(codes, 4);
     const __m512i size = has_sign ? _mm512_and_si512(shifted, _mm512_set1_epi16(0x07f0)) : shifted;
     const __m512i digits = _mm512_or_si512(size, _mm512_set1_epi16(0x4000));
     const __m512i table = _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4020, 0x4040, 0x4060));
     const __mmask32 below_8 = _mm512_testn_epi16_mask(codes, _mm512_set1_epi16(has_sign ? 0x78 : 0xf8));
     __m512i halves = _mm512_mask_permutexvar_epi16(digits, below_8, codes, table);
     if (has_sign)
-        halves = _mm512_or_si512(halves, _mm512_and_si512(_mm512_slli_epi16(codes, 8), _mm512_set1_epi16((short)0x8000)));
+        halves = _mm512_or_si512(halves, _mm512_and_si512(codes, _mm512_set1_epi16((short)0x8000)));
     return (v_f){_mm512_castsi512_ps(_mm512_slli_epi32(halves, 16)),
                  _mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)))};
 }
