@@ -353,7 +353,7 @@ static zoff_status visit(void *ctx, size_t chunk, zoff_chunk_memory memory)
     return ZOFF_OK;
 }
 
-zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e)
+static zoff_status visit_all(zoff_saver *s, zoff_engine *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
         const zoff_save_source *source = &s->sources[i];
@@ -362,6 +362,17 @@ zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e)
             ZOFF_TRY(zoff_engine_states_visit(e, source->chunk, source->array == ZOFF_STORE_ARRAYS, visit, &v));
     }
     return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->source_count; i++)
+        any = any || s->sources[i].place == ZOFF_SAVE_VISIT;
+    if (!any)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_states_begin_visits(e));
+    return zoff_engine_states_end_visits(e, visit_all(s, e));
 }
 
 /* ---- the thread ---- */

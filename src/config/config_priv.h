@@ -70,6 +70,8 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
 
 /* Write a value as it would stand in the file: 0.001, "cpu", [0.9, 0.999]. */
 void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell *cell, char *dst, size_t dst_bytes);
+/* The same, however long it is.  @owns out: zoff_base_mem_free()  @return ERR_NO_MEMORY */
+zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config_cell *cell, char **out);
 
 /* Store the source of a given value. The cell's kind is added to `place`: "auto at ds_config.json:3:5". */
 zoff_status zoff_config_value_set_source(zoff_config_cell *cell, const char *place);

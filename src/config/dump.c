@@ -17,21 +17,10 @@ static bool is_shown(const zoff_config *config, const zoff_config_key *row, size
     return acts || config->effective[i].source;
 }
 
-/* @owns out: zoff_base_mem_free() */
-static zoff_status print_value(const zoff_config_key *row, const zoff_config_cell *cell, char **out)
-{
-    size_t bytes = 256;
-    for (size_t i = 0; cell->texts && i < cell->count; i++)
-        bytes += 6 * strlen(cell->texts[i]) + 8; /* escapes, quotes and comma */
-    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", out));
-    zoff_config_value_print(row, cell, *out, bytes);
-    return ZOFF_OK;
-}
-
 static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row, const zoff_config_cell *cell)
 {
     char *value;
-    ZOFF_TRY(print_value(row, cell, &value));
+    ZOFF_TRY(zoff_config_value_text(row, cell, &value));
     int pad = 72 - (int)strlen(row->path) - (int)strlen(value);
     zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_cells_source(cell));
     zoff_base_mem_free(value);
@@ -74,7 +63,7 @@ static zoff_status print_json(const zoff_config *config, char *dst, size_t dst_b
         char *value;
         if (!is_shown(config, &table[i], i))
             continue;
-        ZOFF_TRY(print_value(&table[i], &config->effective[i], &value));
+        ZOFF_TRY(zoff_config_value_text(&table[i], &config->effective[i], &value));
         const bool is_word = strcmp(value, "auto") == 0; /* everything else is printed as JSON has it */
         zoff_config_sink_add(&sink, "%s\"%s\": %s%s%s", keys++ ? ", " : "", table[i].path, is_word ? "\"" : "", value,
                              is_word ? "\"" : "");

@@ -439,3 +439,13 @@ void zoff_config_value_free(zoff_config_cell *cell)
     zoff_base_mem_free(cell->source);
     *cell = (zoff_config_cell){0};
 }
+
+zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config_cell *cell, char **out)
+{
+    size_t bytes = 256;
+    for (size_t i = 0; cell->texts && i < cell->count; i++)
+        bytes += 6 * strlen(cell->texts[i]) + 8; /* escapes, quotes and comma */
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", out));
+    zoff_config_value_print(key, cell, *out, bytes);
+    return ZOFF_OK;
+}

@@ -27,10 +27,21 @@ static int scale_of(zoff_moment which, float bound)
 
 /* ---- one block ---- */
 
+/* A block whose bound is not finite moves no weight. In another format its numbers should not, either: 0 over infinity. */
+static void load_lost(zoff_moment which, size_t count, float *out)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = which == ZOFF_MOMENT_M ? 0 : INFINITY;
+}
+
 static void load_block(zoff_moment which, const uint8_t *block, size_t first, size_t count, float *out)
 {
     const float bound = q8_load_bound(block);
-    const float scale = bound <= FLT_MAX ? q8_power(scale_of(which, bound)) : bound;
+    if (!(bound <= FLT_MAX)) {
+        load_lost(which, count, out);
+        return;
+    }
+    const float scale = q8_power(scale_of(which, bound));
     const uint8_t *codes = block + Q8_HEADER + first;
     for (size_t i = 0; i < count; i++) {
         const uint8_t code = which == ZOFF_MOMENT_M ? codes[i] & (CODES_M - 1) : codes[i];
@@ -67,7 +78,7 @@ static void store_block(zoff_moment which, uint8_t *block, size_t count, const f
     const int scale = bound <= FLT_MAX ? scale_of(which, bound) : 0;
     for (size_t i = 0; i < count; i++) {
         const uint32_t code = bound <= FLT_MAX ? nearest(ldexpf(size_of(which, in[i]), -scale), codes) : codes - 1;
-        const bool is_negative = which == ZOFF_MOMENT_M && in[i] < 0;
+        const bool is_negative = which == ZOFF_MOMENT_M && signbit(in[i]);
         block[Q8_HEADER + i] = (uint8_t)(code | (is_negative ? CODES_M : 0));
     }
 }

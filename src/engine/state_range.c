@@ -484,6 +484,9 @@ zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind,
                            .write = true,
                            .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
+    if (is_moment(&w))
+        ZOFF_TRY(zoff_model_moments_check(&e->model, &e->model.params[w.param], zoff_model_moments_which((unsigned)kind), first,
+                                          count, src));
     if (has_weights(e, &w))
         ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, p, 1, "zoff_state_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_WRITE);

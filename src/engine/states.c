@@ -222,6 +222,18 @@ zoff_status zoff_engine_states_rollback(zoff_engine *e)
 
 /* ---- a checkpoint reads and replaces states ---- */
 
+static const zoff_pass VISITS = {.states = true};
+
+zoff_status zoff_engine_states_begin_visits(zoff_engine *e)
+{
+    return zoff_engine_states_begin_pass(e, &VISITS);
+}
+
+zoff_status zoff_engine_states_end_visits(zoff_engine *e, zoff_status status)
+{
+    return zoff_engine_states_end_pass(e, &VISITS, status);
+}
+
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
                                      zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx)
 {

@@ -76,6 +76,10 @@ zoff_status zoff_engine_state_range_commit(zoff_engine *e);
 zoff_status zoff_engine_stores_drain(zoff_engine *e);
 
 /* states.c */
+/* A pass of visits: what was read ahead for the next step is dropped, and read again after it. The end returns `status`, or an
+ * error of its own.  @blocks yes */
+zoff_status zoff_engine_states_begin_visits(zoff_engine *e);
+zoff_status zoff_engine_states_end_visits(zoff_engine *e, zoff_status status);
 /* Borrow a chunk, pass its memory to `visit`, and give it back unchanged. `weights`: engine-owned weights, too.  @blocks yes */
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
                                      zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx);

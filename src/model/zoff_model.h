@@ -174,6 +174,10 @@ zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, cons
 bool zoff_model_moments_stay(const zoff_model *m, const char *name);
 /* Warn of patterns that match no name; rank 0 calls it. */
 void zoff_model_moments_warn(const zoff_model *m);
+/* Whether numbers can be written to a range of a moment, whose slices count as one array.  @return ERR_INVALID for ranges that
+ * cut a block, and for numbers that a block does not store */
+zoff_status zoff_model_moments_check(const zoff_model *m, const zoff_model_param *p, zoff_moment which, size_t first,
+                                     size_t count, const float *numbers);
 /* How the moments of a parameter are stored. */
 zoff_moments zoff_model_moments_of(const zoff_model *m, const zoff_model_param *p);
 /* The moment of a stream that is not the masters'. */

@@ -58,7 +58,8 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
                  "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",
                  name, theirs->file + 1, theirs->files, index + 1, mine->files);
     ZOFF_FAIL_IF(theirs->layout != mine->layout, ZOFF_ERR_INVALID,
-                 "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments) of the "
+                 "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
+                 "zoff.fp32_moments) of the "
                  "parameters differ; remove the file to start anew, or choose another nvme_path",
                  name);
     ZOFF_FAIL_IF(theirs->cut != mine->cut || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,

@@ -404,11 +404,26 @@ class sequence
         EXPECT_EQ(-77, have[want == ZOFF_OK ? count : 0]);
     }
 
+    bool in_blocks(size_t p, zoff_state_kind kind) const
+    {
+        const reference::tensor &x = t.tensors[p];
+        return reference::has_blocks(x, sealed[x.group]) && (kind == ZOFF_STATE_M || x.blocks == "q8");
+    }
+
     void write_state()
     {
         size_t p, first, count;
         zoff_state_kind kind;
         zoff_status want = window(p, kind, first, count);
+        if (want == ZOFF_OK && count && kind != ZOFF_STATE_MASTER && in_blocks(p, kind)) {
+            const size_t of_slice = t.tensors[p].count;
+            if (random() % 2) { // whole blocks
+                first -= first % of_slice % 1024;
+                count = std::min(of_slice - first % of_slice, (count + 1023) / 1024 * 1024);
+            }
+            if (first % of_slice % 1024 || (first + count) % of_slice % 1024)
+                want = ZOFF_ERR_INVALID;
+        }
         if (want == ZOFF_OK && kind == ZOFF_STATE_MASTER)
             release_all(); // the masters are pushed at once, which changes weights
         std::vector<float> fresh(count + 1);

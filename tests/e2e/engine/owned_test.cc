@@ -432,6 +432,33 @@ TEST(OwnedSplit, AStepMovesWhatThePlanSays)
     }
 }
 
+// After a step all slots have chunks that were read ahead for the next one. Weights that are their own masters, or half of
+// them, are saved from chunks further on.
+TEST(OwnedMixed, WeightsInFilesBehindThoseOfTheProgramAreSaved)
+{
+    for (const zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
+        log_catcher log;
+        scratch_folder folders[3];
+        const cell c = {"", ZOFF_TIER_NVME, ZOFF_TIER_NVME, dtype, NOTHING_PINNED, 1, false, false, "", ", \"max_in_cpu\": 0"};
+        trainer t(43);
+        for (int i = 0; i < 2; i++)
+            t.add(12 * 4096, 1, dtype, dtype);
+        t.give_away(1);
+        engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+        for (int64_t step = 1; step <= 2; step++) {
+            t.next_step();
+            for (size_t i = 0; i < 2; i++)
+                t.backward(i, 0, 0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+            reference::step(t.tensors, config_groups(), step, 1.0, 1, 0);
+            ASSERT_ZOFF_OK(zoff_checkpoint_save(e.get(), folders[2].path.c_str(), nullptr));
+        }
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
 // Frozen weights on NVMe, as below a trained adapter: they have no states, and no step reads or writes them.
 TEST(OwnedFrozen, IsReadAndNeverWritten)
 {

@@ -84,3 +84,15 @@ TEST(config_agree, keys_that_may_differ_change_nothing)
     const pairs defaults = list_of(resolved("{}"));
     EXPECT_EQ(defaults, list_of(resolved(R"({"steps_per_print": 10, "zoff": {"threads": 3}})")));
 }
+
+TEST(config_agree, long_lists_are_compared_to_their_end)
+{
+    const auto with = [](const std::string &last) {
+        std::string list;
+        for (int i = 0; i < 500; i++)
+            list += "\"layer." + std::to_string(i) + ".bias\", ";
+        return list_of(resolved("{\"zoff\": {\"fp32_moments\": [" + list + "\"" + last + "\"]}}"));
+    };
+    EXPECT_EQ(with("wte"), with("wte"));
+    EXPECT_EQ((std::vector<std::string>{"zoff.fp32_moments"}), keys_that_differ(with("wte"), with("wpe")));
+}
