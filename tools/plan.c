@@ -97,8 +97,15 @@ static void print_machine(const plan_options *o, const zoff_plan_info *info, con
 
 /* ---- time of a step ---- */
 
-/* Measure the elements per second that an engine updates with this optimizer and states in DRAM; 0: not measured. */
-static double measure_update(const plan_options *o, const char *optimizer, unsigned threads)
+/* Measure the elements per second that an engine updates with this optimizer, these formats and states in DRAM; 0: not
+ * measured. */
+static bool copy_key(const zoff_config *from, const char *path, zoff_config *to)
+{
+    const char *value;
+    return zoff_config_string(from, path, &value) == 0 && zoff_config_set(to, path, value) == 0;
+}
+
+static double measure_update(const plan_options *o, const zoff_config *asked, unsigned threads)
 {
     enum { COUNT = 4 << 20, STEPS = 5 };
     const size_t element = o->dtype == ZOFF_F32 ? 4 : 2;
@@ -106,7 +113,8 @@ static double measure_update(const plan_options *o, const char *optimizer, unsig
     zoff_engine *e = NULL;
     void *value = calloc(COUNT, element), *grad = calloc(COUNT, element);
     double best = 0;
-    if (value && grad && zoff_config_open(NULL, &config) == 0 && zoff_config_set(config, "optimizer.type", optimizer) == 0) {
+    if (value && grad && zoff_config_open(NULL, &config) == 0 && copy_key(asked, "optimizer.type", config) &&
+        copy_key(asked, "zoff.moments", config) && copy_key(asked, "zoff.master", config)) {
         zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .threads = threads};
         zoff_param_desc desc = {
             .struct_size = sizeof desc, .count = COUNT, .dtype = o->dtype, .value = value, .grad = grad, .name = "sample"};
@@ -126,9 +134,9 @@ static double measure_update(const plan_options *o, const char *optimizer, unsig
     return best;
 }
 
-static void print_seconds(const plan_options *o, const zoff_plan_info *info, const char *optimizer, const char *folder)
+static void print_seconds(const plan_options *o, const zoff_plan_info *info, const zoff_config *config, const char *folder)
 {
-    const double rate = measure_update(o, optimizer, info->threads);
+    const double rate = measure_update(o, config, info->threads);
     const double bytes = (double)(info->step_read_bytes + info->step_write_bytes);
     double update = rate > 0 ? (double)info->elements / rate : 0, disk = 0;
     printf("\na step\n");
@@ -168,7 +176,7 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     print_memory(info);
     print_files(info);
     print_machine(o, info, folder);
-    print_seconds(o, info, optimizer, folder);
+    print_seconds(o, info, config, folder);
     if (o->tbw > 0 && info->step_write_bytes)
         printf("\na drive with an endurance of %g TB written lasts %.0f steps\n", o->tbw,
                floor(o->tbw * 1e12 / (double)info->step_write_bytes));

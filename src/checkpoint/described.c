@@ -158,6 +158,8 @@ static zoff_status read_param(const json_t *object, size_t param_count, zoff_arc
     const char *dtype = json_string_value(json_object_get(object, "dtype"));
     size_t all, owner = 0;
     ZOFF_TRY(copy_name(json_string_value(json_object_get(object, "name")), &p->name));
+    if (json_object_get(object, "slice_name"))
+        ZOFF_TRY(copy_name(json_string_value(json_object_get(object, "slice_name")), &p->slice_name));
     ZOFF_TRY(read_size(json_object_get(object, "count"), &p->count));
     ZOFF_TRY(read_size(json_object_get(object, "slices"), &p->slices));
     ZOFF_FAIL_IF(!zoff_base_bits_mul(p->count, p->slices, &all) || all > (size_t)ELEMENTS_MOST, ZOFF_ERR_CORRUPT,

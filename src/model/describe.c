@@ -25,6 +25,10 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
     const char *before = "";
     zoff_base_array_print(out, "%s\n    {\"name\": ", i ? "," : "");
     zoff_base_array_print_json(out, p->name);
+    if (p->slice_name) {
+        zoff_base_array_print(out, ", \"slice_name\": ");
+        zoff_base_array_print_json(out, p->slice_name);
+    }
     zoff_base_array_print(out, ", \"count\": %zu, \"slices\": %zu, \"dims\": [", p->count, p->slices);
     for (size_t k = 0; k < p->shape.count; k++)
         zoff_base_array_print(out, "%s%zu", k ? ", " : "", p->shape.dims[k]);

@@ -3,6 +3,7 @@
 
 SAMPLE is the program of write_sample.cc. The manifests must fit docs/checkpoint.schema.json, whose members must be those of the
 tables in docs/CHECKPOINT.md. A few damages must be found: otherwise the reader would prove nothing."""
+import array
 import json
 import os
 import re
@@ -94,6 +95,18 @@ def check_sample(checkpoint):
     expect(checkpoint.manifest["loss_scaler"] == {"scale": 65536.5, "iterations": 40, "last_overflow": -1, "hysteresis": 2}, "another loss scaler")
 
 
+def check_formats(folder, schema):
+    """The numbers of checkpoints of an engine, with each format of moments, are those of its states."""
+    for moments in ("fp32", "bf16", "m8v16", "q8"):
+        checkpoint = Checkpoint(os.path.join(folder, moments, latest(os.path.join(folder, moments))))
+        check_schema(schema, checkpoint.manifest)
+        with open(os.path.join(folder, moments + ".numbers"), "rb") as file:
+            wanted = array.array("f", file.read())
+        have = [checkpoint.states[read_checkpoint.unescape(p["name"]), kind] for p in checkpoint.manifest["params"] for kind in ("master", "m", "v")]
+        expect(array.array("f", [x for some in have for x in some]) == wanted, f"other numbers with moments in {moments}")
+        expect(any(wanted), "a checkpoint of zeros proves nothing")
+
+
 def check_damage(folder):
     """The reader finds a flipped bit in each part of the file."""
     name, = (name for name in os.listdir(folder) if name.endswith(".states"))
@@ -143,9 +156,10 @@ def main():
             check_schema(schema, checkpoint.manifest)
         for wrong in ({"id": "x"}, {"version": 2}, {"step": -1}, {"files": []}, {"loss_scaler": {}}, {"needs": ["x"]}):
             expect(list(complaints(schema, {**ranks.manifest, **wrong}, schema)), f"the schema takes {wrong}")
+        check_formats(folder, schema)
         if HASH:
             check_damage(one)
-    print("\n".join(FAILURES) or f"4 manifests and 6 files are as the page says{'' if HASH else '; checksums were not checked: no libxxhash'}")
+    print("\n".join(FAILURES) or f"8 manifests and 10 files are as the page says{'' if HASH else '; checksums were not checked: no libxxhash'}")
     return 1 if FAILURES else 0
 
 

@@ -7,8 +7,10 @@ import os
 import re
 import struct
 
-KINDS = ("master", "m", "v", "weights")
-FORMATS = {1: ("fp32", 4), 2: ("fp16", 2), 3: ("bf16", 2)}
+KINDS = ("master", "m", "v", "weights", "upper halves of masters")
+FORMATS = {1: ("fp32", 4), 2: ("fp16", 2), 3: ("bf16", 2), 4: ("lower half", 2), 5: ("8 bits", 1), 6: ("8 bits", 1)}
+ALLOWED = {"master": (1, 4), "m": (1, 3, 5), "v": (1, 3, 6), "weights": (1, 2, 3)}
+BLOCK, HEADER = 1024, 64
 
 
 def find_hash():
@@ -47,12 +49,43 @@ def check_unit(data, checksum, words):
         want(HASH(blocks) == checksum, f"the checksum of {words} differs")
 
 
+def join(upper, lower):
+    """The number whose bf16 half and lower half are these."""
+    bits, = struct.unpack("<I", struct.pack("<f", upper))
+    return struct.unpack("<f", struct.pack("<I", (bits + lower) & 0xffffffff))[0]
+
+
 def unescape(text):
     return re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), text.encode())
 
 
+def size_of(form, count):
+    return count * FORMATS[form][1] + (HEADER * (-(-count // BLOCK)) if form in (5, 6) else 0)
+
+
+def block_elements(block, form):
+    """Numbers of a block in 8 bits."""
+    bound, = struct.unpack("<f", block[:4])
+    want(not any(block[4:HEADER]), "a block has no zeros behind its bound")
+    if bound == float("inf"):
+        return [0.0 if form == 5 else bound] * (len(block) - HEADER)
+    largest, exponent = (2.0 ** 16, -64) if form == 5 else (2.0 ** 32, -126)
+    while 1.875 * largest * 2.0 ** exponent < bound:
+        exponent += 1
+    values = []
+    for code in block[HEADER:]:
+        is_negative, code = (code >> 7, code & 127) if form == 5 else (0, code)
+        value = (code / 2 if code < 8 else (1 + code % 8 / 8) * 2.0 ** (1 + code // 8)) * 2.0 ** exponent
+        values.append(-value if is_negative else value)
+    return values
+
+
 def elements(data, form):
-    """Floats of stored elements."""
+    """Numbers of stored elements."""
+    if form == 4:
+        return struct.unpack(f"<{len(data) // 2}h", data)
+    if form in (5, 6):
+        return [x for at in range(0, len(data), BLOCK + HEADER) for x in block_elements(data[at:at + BLOCK + HEADER], form)]
     if form == 2:
         return struct.unpack(f"<{len(data) // 2}e", data)
     if form == 3:
@@ -128,8 +161,8 @@ class Checkpoint:
         found = {}
         for file in files:
             for param, kind, form, zero, block, region, slice_, first, count, at in file.pieces:
-                want(zero == 0 and block == 1 and first % 1024 == 0 and at % 64 == 0 and count, "a piece is none")
-                data = file.part(region, at, count * FORMATS[form][1])
+                want(zero == 0 and block == (BLOCK if form in (5, 6) else 1) and first % 1024 == 0 and at % 64 == 0 and count, "a piece is none")
+                data = file.part(region, at, size_of(form, count))
                 found.setdefault((param, kind, slice_), []).append((first, form, elements(data, form)))
         self.states = {}
         for index, param in enumerate(self.manifest["params"]):
@@ -137,13 +170,18 @@ class Checkpoint:
             for dim in param["dims"]:
                 size *= dim
             for kind in param["states"]:
-                values = []
+                values, is_split = [], False
                 for slice_ in range(param["slices"] if size else 0):
                     for first, form, some in sorted(found.pop((index, KINDS.index(kind), slice_))):
                         want(first == len(values) - slice_ * size, "elements are missing or there twice")
-                        want(FORMATS[form][0] == (param["dtype"] if kind == "weights" else "fp32"), "another format")
+                        want(form in ALLOWED[kind] and (kind != "weights" or FORMATS[form][0] == param["dtype"]), "another format")
+                        is_split = form == 4
                         values += some
                     want(len(values) == (slice_ + 1) * size, "elements are missing")
+                if is_split:
+                    upper = [x for slice_ in range(param["slices"]) for _, form, some in sorted(found.pop((index, 4, slice_))) for x in some]
+                    want(len(upper) == len(values), "upper halves are missing")
+                    values = [join(a, b) for a, b in zip(upper, values)]
                 self.states[unescape(param["name"]), kind] = values
         want(not found, "pieces belong to no state")
 
