@@ -99,12 +99,21 @@ size_t zoff_archive_table_bytes_of(unsigned format, size_t count)
                                                  : zoff_adam_moments_size(ZOFF_MOMENTS_Q8, moment_of(format), count);
 }
 
+static zoff_moments moments_of(unsigned format)
+{
+    return zoff_archive_table_block(format) != 1 ? ZOFF_MOMENTS_Q8
+           : format == ZOFF_ARCHIVE_F32          ? ZOFF_MOMENTS_F32
+                                                 : ZOFF_MOMENTS_BF16;
+}
+
 void zoff_archive_table_load(unsigned format, const void *piece, size_t first, size_t count, float *out)
 {
-    const zoff_moments moments = zoff_archive_table_block(format) != 1 ? ZOFF_MOMENTS_Q8
-                                 : format == ZOFF_ARCHIVE_F32          ? ZOFF_MOMENTS_F32
-                                                                       : ZOFF_MOMENTS_BF16;
-    zoff_adam_moments_load(moments, moment_of(format), piece, first, count, out);
+    zoff_adam_moments_load(moments_of(format), moment_of(format), piece, first, count, out);
+}
+
+void zoff_archive_table_store(unsigned format, void *piece, size_t size, size_t first, size_t count, const float *in)
+{
+    zoff_adam_moments_store(moments_of(format), moment_of(format), piece, size, first, count, in);
 }
 
 /* ---- writing ---- */

@@ -317,8 +317,7 @@ void zoff_checkpoint_match_close(zoff_match *m);
 /* Moments that change their format, at least one of which has blocks. Their bytes come in order, and in any portions. */
 typedef struct zoff_block_feed {
     struct zoff_block_feed *next;
-    unsigned from, to; /* zoff_archive_format */
-    zoff_moment which;
+    unsigned from, to;  /* zoff_archive_format */
     size_t count, done; /* elements: all, and those that are stored */
     char *dst;          /* of the first element, which begins a block */
     size_t have;        /* bytes of the present block */

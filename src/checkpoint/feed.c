@@ -6,13 +6,6 @@
 
 #include <string.h>
 
-static zoff_moments moments_of(unsigned format)
-{
-    return zoff_archive_table_block(format) != 1 ? ZOFF_MOMENTS_Q8
-           : format == ZOFF_ARCHIVE_F32          ? ZOFF_MOMENTS_F32
-                                                 : ZOFF_MOMENTS_BF16;
-}
-
 void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count)
 {
     float numbers[ZOFF_ARCHIVE_BLOCK];
@@ -26,7 +19,7 @@ void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t cou
         if (f->have < whole)
             continue;
         zoff_archive_table_load(f->from, f->bytes, 0, elements, numbers);
-        zoff_adam_moments_store(moments_of(f->to), f->which, f->dst, f->count, f->done, elements, numbers);
+        zoff_archive_table_store(f->to, f->dst, f->count, f->done, elements, numbers);
         f->done += elements;
         f->have = 0;
     }

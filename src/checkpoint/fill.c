@@ -112,7 +112,6 @@ static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archiv
     *feed = (zoff_block_feed){.next = f->filling->feeds,
                               .from = p->format,
                               .to = w->format,
-                              .which = w->kind == ZOFF_STATE_M ? ZOFF_MOMENT_M : ZOFF_MOMENT_V,
                               .count = count,
                               .dst = w->to + zoff_archive_table_bytes_of(w->format, at - w->first)};
     f->filling->feeds = feed;

@@ -78,8 +78,6 @@ typedef enum zoff_moments {
 
 typedef enum zoff_moment { ZOFF_MOMENT_M, ZOFF_MOMENT_V } zoff_moment;
 
-/* Bytes of an element of m or v, for formats without blocks: fp32 and bf16. */
-size_t zoff_adam_moments_bytes(zoff_moments moments);
 /* Whether a moment is in 8 bits. */
 bool zoff_adam_moments_in_blocks(zoff_moments moments, zoff_moment which);
 /* Bytes of `count` elements of a moment. */

@@ -16,11 +16,6 @@ size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
     return 0;
 }
 
-size_t zoff_adam_moments_bytes(zoff_moments moments)
-{
-    return zoff_adam_update_moment_width(moments, ZOFF_MOMENT_V);
-}
-
 size_t zoff_adam_moments_size(zoff_moments moments, zoff_moment which, size_t count)
 {
     const size_t width = zoff_adam_update_moment_width(moments, which);

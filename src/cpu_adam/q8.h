@@ -17,8 +17,8 @@
  *     bound of m = fma(1 - beta1, G, beta1 * M)        bound of v = fma((1 - beta2) * G, G, beta2 * V)
  *
  * Rounding is monotone, so no new moment is above its bound. (A bound below 2^-126 has lost digits, but the least scale holds
- * far more.) M and V are those stored, not the old bounds: rounding up a code
- * in many steps may lift a number above every bound that follows from gradients alone.
+ * far more.) M and V are those stored, not the old bounds: rounding up a code in many steps may lift a number above every bound
+ * that follows from gradients alone.
  *
  * Between load and store, a moment is a multiple of its scale. The constants of a block absorb both scales, the old and the new
  * one, by powers of two, so that they cost no operation. One of them is not exact: the root of an odd power of two.
@@ -31,7 +31,7 @@
  *     (sqrt(v) + quantum of m + sqrt(quantum of v)) / sqrt(1 - beta2^t) + eps
  *
  * where the third term is only for a v in 8 bits. A block whose bound is not finite any more moves no weight. In fp32 that is
- * so for single elements: v becomes infinite if a gradient is above 2^64. */
+ * so for single elements: v becomes infinite if a gradient is above 2^69, with beta2 0.999. */
 #ifndef ZOFF_CPU_ADAM_Q8_H
 #define ZOFF_CPU_ADAM_Q8_H
 

@@ -70,7 +70,7 @@ zoff_status zoff_model_moments_check(const zoff_model *m, const zoff_model_param
         return ZOFF_OK;
     ZOFF_FAIL_IF(first % p->count % ZOFF_NORM_BLOCK || (first + count) % p->count % ZOFF_NORM_BLOCK, ZOFF_ERR_INVALID,
                  "zoff_state_write: %s has moments in blocks of %d elements (zoff.moments \"%s\"), and the elements %zu to %zu "
-                 "cut one: write whole blocks, counted from the begin of each slice; the last one of a slice may be shorter",
+                 "cut one. Write whole blocks, counted from the begin of each slice",
                  p->name, ZOFF_NORM_BLOCK, zoff_adam_moments_name(moments), first, first + count - 1);
     for (size_t i = 0; i < count; i++)
         ZOFF_FAIL_IF(!isfinite(numbers[i]) || (which == ZOFF_MOMENT_V && numbers[i] < 0), ZOFF_ERR_INVALID,

@@ -75,7 +75,8 @@ bool has_blocks(const tensor &x, const zoff_optimizer_hyper &h);
 void step_blocks(tensor &x, const zoff_optimizer_hyper &h, size_t slice, int64_t t, float scale);
 // Set elements of a state; those are in blocks where a step finds them so.
 void write(tensor &x, const zoff_optimizer_hyper &h, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
-// m and v of a tensor of Adam as they are after they were stored in a format, rounded to the nearest.
+// m and v of a tensor of Adam as they are after they were stored in a format, rounded to the nearest. Those that are in blocks
+// of that format already stay as they are.
 void store_moments(tensor &x, const std::string &moments);
 // The number of the blocks of a slice for random bits: that of the first one.
 uint64_t block_of(const std::string &name, size_t slice);

@@ -66,18 +66,24 @@ void step_blocks(tensor &x, const zoff_optimizer_hyper &h, size_t slice, int64_t
 
 void store_moments(tensor &x, const std::string &moments)
 {
-    const bool short_one = moments[0] != 'b' && x.count < 4096;
-    const zoff_moments format = moments == "fp32" || short_one ? ZOFF_MOMENTS_F32
-                                : moments == "bf16"            ? ZOFF_MOMENTS_BF16
-                                : moments == "q8"              ? ZOFF_MOMENTS_Q8
-                                                               : ZOFF_MOMENTS_M8V16;
-    for (size_t slice = 0; !x.frozen && x.count && slice < x.slices; slice++) {
-        for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
-            std::vector<char> stored(zoff_adam_moments_size(format, which, x.count));
+    const bool wants_blocks = moments[0] == 'm' || moments[0] == 'q', has_them = wants_blocks && x.count >= 4096;
+    const zoff_moments format = wants_blocks && !has_them ? ZOFF_MOMENTS_F32
+                                : moments == "fp32"       ? ZOFF_MOMENTS_F32
+                                : moments == "bf16"       ? ZOFF_MOMENTS_BF16
+                                : moments == "q8"         ? ZOFF_MOMENTS_Q8
+                                                          : ZOFF_MOMENTS_M8V16;
+    if (has_them && x.blocks == moments) // they are copied as they are, with their bounds
+        return;
+    x.blocks = wants_blocks ? moments : "";
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        const size_t bytes = zoff_adam_moments_size(format, which, x.count);
+        std::vector<unsigned char> stored(x.slices * bytes);
+        for (size_t slice = 0; !x.frozen && x.count && slice < x.slices; slice++) {
             float *numbers = &(which == ZOFF_MOMENT_M ? x.m : x.v)[slice * x.count];
-            zoff_adam_moments_store(format, which, stored.data(), x.count, 0, x.count, numbers);
-            zoff_adam_moments_load(format, which, stored.data(), 0, x.count, numbers);
+            zoff_adam_moments_store(format, which, &stored[slice * bytes], x.count, 0, x.count, numbers);
+            zoff_adam_moments_load(format, which, &stored[slice * bytes], 0, x.count, numbers);
         }
+        (which == ZOFF_MOMENT_M ? x.m_blocks : x.v_blocks) = has_them ? stored : std::vector<unsigned char>();
     }
 }
 } // namespace reference

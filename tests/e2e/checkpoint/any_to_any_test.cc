@@ -296,6 +296,8 @@ TEST_P(AnyToAny, HasTheSameStates)
         to.all.want.tensors[i].master = saved[i].master;
         to.all.want.tensors[i].m = saved[i].m;
         to.all.want.tensors[i].v = saved[i].v;
+        to.all.want.tensors[i].m_blocks = saved[i].m_blocks;
+        to.all.want.tensors[i].v_blocks = saved[i].v_blocks;
     }
     to.step(3);
     to.expect(to.all.want.tensors);

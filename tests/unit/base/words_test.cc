@@ -26,8 +26,6 @@ TEST(Words, EightTextsStandBesideEachOther)
     for (int i = 0; i < 8; i++)
         EXPECT_EQ(std::to_string(i) + " bytes", texts[i]);
 }
-} // namespace
-
 TEST(Words, AStarStandsForAnyCharacters)
 {
     const struct {
@@ -50,3 +48,4 @@ TEST(Words, AStarStandsForAnyCharacters)
     for (const auto &c : cases)
         EXPECT_EQ(c.matches, zoff_base_words_match(c.pattern, strlen(c.pattern), c.name)) << c.pattern << " and " << c.name;
 }
+} // namespace

@@ -42,7 +42,6 @@ TEST(Feed, PortionsOfAnySizeGiveTheSameBytes)
                     auto feed = std::make_unique<zoff_block_feed>();
                     feed->from = from;
                     feed->to = to;
-                    feed->which = which;
                     feed->count = count;
                     feed->dst = got.data();
                     for (size_t at = 0; at < source.size(); at += portion)

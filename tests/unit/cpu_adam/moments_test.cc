@@ -72,7 +72,7 @@ TEST(moments, a_range_is_a_part_of_the_whole)
     }
 }
 
-// Numbers that were loaded are stored with the same bytes, and a part that is stored leaves the bytes of other blocks alone.
+// Numbers that were loaded are stored as they are, and a part that is stored leaves the bytes of other blocks alone.
 TEST(moments, loaded_numbers_are_stored_as_they_were)
 {
     std::mt19937 random(2);

@@ -62,7 +62,7 @@ TEST_F(Moments, APatternThatMatchesNoNameIsToldOf)
 }
 
 // Tied parameters share their moments, so each of their names counts.
-TEST_F(Moments, OfATieStayFp32ByAnyName)
+TEST_F(Moments, ANameOfATieKeepsAllOfItFp32)
 {
     const char *patterns[] = {"head"};
     parts.values.fp32_moments = patterns;
