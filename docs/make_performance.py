@@ -72,12 +72,15 @@ TABLES = {
     "step_formats": ("ratio or bytes", [
         ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
         ("the same with moments in bf16", "step-formats", "split_bf16_bytes"),
+        ("the same with moments in 8 bits", "step-formats", "split_q8_bytes"),
         ("bytes that the kernel counts for the disk to those that zoff counts", "step-formats", "disk_over_library"),
         ("step with split masters to one with fp32 masters, over the ratio of their bytes", "step-formats",
          "split_wall_over_bytes"),
         ("the same with moments in bf16", "step-formats", "split_bf16_wall_over_bytes"),
+        ("the same with moments in 8 bits", "step-formats", "split_q8_wall_over_bytes"),
         ("DeepSpeed's default order with its gradients over the disk to zoff's step with split masters and bf16 moments",
          "step-formats-rivals", "split_bf16_vs_libaio_pattern_grads"),
+        ("the same to zoff's step with moments in 8 bits", "step-formats-rivals", "split_q8_vs_libaio_pattern_grads"),
     ]),
     "checkpoint": ("ratio", [
         ("speed of a save from DRAM to the queue that writes a new file", "checkpoint", "save_host_vs_aio"),
@@ -114,6 +117,17 @@ TABLES = {
         ("one pass each for upcast, norm, scale, Adam, copy-out: bf16 moments", "h200-16cpu:cpu_adam-quick", "moments_vs_chain"),
         ("the same, split masters", "h200-16cpu:cpu_adam-quick", "split_fp32_vs_chain"),
         ("the same, both", "h200-16cpu:cpu_adam-quick", "split_bf16_vs_chain"),
+    ]),
+    "codes": ("ratio or cycles", [
+        (f"{words}, {isa}", f"cpu_adam-formats{end}", key)
+        for isa, end in (("AVX-512", ""), ("AVX2", "-avx2"))
+        for words, key in (("five passes to a norm and a step, split masters and bf16 moments", "split_bf16_vs_chain"),
+                           ("the same with m in 8 bits", "split_m8v16_vs_chain"),
+                           ("the same with both moments in 8 bits", "split_q8_vs_chain"),
+                           ("cycles a parameter in the first cache, bf16 moments", "split_bf16_cycles"),
+                           ("the same with m in 8 bits", "split_m8v16_cycles"),
+                           ("the same with both moments in 8 bits", "split_q8_cycles"),
+                           ("step with both in 8 bits to the longer of its instructions and its bytes", "split_q8_over_limit"))
     ]),
     "gpu": ("ratio", [
         ("step without a backward pass / the longest of download, update, upload alone", "h200-16cpu:device", "wall_over_slowest"),
