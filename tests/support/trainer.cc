@@ -325,7 +325,6 @@ void add_awkward(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype)
     t.add(1025, 1, dtype, grad_dtype, 1);
     t.add(0, 3, dtype, grad_dtype, 1);
     t.add(33333, 1, dtype, grad_dtype);
-    t.add(4100, 2, dtype, grad_dtype, 0, false, 3);
     t.add(2111, 4, dtype, grad_dtype, 0, false, 1);
     t.add(1, 5, dtype, grad_dtype, 1, false, 2);
 }

@@ -116,6 +116,7 @@ class run
     run(const side &s_, zoff_dtype dtype, const std::string &states)
         : s(s_), job(s.world), all(job, 42, [&](trainer &t) {
               add_awkward(t, dtype, dtype);
+              t.add(4100, 2, dtype, dtype, 0, false, 3); // two slices that are long enough for blocks
               for (auto &tensor : t.tensors) {
                   tensor.halves = std::string(s.moments) == "bf16";
                   tensor.blocks = s.moments[0] == 'm' || s.moments[0] == 'q' ? s.moments : "";

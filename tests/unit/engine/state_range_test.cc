@@ -62,7 +62,7 @@ TEST_P(StateRange, MomentsInBlocksAreFp32ForTheProgram)
             const bool in_blocks = kind == ZOFF_STATE_M || moments[0] == 'q';
             for (const auto &range : std::vector<std::pair<size_t, size_t>>{{0, 1000}, {24, 1000}, {5000, 500}, {4999, 1}}) {
                 if (in_blocks) {
-                    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "cut one: write whole blocks",
+                    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "cut one. Write whole blocks",
                                       zoff_state_write(e.get(), 0, kind, range.first, range.second, mine.data()));
                 }
             }
