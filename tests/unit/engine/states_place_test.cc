@@ -96,7 +96,7 @@ TEST_F(StatesPlace, FilesWithMomentsOfAnotherTypeAreRefused)
     for (const char *moments : {"bf16", "fp32", "bf16"}) {
         e = make_engine(t, with(moments), 1024, 0, nullptr, device.accel);
         if (std::string(moments) == "fp32") {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "or moments (zoff.moments) of the parameters differ",
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "moments (zoff.moments, zoff.fp32_moments) of the parameters differ",
                               zoff_engine_seal(e.get()));
         } else {
             ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
