@@ -97,14 +97,14 @@ static void print_machine(const plan_options *o, const zoff_plan_info *info, con
 
 /* ---- time of a step ---- */
 
-/* Measure the elements per second that an engine updates with this optimizer, these formats and states in DRAM; 0: not
- * measured. */
 static bool copy_key(const zoff_config *from, const char *path, zoff_config *to)
 {
     const char *value;
     return zoff_config_string(from, path, &value) == 0 && zoff_config_set(to, path, value) == 0;
 }
 
+/* Measure the elements per second that an engine updates with this optimizer, these formats and states in DRAM; 0: not
+ * measured. */
 static double measure_update(const plan_options *o, const zoff_config *asked, unsigned threads)
 {
     enum { COUNT = 4 << 20, STEPS = 5 };
@@ -160,6 +160,15 @@ static void print_seconds(const plan_options *o, const zoff_plan_info *info, con
     }
 }
 
+/* How states are stored, which decides their bytes. */
+static void print_formats(const zoff_config *config)
+{
+    const char *master = "auto", *moments = "fp32";
+    (void)zoff_config_string(config, "zoff.master", &master);
+    (void)zoff_config_string(config, "zoff.moments", &moments);
+    printf("%-34s zoff.master \"%s\", zoff.moments \"%s\"\n", "stored as", master, moments);
+}
+
 static int print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
                       const char *optimizer, bool owned)
 {
@@ -171,6 +180,7 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     printf("%" PRIu64 " elements%s, states on %s, %u threads\n\n", info->elements, o->ranks > 1 ? " on rank 0" : "",
            nvme ? "NVMe" : "DRAM", info->threads);
     print_bytes("states", info->state_bytes);
+    print_formats(config);
     if (info->weight_bytes)
         print_bytes("weights of the engine", info->weight_bytes);
     print_memory(info);

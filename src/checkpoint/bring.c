@@ -173,7 +173,7 @@ static zoff_status end_buffered(zoff_bringer *b, const zoff_bring_part *part)
     }
     ZOFF_FAIL_IF(buffer->state != ZOFF_BRING_READY, ZOFF_ERR_STATE, "a part of a checkpoint was not read, after an error");
     if (part->feed)
-        zoff_checkpoint_feed_take(part->feed, buffer->base + part->from, part->bytes);
+        ZOFF_TRY(zoff_checkpoint_feed_take(part->feed, buffer->base + part->from, part->bytes));
     else if (part->cast.count)
         convert(b, part->cast, buffer->base + part->from);
     else if (part->to)

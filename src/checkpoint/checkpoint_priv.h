@@ -317,6 +317,7 @@ void zoff_checkpoint_match_close(zoff_match *m);
 /* Moments that change their format, at least one of which has blocks. Their bytes come in order, and in any portions. */
 typedef struct zoff_block_feed {
     struct zoff_block_feed *next;
+    const char *name;   /* of the parameter, for messages */
     unsigned from, to;  /* zoff_archive_format */
     size_t count, done; /* elements: all, and those that are stored */
     char *dst;          /* of the first element, which begins a block */
@@ -324,7 +325,8 @@ typedef struct zoff_block_feed {
     char bytes[sizeof(float) * ZOFF_ARCHIVE_BLOCK];
 } zoff_block_feed;
 
-void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count);
+/* @return ERR_UNSUPPORTED for numbers that a block with one scale does not store */
+zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count);
 
 /* ---- bring.c ---- */
 

@@ -3,10 +3,24 @@
 #include "checkpoint_priv.h"
 
 #include "bits.h"
+#include "try.h"
 
+#include <math.h>
 #include <string.h>
 
-void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count)
+/* A number that is not finite would stop all weights of its block, for good and without a word. A block that is lost already
+ * is copied as it is, and not converted. */
+static zoff_status check(const zoff_block_feed *f, const float *numbers, size_t count)
+{
+    for (size_t i = 0; zoff_archive_table_block(f->to) != 1 && i < count; i++)
+        ZOFF_FAIL_IF(!isfinite(numbers[i]), ZOFF_ERR_UNSUPPORTED,
+                     "a moment of '%.200s' in the checkpoint is %g, which moments in 8 bits cannot store: load it with "
+                     "zoff.moments \"bf16\" or \"fp32\", or name the parameter in zoff.fp32_moments",
+                     f->name, (double)numbers[i]);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count)
 {
     float numbers[ZOFF_ARCHIVE_BLOCK];
     while (count) {
@@ -19,8 +33,10 @@ void zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t cou
         if (f->have < whole)
             continue;
         zoff_archive_table_load(f->from, f->bytes, 0, elements, numbers);
+        ZOFF_TRY(check(f, numbers, elements));
         zoff_archive_table_store(f->to, f->dst, f->count, f->done, elements, numbers);
         f->done += elements;
         f->have = 0;
     }
+    return ZOFF_OK;
 }

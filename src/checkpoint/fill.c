@@ -110,6 +110,7 @@ static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archiv
     f->run_count++;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *feed, "a block of moments", &feed));
     *feed = (zoff_block_feed){.next = f->filling->feeds,
+                              .name = f->match->view->model->params[w->param].name,
                               .from = p->format,
                               .to = w->format,
                               .count = count,

@@ -33,5 +33,9 @@ zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t
     sink = (zoff_config_sink){.dst = *out, .dst_bytes = sink.used + 1};
     const zoff_status status = list(config, &sink);
     *out_bytes = sink.used;
+    if (status < 0) {
+        zoff_base_mem_free(*out);
+        *out = NULL;
+    }
     return status;
 }

@@ -1,5 +1,4 @@
-/* dtype.c: size and name of an element type, and the layout of moments. */
-#include "q8.h"
+/* dtype.c: size and name of an element type. */
 #include "update_priv.h"
 
 size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
@@ -14,19 +13,6 @@ size_t zoff_adam_dtype_bytes(zoff_dtype dtype)
         break;
     }
     return 0;
-}
-
-size_t zoff_adam_moments_size(zoff_moments moments, zoff_moment which, size_t count)
-{
-    const size_t width = zoff_adam_update_moment_width(moments, which);
-    const size_t blocks = count / ZOFF_NORM_BLOCK + (count % ZOFF_NORM_BLOCK != 0);
-    return width == 1 ? count + blocks * Q8_HEADER : count * width;
-}
-
-size_t zoff_adam_moments_offset(zoff_moments moments, zoff_moment which, size_t first)
-{
-    const size_t width = zoff_adam_update_moment_width(moments, which);
-    return width == 1 ? q8_block_at(first) : first * width;
 }
 
 const char *zoff_adam_dtype_name(zoff_dtype dtype)

@@ -1,4 +1,5 @@
-/* moments.c: elements of a moment as fp32 numbers, for calls that read or write states. Steps use the kernels. */
+/* moments.c: the layout of a moment, and its elements as fp32 numbers, for calls that read or write states. Steps use the
+ * kernels. */
 #include "q8.h"
 #include "update_priv.h"
 
@@ -13,6 +14,19 @@ const char *zoff_adam_moments_name(zoff_moments moments)
 {
     static const char *const NAMES[] = {"fp32", "bf16", "m8v16", "q8"};
     return NAMES[moments];
+}
+
+size_t zoff_adam_moments_size(zoff_moments moments, zoff_moment which, size_t count)
+{
+    const size_t width = zoff_adam_update_moment_width(moments, which);
+    const size_t blocks = count / ZOFF_NORM_BLOCK + (count % ZOFF_NORM_BLOCK != 0);
+    return width == 1 ? count + blocks * Q8_HEADER : count * width;
+}
+
+size_t zoff_adam_moments_offset(zoff_moments moments, zoff_moment which, size_t first)
+{
+    const size_t width = zoff_adam_update_moment_width(moments, which);
+    return width == 1 ? q8_block_at(first) : first * width;
 }
 
 static zoff_dtype dtype_of(zoff_moments moments)

@@ -59,8 +59,8 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
                  name, theirs->file + 1, theirs->files, index + 1, mine->files);
     ZOFF_FAIL_IF(theirs->layout != mine->layout, ZOFF_ERR_INVALID,
                  "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
-                 "zoff.fp32_moments) of the "
-                 "parameters differ; remove the file to start anew, or choose another nvme_path",
+                 "zoff.fp32_moments) of the parameters differ. `zoff checkpoint reshard` makes a checkpoint of it, which loads "
+                 "into moments of any format. Or remove the file to start anew, or choose another nvme_path",
                  name);
     ZOFF_FAIL_IF(theirs->cut != mine->cut || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
                  "'%s' holds the states of this model in another cut: %" PRIu64 " chunks, and here they are %" PRIu64

@@ -89,6 +89,21 @@ static size_t cut_of(size_t n, size_t multiple)
     return n % 2 ? n : n / 3 / multiple * multiple;
 }
 
+/* A piece without arrays. */
+static zoff_adam_piece piece_of(const zoff_adam_consts *consts, zoff_dtype grads, const struct weights *weights,
+                                zoff_moments moments, size_t n)
+{
+    return (zoff_adam_piece){.count = n,
+                             .grad_dtype = grads,
+                             .copy_dtype = weights->copy,
+                             .consts = consts,
+                             .master_dtype = weights->master,
+                             .moments = (uint8_t)moments,
+                             .stream = weights->stream,
+                             .split = weights->split,
+                             .key = UINT64_C(0xfffffffffffffff0) + n};
+}
+
 static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_adam_rule rule, zoff_dtype grads,
                        const struct weights *weights, zoff_moments moments, size_t n)
 {
@@ -97,15 +112,7 @@ static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_a
     const zoff_dtype of_states = is_bf16 ? ZOFF_BF16 : ZOFF_F32;
     const size_t cut = cut_of(n, is_bf16 ? ZOFF_NORM_BLOCK : 1);
     const zoff_adam_consts consts = consts_of(rule, n);
-    zoff_adam_piece piece = {.count = n,
-                             .grad_dtype = grads,
-                             .copy_dtype = weights->copy,
-                             .consts = &consts,
-                             .master_dtype = weights->master,
-                             .moments = (uint8_t)moments,
-                             .stream = weights->stream,
-                             .split = weights->split,
-                             .key = UINT64_C(0xfffffffffffffff0) + n};
+    zoff_adam_piece piece = piece_of(&consts, grads, weights, moments, n);
     piece.master = bits_fill(data, 0, weights->master, n);
     piece.m = states.m ? bits_fill(data, 1, of_states, n) : NULL;
     piece.v = !states.v ? NULL : is_bf16 ? bits_fill(data, 2, of_states, n) : bits_fill_squares(data, 2, n);
@@ -153,15 +160,7 @@ static void run_update_q8(bits_data *data, const struct zoff_kernels *table, zof
     const bool has_v = moments == ZOFF_MOMENTS_Q8;
     const size_t cut = cut_of(n, ZOFF_NORM_BLOCK);
     const zoff_adam_consts consts = consts_of(rule, n);
-    zoff_adam_piece piece = {.count = n,
-                             .grad_dtype = grads,
-                             .copy_dtype = weights->copy,
-                             .consts = &consts,
-                             .master_dtype = weights->master,
-                             .moments = (uint8_t)moments,
-                             .stream = weights->stream,
-                             .split = weights->split,
-                             .key = UINT64_C(0xfffffffffffffff0) + n};
+    zoff_adam_piece piece = piece_of(&consts, grads, weights, moments, n);
     piece.master = bits_fill_finite(data, 0, weights->master, n);
     piece.m = fill_codes(data, 1, n);
     piece.v = has_v ? fill_codes(data, 2, n) : bits_fill_finite(data, 2, ZOFF_BF16, n);

@@ -78,8 +78,7 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
     for (size_t i = 0; i < count; i += ZOFF_NORM_BLOCK) {
         const zoff_dither d = dither_block(key + i / ZOFF_NORM_BLOCK, k->dither);
         const size_t left = count - i < ZOFF_NORM_BLOCK ? count - i : ZOFF_NORM_BLOCK;
-        zoff_adam_consts own = *k; /* a copy, as in update_span() */
-        own = q8_begin(k, &s, &states, left, rule, types);
+        const zoff_adam_consts own = q8_begin(k, &s, &states, left, rule, types); /* a copy, as in update_span() */
         rule_states codes = states;
         codes.m_key = d.m;
         codes.v_key = d.v;

@@ -45,10 +45,35 @@ TEST(Feed, PortionsOfAnySizeGiveTheSameBytes)
                     feed->count = count;
                     feed->dst = got.data();
                     for (size_t at = 0; at < source.size(); at += portion)
-                        zoff_checkpoint_feed_take(feed.get(), source.data() + at, std::min(portion, source.size() - at));
+                        ASSERT_ZOFF_OK(
+                            zoff_checkpoint_feed_take(feed.get(), source.data() + at, std::min(portion, source.size() - at)));
                     EXPECT_EQ(count, feed->done);
                     EXPECT_EQ(want, got) << from << " to " << to << " by " << portion;
                 }
+            }
+        }
+    }
+}
+// Such a number is rare, but legal in fp32. In a block it would stop 1,024 weights.
+TEST(Feed, ANumberThatABlockCannotStoreIsRefused)
+{
+    for (const float odd : {INFINITY, NAN}) {
+        for (const unsigned to : FORMATS) {
+            std::vector<float> numbers(3000, 1.0f);
+            numbers[2000] = odd;
+            std::vector<char> got(zoff_archive_table_bytes_of(to, 3000));
+            auto feed = std::make_unique<zoff_block_feed>();
+            feed->name = "wte";
+            feed->from = ZOFF_ARCHIVE_F32;
+            feed->to = to;
+            feed->count = 3000;
+            feed->dst = got.data();
+            const char *source = (const char *)numbers.data();
+            if (zoff_archive_table_block(to) == 1) {
+                EXPECT_ZOFF_OK(zoff_checkpoint_feed_take(feed.get(), source, 12000));
+            } else {
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "a moment of 'wte' in the checkpoint is",
+                                  zoff_checkpoint_feed_take(feed.get(), source, 12000));
             }
         }
     }

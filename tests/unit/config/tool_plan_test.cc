@@ -59,6 +59,9 @@ TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
     EXPECT_EQ(stored - figure(r.output, "  of these, resident chunks"), figure(r.output, "read from files in a step"));
     // fp32 weights are their own masters: 8 bytes of states for each element, or 12 with a copy.
     EXPECT_EQ(8000000000u, figure(run(file() + " --elements 1e9 --dtype fp32").output, "states"));
+    const auto q8 = run(file() + " --elements 1.024e9 --set zoff.moments=q8");
+    EXPECT_EQ(uint64_t{1024000000} * 33 / 8, figure(q8.output, "states")) << "headers of 64 bytes for 1,024 elements";
+    EXPECT_NE(std::string::npos, q8.output.find("zoff.master \"auto\", zoff.moments \"q8\""));
     EXPECT_EQ(12000000000u, figure(run(file() + " --elements 1e9 --dtype fp32 --set zoff.persist=true").output, "states"));
 }
 
