@@ -213,6 +213,19 @@ ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
  *  up a step that has changed nothing */
 ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 
+/** Between zoff_step_begin() and zoff_step_wait(): wait until the weights of one slice are those after the step. So a trainer
+ * can begin its next forward pass before the step is over, and call this before each use of a weight. The step is the same to
+ * the bit. Weights without such a call may change at any time until zoff_step_wait(), which must come before the first gradient
+ *  of the next pass is written. The engine updates in the order in which parameters were added, inside this call; transfers go
+ * on between calls. Without an open step, and in a micro-step that only adds gradients, it returns at once.
+ *  @param native_stream device stream that will read the weights: it waits, and the call does not. NULL on the host; with a
+ *  device the weights are there when the call returns
+ *  @threads as zoff_step_wait()  @blocks until the slice is updated, or, with other ranks, until theirs are here
+ *  @return OK, also when the step is skipped: the weights stay as they are. An error of the step, which every further call and
+ *  zoff_step_wait() return, too: then as after zoff_step_wait(). ERR_INVALID for weights of the engine, or another stream;
+ *  ERR_STATE after a failed step that zoff_step_wait() has told */
+ZOFF_API zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
 /** Continue a step that failed, without repeating what is done. Weights and gradients must be as the failed call left them.
  *  After a flush of the drive failed (zoff.persist), everything that the step had written is written again; where the drive has
  *  lost some of it the call refuses, and only zoff_grads_drop() is left.

@@ -85,6 +85,12 @@ typedef struct zoff_step_talks {
     zoff_commit_stage stage;
 } zoff_step_talks;
 
+/* An error that a call before zoff_step_wait() has met. Each of these calls returns it, and zoff_step_wait() once. */
+typedef struct zoff_step_fault {
+    zoff_status status; /* OK: there is none, or zoff_step_wait() has returned it */
+    zoff_saved_error words;
+} zoff_step_fault;
+
 /* One step, from begin to the end of wait. */
 typedef struct zoff_step_run {
     int64_t t;
@@ -103,6 +109,7 @@ typedef struct zoff_step_run {
     zoff_norm_record sum; /* before that: the own measurement */
     zoff_gate gate;
     zoff_step_talks talks;
+    zoff_step_fault fault;
     zoff_store_stats before;
     zoff_step_info info;
 } zoff_step_run;

@@ -56,22 +56,38 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     return ZOFF_OK;
 }
 
-/* The same for a part of the walk. */
-static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *moved)
+static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
+    return run->row == zoff_engine_rows_of(e, run)->count;
+}
+
+/* Whether the weights of buckets are new. Those of other ranks may still be on their way when the rows are done. */
+static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
+{
+    bool all = true;
+    for (size_t b = wanted.first; b <= wanted.last && all; b++) {
+        const zoff_bucket_run *run = &e->transfer.runs[b];
+        all = is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts);
+    }
+    return all;
+}
+
+/* The same for a part of the walk; with `wanted` only until those buckets are new. */
+static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zoff_slice_buckets *wanted, bool *moved)
+{
+    for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++)
         ZOFF_TRY(advance(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
     return ZOFF_OK;
 }
 
 /* Advance device buckets first: they borrow nothing, and the device works in parallel with the CPU. Then the others: all of
  * them before the gate opens, and after it only those that can borrow. */
-static zoff_status take_turn(zoff_engine *e, bool *moved)
+static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, bool *moved)
 {
     const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
     const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
-    ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, moved));
-    return advance_all(e, first, end, moved);
+    ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, NULL, moved));
+    return advance_all(e, first, end, wanted, moved);
 }
 
 typedef struct write_wait {
@@ -122,28 +138,49 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_lending_secondary_finish(&e->lending);
 }
 
-static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
+/* One turn: advance each bucket until it would have to wait, or until those that are wanted are new. */
+static zoff_status walk_for(zoff_engine *e, const zoff_slice_buckets *wanted)
 {
-    return run->row == zoff_engine_rows_of(e, run)->count;
-}
-
-/* One turn: advance each bucket until it would have to wait. */
-static zoff_status walk(void *ctx)
-{
-    zoff_engine *e = ctx;
     const size_t count = e->plan.chunk_count;
     const zoff_gate before = e->run.gate;
     bool moved = false;
     if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP || e->run.gate == ZOFF_GATE_MEASURED)
         return ZOFF_OK;
     e->transfer.device.downloads.was_asked = false;
-    ZOFF_TRY(take_turn(e, &moved));
+    ZOFF_TRY(take_turn(e, wanted, &moved));
     while (e->run.first < count && is_through(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)
         zoff_base_progress_moved(&e->progress);
     return ZOFF_PENDING;
+}
+
+static zoff_status walk(void *ctx)
+{
+    return walk_for(ctx, NULL);
+}
+
+typedef struct weights_wait {
+    zoff_engine *engine;
+    zoff_slice_buckets wanted;
+} weights_wait;
+
+static zoff_status walk_until(void *ctx)
+{
+    const weights_wait *w = ctx;
+    zoff_engine *e = w->engine;
+    const zoff_status status = walk_for(e, &w->wanted);
+    if (status < 0 || e->run.gate == ZOFF_GATE_SKIP)
+        return status < 0 ? status : ZOFF_OK;
+    if (status == ZOFF_OK)
+        ZOFF_TRY(zoff_transfer_all_gather_poll(&e->transfer));
+    return are_new(e, w->wanted) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted)
+{
+    return zoff_base_progress_wait(&e->progress, NULL, walk_until, &(weights_wait){e, wanted});
 }
 
 zoff_status zoff_engine_pipeline_measure(zoff_engine *e)

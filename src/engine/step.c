@@ -308,6 +308,22 @@ static zoff_status turn_scale(zoff_engine *e)
     return zoff_model_loss_scale_turn(&e->model, e->run.t, e->run.info.skipped, why);
 }
 
+zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status)
+{
+    zoff_saved_error first;
+    zoff_base_status_save(&first);
+    (void)zoff_engine_stores_drain(e); /* other errors stay in the store until a retry */
+    zoff_base_status_restore(&first);
+    const bool torn = e->transfer.batch.updated > 0;
+    e->life.phase = ZOFF_PHASE_FAILED;
+    e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
+    return zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
+                                   !torn ? "before anything was changed"
+                                   : zoff_offload_store_can_rollback(e->store) && !e->transfer.ranks.reduce
+                                       ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
+                                       : "half way (zoff_step_retry() can finish it)");
+}
+
 /* Continue the walk from the present rows of the buckets. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
@@ -324,20 +340,8 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         }
         status = finish(e);
     }
-    if (status < 0) {
-        zoff_saved_error first;
-        zoff_base_status_save(&first);
-        (void)zoff_engine_stores_drain(e); /* other errors stay in the store until a retry */
-        zoff_base_status_restore(&first);
-        bool torn = e->transfer.batch.updated > 0;
-        e->life.phase = ZOFF_PHASE_FAILED;
-        e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
-        zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
-                                !torn ? "before anything was changed"
-                                : zoff_offload_store_can_rollback(e->store) && !e->transfer.ranks.reduce
-                                    ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
-                                    : "half way (zoff_step_retry() can finish it)");
-    }
+    if (status < 0)
+        (void)zoff_engine_step_fail(e, status);
     give_info(&e->run.info, out);
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
@@ -345,9 +349,23 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     return status == ZOFF_OK && e->run.last ? turn_scale(e) : status;
 }
 
+/* An error that zoff_param_wait() has met. The step has failed, as if this call had met it. */
+static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
+{
+    const zoff_status status = e->run.fault.status;
+    ZOFF_TRY(check_info(info));
+    e->run.fault.status = ZOFF_OK;
+    complete_info(e);
+    give_info(&e->run.info, info);
+    zoff_base_status_restore(&e->run.fault.words);
+    return status;
+}
+
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
+    if (e && e->life.phase == ZOFF_PHASE_FAILED && e->run.fault.status < 0)
+        return tell_fault(e, info);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
@@ -366,6 +384,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
                  "zoff_step_retry: step %lld is being undone and cannot be retried; call zoff_grads_drop() again",
                  (long long)e->run.t);
     ZOFF_TRY(check_info(info));
+    e->run.fault.status = ZOFF_OK;
     zoff_status status = zoff_engine_stores_retry(e);
     if (status < 0) {
         give_info(&e->run.info, info);

@@ -29,7 +29,10 @@ const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up to the gate */
-void zoff_engine_pipeline_release(zoff_engine *e);        /* give back all borrowed chunks, unchanged */
+/* Run buckets in the order of the walk until the weights of these are new. On a device their copies are then in its streams.
+ * @return OK also when the step is skipped */
+zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted);
+void zoff_engine_pipeline_release(zoff_engine *e); /* give back all borrowed chunks, unchanged */
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
@@ -41,6 +44,10 @@ zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run); /* get the
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run);  /* get the states that a device has updated */
 zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run); /* send weights to the secondary shards */
+
+/* step.c */
+/* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
+zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 
 /* update.c: the row between fetch and flush */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);

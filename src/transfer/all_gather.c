@@ -211,10 +211,14 @@ zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run)
     return start(t, run->chunk);
 }
 
+zoff_status zoff_transfer_all_gather_poll(const zoff_transfer *t)
+{
+    return t->ranks.gather ? zoff_zero_gather_poll(t->ranks.gather) : ZOFF_OK;
+}
+
 static zoff_status poll(void *ctx)
 {
-    const zoff_transfer *t = ctx;
-    return zoff_zero_gather_poll(t->ranks.gather);
+    return zoff_transfer_all_gather_poll(ctx);
 }
 
 zoff_status zoff_transfer_all_gather_finish(zoff_transfer *t)

@@ -420,6 +420,23 @@ zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
     return t->route.link->settle(t);
 }
 
+/* The waiting stream remembers where the event was, so one event serves both streams. */
+static zoff_status follow(zoff_transfer *t, void *stream, void *native_stream)
+{
+    if (!native_stream)
+        return zoff_transfer_streams_sync(t, stream);
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.synced, stream));
+    return t->accel->ops->event_await(t->accel, native_stream, t->device.synced);
+}
+
+zoff_status zoff_transfer_device_let_read(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream)
+{
+    for (size_t b = buckets.first; b <= buckets.last; b++)
+        ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
+    ZOFF_TRY(follow(t, t->device.up, native_stream));
+    return t->device.computes ? follow(t, t->device.compute, native_stream) : ZOFF_OK;
+}
+
 zoff_status zoff_transfer_device_settle(zoff_transfer *t)
 {
     /* Retry uploads that failed in their turn. */

@@ -67,6 +67,14 @@ static zoff_status in_place_lend(zoff_transfer *t, size_t bucket, bool load)
     return ZOFF_OK;
 }
 
+static zoff_status in_place_let_read(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream)
+{
+    (void)t;
+    (void)buckets;
+    (void)native_stream;
+    return ZOFF_OK;
+}
+
 static zoff_status in_place_settle(zoff_transfer *t)
 {
     (void)t;
@@ -162,6 +170,7 @@ const zoff_link zoff_transfer_links_in_place = {
     .gradient = in_place_gradient,
     .weights = in_place_weights,
     .lend = in_place_lend,
+    .let_read = in_place_let_read,
     .settle = in_place_settle,
     .move = in_place_move,
     .begun = zoff_transfer_reduce_scatter_close,
@@ -240,8 +249,9 @@ enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
              .follow = zoff_transfer_streams_compute_follow,                                                                   \
              .added = staged_added},                                                                                           \
     .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights,      \
-    .lend = zoff_transfer_device_lend, .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,              \
-    .begun = staged_begun, .finish = zoff_transfer_device_finish, .recorded = staged_recorded, .range = staged_range
+    .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read, .settle = zoff_transfer_device_settle,       \
+    .move = zoff_transfer_streams_copy, .begun = staged_begun, .finish = zoff_transfer_device_finish,                          \
+    .recorded = staged_recorded, .range = staged_range
 
 const zoff_link zoff_transfer_links_staged = {
     .name = "staged", .downloads = true, .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};

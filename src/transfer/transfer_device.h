@@ -180,7 +180,8 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
 /* Upload a bucket's weights from its staging slot, then release the slot. `own`: this rank's pieces; otherwise all weights that
  * are updated in this step, of all ranks. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own);
-zoff_status zoff_transfer_device_settle(zoff_transfer *t);                        /* wait until all uploads are complete */
+zoff_status zoff_transfer_device_settle(zoff_transfer *t); /* wait until all uploads are complete */
+zoff_status zoff_transfer_device_let_read(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream);
 zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients); /* finish the device work of a step */
 /* A row: wait until the bucket's own gradients are downloaded. */
 zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run);

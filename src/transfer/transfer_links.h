@@ -49,6 +49,9 @@ typedef struct zoff_link {
     char *(*weights)(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
     /* Outside of the walk: get memory for the weights of a bucket; `load` fills in this rank's weights.  @blocks for both */
     zoff_status (*lend)(zoff_transfer *t, size_t bucket, bool load);
+    /* Work that the program enqueues in a stream from now on finds the new weights of these buckets, whose rows are done. With
+     * NULL they are there when the call returns. */
+    zoff_status (*let_read)(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream);
     zoff_status (*settle)(zoff_transfer *t); /* wait until the program has all updated weights */
     /* Copy weights to the program (`up`) or from it, outside of a step.  @blocks until done */
     zoff_status (*move)(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);

@@ -150,6 +150,7 @@ void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *
 size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_piece *piece, size_t *at);
 zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run);    /* a row with replicated states */
 zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run); /* a row */
+zoff_status zoff_transfer_all_gather_poll(const zoff_transfer *t);             /* move bytes; OK without other ranks */
 zoff_status zoff_transfer_all_gather_finish(zoff_transfer *t);                 /* wait for all buckets */
 zoff_status zoff_transfer_all_gather_all(zoff_transfer *t);                    /* outside of a step: send all weights */
 

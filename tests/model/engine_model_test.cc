@@ -75,7 +75,7 @@ class sequence
 
     void call()
     {
-        switch (random() % 18) {
+        switch (random() % 19) {
         case 0:
         case 1:
             return add();
@@ -108,6 +108,8 @@ class sequence
             return release();
         case 16:
             return random() % 8 ? set_group() : request_stop();
+        case 17:
+            return wait_for_weights();
         default:
             return set_group();
         }
@@ -183,6 +185,15 @@ class sequence
         expect(phase == OPEN ? ZOFF_OK : ZOFF_ERR_STATE, zoff_step_wait(e.get(), &info), "wait");
         if (phase == OPEN)
             finish(info);
+    }
+
+    // Between begin and wait it may advance the step; nothing that the model predicts depends on how far.
+    void wait_for_weights()
+    {
+        const size_t p = random() % (t.tensors.size() + 1), slice = random() % 4;
+        const bool exists = p < added && slice < t.tensors[p].slices && !t.is_given_away(p);
+        const zoff_status want = !exists ? ZOFF_ERR_INVALID : phase == BUILDING ? ZOFF_ERR_STATE : ZOFF_OK;
+        expect(want, zoff_param_wait(e.get(), (zoff_param)p, slice, nullptr), "weights");
     }
 
     void step()

@@ -170,6 +170,14 @@ void trainer::hand_over(zoff_engine *e, size_t i, size_t slice)
     ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
 }
 
+void trainer::wait_for_weights(zoff_engine *e, size_t first, size_t by)
+{
+    for (size_t i = first; i < tensors.size(); i += by) {
+        for (size_t slice = 0; !stores[i].owned && slice < tensors[i].slices; slice++)
+            ASSERT_ZOFF_OK(zoff_param_wait(e, (zoff_param)i, slice, device ? device->stream : nullptr));
+    }
+}
+
 void trainer::hand_over_all(zoff_engine *e)
 {
     for (size_t i = tensors.size(); i-- > 0;) {

@@ -57,6 +57,8 @@ class trainer
     void hand_over(zoff_engine *e, size_t i, size_t slice);
 
     // Hand over all gradients in the order of a backward pass: last to first.
+    // Wait for the weights of every `by`th parameter from the first on, as a forward pass does before zoff_step_wait().
+    void wait_for_weights(zoff_engine *e, size_t first = 0, size_t by = 1);
     void hand_over_all(zoff_engine *e);
 
     // Fetch each slice of the engine's weights, as a forward pass does: one at a time, first to last or last to first.

@@ -32,6 +32,8 @@ struct Device : testing::Test {
         hand_over_all();
         info = new_info();
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), args));
+        if (number % 2)
+            t.wait_for_weights(e.get());
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
         reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
         t.next_step();

@@ -1,0 +1,116 @@
+// param_wait_test.cc: weights that are asked for before a step is over: they are new, later ones need not be, and the step ends
+// with the same bits.
+#include "on_tiers.h"
+#include "small_engine.h"
+
+#include <math.h>
+#include <string.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class ParamWait : public on_tiers
+{
+  protected:
+    enum { TENSORS = 6, COUNT = 8192 };
+
+    // A chunk for each parameter; on NVMe with slots for two.
+    engine make(trainer &t, unsigned accumulation = 1)
+    {
+        for (int i = 0; i < TENSORS; i++)
+            t.add(COUNT, 1, ZOFF_BF16, ZOFF_BF16);
+        return seal_engine(t, text(accumulation, ", \"zoff\": {\"master\": \"split\"}"), COUNT);
+    }
+
+    // Whether all weights of a parameter are those of the reference.
+    static bool is_new(trainer &t, size_t i)
+    {
+        bool same = true;
+        for (size_t k = 0; k < t.tensors[i].total(); k++)
+            same = same &&
+                   trainer::get(t.value(i), ZOFF_BF16, t.place(i, k)) == reference::rounded(ZOFF_BF16, t.tensors[i].master[k]);
+        return same;
+    }
+
+    static void begin(trainer &t, zoff_engine *e)
+    {
+        t.backward_all(0.1f);
+        t.hand_over_all(e);
+        ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, ParamWait, testing::Bool(), tier_name);
+
+TEST_P(ParamWait, ReturnsWhenTheSliceIsNewAndNotLater)
+{
+    trainer t(1);
+    engine e = make(t);
+    for (int64_t step = 1; step <= 3; step++) {
+        t.next_step();
+        begin(t, e.get());
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        for (zoff_param p = 0; p < TENSORS / 2; p++) {
+            EXPECT_FALSE(is_new(t, p)) << p;
+            ASSERT_ZOFF_OK(zoff_param_wait(e.get(), p, 0, nullptr));
+            EXPECT_TRUE(is_new(t, p)) << p;
+        }
+        EXPECT_FALSE(is_new(t, TENSORS - 2)) << "the rest is not updated yet, but for the bucket that opened the gate";
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+        EXPECT_EQ((uint64_t)TENSORS * COUNT, info.numbers.elements_updated);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
+TEST_P(ParamWait, ReturnsAtOnceWhereNothingIsToBeDone)
+{
+    trainer t(2);
+    engine e = make(t, 2);
+    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr)) << "no step is open";
+    t.next_step();
+    for (int micro = 0; micro < 2; micro++) {
+        begin(t, e.get());
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+        if (micro == 0) {
+            EXPECT_TRUE(is_new(t, 0)) << "gradients are only added";
+        }
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    }
+    reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr));
+}
+
+TEST_P(ParamWait, ASkippedStepChangesNothing)
+{
+    log.expect("step 1 skipped");
+    trainer t(3);
+    engine e = make(t);
+    t.next_step();
+    t.backward_all(0.1f);
+    trainer::put(t.grad(4), ZOFF_BF16, t.place(4, 7), INFINITY);
+    t.hand_over_all(e.get());
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    for (zoff_param p = 0; p < TENSORS; p++) {
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), p, 0, nullptr));
+        EXPECT_TRUE(is_new(t, p)) << "the reference has not moved";
+    }
+    zoff_step_info info = new_info();
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    EXPECT_TRUE(info.skipped);
+}
+
+TEST_P(ParamWait, RefusesWhatCannotBeMeant)
+{
+    trainer t(4);
+    engine e = make(t);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine must not be NULL", zoff_param_wait(nullptr, 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there is no slice 0 of parameter 6", zoff_param_wait(e.get(), TENSORS, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there is no slice 1 of parameter 0", zoff_param_wait(e.get(), 0, 1, nullptr));
+    int stream;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams; pass NULL", zoff_param_wait(e.get(), 0, 0, &stream));
+}
+} // namespace
