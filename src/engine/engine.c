@@ -73,7 +73,8 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* before seal: ties are found as seal does, then dissolved */
     const bool is_building = e->life.phase == ZOFF_PHASE_BUILDING;
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
-    const zoff_status status = zoff_engine_budget_plan(e, &plan, &info);
+    const zoff_planning planning = zoff_engine_planning(e);
+    const zoff_status status = zoff_planning_budget_plan(&planning, &plan, &info);
     if (is_building)
         zoff_model_ties_dissolve(&own->model);
     ZOFF_TRY(status);
@@ -256,14 +257,15 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(find_ties(e));
     ZOFF_TRY(zoff_transfer_links_check(&e->transfer));
-    ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
+    const zoff_planning planning = zoff_engine_planning(e);
+    ZOFF_TRY(zoff_planning_budget_plan(&planning, &e->plan, &info));
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
     e->transfer.device.tier.use = e->transfer.route.place->tier_use(&e->transfer);
     e->transfer.accumulator.device_sums =
         zoff_transfer_device_tier_sums_of(&e->plan, zoff_transfer_device_tier_kept(&e->transfer, &e->plan));
     choose_team(e);
-    *out_need = zoff_engine_budget_need(&info);
-    return zoff_engine_budget_check(e, &info);
+    *out_need = zoff_planning_budget_need(&info);
+    return zoff_planning_budget_check(&planning, &info);
 }
 
 static zoff_status make_room(zoff_engine *e)

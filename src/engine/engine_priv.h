@@ -2,7 +2,6 @@
  *
  *      life    engine.c create, seal, destroy; rooms.c what other rooms borrow; options.c; stats.c; progress_thread.c; phase.c
  *      calls   params.c parameters, groups, loss scale, lent weights; handover.c gradients: each calls its room
- *      plan    budget.c
  *      step    step.c begin, wait, retry; rows.c the rows of a bucket; pipeline.c runs them
  *      rows    admit.c which buckets may borrow; stages.c, update.c of the host; gate.c norm, clip, skip
  *      states  stores.c; states_place.c where they are; states.c initial values, pull, push; state_range.c parts of a parameter
@@ -18,6 +17,7 @@
 #include "lending.h"
 #include "mem.h"
 #include "offload.h"
+#include "planning.h"
 #include "progress.h"
 #include "team.h"
 #include "transfer.h"
@@ -250,6 +250,22 @@ struct zoff_engine {
     zoff_engine_totals totals;
 };
 
+static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
+{
+    const zoff_settings *s = &e->settings;
+    return (zoff_planning){.model = &e->model,
+                           .transfer = &e->transfer,
+                           .lending = &e->lending,
+                           .comm = e->comm,
+                           .values = &s->values,
+                           .tier = s->tier,
+                           .host_bytes = s->host_bytes,
+                           .host_bytes_key = s->host_bytes_key,
+                           .chunk_elements = s->chunk_elements,
+                           .threads = s->threads,
+                           .folder = s->paths.count ? s->paths.texts[0] : NULL};
+}
+
 #include "step_priv.h"
 
 /* progress_thread.c: a thread that advances the engine between calls */
@@ -278,22 +294,6 @@ zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
 zoff_status zoff_engine_phase_check_push(const zoff_engine *e, const char *call);
 /* ERR_STATE after a load has failed: there are no states. For calls that are legal in several phases. */
 zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call);
-
-/* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
-size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan);
-size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan);
-/* How many chunks have states in a store; and how many have weights. */
-size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan);
-size_t zoff_engine_budget_weights_stored(const zoff_plan *plan);
-zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
-zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
-uint64_t zoff_engine_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */
-
-/* Checksums of the list of parameters with their optimizers, and of its cut into chunks. Files of an earlier process fit if
- * both are the same. */
-zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_layout, uint64_t *out_cut);
-/* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
-void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
 
 /* stores.c: the stores of states and weights, used together */
 /* Write the initial content of a chunk to `base`; `ctx` is the engine. */

@@ -151,7 +151,8 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
 {
     zoff_plan plan;
     zoff_plan_info info;
-    if (zoff_comm_rank(e->comm) != 0 || zoff_engine_budget_plan(e, &plan, &info) < 0)
+    const zoff_planning planning = zoff_engine_planning(e);
+    if (zoff_comm_rank(e->comm) != 0 || zoff_planning_budget_plan(&planning, &plan, &info) < 0)
         return;
     zoff_zero_plan_free(&plan);
     const char *unknown = zoff_base_log_unknown_level();

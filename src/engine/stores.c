@@ -118,7 +118,8 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.progress.verify = "verify states";
     opts.fill = fill;
     opts.slots = s->values.slots;
-    opts.residents = zoff_engine_budget_states(e, &e->plan);
+    const zoff_planning planning = zoff_engine_planning(e);
+    opts.residents = zoff_planning_budget_states(&planning, &e->plan);
     opts.paths = (const char *const *)s->paths.texts;
     opts.path_count = s->paths.count;
     opts.persist = s->values.persist;
@@ -130,7 +131,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.decide = decide;
     opts.verified = verified;
     opts.written = written;
-    ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout, &opts.cut));
+    ZOFF_TRY(zoff_planning_layout_checksums(&planning, &e->plan, &opts.layout, &opts.cut));
     char *description = NULL;
     if (opts.persist)
         ZOFF_TRY(zoff_model_describe(&e->model, &e->plan, opts.layout, opts.cut, &description));
@@ -162,7 +163,8 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     }
     zoff_store_opts opts = weight_opts(e, chunks);
     opts.fill = fill;
-    opts.residents = zoff_engine_budget_weights(e, &e->plan);
+    const zoff_planning planning = zoff_engine_planning(e);
+    opts.residents = zoff_planning_budget_weights(&planning, &e->plan);
     ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_STORE, &l->store));
     l->group.store = l->store;
     return ZOFF_OK;

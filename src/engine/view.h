@@ -4,14 +4,11 @@
 #define ZOFF_ENGINE_VIEW_H
 
 #include "agreement.h"
+#include "planning.h"
 #include "progress.h"
 #include "transfer.h"
 
 #include <zoff/engine.h>
-
-/* Memory for copies of a save: by default, of a part of an array in DRAM, and the fewest copies. An array in a state file is
- * copied as a whole. */
-enum { ZOFF_SAVE_COPIES = 64 << 20, ZOFF_SAVE_UNIT = 4 << 20, ZOFF_SAVE_COPIES_LEAST = 3 };
 
 /* A save that reads states beside steps. The engine calls it before states change. An error of the save stays in the save: it
  * does not stop the engine. Every function gets `ctx`. */

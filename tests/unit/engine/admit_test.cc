@@ -20,7 +20,8 @@ class Admit : public testing::Test
         const zoff_plan_info plan = plan_of(make_engine(t, config_text(folder.path), 1024).get());
         e = seal_engine(t, config_text(folder.path), 1024, residents ? (3 + residents) * plan.chunk_bytes : 0);
         ASSERT_LE(20u, e->plan.chunk_count);
-        ASSERT_EQ(residents, zoff_engine_budget_states(e.get(), &e->plan));
+        const zoff_planning planning = zoff_engine_planning(e.get());
+        ASSERT_EQ(residents, zoff_planning_budget_states(&planning, &e->plan));
     }
 
     // The rule, implemented again: buckets from `first` on, until the next one would need a slot too many.
@@ -97,7 +98,7 @@ TEST_F(Admit, BucketsWithoutGradientBorrowNothing)
     e = seal_engine(t, config_text(""), 1024);
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 1, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    zoff_bucket_run *first = &e->transfer.runs[0], *last = &e->transfer.runs[e->plan.chunk_count - 1];
+    zoff_bucket_run *first = &e->transfer.walk.runs[0], *last = &e->transfer.walk.runs[e->plan.chunk_count - 1];
     EXPECT_FALSE(zoff_engine_admit_needs_states(e.get(), first));
     EXPECT_TRUE(zoff_engine_admit_needs_states(e.get(), last));
     ASSERT_ZOFF_OK(zoff_engine_admit_borrow(e.get(), first));

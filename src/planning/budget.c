@@ -1,6 +1,6 @@
 /* budget.c: computes the memory that an engine needs before anything is allocated, and checks that it fits. Seal allocates from
  * the same plan that zoff_engine_plan() shows. */
-#include "engine_priv.h"
+#include "planning.h"
 
 #include "bits.h"
 #include "budget.h"
@@ -11,16 +11,16 @@
 /* ---- chunks that stay in DRAM on the NVMe tier ---- */
 
 /* How many chunks have states in a host store. */
-size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan)
+size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *plan)
 {
     size_t count = 0;
-    for (size_t i = zoff_transfer_device_tier_buckets(&e->transfer, plan); i < plan->chunk_count; i++)
+    for (size_t i = zoff_transfer_device_tier_buckets(in->transfer, plan); i < plan->chunk_count; i++)
         count += plan->chunks[i].bytes != 0;
     return count;
 }
 
 /* How many chunks have engine-owned weights. */
-size_t zoff_engine_budget_weights_stored(const zoff_plan *plan)
+size_t zoff_planning_budget_weights_stored(const zoff_plan *plan)
 {
     size_t count = 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
@@ -28,80 +28,25 @@ size_t zoff_engine_budget_weights_stored(const zoff_plan *plan)
     return count;
 }
 
-size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan)
+size_t zoff_planning_budget_states(const zoff_planning *in, const zoff_plan *plan)
 {
-    const zoff_settings *s = &e->settings;
-    return s->tier == ZOFF_TIER_NVME ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->most.chunk_bytes,
-                                                                        zoff_engine_budget_stored(e, plan))
-                                     : 0;
+    return in->tier == ZOFF_TIER_NVME
+               ? zoff_offload_placement_residents(in->host_bytes, in->values->slots, plan->most.chunk_bytes,
+                                                  zoff_planning_budget_stored(in, plan))
+               : 0;
 }
 
 /* offload_param.max_in_cpu, rounded down to whole chunks. It is for weights that are fetched, so the secondary shard has it
  * where there is one. */
-size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
+size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *plan)
 {
-    const zoff_weight_values *values = &e->settings.values.weights;
+    const zoff_weight_values *values = &in->values->weights;
     size_t most = 0;
-    if (values->tier != ZOFF_TIER_NVME || zoff_lending_secondary_is(&e->lending))
+    if (values->tier != ZOFF_TIER_NVME || zoff_lending_secondary_is(in->lending))
         return 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
         most = zoff_base_bits_max(most, plan->chunks[i].elements);
-    return most ? zoff_base_bits_min(values->cached_count / most, zoff_engine_budget_weights_stored(plan)) : 0;
-}
-
-/* ---- files of an earlier process ---- */
-
-/* Words per parameter and per chunk. */
-enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
-
-/* The streams that a parameter has, and the bytes of their elements where these are not fp32. */
-static uint64_t streams_word(const zoff_plan_tensor *tensor)
-{
-    uint64_t word = zoff_zero_plan_streams(tensor);
-    for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
-        word |= (uint64_t)(tensor->bytes[stream] == sizeof(float) ? 0 : tensor->bytes[stream]) << (8 + 8 * stream);
-    return word;
-}
-
-/* Two models have the same layout if names, sizes, order and optimizers of their parameters are equal. With the same cut, too,
- * each state of one has the same place and meaning in the other. Hyper-parameters, weight types, threads and budgets may
- * differ.
- */
-zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_layout, uint64_t *out_cut)
-{
-    uint64_t *words, used = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * e->model.param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
-                                 "the layout", &words));
-    for (size_t i = 0; i < e->model.param_count; i++) {
-        const zoff_model_param *p = &e->model.params[i];
-        const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, p);
-        words[used++] = zoff_offload_layout(p->name, strlen(p->name));
-        words[used++] = p->count;
-        words[used++] = p->slices;
-        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(&e->model, p->group)->optimizer;
-        words[used++] = streams_word(&tensor);
-    }
-    *out_layout = zoff_offload_layout(words, used * sizeof *words);
-    used = 0;
-    for (size_t i = 0; i < plan->chunk_count; i++) {
-        words[used++] = plan->chunks[i].bytes;
-        words[used++] = plan->chunks[i].elements;
-        words[used++] = plan->chunks[i].piece_count;
-    }
-    *out_cut = zoff_offload_layout(words, used * sizeof *words);
-    zoff_base_mem_free(words);
-    return ZOFF_OK;
-}
-
-/* Existing states keep their chunk sizes. The budget then decides only how many chunks stay in DRAM. */
-void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements)
-{
-    const zoff_settings *s = &e->settings;
-    size_t bytes, elements;
-    if (!s->values.persist || !zoff_offload_persisted_limits(s->paths.texts[0], zoff_comm_rank(e->comm), &bytes, &elements))
-        return;
-    *chunk_bytes = bytes;
-    *chunk_elements = elements;
+    return most ? zoff_base_bits_min(values->cached_count / most, zoff_planning_budget_weights_stored(plan)) : 0;
 }
 
 /* ---- the plan ---- */
@@ -114,20 +59,20 @@ static const size_t UNIT = ZOFF_NORM_BLOCK;
 enum { BUCKET_MOST = 8 * 1024 * 1024 };
 
 /* In the keys that limit chunks and buckets, 0 means the largest slice. */
-static size_t or_largest_slice(const zoff_engine *e, size_t elements)
+static size_t or_largest_slice(const zoff_planning *in, size_t elements)
 {
     size_t most = UNIT;
-    for (size_t i = 0; i < e->model.param_count; i++)
-        most = zoff_base_bits_max(most, e->model.params[i].count);
+    for (size_t i = 0; i < in->model->param_count; i++)
+        most = zoff_base_bits_max(most, in->model->params[i].count);
     return elements ? elements : most;
 }
 
 /* A plan needs memory and time for each chunk. Fail early if a budget of a few MiB meets a model of petabytes. */
-static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *tensors, const zoff_plan_opts *opts)
+static zoff_status check_count(const zoff_planning *in, const zoff_plan_tensor *tensors, const zoff_plan_opts *opts)
 {
     const uint64_t most = 4 << 20;
     double chunks = 0;
-    for (size_t i = 0; i < e->model.param_count; i++) {
+    for (size_t i = 0; i < in->model->param_count; i++) {
         const size_t bytes = zoff_base_bits_max(zoff_zero_plan_state_bytes(&tensors[i], UNIT), UNIT);
         const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes * UNIT);
         chunks += (double)tensors[i].count * (double)tensors[i].slices /
@@ -136,73 +81,73 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
     ZOFF_FAIL_IF(chunks > (double)most, ZOFF_ERR_INVALID,
                  "the states would be cut into %.3g chunks, and a plan has at most %llu: raise %s or "
                  "zero_optimization.sub_group_size, or use more ranks",
-                 chunks, (unsigned long long)most, e->settings.host_bytes_key);
+                 chunks, (unsigned long long)most, in->host_bytes_key);
     return ZOFF_OK;
 }
 
-static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
+static zoff_status make_plan(const zoff_planning *in, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
-    ZOFF_TRY(zoff_base_mem_alloc(e->model.param_count, sizeof *tensors, "the plan", &tensors));
-    for (size_t i = 0; i < e->model.param_count; i++)
-        tensors[i] = zoff_model_params_tensor(&e->model, &e->model.params[i]);
-    const zoff_config_values *values = &e->settings.values;
+    ZOFF_TRY(zoff_base_mem_alloc(in->model->param_count, sizeof *tensors, "the plan", &tensors));
+    for (size_t i = 0; i < in->model->param_count; i++)
+        tensors[i] = zoff_model_params_tensor(in->model, &in->model->params[i]);
+    const zoff_config_values *values = in->values;
     zoff_plan_opts opts = {
         .unit = UNIT,
         .max_chunk_elements = chunk_elements,
         .max_chunk_bytes = chunk_bytes,
-        .rank = zoff_comm_rank(e->comm),
-        .ranks = zoff_comm_size(e->comm),
-        .replicated = e->transfer.route.peers->replicates,
+        .rank = zoff_comm_rank(in->comm),
+        .ranks = zoff_comm_size(in->comm),
+        .replicated = in->transfer->route.peers->replicates,
         .max_bucket_units = zoff_base_bits_max(
-            zoff_base_bits_min(or_largest_slice(e, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
-    zoff_status status = check_count(e, tensors, &opts);
+            zoff_base_bits_min(or_largest_slice(in, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
+    zoff_status status = check_count(in, tensors, &opts);
     if (status == ZOFF_OK)
-        status = zoff_zero_plan_make(tensors, e->model.param_count, &opts, out);
+        status = zoff_zero_plan_make(tensors, in->model->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
 }
 
 /* The most elements in a chunk. Chunks of weights are small, so that several are in flight and few unneeded weights are read.
  * Chunks of a device are small, so that several are in flight without much memory. */
-static size_t chunk_elements_of(const zoff_engine *e)
+static size_t chunk_elements_of(const zoff_planning *in)
 {
     enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
-    const zoff_weight_values *values = &e->settings.values.weights;
-    const size_t given = or_largest_slice(e, e->settings.chunk_elements);
-    const size_t elements = zoff_base_bits_min(given, e->transfer.route.link->most_elements);
-    if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(&e->model))
+    const zoff_weight_values *values = &in->values->weights;
+    const size_t given = or_largest_slice(in, in->chunk_elements);
+    const size_t elements = zoff_base_bits_min(given, in->transfer->route.link->most_elements);
+    if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(in->model))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
 }
 
 /* Whether a step overwrites the weights of a chunk without reading them: see stages.c. */
-static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
+static bool writes_all_weights(const zoff_planning *in, const zoff_plan *plan, const zoff_plan_chunk *chunk)
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
-        const zoff_model_param *p = &e->model.params[plan->pieces[chunk->first_piece + i].param];
-        if (p->engine_owned && (p->frozen || zoff_model_masters_of(&e->model, p)->in_weights))
+        const zoff_model_param *p = &in->model->params[plan->pieces[chunk->first_piece + i].param];
+        if (p->engine_owned && (p->frozen || zoff_model_masters_of(in->model, p)->in_weights))
             return false;
     }
     return true;
 }
 
-static bool trains(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
+static bool trains(const zoff_planning *in, const zoff_plan *plan, const zoff_plan_chunk *chunk)
 {
     bool trained = false;
     for (size_t i = 0; i < chunk->piece_count; i++)
-        trained = trained || !e->model.params[plan->pieces[chunk->first_piece + i].param].frozen;
+        trained = trained || !in->model->params[plan->pieces[chunk->first_piece + i].param].frozen;
     return trained;
 }
 
-static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
+static void plan_weights(const zoff_planning *in, const zoff_plan *plan, zoff_plan_info *info)
 {
-    const zoff_weight_values *values = &e->settings.values.weights;
-    const size_t residents = zoff_engine_budget_weights(e, plan);
-    const size_t count = zoff_engine_budget_weights_stored(plan);
+    const zoff_weight_values *values = &in->values->weights;
+    const size_t residents = zoff_planning_budget_weights(in, plan);
+    const size_t count = zoff_planning_budget_weights_stored(plan);
     uint64_t stored = 0, cached = 0;
     size_t number = 0;
-    if (!zoff_model_params_any_owned(&e->model))
+    if (!zoff_model_params_any_owned(in->model))
         return;
     info->weight_bytes = plan->weight_bytes;
     for (size_t i = 0; i < plan->chunk_count; i++) {
@@ -210,16 +155,16 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
         const bool resident = chunk->weight_bytes && zoff_offload_placement_resident(number++, residents, count);
         stored += chunk->weight_bytes;
         cached += resident ? chunk->weight_bytes : 0;
-        if (values->tier != ZOFF_TIER_NVME || resident || !trains(e, plan, chunk))
+        if (values->tier != ZOFF_TIER_NVME || resident || !trains(in, plan, chunk))
             continue;
         info->step_write_bytes += chunk->weight_bytes;
-        info->step_read_bytes += writes_all_weights(e, plan, chunk) ? 0 : chunk->weight_bytes;
+        info->step_read_bytes += writes_all_weights(in, plan, chunk) ? 0 : chunk->weight_bytes;
     }
     const zoff_weight_sizes sizes = {
         .stored = stored, .cached = cached, .residents = residents, .most = plan->most.chunk_weights};
-    e->lending.home->plan(&e->lending, &sizes, info);
-    zoff_lending_param_cache_plan(&e->lending, plan, info);
-    zoff_lending_secondary_plan(&e->lending, plan, info);
+    in->lending->home->plan(in->lending, &sizes, info);
+    zoff_lending_param_cache_plan(in->lending, plan, info);
+    zoff_lending_secondary_plan(in->lending, plan, info);
 }
 
 /* Parts of states that a save copies one by one: the largest, and how many there are. */
@@ -257,104 +202,102 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
 
 /* States that stay on the device are in no memory of the host. With zoff.persist they are in files, which a step only writes.
  */
-static void plan_states(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
+static void plan_states(const zoff_planning *in, const zoff_plan *plan, zoff_plan_info *info)
 {
-    const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, plan);
+    const size_t kept = zoff_transfer_device_tier_buckets(in->transfer, plan);
     uint64_t stored = 0, all = 0;
     for (size_t i = 0; i < plan->chunk_count; i++) {
         all += plan->chunks[i].bytes;
         stored += i < kept ? 0 : plan->chunks[i].bytes;
     }
     info->host_bytes = stored;
-    if (e->settings.tier != ZOFF_TIER_NVME)
+    if (in->tier != ZOFF_TIER_NVME)
         return;
-    const size_t residents = zoff_engine_budget_states(e, plan), count = zoff_engine_budget_stored(e, plan);
+    const size_t residents = zoff_planning_budget_states(in, plan), count = zoff_planning_budget_stored(in, plan);
     info->host_bytes = (info->slots + (uint64_t)residents) * plan->most.chunk_bytes;
     for (size_t i = kept, number = 0; i < plan->chunk_count; i++) {
         if (plan->chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
             info->resident_bytes += plan->chunks[i].bytes;
     }
-    const bool persists = e->settings.values.persist;
+    const bool persists = in->values->persist;
     info->step_read_bytes = stored - info->resident_bytes;
     info->step_write_bytes = persists ? all : info->step_read_bytes;
     info->nvme_bytes = persists ? 2 * all : info->step_read_bytes;
 }
 
-zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
+zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
-    const zoff_settings *s = &e->settings;
     zoff_plan plan;
     zoff_placement placement = {.slots = 0, .chunk_bytes = SIZE_MAX};
-    if (s->tier == ZOFF_TIER_NVME) {
+    if (in->tier == ZOFF_TIER_NVME) {
         uint64_t state_bytes = 0;
-        for (size_t i = 0; i < e->model.param_count; i++) {
-            const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[i]);
+        for (size_t i = 0; i < in->model->param_count; i++) {
+            const zoff_plan_tensor tensor = zoff_model_params_tensor(in->model, &in->model->params[i]);
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.slices * zoff_zero_plan_state_bytes(&tensor, tensor.count);
         }
-        if (s->values.zero_stage > 0) /* this rank's share */
-            state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(e->comm));
-        zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
+        if (in->values->zero_stage > 0) /* this rank's share */
+            state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(in->comm));
+        zoff_offload_placement_nvme(in->host_bytes, in->values->slots, state_bytes, &placement);
     }
-    size_t chunk_elements = chunk_elements_of(e);
-    zoff_engine_budget_limits(e, &placement.chunk_bytes, &chunk_elements);
-    ZOFF_TRY(make_plan(e, placement.chunk_bytes, chunk_elements, &plan));
+    size_t chunk_elements = chunk_elements_of(in);
+    zoff_planning_layout_limits(in, &placement.chunk_bytes, &chunk_elements);
+    ZOFF_TRY(make_plan(in, placement.chunk_bytes, chunk_elements, &plan));
     zoff_plan_info info = {.struct_size = sizeof info,
-                           .tier = s->tier,
+                           .tier = in->tier,
                            .elements = plan.elements,
                            .state_bytes = plan.state_bytes,
                            .chunk_count = plan.chunk_count,
                            .chunk_bytes = plan.most.chunk_bytes,
                            .slots = placement.slots,
-                           .threads = s->threads};
-    plan_states(e, &plan, &info);
-    plan_weights(e, &plan, &info);
+                           .threads = in->threads};
+    plan_states(in, &plan, &info);
+    plan_weights(in, &plan, &info);
     info.save_bytes = save_bytes_of(&plan, &info);
-    const zoff_route *route = &e->transfer.route;
-    const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(&e->transfer, &plan));
+    const zoff_route *route = &in->transfer->route;
+    const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(in->transfer, &plan));
     info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - sums_there);
-    info.exchange_bytes = zoff_transfer_ranks_bytes(&e->transfer, &plan);
-    info.device_bytes += zoff_transfer_ranks_device_bytes(&e->transfer, &plan);
-    route->link->sums.plan(&info, zoff_model_ties_bytes(&e->model));
-    route->link->memory.plan(&e->transfer, &plan, &info);
+    info.exchange_bytes = zoff_transfer_ranks_bytes(in->transfer, &plan);
+    info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
+    route->link->sums.plan(&info, zoff_model_ties_bytes(in->model));
+    route->link->memory.plan(in->transfer, &plan, &info);
     const char *source;
-    info.memory_bytes = zoff_engine_budget_need(&info);
+    info.memory_bytes = zoff_planning_budget_need(&info);
     info.memory_free_bytes = zoff_base_budget_memory(&source);
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;
 }
 
-uint64_t zoff_engine_budget_need(const zoff_plan_info *info)
+uint64_t zoff_planning_budget_need(const zoff_plan_info *info)
 {
     return info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes +
            info->device_host_bytes;
 }
 
-zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info)
+zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info)
 {
-    const zoff_settings *s = &e->settings;
     const char *source;
-    if (s->host_bytes && info->host_bytes > s->host_bytes) {
+    if (in->host_bytes && info->host_bytes > in->host_bytes) {
         ZOFF_FAIL_IF(info->tier == ZOFF_TIER_NVME, ZOFF_ERR_NO_MEMORY,
                      "streaming states from NVMe needs at least %s of DRAM (%u slots of %s), but %s is %s: raise it to %llu "
                      "bytes, or lower "
                      "offload_optimizer.buffer_count",
                      zoff_base_words_bytes(info->host_bytes), info->slots, zoff_base_words_bytes(info->chunk_bytes),
-                     s->host_bytes_key, zoff_base_words_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
+                     in->host_bytes_key, zoff_base_words_bytes(in->host_bytes), (unsigned long long)info->host_bytes);
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY,
                                      "the optimizer states need %s of DRAM, but %s is %s: raise it to %llu bytes, or set "
                                      "offload_optimizer.device to \"nvme\"",
-                                     zoff_base_words_bytes(info->host_bytes), s->host_bytes_key,
-                                     zoff_base_words_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
+                                     zoff_base_words_bytes(info->host_bytes), in->host_bytes_key,
+                                     zoff_base_words_bytes(in->host_bytes), (unsigned long long)info->host_bytes);
     }
-    const uint64_t most = s->values.device_memory;
+    const uint64_t most = in->values->device_memory;
     ZOFF_FAIL_IF(most && info->device_bytes > most, ZOFF_ERR_NO_MEMORY,
                  "the engine needs %s of device memory, but zoff.device_memory is %s. Lower stage3_max_live_parameters or "
                  "stage3_param_persistence_threshold (fetched weights), or reduce_bucket_size (gradients and exchange); set "
                  "offload_param.device to \"cpu\" or \"nvme\" (stored weights), or offload_optimizer.ratio to 1 (states)",
                  zoff_base_words_bytes(info->device_bytes), zoff_base_words_bytes(most));
-    const uint64_t need = zoff_engine_budget_need(info);
+    const uint64_t need = zoff_planning_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
                  "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "

@@ -1,0 +1,48 @@
+/* planning.h: the memory that an engine needs, before anything is allocated. Seal allocates from the same plan that
+ * zoff_engine_plan() shows. */
+#ifndef ZOFF_PLANNING_H
+#define ZOFF_PLANNING_H
+
+#include "lending.h"
+#include "transfer.h"
+#include "zoff_model.h"
+
+#include <zoff/engine.h>
+
+/* Memory for copies of a save: by default, of a part of an array in DRAM, and the fewest copies. An array in a state file is
+ * copied as a whole. */
+enum { ZOFF_SAVE_COPIES = 64 << 20, ZOFF_SAVE_UNIT = 4 << 20, ZOFF_SAVE_COPIES_LEAST = 3 };
+
+/* Inputs of a plan. The pointers are the engine's. */
+typedef struct zoff_planning {
+    const zoff_model *model;
+    const zoff_transfer *transfer;
+    const zoff_lending *lending;
+    const zoff_comm *comm;
+    const zoff_config_values *values;
+    zoff_tier tier;
+    uint64_t host_bytes;        /* the most DRAM for states; 0: no limit */
+    const char *host_bytes_key; /* the key that set it, for messages */
+    uint64_t chunk_elements;    /* the most in a chunk; 0: the largest slice */
+    unsigned threads;
+    const char *folder; /* the first with state files; NULL: none */
+} zoff_planning;
+
+/* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
+size_t zoff_planning_budget_states(const zoff_planning *in, const zoff_plan *plan);
+size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *plan);
+/* How many chunks have states in a host store; and how many have engine-owned weights. */
+size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *plan);
+size_t zoff_planning_budget_weights_stored(const zoff_plan *plan);
+zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info);
+zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info);
+uint64_t zoff_planning_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */
+
+/* layout.c: checksums of the list of parameters with their optimizers, and of its cut into chunks. Files of an earlier process
+ * fit if both are the same. */
+zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_plan *plan, uint64_t *out_layout,
+                                           uint64_t *out_cut);
+/* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
+void zoff_planning_layout_limits(const zoff_planning *in, size_t *chunk_bytes, size_t *chunk_elements);
+
+#endif
