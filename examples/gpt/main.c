@@ -1,6 +1,7 @@
 /* main.c: the training loop. The code for zoff is between "zoff: begin" and "zoff: end": an existing trainer has to add that.
  */
 #include "data.h"
+#include "just_in_time.h"
 #include "model.h"
 #include "options.h"
 #include "plain_adamw.h"
@@ -21,6 +22,7 @@ typedef struct optimizer {
     /* zoff: begin */
     zoff_engine *engine;
     /* zoff: end */
+    gpt_just_in_time hidden;
 } optimizer;
 
 static int complain(const char *words)
@@ -69,37 +71,85 @@ static void optimizer_close(optimizer *o)
     /* zoff: end */
 }
 
-static int train(const gpt_text *text, gpt_model *model, optimizer *o, gpt_saves *saves, gpt_stats *stats)
+/* A run, and the step whose gradients were handed over last. */
+typedef struct run {
+    const gpt_text *text;
+    gpt_model *model;
+    optimizer *o;
+    gpt_saves *saves;
+    gpt_stats *stats;
+    double start, loss; /* when the run began; the loss of the step */
+    gpt_times seconds;  /* of the step */
+    zoff_step_info info;
+    bool is_open; /* the step is not over: --just-in-time */
+} run;
+
+static int begin_step(run *r, size_t step)
 {
-    const gpt_options *options = saves->options;
+    const gpt_options *options = r->saves->options;
+    const double before = gpt_seconds();
+    r->info = (zoff_step_info){.struct_size = sizeof r->info};
+    r->saves->position.batches = step + 1; /* where a run goes on that ends after this step */
+    int result = 0;
+    if (options->just_in_time)
+        result = gpt_just_in_time_begin(&r->o->hidden);
+    else
+        result = optimizer_step(options, r->model, r->o, (int)step + 1, &r->info);
+    r->is_open = options->just_in_time && result == 0;
+    r->seconds.optimizer = gpt_seconds() - before;
+    return result;
+}
+
+static int end_step(run *r)
+{
+    const gpt_options *options = r->saves->options;
+    const size_t step = r->saves->position.batches, tokens = options->shape.batch * options->shape.context;
+    const double before = gpt_seconds();
+    if (r->is_open && gpt_just_in_time_end(&r->o->hidden, &r->info))
+        return -1;
+    r->is_open = false;
+    const double now = gpt_seconds();
+    r->seconds.optimizer += r->o->hidden.seconds + now - before;
+    gpt_stats_step(r->stats, step, r->loss, r->seconds, &r->info);
+    if (r->stats->count == 1)
+        r->stats->first_seconds = now - r->start;
+    if (options->print_every && ((step - 1) % options->print_every == 0 || step == options->steps)) {
+        printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step, options->steps, r->loss,
+               r->info.numbers.grad_norm, (double)(r->stats->count * tokens) / (now - r->start),
+               r->info.skipped ? "  skipped: not finite" : "");
+        fflush(stdout);
+    }
+    return gpt_saves_step(r->saves, &r->info);
+}
+
+static int train(run *r)
+{
+    const gpt_options *options = r->saves->options;
     const size_t batch = options->shape.batch, context = options->shape.context;
     uint8_t *inputs = malloc(2 * batch * context), *targets = inputs + batch * context;
     if (!inputs)
         return complain("no memory for a batch");
     int result = 0;
-    const double start = gpt_seconds();
-    for (size_t step = saves->position.batches; step < options->steps && result == 0 && !saves->stops; step++) {
-        gpt_text_batch(text, saves->position.seed, step, batch, context, inputs, targets);
-        const double loss = gpt_model_forward(model, inputs, targets);
-        gpt_model_backward(model, inputs);
-        zoff_step_info info = {.struct_size = sizeof info};
-        saves->position.batches = step + 1; /* where a run goes on that ends after this step */
+    r->start = gpt_seconds();
+    for (size_t step = r->saves->position.batches; step < options->steps && result == 0; step++) {
+        gpt_text_batch(r->text, r->saves->position.seed, step, batch, context, inputs, targets);
         const double before = gpt_seconds();
-        result = optimizer_step(options, model, o, (int)step + 1, &info);
-        const double now = gpt_seconds();
-        gpt_stats_step(stats, step + 1, loss, now - before, &info);
-        if (stats->count == 1)
-            stats->first_seconds = now - start;
-        if (options->print_every && (step % options->print_every == 0 || step + 1 == options->steps)) {
-            printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step + 1, options->steps, loss,
-                   info.numbers.grad_norm, (double)(stats->count * batch * context) / (now - start),
-                   info.skipped ? "  skipped: not finite" : "");
-            fflush(stdout);
-        }
-        if (result == 0)
-            result = gpt_saves_step(saves, &info);
+        const double loss = gpt_model_forward(r->model, inputs, targets); /* beside the step before it, if that is open */
+        const double forward = gpt_seconds() - before - (r->is_open ? r->o->hidden.seconds : 0);
+        result = r->is_open ? end_step(r) : 0;
+        if (result || r->saves->stops)
+            break;
+        r->loss = loss;
+        const double between = gpt_seconds();
+        gpt_model_backward(r->model, inputs);
+        r->seconds = (gpt_times){.forward = forward, .backward = gpt_seconds() - between};
+        result = begin_step(r, step);
+        if (result == 0 && !r->is_open)
+            result = end_step(r);
     }
-    stats->seconds = gpt_seconds() - start;
+    if (result == 0 && r->is_open)
+        result = end_step(r);
+    r->stats->seconds = gpt_seconds() - r->start;
     free(inputs);
     return result;
 }
@@ -159,7 +209,10 @@ int main(int argc, char **argv)
     if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_saves_open(&options, &gpt_alone, o.engine, &saves)) ||
         (result = gpt_stats_opened(&stats, &model, o.engine)))
         goto close_optimizer;
-    if ((result = train(&text, &model, &o, &saves, &stats)) == 0 && (result = gpt_saves_close(&saves)) == 0) {
+    if (options.just_in_time)
+        gpt_just_in_time_open(&o.hidden, o.engine, &model);
+    run r = {.text = &text, .model = &model, .o = &o, .saves = &saves, .stats = &stats};
+    if ((result = train(&r)) == 0 && (result = gpt_saves_close(&saves)) == 0) {
         if (options.print_every && stats.count)
             printf("  final loss %.4f nat; single bytes have %.4f\n", gpt_stats_final_loss(&stats), gpt_text_entropy(&text));
         result = options.held_out ? hold_out(&options, &model, &stats) : 0;

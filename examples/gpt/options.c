@@ -27,6 +27,7 @@ static const char usage[] =
     "                    N ranks share each layer of one copy of the model: they split heads and MLP, and each\n"
     "                    saves its part; needs --ranks auto or mpi, under mpirun (1)\n"
     "  --owned           zoff has weights and gradients, too; the passes borrow them slice by slice\n"
+    "  --just-in-time    a forward pass begins while zoff still updates later layers; for one rank\n"
     "  --lr X --beta1 X --beta2 X --eps X --weight-decay X --clip X\n"
     "                    of the plain optimizer (1e-3, 0.9, 0.999, 1e-8, 0, 0: no clipping)\n"
     "  --save FOLDER     save checkpoints in this folder: at the end, and before a stop by SIGTERM\n"
@@ -124,6 +125,8 @@ static int check(const gpt_options *o)
         wrong = "--ranks and --owned are for --optimizer zoff";
     else if ((o->ranks || o->owned) && o->held_out)
         wrong = "--held-out is for one rank that has its weights: without --ranks and --owned";
+    else if (o->just_in_time && (!o->with_zoff || o->ranks || o->owned))
+        wrong = "--just-in-time is for --optimizer zoff and one rank that has its weights: without --ranks and --owned";
     else if (o->tensor_parallel == 0 || o->tensor_parallel > 1024)
         wrong = "--tensor-parallel must be 1 to 1024";
     else if (o->tensor_parallel > 1 && !is_mpi(o->ranks))
@@ -169,6 +172,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                           {"ranks", WORD, &o.ranks},
                           {"tensor-parallel", COUNT, &o.tensor_parallel},
                           {"owned", SWITCH, &o.owned},
+                          {"just-in-time", SWITCH, &o.just_in_time},
                           {"lr", REAL, &o.hyper.lr},
                           {"beta1", REAL, &o.hyper.beta1},
                           {"beta2", REAL, &o.hyper.beta2},

@@ -18,6 +18,7 @@ typedef struct gpt_options {
     const char *ranks;      /* how to find the other ranks; NULL: alone */
     size_t tensor_parallel; /* ranks that share one copy of the model */
     bool owned;             /* the library owns weights and gradients */
+    bool just_in_time;      /* a forward pass begins before the step is over */
     gpt_hyper hyper;        /* of the plain optimizer */
     const char *name, *json;
     const char *save;        /* folder of checkpoints; NULL: none */

@@ -163,13 +163,18 @@ static int train(job *j, const gpt_text *text, gpt_stats *stats)
         const uint8_t *own = inputs + j->first * context;
         zoff_step_info info = {.struct_size = sizeof info};
         must(j, zoff_grad_weight(j->engine, (double)tokens));
+        gpt_times seconds = {.forward = -gpt_seconds()};
         const double loss = gpt_model_forward(&j->model, own, targets + j->first * context);
+        const double between = gpt_seconds();
+        seconds.forward += between;
         gpt_model_backward(&j->model, own);
         j->saves.position.batches = step + 1; /* where a run goes on that ends after this step */
         const double before = gpt_seconds();
+        seconds.backward = before - between;
         if (zoff_step(j->engine, NULL, &info) < 0)
             result = complain(j, zoff_last_error());
-        gpt_stats_step(stats, step + 1, loss, gpt_seconds() - before, &info);
+        seconds.optimizer = gpt_seconds() - before;
+        gpt_stats_step(stats, step + 1, loss, seconds, &info);
         if (stats->count == 1)
             stats->first_seconds = gpt_seconds() - start;
         print_step(j, step, loss, &info);

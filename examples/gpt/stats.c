@@ -108,7 +108,7 @@ int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine
     return 0;
 }
 
-void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer_seconds, const zoff_step_info *info)
+void gpt_stats_step(gpt_stats *stats, size_t step, double loss, gpt_times seconds, const zoff_step_info *info)
 {
     const uint64_t read_bytes = read_number("/proc/self/io", "read_bytes:", 10);
     const uint64_t write_bytes = read_number("/proc/self/io", "write_bytes:", 10);
@@ -116,7 +116,7 @@ void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer
                                                   .loss = loss,
                                                   .grad_norm = info->numbers.grad_norm,
                                                   .clip_factor = info->numbers.clip_factor,
-                                                  .optimizer_seconds = optimizer_seconds,
+                                                  .seconds = seconds,
                                                   .state_read_bytes = info->bytes.nvme_read,
                                                   .state_write_bytes = info->bytes.nvme_written,
                                                   .process_read_bytes = read_bytes - stats->process_read_bytes,
@@ -178,6 +178,21 @@ static void print_clip_factor(FILE *file, const gpt_record *record)
     fprintf(file, "%.9g", record->clip_factor);
 }
 
+static void print_forward(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%.6f", record->seconds.forward);
+}
+
+static void print_backward(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%.6f", record->seconds.backward);
+}
+
+static void print_optimizer(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%.6f", record->seconds.optimizer);
+}
+
 static void print_state_read(FILE *file, const gpt_record *record)
 {
     fprintf(file, "%" PRIu64, record->state_read_bytes);
@@ -228,7 +243,7 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
 {
     double optimizer = 0.0;
     for (size_t i = 0; i < stats->count; i++)
-        optimizer += stats->records[i].optimizer_seconds;
+        optimizer += stats->records[i].seconds.optimizer;
     const size_t tokens = model->shape.batch * model->shape.context * stats->count;
     struct rusage usage;
     const uint64_t maxrss_bytes = getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
@@ -273,6 +288,9 @@ int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gp
     print_each(file, stats, "loss_bits", print_bits);
     print_each(file, stats, "grad_norms", print_norm);
     print_each(file, stats, "clip_factors", print_clip_factor);
+    print_each(file, stats, "forward_seconds", print_forward);
+    print_each(file, stats, "backward_seconds", print_backward);
+    print_each(file, stats, "step_seconds", print_optimizer);
     print_each(file, stats, "state_read_bytes", print_state_read);
     print_each(file, stats, "state_write_bytes", print_state_write);
     print_each(file, stats, "process_read_bytes", print_process_read);

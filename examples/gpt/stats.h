@@ -7,11 +7,16 @@
 
 #include <zoff/engine.h>
 
+/* The time of a step. With --just-in-time, `optimizer` includes what the next forward pass waited for weights. */
+typedef struct gpt_times {
+    double forward, backward, optimizer;
+} gpt_times;
+
 typedef struct gpt_record {
     size_t step; /* its number in the run, from 1; a run that goes on does not begin with 1 */
     double loss, grad_norm;
     double clip_factor; /* below 1: the gradients were clipped; 0: the plain optimizer does not tell */
-    double optimizer_seconds;
+    gpt_times seconds;
     uint64_t state_read_bytes, state_write_bytes;     /* of the state files, as the library counts */
     uint64_t process_read_bytes, process_write_bytes; /* of any storage, as the kernel counts: /proc/self/io */
 } gpt_record;
@@ -35,7 +40,7 @@ int gpt_stats_begin(size_t steps, gpt_stats *out);
 int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine *engine);
 
 /* After each step, number `step` from 1; `info` is zeroed for the plain optimizer. */
-void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer_seconds, const zoff_step_info *info);
+void gpt_stats_step(gpt_stats *stats, size_t step, double loss, gpt_times seconds, const zoff_step_info *info);
 
 /* Mean loss of the last steps: a tenth of them, at most 20. 0 without any step. */
 double gpt_stats_final_loss(const gpt_stats *stats);

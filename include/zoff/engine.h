@@ -44,9 +44,10 @@ typedef struct zoff_engine_opts {
     uint64_t host_bytes;     /**< DRAM budget for states; 0: zoff.host_memory */
     uint64_t chunk_elements; /**< largest chunk in which states are stored and moved, at least 1024; 0: automatic */
     unsigned threads;        /**< of the update; 0: zoff.threads, by default one for each physical core */
-    bool progress_thread;    /**< run zoff_engine_progress() on a thread of the engine while the program computes. Useful with
-                                  several ranks from stage 2 on, or on a device. The thread polls 5,000 times a second while
-                                  something is in flight and sleeps otherwise. Calls of the engine wait while it adds up
+    bool progress_thread;    /**< run zoff_engine_progress() on a thread of the engine while the program computes, without
+                                  updates of an open step (zoff.background_threads adds those). Useful with several ranks from
+                                  stage 2 on, or on a device. The thread polls 5,000 times a second while something is in
+                                  flight and sleeps otherwise. Calls of the engine wait while it adds up
                                   gradients. Several engines on one communicator may have one each */
     int64_t persist_t; /**< with zoff.persist: open the states after this update. The files have the last commit and, until
                             the next step begins to write, the one before it. Opening that one compares all of it with
@@ -216,10 +217,10 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
 ZOFF_API zoff_comm *zoff_engine_comm(const zoff_engine *e);
 
 /** Let transfers between steps continue: gradients in flight, and states that the next step begins with. zoff_grad_ready()
- *  does the same. Call it now and then in a long computation, or set zoff_engine_opts.progress_thread. Nearly free when nothing
- *  has arrived.
- *  @blocks never, except for reads of the "posix" I/O back-end
- *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. The step reports a read that failed */
+ *  does the same. In an open step it also updates the buckets that are ready. Call it now and then in a long computation, or
+ *  set zoff_engine_opts.progress_thread or zoff.background_threads. Nearly free when nothing has arrived.
+ *  @blocks while it updates; never for a transfer, except for reads of the "posix" I/O back-end
+ *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. The step reports an error of its work */
 ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
 
 /** Request a clean stop of all ranks. The next update says so on every rank, by zoff_step_info.stop_requested, and so do all

@@ -214,6 +214,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .slots = buffer_count(config, "zero_optimization.offload_optimizer.buffer_count"),
         .ratio = number(config, "zero_optimization.offload_optimizer.ratio"),
         .threads = (unsigned)integer(config, "zoff.threads"),
+        .background_threads = (unsigned)integer(config, "zoff.background_threads"),
         .skip_nonfinite = integer(config, "zoff.skip_nonfinite"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),
         .aio_block_bytes = integer(config, "aio.block_size"),

@@ -158,7 +158,7 @@ void zoff_engine_admit_drop_useless(zoff_engine *e)
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
     for (size_t k = 0; e->run.last && k < e->walk.streamed_count && e->walk.streamed[k] < end; k++) {
         const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]);
-        if (!zoff_engine_admit_needs_states(e, &e->transfer.runs[bucket]))
+        if (!zoff_engine_admit_needs_states(e, &e->transfer.walk.runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
     }
 }
@@ -173,5 +173,5 @@ void zoff_engine_admit_feed(zoff_engine *e)
     for (size_t k = streamed_from(e, e->run.first); k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
         zoff_base_progress_keep(
             &e->io.states,
-            zoff_engine_admit_borrow(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k])]));
+            zoff_engine_admit_borrow(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k])]));
 }

@@ -22,10 +22,8 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->settings.owns_comm)
         ZOFF_TRY(zoff_comm_open(&(zoff_comm_opts){.struct_size = sizeof(zoff_comm_opts), .backend = opts->ranks}, &e->comm));
-    e->settings.progress_thread = opts->progress_thread;
     zoff_engine_rooms_attach(e);
     ZOFF_TRY(zoff_agreement_norm_take(&e->agreement, opts->norm_comm));
-    ZOFF_TRY(zoff_engine_progress_thread_check(e));
     return zoff_transfer_links_choose(&e->transfer);
 }
 
@@ -111,6 +109,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     zoff_settings *s = &e->settings;
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
     ZOFF_TRY(zoff_config_autos_check(config, zoff_comm_rank(e->comm) == 0));
+    s->progress_thread = opts->progress_thread || s->values.background_threads;
+    ZOFF_TRY(zoff_engine_progress_thread_check(e));
     zoff_transfer_links_choose_rest(&e->transfer);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));

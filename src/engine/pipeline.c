@@ -8,7 +8,7 @@
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
-        e->transfer.runs[i] = (zoff_bucket_run){.chunk = i};
+        e->transfer.walk.runs[i] = (zoff_bucket_run){.chunk = i};
     e->run.first = 0;
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = e->transfer.device.tier.waits = 0;
@@ -31,8 +31,8 @@ static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
 void zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        release(e->store, i, &e->transfer.runs[i].states);
-        release(e->lending.store, i, &e->transfer.runs[i].weights);
+        release(e->store, i, &e->transfer.walk.runs[i].states);
+        release(e->lending.store, i, &e->transfer.walk.runs[i].weights);
         zoff_transfer_staging_release(&e->transfer, i);
     }
 }
@@ -66,7 +66,7 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
 {
     bool all = true;
     for (size_t b = wanted.first; b <= wanted.last && all; b++) {
-        const zoff_bucket_run *run = &e->transfer.runs[b];
+        const zoff_bucket_run *run = &e->transfer.walk.runs[b];
         all = is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts);
     }
     return all;
@@ -76,7 +76,7 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zoff_slice_buckets *wanted, bool *moved)
 {
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++)
-        ZOFF_TRY(advance(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
+        ZOFF_TRY(advance(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
     return ZOFF_OK;
 }
 
@@ -148,7 +148,7 @@ static zoff_status walk_for(zoff_engine *e, const zoff_slice_buckets *wanted)
         return ZOFF_OK;
     e->transfer.device.downloads.was_asked = false;
     ZOFF_TRY(take_turn(e, wanted, &moved));
-    while (e->run.first < count && is_through(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
+    while (e->run.first < count && is_through(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)
@@ -178,8 +178,18 @@ static zoff_status walk_until(void *ctx)
     return are_new(e, w->wanted) ? ZOFF_OK : ZOFF_PENDING;
 }
 
+zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
+{
+    return walk_for(e, NULL);
+}
+
+/* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while
+ * the program computes. Where they are in DRAM nothing is gained by an update before its turn. */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted)
 {
+    const zoff_status status = e->walk.streamed_count ? walk_for(e, NULL) : ZOFF_PENDING;
+    if (status < 0)
+        return status;
     return zoff_base_progress_wait(&e->progress, NULL, walk_until, &(weights_wait){e, wanted});
 }
 
@@ -193,6 +203,9 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e)
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)
 {
     ZOFF_TRY(zoff_engine_pipeline_measure(e));
+    /* No bucket has a position any more that matters, and nothing was read ahead for the next step. */
+    if (e->run.last && zoff_transfer_walk_learn(&e->transfer))
+        zoff_engine_admit_open(e);
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(e->transfer.route.link->finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */

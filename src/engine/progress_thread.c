@@ -1,6 +1,5 @@
 /* progress_thread.c: a thread that advances an engine while its program computes. Gradients are downloaded, sent to other
- * ranks, summed and measured; states and weights are read. The thread does the same as zoff_engine_progress(), and nothing
- * else.
+ * ranks, summed and measured; states and weights are read. With zoff.background_threads it also updates, while a step is open.
  *
  * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
  * thread holds it during each poll. So no other code has to consider the thread, and it cannot affect results. The lock is
@@ -71,7 +70,8 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
 
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
 {
-    return e->threads.in_progress ? 1 : e->settings.threads;
+    const unsigned background = e->settings.values.background_threads;
+    return !e->threads.in_progress ? e->settings.threads : background ? background : 1;
 }
 
 /* Call with the lock held. A failed step is left alone until the program decides.  @return whether something is in flight */
@@ -141,7 +141,8 @@ static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e),
 zoff_status zoff_engine_progress_thread_check(const zoff_engine *e)
 {
     ZOFF_FAIL_IF(e->settings.progress_thread && e->comm->one_thread, ZOFF_ERR_UNSUPPORTED,
-                 "zoff_engine_opts.progress_thread: the communicator may be used by the program's threads only; start MPI with "
+                 "zoff_engine_opts.progress_thread or zoff.background_threads: the communicator may be used by the program's "
+                 "threads only; start MPI with "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...), or call zoff_engine_progress() from time to time");
     return ZOFF_OK;
 }

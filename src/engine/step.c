@@ -112,20 +112,6 @@ static void start(zoff_engine *e)
     zoff_engine_pipeline_begin(e);
 }
 
-zoff_status zoff_engine_progress(zoff_engine *e)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_engine_progress"));
-    zoff_base_progress_pump(&e->progress); /* the step reports errors */
-    /* If the device failed, nothing is in flight: the step reports the error. */
-    const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
-    const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
-    const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
-    return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
-}
-
 static void enter(zoff_engine *e, unsigned call)
 {
     zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});

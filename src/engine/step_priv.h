@@ -32,6 +32,8 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up 
 /* Run buckets in the order of the walk until the weights of these are new. On a device their copies are then in its streams.
  * @return OK also when the step is skipped */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted);
+/* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
+zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
 void zoff_engine_pipeline_release(zoff_engine *e); /* give back all borrowed chunks, unchanged */
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */

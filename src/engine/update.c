@@ -193,6 +193,8 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
 
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e)
 {
+    if (e->threads.in_progress)
+        return zoff_engine_progress_thread_threads(e);
     return e->threads.update ? e->threads.update : e->settings.threads;
 }
 
@@ -224,7 +226,7 @@ void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds)
 unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e)
 {
     if (e->threads.in_progress)
-        return 1;
+        return zoff_engine_progress_thread_threads(e);
     return e->threads.measure.few ? zoff_engine_update_threads_of_update(e) : e->settings.threads;
 }
 

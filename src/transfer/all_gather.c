@@ -109,7 +109,7 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
 {
     zoff_transfer *t = ctx;
     (void)slot;
-    t->runs[bucket].gathered = true;
+    t->walk.runs[bucket].gathered = true;
     if (!parts) { /* no rank has anything to send */
         zoff_transfer_staging_release(t, bucket);
         return ZOFF_OK;
@@ -163,7 +163,7 @@ static zoff_status end_sums(void *ctx, size_t bucket, unsigned slot, const char 
     zoff_transfer *t = ctx;
     (void)slot;
     (void)parts;
-    t->runs[bucket].shared = true;
+    t->walk.runs[bucket].shared = true;
     return ZOFF_OK;
 }
 

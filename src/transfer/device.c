@@ -292,7 +292,7 @@ static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up
 {
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(t, bucket, own, &count);
-    zoff_staging_slot *slot = t->runs[bucket].staging;
+    zoff_staging_slot *slot = t->walk.runs[bucket].staging;
     void *stream = up ? t->device.up : t->device.down;
     for (size_t i = 0; i < count; i++) {
         const zoff_plan_piece *piece = &pieces[i];
@@ -321,12 +321,12 @@ static zoff_status try_to_lend(void *ctx)
 
 zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load)
 {
-    if (t->runs[bucket].staging)
+    if (t->walk.runs[bucket].staging)
         return ZOFF_OK;
     zoff_status status = zoff_transfer_streams_wait(t, try_to_lend, &(lend_wait){t, bucket});
     ZOFF_TRY(status);
     if (load && (status = put_copies(t, bucket, true, false)) == ZOFF_OK)
-        status = zoff_transfer_staging_wait(t, t->runs[bucket].staging);
+        status = zoff_transfer_staging_wait(t, t->walk.runs[bucket].staging);
     if (status < 0)
         zoff_transfer_staging_release(t, bucket);
     return status;
@@ -335,7 +335,7 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
 /* `up` waits for the stream of every gradient that was handed over, so no work reads the old weights any more. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
 {
-    if (!t->runs[bucket].staging)
+    if (!t->walk.runs[bucket].staging)
         return ZOFF_OK;
     ZOFF_TRY(put_copies(t, bucket, own, true));
     zoff_transfer_staging_release(t, bucket);
@@ -360,7 +360,7 @@ static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
 static zoff_status upload_again(zoff_transfer *t)
 {
     for (size_t b = 0; b < t->plan->chunk_count; b++) {
-        if (t->runs[b].staging && t->runs[b].gathered)
+        if (t->walk.runs[b].staging && t->walk.runs[b].gathered)
             ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
     }
     return ZOFF_OK;

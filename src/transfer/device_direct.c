@@ -292,6 +292,6 @@ zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned s
     const zoff_status status = parts ? scatter(t, bucket, slot, parts) : ZOFF_OK;
     if (!parts)
         zoff_transfer_staging_release(t, bucket);
-    t->runs[bucket].gathered = t->runs[bucket].gathered || status == ZOFF_OK;
+    t->walk.runs[bucket].gathered = t->walk.runs[bucket].gathered || status == ZOFF_OK;
     return status;
 }

@@ -14,7 +14,7 @@ size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piec
 
 char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
 {
-    const zoff_staging_slot *slot = t->runs[piece->bucket].staging;
+    const zoff_staging_slot *slot = t->walk.runs[piece->bucket].staging;
     if (t->model->params[piece->param].engine_owned)
         return zoff_model_params_value(t->model, piece, weights);
     return slot ? slot->base + zoff_transfer_staging_offset(t, piece) : NULL;
@@ -73,13 +73,13 @@ zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket)
     if (status != ZOFF_OK)
         return status;
     slot->lent = true;
-    t->runs[bucket].staging = slot;
+    t->walk.runs[bucket].staging = slot;
     return ZOFF_OK;
 }
 
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket)
 {
-    if (t->runs[bucket].staging)
-        t->runs[bucket].staging->lent = false;
-    t->runs[bucket].staging = NULL;
+    if (t->walk.runs[bucket].staging)
+        t->walk.runs[bucket].staging->lent = false;
+    t->walk.runs[bucket].staging = NULL;
 }

@@ -43,7 +43,17 @@ struct zoff_bucket_run {
     bool measures, updates;     /* device buckets: the measurement, or the update, was enqueued */
     bool lands;                 /* device buckets: the update, or a copy to the host, is waited for */
     bool saves;                 /* device buckets: the copy of states to the host was enqueued */
+    bool used;                  /* its weights were used in this step: see zoff_transfer_walk_use() */
 };
+
+/* The buckets of a step, and their order. */
+typedef struct zoff_walk {
+    zoff_bucket_run *runs;   /* by bucket; allocated at seal, as are the lists below */
+    uint32_t *order, *place; /* learned: the bucket of a position, and its inverse */
+    uint32_t *uses;          /* buckets in the order in which the running step's weights were used first */
+    size_t use_count;
+    bool is_learned; /* `order` holds */
+} zoff_walk;
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */
 typedef struct zoff_chunk_memory {
@@ -144,7 +154,7 @@ struct zoff_transfer {
     zoff_measure measure;
     zoff_accumulator accumulator;
     zoff_scratch scratch;
-    zoff_bucket_run *runs; /* by bucket; allocated at seal */
+    zoff_walk walk;
 };
 
 /* Whether there are several ranks. They share the states, or each has a copy of its own. */
@@ -195,9 +205,15 @@ static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff
     return (float *)t->accumulator.map.base + (piece->owned_offset - t->accumulator.device_sums);
 }
 
-/* walk.c: the order of buckets in a step. Ascending; or, with a device and one rank, the order in which gradients arrived in
- * the previous step. With
- * `reads_ahead`, files are prefetched in the expected order, so that order is kept. */
+/* walk.c: the order of buckets in a step. It is the one in which the program used weights while a step was open
+ * (zoff_param_wait()), if it has done so. Otherwise it ascends; or, with a device and one rank, it is the order in which
+ * gradients arrived in the previous step. With `reads_ahead`, files are prefetched in the expected order, so that is kept. */
+zoff_status zoff_transfer_walk_open(zoff_transfer *t); /* at seal */
+void zoff_transfer_walk_close(zoff_transfer *t);
+/* The program uses weights of these buckets before the running step is over. */
+void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets);
+/* At the end of a step: use the order of its uses from now on, then that of the other buckets.  @return whether it differs */
+bool zoff_transfer_walk_learn(zoff_transfer *t);
 void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a host store */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */

@@ -84,9 +84,9 @@ TEST_P(Rooms, CallsOfTheRoomsReachTheEngine)
     // In a step, between() borrows for the next buckets.
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    while (GetParam() && !e->transfer.runs[0].states.base)
+    while (GetParam() && !e->transfer.walk.runs[0].states.base)
         owner.feed(owner.ctx);
-    EXPECT_EQ(GetParam(), e->transfer.runs[0].states.base != nullptr);
+    EXPECT_EQ(GetParam(), e->transfer.walk.runs[0].states.base != nullptr);
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
 }
 } // namespace

@@ -36,7 +36,7 @@ class Stages : public on_tiers
             zoff_base_progress_pump(&e->progress);
         return status;
     }
-    zoff_bucket_run *run(size_t i) const { return &e->transfer.runs[i]; }
+    zoff_bucket_run *run(size_t i) const { return &e->transfer.walk.runs[i]; }
     trainer t;
     engine e;
 };

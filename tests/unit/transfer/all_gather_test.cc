@@ -39,7 +39,7 @@ TEST_P(AllGather, BringsNewWeightsToAllRanks)
                 }
             }
             for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
-                EXPECT_TRUE(self.t.runs[b].gathered);
+                EXPECT_TRUE(self.t.walk.runs[b].gathered);
         }
     });
 }

@@ -138,9 +138,9 @@ inline void gather(small_transfer &self, zoff_status (*row)(void *ctx, zoff_buck
     self.t.batch.spread = self.t.batch.updated = 0;
     for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
         zoff_status status;
-        self.t.runs[b].chunk = b;
-        self.t.runs[b].shared = false;
-        while ((status = row(&self.t, &self.t.runs[b])) == ZOFF_PENDING)
+        self.t.walk.runs[b].chunk = b;
+        self.t.walk.runs[b].shared = false;
+        while ((status = row(&self.t, &self.t.walk.runs[b])) == ZOFF_PENDING)
             std::this_thread::yield();
         ASSERT_ZOFF_OK(status);
     }

@@ -230,8 +230,8 @@ TEST_P(DeviceDirect, BringsNewWeightsFromDeviceToDevice)
                 for (unsigned rank = 0; rank < self.wire.size(); rank++)
                     bytes += zoff_transfer_all_gather_part_bytes(&self.t, b, rank);
                 changed += bytes > 0;
-                EXPECT_TRUE(self.t.runs[b].gathered);
-                EXPECT_EQ(nullptr, self.t.runs[b].staging) << "its staging slot is free";
+                EXPECT_TRUE(self.t.walk.runs[b].gathered);
+                EXPECT_EQ(nullptr, self.t.walk.runs[b].staging) << "its staging slot is free";
             }
             EXPECT_EQ(changed, self.t.batch.updated);
             EXPECT_EQ(0u, self.t.device.direct.waits);

@@ -10,8 +10,8 @@ namespace
 zoff_status measure(small_transfer &self, size_t bucket)
 {
     zoff_status status;
-    self.t.runs[bucket].chunk = bucket;
-    while ((status = zoff_transfer_device_norm_measure(&self.t, &self.t.runs[bucket])) == ZOFF_PENDING)
+    self.t.walk.runs[bucket].chunk = bucket;
+    while ((status = zoff_transfer_device_norm_measure(&self.t, &self.t.walk.runs[bucket])) == ZOFF_PENDING)
         usleep(20);
     return status;
 }
@@ -44,14 +44,14 @@ TEST_F(DeviceNorm, HasTheSumsOfAPlainLoop)
         }
         ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.compute));
         for (size_t b = 0; b < self.parts.plan.chunk_count; b++) { // several buckets at once
-            self.t.runs[b].chunk = b;
-            EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_norm_measure(&self.t, &self.t.runs[b]));
+            self.t.walk.runs[b].chunk = b;
+            EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_norm_measure(&self.t, &self.t.walk.runs[b]));
         }
         self.let_go = true;
         for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
             EXPECT_TRUE(zoff_transfer_device_norm_has(&self.t, b));
             ASSERT_ZOFF_OK(measure(self, b));
-            EXPECT_FALSE(self.t.runs[b].measures);
+            EXPECT_FALSE(self.t.walk.runs[b].measures);
         }
         EXPECT_EQ(want, total());
         EXPECT_EQ(self.parts.plan.chunk_count, self.t.measure.buckets);
@@ -83,7 +83,7 @@ TEST_F(DeviceNorm, NamesTheBlockThatIsNotFinite)
 TEST_F(DeviceNorm, IsPendingUntilTheSumsAreThere)
 {
     ASSERT_NO_FATAL_FAILURE(self.open(1024));
-    zoff_bucket_run &run = self.t.runs[0];
+    zoff_bucket_run &run = self.t.walk.runs[0];
     run.chunk = 0;
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.compute));
     for (int i = 0; i < 3; i++) {

@@ -64,19 +64,19 @@ TEST_F(Download, IsAskedForOnceInATurn)
     ASSERT_NO_FATAL_FAILURE(self.hold(self.device.stream));
     ASSERT_NO_FATAL_FAILURE(take(0));
     self.flag(0, 0) = ZOFF_SLICE_READY;
-    self.t.runs[0].chunk = 0;
+    self.t.walk.runs[0].chunk = 0;
     for (int turn = 0; turn < 2; turn++) {
         self.device.calls = 0;
         self.t.device.downloads.was_asked = false;
         for (int i = 0; i < 100; i++)
-            EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_unload(&self.t, &self.t.runs[0]));
+            EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_unload(&self.t, &self.t.walk.runs[0]));
         EXPECT_EQ(1, self.device.calls);
     }
     self.let_go = true;
     ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.down));
-    EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_unload(&self.t, &self.t.runs[0])) << "the next turn asks again";
+    EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_unload(&self.t, &self.t.walk.runs[0])) << "the next turn asks again";
     self.t.device.downloads.was_asked = false;
-    EXPECT_ZOFF_OK(zoff_transfer_device_unload(&self.t, &self.t.runs[0]));
+    EXPECT_ZOFF_OK(zoff_transfer_device_unload(&self.t, &self.t.walk.runs[0]));
 }
 
 // More than the list has places, one after the other.

@@ -23,7 +23,7 @@ TEST(LinksInPlace, NeedNoDevice)
     IN_PLACE.taken(&self.t, 0, 1);
     EXPECT_EQ(0, self.flag(0, 1)) << "whoever takes it marks it";
     EXPECT_ZOFF_OK(IN_PLACE.lend(&self.t, 0, true));
-    EXPECT_EQ(nullptr, self.t.runs[0].staging);
+    EXPECT_EQ(nullptr, self.t.walk.runs[0].staging);
     EXPECT_ZOFF_OK(IN_PLACE.settle(&self.t));
     EXPECT_ZOFF_OK(IN_PLACE.finish(&self.t, true));
     EXPECT_ZOFF_OK(IN_PLACE.sums.follow(&self.t));

@@ -42,7 +42,7 @@ class Staging : public testing::Test
         ASSERT_NO_FATAL_FAILURE(self.open(16));
         ASSERT_LT((size_t)ZOFF_STAGING_SLOTS, self.parts.plan.chunk_count);
     }
-    zoff_staging_slot *slot_of(size_t bucket) { return self.t.runs[bucket].staging; }
+    zoff_staging_slot *slot_of(size_t bucket) { return self.t.walk.runs[bucket].staging; }
     void lend_all()
     {
         for (size_t b = 0; b < ZOFF_STAGING_SLOTS; b++)

@@ -1,0 +1,102 @@
+/* overlap.c: the engine's work beside the program's. While a step is open, buckets are updated inside zoff_param_wait(), in the
+ * order of the walk, until those of the slice are new; and inside zoff_engine_progress(), those that are ready. The rest is
+ * for zoff_step_wait(). */
+#include "engine_priv.h"
+
+#include "try.h"
+
+static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_wait: engine must not be NULL");
+    ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
+                 "zoff_param_wait: there is no slice %zu of parameter %u", slice, p);
+    ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
+                 "zoff_param_wait: the weights of %s are the engine's; call zoff_step_wait(), then zoff_param_fetch()",
+                 e->model.params[p].name);
+    ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
+                 "zoff_param_wait: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
+    return ZOFF_OK;
+}
+
+/* Until zoff_step_wait() has returned it, every call returns the error. */
+static zoff_status repeat_fault(zoff_engine *e)
+{
+    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "zoff_param_wait: %s", zoff_engine_phase_words(e));
+    zoff_base_status_restore(&e->run.fault.words);
+    return e->run.fault.status;
+}
+
+/* Work on the open step, for zoff_step_wait(): other ranks may be in it, and these calls are one to them. An error fails the
+ * step. */
+static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
+{
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_base_team_hold(e->threads.holds_team && !e->threads.in_progress);
+    const zoff_status status = run(ctx);
+    zoff_base_team_hold(false);
+    zoff_comm_exit(e->comm, false);
+    if (status < 0) {
+        e->run.fault.status = zoff_engine_step_fail(e, status);
+        zoff_base_status_save(&e->run.fault.words);
+    }
+    return status;
+}
+
+typedef struct wanted_weights {
+    zoff_engine *engine;
+    zoff_slice_buckets buckets;
+    void *native_stream;
+} wanted_weights;
+
+static zoff_status make_new(void *ctx)
+{
+    const wanted_weights *w = ctx;
+    zoff_engine *e = w->engine;
+    zoff_transfer_walk_use(&e->transfer, w->buckets);
+    ZOFF_TRY(zoff_engine_pipeline_until(e, w->buckets));
+    return e->transfer.route.link->let_read(&e->transfer, w->buckets, w->native_stream);
+}
+
+zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(check(e, p, slice, native_stream));
+    if (e->life.phase == ZOFF_PHASE_FAILED)
+        return repeat_fault(e);
+    if (e->life.phase == ZOFF_PHASE_IDLE || (e->life.phase == ZOFF_PHASE_OPEN && !e->run.last))
+        return ZOFF_OK; /* they are what the last step has made them */
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_param_wait"));
+    const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
+    if (!zoff_model_slices_has(&e->model, number))
+        return ZOFF_OK;
+    return work(e, make_new, &(wanted_weights){e, e->model.slice_buckets[number], native_stream});
+}
+
+static zoff_status turn(void *ctx)
+{
+    return zoff_engine_pipeline_turn(ctx);
+}
+
+/* The progress thread updates only with threads of its own: otherwise it would take a core from the program for long. */
+static zoff_status go_on(zoff_engine *e)
+{
+    if (!e->threads.in_progress || e->settings.values.background_threads)
+        return work(e, turn, e);
+    zoff_engine_admit_feed(e);
+    return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
+}
+
+zoff_status zoff_engine_progress(zoff_engine *e)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_engine_progress"));
+    zoff_base_progress_pump(&e->progress); /* the step reports errors */
+    /* If the device failed, nothing is in flight: the step reports the error. */
+    const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
+    const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
+    const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
+    const bool steps = e->life.phase == ZOFF_PHASE_OPEN && go_on(e) == ZOFF_PENDING;
+    return moves || exchanges || assembles || steps || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
+}
