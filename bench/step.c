@@ -18,11 +18,13 @@ static const char USAGE[] =
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
-    "  --only LIST     parts: race, throttle, rss, paths, loop, windows (default: all; throttle and paths need root)\n"
+    "  --only LIST     parts: race, throttle, rss, paths, loop, windows, hidden (default: all; throttle, paths and hidden\n"
+    "                  need root)\n"
     "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n";
 
-static const bench_word PARTS[] = {{"race", PART_RACE}, {"throttle", PART_THROTTLE}, {"rss", PART_RSS}, {"paths", PART_PATHS},
-                                   {"loop", PART_LOOP}, {"windows", PART_WINDOWS},   {"all", PART_ANY}, {NULL, 0}};
+static const bench_word PARTS[] = {{"race", PART_RACE},     {"throttle", PART_THROTTLE}, {"rss", PART_RSS},
+                                   {"paths", PART_PATHS},   {"loop", PART_LOOP},         {"windows", PART_WINDOWS},
+                                   {"hidden", PART_HIDDEN}, {"all", PART_ANY},           {NULL, 0}};
 
 static int parse_options(int argc, char **argv, step_options *out)
 {
@@ -60,6 +62,8 @@ static int run_parts(const step_options *options, step_found *found)
         ret = step_loop(options, found);
     if (ret == 0 && parts & PART_WINDOWS)
         ret = step_windows(options, folder, found);
+    if (ret == 0 && parts & PART_HIDDEN)
+        ret = step_hidden(options, folder, found);
     step_folder_remove();
     return ret;
 }

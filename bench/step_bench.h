@@ -7,7 +7,16 @@
 #include "streams.h"
 #include "throttle.h"
 
-enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_WINDOWS = 32, PART_ANY = 63 };
+enum {
+    PART_RACE = 1,
+    PART_THROTTLE = 2,
+    PART_RSS = 4,
+    PART_PATHS = 8,
+    PART_LOOP = 16,
+    PART_WINDOWS = 32,
+    PART_HIDDEN = 64,
+    PART_ANY = 127
+};
 enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
 #define STEP_WEIGHT 0.02f /* standard deviation of the weights before the first step */
 #define STEP_LARGE_LOOP ((size_t)124000000)
@@ -48,6 +57,8 @@ typedef struct step_engine_opts {
     bool persist, unverified;
     bool split;          /* masters in two halves, and weights of its own */
     const char *moments; /* zoff.moments; NULL: fp32 */
+    size_t slices;       /* of the parameter; 0: one */
+    unsigned background_threads;
 } step_engine_opts;
 
 /* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
@@ -92,12 +103,13 @@ typedef struct step_found {
     bool direct, in_memory;     /* O_DIRECT is in use; the folder is a tmpfs */
     bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
-    double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
-    double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
-                             kind by kind; 0: not measured */
-    size_t loop_elements; /* elements of the large model beside a trainer's own loop */
+    double rss[2];          /* MiB beside weights and gradients, of the small model and of one ten times as large */
+    double windows[2][2];   /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
+                               kind by kind; 0: not measured */
+    size_t loop_elements;   /* elements of the large model beside a trainer's own loop */
+    uint64_t hidden_chunks; /* of the engines beside which a trainer computes */
     char disagree[STEP_REASON], no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON],
-        no_paths[STEP_REASON], no_windows[STEP_REASON];
+        no_paths[STEP_REASON], no_windows[STEP_REASON], no_hidden[STEP_REASON];
 } step_found;
 
 /* Optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its contestants to the
@@ -111,6 +123,9 @@ int step_rss(const step_options *options, step_found *found);
 int step_paths(const step_options *options, step_found *found);
 int step_loop(const step_options *options, step_found *found);
 int step_windows(const step_options *options, const char *folder, step_found *found);
+/* step_loop.c: the number of turns that take a thread this long in CPU time, which a busy machine does not change. */
+size_t step_own_turns(double seconds);
+int step_hidden(const step_options *options, const char *folder, step_found *found);
 /* Run one part in its own process: the memory of one engine, or two paths. Returns the exit status. */
 int step_rss_child(size_t elements, uint64_t budget);
 int step_paths_child(size_t elements, unsigned rounds, double seconds);

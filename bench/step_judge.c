@@ -196,6 +196,48 @@ static void judge_windows(const step_found *found, bench_figures *out)
     }
 }
 
+/* The part of a step that the trainer sees: its time beyond that of its computation, over that of a plain step. */
+static double visible(const race *r, unsigned k, const char *with, const char *alone)
+{
+    return (race_at(r, with, k) - race_at(r, alone, k)) / race_at(r, "plain", k);
+}
+
+static double visible_asleep(const race *r, unsigned k)
+{
+    return visible(r, k, "jit_asleep", "asleep");
+}
+
+static double visible_in_calls(const race *r, unsigned k)
+{
+    return visible(r, k, "jit_calls", "asleep");
+}
+
+static double visible_busy(const race *r, unsigned k)
+{
+    return visible(r, k, "jit_busy", "busy");
+}
+
+static void judge_hidden(const step_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"visible_of_jit_over_update", -1, 0.05, "what a trainer sees of a step beside 1.2 steps on a device / the step", NULL,
+         NULL},
+        {"visible_of_jit_busy_over_update", 0, 0, "the same where the trainer computes on all cores", NULL, NULL},
+        {"visible_of_jit_calls_over_update", 0, 0, "the same without a thread of the engine", NULL, NULL}};
+    static const bench_asked HALF = {
+        "jit_half_over_update", -1, 1.12, "a step beside half of its time on a device / the step alone", "jit_half", "plain"};
+    static double (*const VALUES[])(const race *, unsigned) = {visible_asleep, visible_busy, visible_in_calls};
+    const race *r = race_of(&found->book, "hidden", "");
+    for (unsigned i = 0; i < 3; i++)
+        bench_figures_excuse(bench_figures_add_values(out, &ASKED[i], r, VALUES[i]), found->no_hidden);
+    bench_figures_excuse(bench_figures_add(out, &HALF, r), found->no_hidden);
+    for (bench_figure *f = out->list + out->count - 4; f < out->list + out->count; f++) {
+        f->enough = ENOUGH_ROUNDS;
+        if (bench_figures_measured(f) && found->hidden_chunks < LEAST_CHUNKS / 2)
+            bench_figures_spoil(f, "%llu chunks are too few", (unsigned long long)found->hidden_chunks);
+    }
+}
+
 /* Reasons that make every figure about the disk void. */
 static void check_disk(const step_found *found, bench_figure *f)
 {
@@ -226,6 +268,7 @@ void step_judge(const step_options *options, const step_found *found, bench_figu
     out->part = ABOUT_SIZE;
     judge_children(found, out);
     judge_windows(found, out);
+    judge_hidden(found, out);
     for (bench_figure *f = out->list; f < out->list + out->count; f++) {
         if (!bench_figures_measured(f))
             continue;

@@ -79,8 +79,7 @@ static double thread_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The number of turns that take a thread this long in CPU time, which a busy machine does not change. */
-static size_t turns_of(double seconds)
+size_t step_own_turns(double seconds)
 {
     for (size_t turns = 1 << 14;;) {
         double best = INFINITY;
@@ -121,7 +120,7 @@ static int race_trainers(const step_options *options, const race_line *lines, si
     for (unsigned i = 0; lines[i].name && ret == 0; i++) {
         const size_t elements = large ? large : (size_t)lines[i].which;
         if (!turns || (!large && !(lines[i].tags & LOOP))) /* contestants that are compared compute the same */
-            turns = turns_of(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* a few dozen tokens per step */
+            turns = step_own_turns(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* a few dozen tokens per step */
         ret = open_trainer(elements, turns, lines[i].tags & LOOP, lines[i].tags & LOOKS, &trainers[i]);
         race_add(r, &lines[i], (double)elements, &trainers[i], large ? 1 : ITERATIONS)->before = compute;
     }

@@ -40,6 +40,8 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
         json_object_set_new(own, "host_memory", json_integer((json_int_t)opts->host_bytes));
     if (opts->persist)
         json_object_set_new(own, "persist", json_true());
+    if (opts->background_threads)
+        json_object_set_new(own, "background_threads", json_integer(opts->background_threads));
     if (opts->unverified)
         json_object_set_new(own, "verify", json_string("off"));
     json_object_set_new(own, "master", json_string(opts->split ? "split" : "fp32"));
@@ -69,8 +71,9 @@ int step_engine_open(const step_model *m, const char *name, const step_engine_op
     *out = (step_engine){.sample_steps = 1, .plan.struct_size = sizeof out->plan};
     if (opts->split && bench_streams_open(m->elements * sizeof(uint16_t), 1, true, &out->weights) != 0)
         return -1;
+    const size_t slices = opts->slices ? opts->slices : 1;
     uint16_t *weights = opts->split ? bench_streams_take(&out->weights, m->elements * sizeof(uint16_t)) : m->weights;
-    const zoff_param_desc param = bench_param(weights, m->grads, m->elements, 1, ZOFF_BF16);
+    const zoff_param_desc param = bench_param(weights, m->grads, m->elements / slices, slices, ZOFF_BF16);
     char *text = write_config(name, opts, out);
     if (!text)
         return bench_fail("cannot make a folder for %s: %s", name, strerror(errno));
