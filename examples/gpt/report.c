@@ -1,4 +1,4 @@
-/* report.c: the judge of scripts/demo. It reads the JSON of its five runs, compares them, prints the verdicts and a table, and
+/* report.c: the judge of scripts/demo. It reads the JSON of its runs, compares them, prints the verdicts and a table, and
  * writes everything to one file. Exit status: 0 if all verdicts hold, 1 if one does not, 2 if an input is missing or wrong. */
 #include <jansson.h>
 #include <math.h>
@@ -16,10 +16,12 @@
 #define MOST_BUDGET_MIB 64     /* of part two */
 #define LEAST_BUDGET_RATIO 4.0 /* part one: states over budget */
 #define LEAST_MOVED 0.99       /* of the state bytes, read and written in each step of part two */
+#define LEAST_HIDDEN 0.95      /* of the tokens/s with states in DRAM, where the forward pass is longer than the step */
 enum { PLAIN_STEPS = 50 };
 
-enum role { PLAIN, DRAM, NVME, BIG_DRAM, BIG_NVME, ROLES };
-static const char *const role_names[ROLES] = {"plain", "dram", "nvme", "big-dram", "big-nvme"};
+enum role { PLAIN, DRAM, NVME, BIG_DRAM, BIG_NVME, HIDDEN, LONG_DRAM, LONG_HIDDEN, ROLES };
+static const char *const role_names[ROLES] = {"plain",    "dram",   "nvme",      "big-dram",
+                                              "big-nvme", "hidden", "long-dram", "long-hidden"};
 
 typedef struct report {
     json_t *run[ROLES];
@@ -145,11 +147,74 @@ static void judge_memory(report *r, json_t *out)
     json_object_set_new(out, "direct_io", json_boolean(files > 0 && direct == files));
 }
 
+/* The mean of a time over the steps but the first, which finds cold caches, and the last, after which no pass comes. */
+static double mean_seconds(const json_t *run, const char *key)
+{
+    const json_t *all = json_object_get(run, key);
+    double sum = 0.0;
+    size_t count = 0;
+    for (size_t step = 1; step + 1 < json_array_size(all); step++, count++)
+        sum += json_number_value(json_array_get(all, step));
+    return count ? sum / (double)count : NAN;
+}
+
+static double iteration(const json_t *run)
+{
+    return mean_seconds(run, "forward_seconds") + mean_seconds(run, "backward_seconds") + mean_seconds(run, "step_seconds");
+}
+
+static void judge_hidden(report *r, json_t *out)
+{
+    json_t *const *run = r->run;
+    const double forward = mean_seconds(run[BIG_DRAM], "forward_seconds"), step = mean_seconds(run[BIG_NVME], "step_seconds");
+    const double backward = mean_seconds(run[BIG_DRAM], "backward_seconds"), wall = iteration(run[HIDDEN]);
+    const double bound = backward + fmax(forward, step), window = number(r, LONG_HIDDEN, "state_host_bytes");
+    const double ratio = iteration(run[LONG_DRAM]) / iteration(run[LONG_HIDDEN]);
+    const double long_forward = mean_seconds(run[LONG_DRAM], "forward_seconds");
+    printf("\nPart three, time\n");
+    const bool first = check_identical(r, BIG_DRAM, HIDDEN, "losses of DRAM and of hidden steps are equal to the last bit");
+    const bool second = check_identical(r, LONG_DRAM, LONG_HIDDEN, "the same with the longer context");
+    printf("        forward %.3f s, backward %.3f s, a step with states in files %.3f s: backward and the longer of\n"
+           "        the others %.3f s; measured %.3f s, %.2f of it. In turns they took %.3f s\n",
+           forward, backward, step, bound, wall, wall / bound, iteration(run[BIG_NVME]));
+    check(r, mib(window) <= MOST_BUDGET_MIB && long_forward >= step && ratio >= LEAST_HIDDEN,
+          "tokens/s over those of DRAM, forward pass longer than step", "%.3f; %.3f s, %.1f MiB", ratio, long_forward,
+          mib(window));
+    json_object_set_new(out, "bit_identical",
+                        json_boolean(first && second && json_is_true(json_object_get(out, "bit_identical"))));
+    json_object_set_new(out, "forward_seconds", json_real(forward));
+    json_object_set_new(out, "backward_seconds", json_real(backward));
+    json_object_set_new(out, "step_seconds", json_real(step));
+    json_object_set_new(out, "hidden_over_bound", json_real(wall / bound));
+    json_object_set_new(out, "hidden_over_dram", json_real(ratio));
+}
+
+/* A multiple of the context of two runs, with states in DRAM and in files. With it a forward pass takes two and a half times as
+ * long as a step with states in files: a step takes some CPU time from the pass. */
+static int print_context(const char *dram_path, const char *nvme_path)
+{
+    enum { MOST = 1024 };
+    json_error_t error;
+    json_t *dram = json_load_file(dram_path, 0, &error), *nvme = json_load_file(nvme_path, 0, &error);
+    const double forward = mean_seconds(dram, "forward_seconds"), step = mean_seconds(nvme, "step_seconds");
+    const double context = json_number_value(json_object_get(dram, "context"));
+    const double times = fmin(fmax(ceil(2.5 * step / forward), 1), MOST / context);
+    json_decref(dram);
+    json_decref(nvme);
+    if (!(times * context > 0)) {
+        fprintf(stderr, "gpt-report: %s and %s are not the --json of runs of gpt with three steps or more\n", dram_path,
+                nvme_path);
+        return 2;
+    }
+    printf("%.0f\n", floor(times) * context);
+    return 0;
+}
+
 static void print_table(const report *r)
 {
-    printf("\n%-9s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "run", "dtype", "steps", "loss", "tokens/s", "optimizer",
+    printf("\n%-11s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "run", "dtype", "steps", "loss", "tokens/s", "optimizer",
            "states", "states", "peak", "read", "written");
-    printf("%-9s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "", "", "", "nat", "", "share", "DRAM MiB", "NVMe MiB",
+    printf("%-11s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "", "", "", "nat", "", "share", "DRAM MiB", "NVMe MiB",
            "RSS MiB", "MiB/step", "MiB/step");
     for (enum role role = PLAIN; role < ROLES; role++) {
         const size_t steps = step_count(r, role);
@@ -158,7 +223,7 @@ static void print_table(const report *r)
             read += at(r, role, "process_read_bytes", step);
             written += at(r, role, "process_write_bytes", step);
         }
-        printf("%-9s %-5s %6zu %9.4f %9.0f %9.1f%% %11.2f %11.2f %10.1f %11.2f %11.2f\n", role_names[role],
+        printf("%-11s %-5s %6zu %9.4f %9.0f %9.1f%% %11.2f %11.2f %10.1f %11.2f %11.2f\n", role_names[role],
                json_string_value(json_object_get(r->run[role], "dtype")), steps, number(r, role, "final_loss"),
                number(r, role, "tokens_per_second"), 100.0 * number(r, role, "optimizer_share"),
                mib(number(r, role, "state_host_bytes")), mib(number(r, role, "state_nvme_bytes")),
@@ -182,7 +247,9 @@ static bool load(report *r, const char *argument)
             fprintf(stderr, "gpt-report: %s is not the --json of a run of gpt\n", equals + 1);
         return r->run[role] && step_count(r, role) > 0;
     }
-    fprintf(stderr, "gpt-report: what is '%s'? Expected ROLE=FILE with role plain, dram, nvme, big-dram or big-nvme\n",
+    fprintf(stderr,
+            "gpt-report: what is '%s'? Expected ROLE=FILE with role plain, dram, nvme, big-dram, big-nvme, hidden, long-dram "
+            "or long-hidden\n",
             argument);
     return false;
 }
@@ -194,6 +261,7 @@ static int judge(report *r, const char *path)
         json_array_append(runs, r->run[role]);
     judge_learning(r, out);
     judge_memory(r, out);
+    judge_hidden(r, out);
     print_table(r);
     json_object_set_new(out, "passed", json_boolean(r->passed));
     json_object_set(out, "checks", r->checks);
@@ -212,8 +280,12 @@ int main(int argc, char **argv)
 {
     report r = {.passed = true};
     int result = 2;
+    if (argc == 4 && strcmp(argv[1], "--context") == 0)
+        return print_context(argv[2], argv[3]);
     if (argc != 2 + ROLES) {
-        fprintf(stderr, "Usage: gpt-report OUT plain=FILE dram=FILE nvme=FILE big-dram=FILE big-nvme=FILE\n");
+        fprintf(stderr, "Usage: gpt-report OUT plain=FILE dram=FILE nvme=FILE big-dram=FILE big-nvme=FILE hidden=FILE \\\n"
+                        "                  long-dram=FILE long-hidden=FILE\n"
+                        "       gpt-report --context BIG-DRAM BIG-NVME\n");
         return result;
     }
     r.checks = json_array();

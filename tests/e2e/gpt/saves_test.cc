@@ -22,6 +22,7 @@ TEST_F(saves, twenty_steps_and_twenty_more_are_forty)
                  {"bf16", " --dtype bf16", "", config(", \"bf16\": {\"enabled\": true}")},
                  {"files", "", "", in_files(".")},
                  {"files_async", "", " --async", in_files(".")},
+                 {"hidden", " --just-in-time", " --async", in_files(".")},
                  {"micro", "", "", config(", \"gradient_accumulation_steps\": 4")}};
     for (const auto &k : kinds) {
         const std::string name = k.name, options = k.options;

@@ -84,6 +84,31 @@ TEST_F(trainer, agrees_with_zoff_in_dram_and_on_nvme)
     }
 }
 
+// The forward pass of each step runs beside the step before it.
+TEST_F(trainer, hides_steps_without_changing_a_bit)
+{
+    const std::string one = ", \"bf16\": {\"enabled\": true}", four = one + ", \"gradient_accumulation_steps\": 4";
+    std::string background = nvme(one);
+    background.replace(background.find("192KiB\""), 7, "192KiB\", \"background_threads\": 1");
+    const struct {
+        const char *name, *like, *options;
+        std::string config;
+    } kinds[] = {{"dram", "dram", "", one},
+                 {"dram_hidden", "dram", " --just-in-time", one},
+                 {"nvme_hidden", "dram", " --just-in-time", nvme(one)},
+                 {"background", "dram", " --just-in-time", background},
+                 {"micro", "micro", "", four},
+                 {"micro_hidden", "micro", " --just-in-time", nvme(four)}};
+    for (const auto &k : kinds) {
+        const std::string flags =
+            std::string("--steps 40 --dtype bf16 --config ") + config(k.name + std::string(".ds"), k.config);
+        const shell_result r = run(k.name, flags + k.options);
+        ASSERT_EQ(0, r.status) << r.output;
+        EXPECT_EQ(value(k.like, "loss_bits"), value(k.name, "loss_bits")) << k.name;
+        EXPECT_EQ(value(k.like, "weights_hash"), value(k.name, "weights_hash")) << k.name;
+    }
+}
+
 TEST_F(trainer, keeps_bf16_weights_with_masters_in_zoff)
 {
     shell_result r =
@@ -183,9 +208,10 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     ASSERT_EQ(0, run("plain", "--steps 4").status);
     const shell_result r =
         shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json nvme=plain.json " +
-              "big-dram=plain.json big-nvme=plain.json");
+              "big-dram=plain.json big-nvme=plain.json hidden=plain.json long-dram=plain.json long-hidden=plain.json");
     EXPECT_EQ(1, r.status) << r.output;
     EXPECT_NE(r.output.find("ok    losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("ok    losses of DRAM and of hidden steps are equal"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  peak memory is lower"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  state files are open with O_DIRECT"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  the final loss is 0.4 nat below"), std::string::npos) << r.output;
@@ -199,12 +225,15 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     changed[at] = changed[at] == '0' ? '1' : '0';
     write_file(folder.file("changed.json"), changed);
     const shell_result other = shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json " +
-                                     "nvme=changed.json big-dram=plain.json big-nvme=plain.json");
+                                     "nvme=changed.json big-dram=plain.json big-nvme=plain.json hidden=changed.json " +
+                                     "long-dram=plain.json long-hidden=plain.json");
     EXPECT_EQ(1, other.status);
+    EXPECT_NE(other.output.find("FAIL  losses of DRAM and of hidden steps are equal"), std::string::npos) << other.output;
     EXPECT_NE(other.output.find("FAIL  losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << other.output;
     EXPECT_NE(read_file(folder.file("out.json")).find("\"bit_identical\": false"), std::string::npos);
 
     EXPECT_EQ(2, shell("'" GPT_REPORT "'").status);
-    EXPECT_EQ(2, shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=no.json a=b c=d e=f g=h").status);
+    EXPECT_EQ(2,
+              shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=no.json a=b c=d e=f g=h i=j k=l m=n").status);
 }
 } // namespace
