@@ -275,6 +275,9 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
 void zoff_engine_progress_thread_stop(zoff_engine *e);
 /* How many threads to use: one while the progress thread works, because the program's threads are busy. */
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);
+/* Whether the progress thread is working now and a call of the program waits for it: it has more threads, or needs one bucket.
+ */
+bool zoff_engine_progress_thread_yields(const zoff_engine *e);
 /* enter, leave, is_child, and ZOFF_ENTER: see view.h */
 
 /* rooms.c: connects other rooms to the fields of the engine that they borrow */

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ struct zoff_progress_thread {
     pthread_mutex_t lock; /* recursive; robust */
     pthread_cond_t work;
     bool stopping, sleeps;
+    atomic_uint callers; /* calls of the program that wait for the lock */
 };
 
 /* A thread of the program may end inside a call, for example in tests where ranks are threads that die. The lock is then
@@ -53,7 +55,9 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
     if (!e || !e->threads.progress || is_inherited(e->threads.progress))
         return NULL;
+    atomic_fetch_add(&e->threads.progress->callers, 1);
     lock(e->threads.progress);
+    atomic_fetch_sub(&e->threads.progress->callers, 1);
     return (zoff_engine *)(uintptr_t)e;
 }
 
@@ -66,6 +70,11 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
     if (c->sleeps)
         pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
+}
+
+bool zoff_engine_progress_thread_yields(const zoff_engine *e)
+{
+    return e->threads.in_progress && atomic_load(&e->threads.progress->callers) > 0;
 }
 
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
