@@ -100,6 +100,7 @@ typedef struct zoff_config_values {
     unsigned threads;         /* zoff.threads; 0: auto */
     unsigned background_threads;
     bool skip_nonfinite;      /* zoff.skip_nonfinite */
+    bool check_use;           /* zoff.check_use */
     bool aio_tune;            /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
     uint64_t aio_block_bytes; /* aio.block_size */
     unsigned aio_depth;       /* aio.queue_depth */

@@ -216,6 +216,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .threads = (unsigned)integer(config, "zoff.threads"),
         .background_threads = (unsigned)integer(config, "zoff.background_threads"),
         .skip_nonfinite = integer(config, "zoff.skip_nonfinite"),
+        .check_use = integer(config, "zoff.check_use"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),
         .aio_block_bytes = integer(config, "aio.block_size"),
         .aio_depth = (unsigned)integer(config, "aio.queue_depth"),

@@ -91,6 +91,8 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.vote_bytes, "votes of ranks", &e->gate.vote_bytes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
+    if (e->settings.values.check_use)
+        ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
     ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
     ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
     return zoff_transfer_pieces_open(&e->transfer);
@@ -187,6 +189,8 @@ static void leave_to_device(zoff_engine *e)
 
 static void deallocate(zoff_engine *e)
 {
+    zoff_traps_weights_close(e->life.traps);
+    e->life.traps = NULL;
     finish_messages(e);
     leave_to_messages(e); /* first: freeing device memory may wait for all work of the device */
     leave_to_device(e);

@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "team.h"
 #include "transfer.h"
+#include "traps.h"
 #include "view.h"
 #include "words.h"
 #include "zero.h"
@@ -170,6 +171,7 @@ typedef struct zoff_life {
     zoff_phase phase;
     bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
     unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
+    zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
 } zoff_life;
 
 /* How many threads work, and which. */

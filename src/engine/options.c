@@ -61,6 +61,16 @@ static zoff_status check_moments(const zoff_settings *s)
     return ZOFF_OK;
 }
 
+/* Other ranks, and devices, write weights at moments of their own. A forgotten wait is found with one rank as well. */
+static zoff_status check_watched(const zoff_engine *e)
+{
+    ZOFF_FAIL_IF(
+        e->settings.values.check_use && (zoff_comm_size(e->comm) > 1 || !zoff_accel_in_place(e->accel)), ZOFF_ERR_UNSUPPORTED,
+        "zoff.check_use is true, which is for one rank with weights in host memory: run the trainer so once, or set it "
+        "to false");
+    return ZOFF_OK;
+}
+
 static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
 {
     s->tier = opts->state_tier == ZOFF_TIER_AUTO ? s->values.state_tier : opts->state_tier;
@@ -141,6 +151,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
                  "zoff.skip_nonfinite is false, but fp16.enabled is true: the loss scale is found by skipping steps whose "
                  "gradients are not finite; set zoff.skip_nonfinite to true, or use bf16");
     ZOFF_TRY(check_moments(s));
+    ZOFF_TRY(check_watched(e));
     s->threads = zoff_base_team_count(threads, &s->threads_why);
     s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));

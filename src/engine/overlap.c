@@ -44,6 +44,7 @@ static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx
 
 typedef struct wanted_weights {
     zoff_engine *engine;
+    size_t number; /* of the slice */
     zoff_slice_buckets buckets;
     void *native_stream;
 } wanted_weights;
@@ -54,6 +55,7 @@ static zoff_status make_new(void *ctx)
     zoff_engine *e = w->engine;
     zoff_transfer_walk_use(&e->transfer, w->buckets);
     ZOFF_TRY(zoff_engine_pipeline_until(e, w->buckets));
+    zoff_traps_weights_lift(e->life.traps, w->number);
     return e->transfer.route.link->let_read(&e->transfer, w->buckets, w->native_stream);
 }
 
@@ -69,7 +71,7 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
-    return work(e, make_new, &(wanted_weights){e, e->model.slice_buckets[number], native_stream});
+    return work(e, make_new, &(wanted_weights){e, number, e->model.slice_buckets[number], native_stream});
 }
 
 static zoff_status turn(void *ctx)

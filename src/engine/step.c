@@ -195,6 +195,8 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
         zoff_comm_uncount(e->comm); /* the program repeats the call */
     ZOFF_TRY(status);
     start(e);
+    if (e->run.last && !e->io.guard) /* a save reads weights beside the step */
+        zoff_traps_weights_set(e->life.traps);
     return ZOFF_OK;
 }
 
@@ -301,6 +303,7 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status)
     (void)zoff_engine_stores_drain(e); /* other errors stay in the store until a retry */
     zoff_base_status_restore(&first);
     const bool torn = e->transfer.batch.updated > 0;
+    zoff_traps_weights_lift_all(e->life.traps);
     e->life.phase = ZOFF_PHASE_FAILED;
     e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
     return zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
@@ -331,8 +334,11 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     give_info(&e->run.info, out);
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
-    /* Update the scale last: its error is about a step that is over. */
-    return status == ZOFF_OK && e->run.last ? turn_scale(e) : status;
+    zoff_traps_weights_lift_all(e->life.traps);
+    /* Update the scale last: its error is about a step that is over, as is that of the traps. */
+    if (status == ZOFF_OK && e->run.last)
+        status = turn_scale(e);
+    return status == ZOFF_OK ? zoff_traps_weights_check(e->life.traps) : status;
 }
 
 /* An error that zoff_param_wait() has met. The step has failed, as if this call had met it. */
@@ -469,6 +475,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
+    zoff_traps_weights_lift_all(e->life.traps);
     /* Errors of these downloads do not matter, because the gradients are dropped. But no download may stay in flight. */
     zoff_status ended = zoff_transfer_download_finish(&e->transfer);
     if (ended < 0 && e->transfer.pollers.device.is_overdue)

@@ -166,6 +166,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
+    zoff_traps_weights_enter(e->life.traps, run->chunk);
     zoff_engine_update_guard(e, run, run->states.base);
     double from = zoff_base_clock_seconds();
     if ((chunk->bytes && zoff_offload_store_wants_settle(e->store)) || e->io.guard) {
@@ -180,6 +181,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     }
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
     zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
+    zoff_traps_weights_leave(e->life.traps, run->chunk);
     e->transfer.batch.updated++;
     e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;

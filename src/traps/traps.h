@@ -1,0 +1,65 @@
+/* traps.h: weights that must not be used before they are new. While a step is open, the pages inside each slice that it updates
+ * are inaccessible, until the program has waited for the slice. Pages that hold anything else stay accessible, so a slice below
+ * some pages is not watched. */
+#ifndef ZOFF_TRAPS_H
+#define ZOFF_TRAPS_H
+
+#include "zero.h"
+#include "zoff_model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- pages.c ---- */
+
+/* Whole pages. `from` == `to`: there are none. */
+typedef struct zoff_trap {
+    uintptr_t from, to;
+    bool was_set; /* since it was lifted last */
+    bool is_set;  /* atomic, as are the fields below: the handler sets them */
+} zoff_trap;
+
+/* Traps, and the first use of one since the last zoff_traps_pages_take(). */
+typedef struct zoff_trap_list {
+    zoff_trap *list;
+    size_t count;
+    uintptr_t place;      /* the instruction; 0: no use */
+    uintptr_t used_index; /* of the trap */
+} zoff_trap_list;
+
+/* Register the list with the handler of SIGSEGV, which is installed with the first one.  @return ERR_UNSUPPORTED: too many */
+zoff_status zoff_traps_pages_register(zoff_trap_list *traps);
+void zoff_traps_pages_unregister(zoff_trap_list *traps); /* every trap must be lifted */
+/* Make the pages of a trap inaccessible. If the system refuses, they stay accessible. */
+void zoff_traps_pages_set(zoff_trap *trap);
+void zoff_traps_pages_lift(zoff_trap *trap);
+/* Access pages of a trap that is set: those which [first, first + bytes) touches. Then forbid it again, if the trap still is.
+ */
+void zoff_traps_pages_enter(const zoff_trap *trap, uintptr_t first, size_t bytes);
+void zoff_traps_pages_leave(const zoff_trap *trap, uintptr_t first, size_t bytes);
+/* The first use, which is forgotten.  @return whether there was one */
+bool zoff_traps_pages_take(zoff_trap_list *traps, size_t *out_index, uintptr_t *out_place);
+
+/* ---- weights.c ---- */
+
+typedef struct zoff_traps {
+    const zoff_model *model;
+    const zoff_plan *plan;
+    zoff_trap_list traps; /* by number of a slice */
+} zoff_traps;
+
+/* For an engine that is being sealed; the model has its slices. In all functions below NULL does nothing. */
+zoff_status zoff_traps_weights_open(const zoff_model *model, const zoff_plan *plan, zoff_traps **out);
+void zoff_traps_weights_close(zoff_traps *t);
+/* A step has begun: every slice that has a gradient must not be used. */
+void zoff_traps_weights_set(zoff_traps *t);
+void zoff_traps_weights_lift(zoff_traps *t, size_t number); /* the program has waited for a slice */
+void zoff_traps_weights_lift_all(zoff_traps *t);
+/* The engine reads and writes weights of a bucket between these calls. */
+void zoff_traps_weights_enter(zoff_traps *t, size_t bucket);
+void zoff_traps_weights_leave(zoff_traps *t, size_t bucket);
+/* ERR_STATE if weights were used too early, with parameter and place. Once for each step. */
+zoff_status zoff_traps_weights_check(zoff_traps *t);
+
+#endif
