@@ -97,7 +97,8 @@ typedef struct zoff_step_seconds {
     double device_wait; /**< on the device: the rest of the backward pass, and copies */
     double comm_wait;   /**< on other ranks */
     double save_wait;   /**< on a checkpoint that is being saved: updates wait where its memory for copies is full */
-    double reserved[4]; /**< zero */
+    double visible;     /**< of total: inside calls of the program. The rest was hidden beside its own work */
+    double reserved[3]; /**< zero */
 } zoff_step_seconds;
 
 /** The first gradient that was not finite. Valid when the step was skipped for it. */

@@ -92,6 +92,14 @@ typedef struct zoff_step_fault {
     zoff_saved_error words;
 } zoff_step_fault;
 
+/* When a step was in the hands of the engine. Seconds of the clock. */
+typedef struct zoff_step_clock {
+    double began;
+    double left;   /* a call returned, and the program computes; 0: it is in a call */
+    double queued; /* seconds since then that a call has waited for the progress thread */
+    double hidden; /* sum of the times between calls */
+} zoff_step_clock;
+
 /* One step, from begin to the end of wait. */
 typedef struct zoff_step_run {
     int64_t t;
@@ -99,7 +107,7 @@ typedef struct zoff_step_run {
     double factor;                /* absolute factor that the gate applies to gradients: scales and clipping */
     unsigned flags;
     bool looks; /* gradients are measured before they are used, to clip or to skip */
-    double began;
+    zoff_step_clock clock;
     bool last;         /* the last micro-step: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
     size_t first;      /* all buckets before this position of the walk are finished */
@@ -127,7 +135,7 @@ typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
     uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes, nvme_ahead_bytes;
     uint64_t device_read_bytes, device_write_bytes;
-    double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds, save_wait_seconds;
+    double seconds, hidden_seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds, save_wait_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, at seal */
     bool warned_of_nothing;   /* about a step without any gradient */
 } zoff_engine_totals;
@@ -392,6 +400,9 @@ zoff_status zoff_engine_state_range_close(zoff_engine *e);
 void zoff_engine_state_range_end(zoff_engine *e);
 
 /* stats.c */
+/* A call on an open step begins, and returns to the program. In between, the work of the step is visible to it. */
+void zoff_engine_stats_come(zoff_engine *e);
+void zoff_engine_stats_leave(zoff_engine *e);
 /* Begin to count the bytes from and to a device anew. */
 void zoff_engine_stats_count_device_anew(zoff_engine *e);
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

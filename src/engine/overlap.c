@@ -31,6 +31,7 @@ static zoff_status repeat_fault(zoff_engine *e)
 static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
 {
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_engine_stats_come(e);
     zoff_base_team_hold(e->threads.holds_team && !e->threads.in_progress);
     const zoff_status status = run(ctx);
     zoff_base_team_hold(false);
@@ -39,6 +40,7 @@ static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx
         e->run.fault.status = zoff_engine_step_fail(e, status);
         zoff_base_status_save(&e->run.fault.words);
     }
+    zoff_engine_stats_leave(e);
     return status;
 }
 

@@ -6,6 +6,7 @@
  * recursive, for calls that use other calls. Without a progress thread there is no lock. */
 #include "engine_priv.h"
 
+#include "clock.h"
 #include "fork.h"
 #include "log.h"
 #include "try.h"
@@ -55,10 +56,19 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
     if (!e || !e->threads.progress || is_inherited(e->threads.progress))
         return NULL;
-    atomic_fetch_add(&e->threads.progress->callers, 1);
-    lock(e->threads.progress);
-    atomic_fetch_sub(&e->threads.progress->callers, 1);
-    return (zoff_engine *)(uintptr_t)e;
+    zoff_engine *own = (zoff_engine *)(uintptr_t)e;
+    zoff_progress_thread *c = e->threads.progress;
+    const int error = pthread_mutex_trylock(&c->lock);
+    if (error != EBUSY) {
+        heal(c, error);
+        return own;
+    }
+    const double from = zoff_base_clock_seconds();
+    atomic_fetch_add(&c->callers, 1);
+    lock(c);
+    atomic_fetch_sub(&c->callers, 1);
+    own->run.clock.queued += zoff_base_clock_seconds() - from;
+    return own;
 }
 
 /* The call may have started operations: wake the thread. */

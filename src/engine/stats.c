@@ -1,6 +1,7 @@
 /* stats.c: statistics of the work done and the time it took, for the log and as JSON. */
 #include "engine_priv.h"
 
+#include "clock.h"
 #include "env.h"
 #include "log.h"
 #include "try.h"
@@ -28,10 +29,28 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->device_write_bytes += info->bytes.device_written;
     t->check_seconds += info->seconds.checksum;
     t->seconds += info->seconds.total;
+    t->hidden_seconds += info->seconds.total - info->seconds.visible;
     t->measure_seconds += info->seconds.measure;
     t->update_seconds += info->seconds.update;
     t->io_wait_seconds += info->seconds.io_wait;
     t->save_wait_seconds += info->seconds.save_wait;
+}
+
+void zoff_engine_stats_come(zoff_engine *e)
+{
+    zoff_step_clock *c = &e->run.clock;
+    if (e->threads.in_progress || c->left == 0)
+        return;
+    c->hidden += zoff_base_clock_seconds() - c->left - c->queued;
+    c->left = 0;
+}
+
+void zoff_engine_stats_leave(zoff_engine *e)
+{
+    if (e->threads.in_progress)
+        return;
+    e->run.clock.left = zoff_base_clock_seconds();
+    e->run.clock.queued = 0;
 }
 
 /* Log conditions of the machine and the environment that affect the speed of a step. */
@@ -195,14 +214,13 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
     uint64_t every = e->settings.values.steps_per_print;
     if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every || zoff_comm_rank(e->comm) != 0)
         return;
-    ZOFF_ASKED(
-        "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
-        "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
-        (long long)info->t, info->numbers.lr, info->numbers.grad_norm, info->numbers.clip_factor,
-        zoff_base_words_bytes(info->bytes.host_read), zoff_base_words_bytes(info->bytes.host_written),
-        zoff_base_words_bytes(info->bytes.nvme_read), zoff_base_words_bytes(info->bytes.nvme_written),
-        zoff_base_words_bytes(lifetime_bytes(e)), info->seconds.total, info->seconds.measure, info->seconds.update,
-        info->seconds.checksum, info->seconds.io_wait);
+    ZOFF_ASKED("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f "
+               "s, hidden %.3f: measure %.3f update %.3f checksums %.3f wait for disk %.3f",
+               (long long)info->t, info->numbers.lr, info->numbers.grad_norm, info->numbers.clip_factor,
+               zoff_base_words_bytes(info->bytes.host_read), zoff_base_words_bytes(info->bytes.host_written),
+               zoff_base_words_bytes(info->bytes.nvme_read), zoff_base_words_bytes(info->bytes.nvme_written),
+               zoff_base_words_bytes(lifetime_bytes(e)), info->seconds.total, info->seconds.total - info->seconds.visible,
+               info->seconds.measure, info->seconds.update, info->seconds.checksum, info->seconds.io_wait);
 }
 
 /* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
@@ -212,6 +230,7 @@ static void print_seconds(const zoff_engine_totals *t, char *dst, size_t dst_byt
         const char *name;
         double seconds;
     } spent[] = {{"seconds", t->seconds},
+                 {"hidden_seconds", t->hidden_seconds},
                  {"measure_seconds", t->measure_seconds},
                  {"update_seconds", t->update_seconds},
                  {"io_wait_seconds", t->io_wait_seconds},

@@ -70,7 +70,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                          .grad_scale = known.grad_scale == 0 ? 1.0 : known.grad_scale,
                          .flags = known.flags,
                          .last = e->transfer.batch.micro + 1 == micro_steps,
-                         .began = zoff_base_clock_seconds()};
+                         .clock.began = zoff_base_clock_seconds()};
     ZOFF_FAIL_IF(
         e->transfer.batch.micro && run.grad_scale != e->transfer.batch.micro_scale, ZOFF_ERR_INVALID,
         "zoff_step: grad_scale is %g, but %g in the micro-steps before it: all micro-steps of a step need the same scale",
@@ -197,6 +197,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
     start(e);
     if (e->run.last && !e->io.guard) /* a save reads weights beside the step */
         zoff_traps_weights_set(e->life.traps);
+    zoff_engine_stats_leave(e);
     return ZOFF_OK;
 }
 
@@ -211,7 +212,8 @@ static void complete_info(zoff_engine *e)
     info->bytes.nvme_read_ahead = now.ahead_bytes - e->run.before.ahead_bytes;
     info->seconds.io_wait = now.wait_seconds - e->run.before.wait_seconds;
     info->seconds.checksum = now.check_seconds - e->run.before.check_seconds;
-    info->seconds.total = zoff_base_clock_seconds() - e->run.began;
+    info->seconds.total = zoff_base_clock_seconds() - e->run.clock.began;
+    info->seconds.visible = info->seconds.total - e->run.clock.hidden;
     info->seconds.save_wait = e->run.save_wait_seconds;
     zoff_transfer_ranks_count(&e->transfer, info);
     info->bytes.device_read = e->transfer.device.read_bytes + e->lending.there.read_bytes;
@@ -316,6 +318,7 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status)
 /* Continue the walk from the present rows of the buckets. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
+    zoff_engine_stats_come(e);
     zoff_base_team_hold(e->threads.holds_team); /* released at the end of the step: threads do not spin between steps */
     zoff_status status = zoff_engine_pipeline_run(e);
     zoff_base_team_hold(false);

@@ -94,6 +94,26 @@ TEST_P(ParamWait, UpdatesInTheOrderOfTheLastPass)
     }
 }
 
+TEST_P(ParamWait, TheTimeBetweenCallsIsHidden)
+{
+    trainer t(8);
+    engine e = make(t);
+    zoff_step_info info = new_info();
+    t.next_step();
+    begin(t, e.get());
+    usleep(30000);
+    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+    usleep(30000);
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    EXPECT_LE(0.06, info.seconds.total - info.seconds.visible);
+    EXPECT_LT(0, info.seconds.visible);
+    t.next_step();
+    t.backward_all(0.1f);
+    t.hand_over_all(e.get());
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    EXPECT_EQ(info.seconds.total, info.seconds.visible) << "the program was in one call";
+}
+
 // A program that calls it now and then need not wait for weights at all.
 TEST_P(ParamWait, ProgressUpdatesWhatIsReady)
 {
