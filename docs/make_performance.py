@@ -69,6 +69,13 @@ TABLES = {
         ("zoff's step of 124 M fp32 parameters in DRAM to a plain loop", "step-quick", "engine_vs_plain_loop"),
         ("MiB more of memory, beside weights and gradients, for ten times the model", "step-quick", "rss_growth_mib"),
     ]),
+    "step_hidden": ("over the time of a plain step", [
+        ("visible of a step beside 1.2 steps of forward pass on a device, with a background thread", "step-hidden",
+         "visible_of_jit_over_update"),
+        ("the same where the trainer computes on all cores", "step-hidden", "visible_of_jit_busy_over_update"),
+        ("the same on a device, without a background thread", "step-hidden", "visible_of_jit_calls_over_update"),
+        ("a step beside a forward pass of half its time on a device", "step-hidden", "jit_half_over_update"),
+    ]),
     "step_formats": ("ratio or bytes", [
         ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
         ("the same with moments in bf16", "step-formats", "split_bf16_bytes"),

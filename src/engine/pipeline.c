@@ -187,10 +187,12 @@ zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 }
 
 /* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while
- * the program computes. Where they are in DRAM nothing is gained by an update before its turn. */
+ * the program computes. Where they are in DRAM nothing is gained by an update before its turn, and a background thread does it
+ * without keeping the program. */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted)
 {
-    const zoff_status status = e->walk.streamed_count ? walk_for(e, NULL) : ZOFF_PENDING;
+    const bool alone = !e->settings.values.background_threads;
+    const zoff_status status = alone && e->walk.streamed_count ? walk_for(e, NULL) : ZOFF_PENDING;
     if (status < 0)
         return status;
     return zoff_base_progress_wait(&e->progress, NULL, walk_until, &(weights_wait){e, wanted});
