@@ -217,10 +217,10 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 /** Between zoff_step_begin() and zoff_step_wait(): wait until the weights of one slice are those after the step. So a trainer
  *  can begin its next forward pass before the step is over, and call this before each use of a weight. The step is the same to
  *  the bit. Weights without such a call may change at any time until zoff_step_wait(), which must come before the first
- * gradient of the next pass is written. Buckets are updated in the order in which these calls used them in the last step, at
- * first and with several ranks in that of the parameters: inside this call, inside zoff_engine_progress(), or by
- * zoff.background_threads. Transfers go on between calls. Without an open step, and in a micro-step that only adds gradients,
- * it returns at once.
+ * gradient of the next pass is written. Buckets are updated in the order in which these calls used them in earlier steps, on
+ * rank 0 if there are several, at first in that of the parameters. They are updated inside this call, inside
+ * zoff_engine_progress(), or by zoff.background_threads. Transfers go on between calls. Without an open step, and in a
+ * micro-step that only adds gradients, it returns at once.
  *  @param native_stream device stream that will read the weights: it waits, and the call does not. NULL on the host; with a
  *  device the weights are there when the call returns
  *  @threads as zoff_step_wait()  @blocks until the slice is updated, or, with other ranks, until theirs are here

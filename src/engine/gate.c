@@ -184,6 +184,7 @@ static zoff_status ask(zoff_engine *e)
     const unsigned rank = zoff_comm_rank(e->comm);
     e->transfer.measure.vote.terms = digest_terms(e);
     e->transfer.measure.vote.stop_requested = __atomic_load_n(&e->gate.stop_asked, __ATOMIC_ACQUIRE);
+    zoff_transfer_walk_tell(&e->transfer, &e->transfer.measure.vote.order);
     e->gate.votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->gate.vote_bytes[i] = sizeof *e->gate.votes;
@@ -200,6 +201,7 @@ static zoff_status ask(zoff_engine *e)
 static zoff_status take_votes(zoff_engine *e)
 {
     agree_on_stop(e);
+    zoff_transfer_walk_hear(&e->transfer, e->gate.votes);
     e->gate.norm = (zoff_norm_part){.is_poisoned = false};
     zoff_status status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
     if (status == ZOFF_OK)

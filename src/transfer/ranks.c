@@ -206,6 +206,7 @@ static bool leaves_in_the_step(const zoff_transfer *t)
 
 const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
                                               .any_order = true,
+                                              .learn = zoff_transfer_walk_alone,
                                               .open = alone_open,
                                               .bytes = alone_bytes,
                                               .gather_most = no_gather,
@@ -247,6 +248,7 @@ static bool partitioned_leaves_early(const zoff_transfer *t)
 }
 
 const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
+                                                    .learn = zoff_transfer_walk_together,
                                                     .has_parts = true,
                                                     .open = several_open,
                                                     .bytes = several_bytes,
@@ -258,6 +260,7 @@ const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
 
 /* Sums of gradients are gathered from accumulator to accumulator. */
 const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
+                                                   .learn = zoff_transfer_walk_together,
                                                    .replicates = true,
                                                    .open = several_open,
                                                    .bytes = several_bytes,

@@ -52,7 +52,10 @@ typedef struct zoff_walk {
     uint32_t *order, *place; /* learned: the bucket of a position, and its inverse */
     uint32_t *uses;          /* buckets in the order in which the running step's weights were used first */
     size_t use_count;
-    bool is_learned; /* `order` holds */
+    uint32_t *candidate, *heard; /* several ranks: what rank 0 tells, and what this rank has heard of it */
+    size_t heard_count;
+    bool has_news, begins; /* rank 0: there is a candidate, and nothing of it was told yet */
+    bool is_learned;       /* `order` holds */
 } zoff_walk;
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */
@@ -212,8 +215,14 @@ zoff_status zoff_transfer_walk_open(zoff_transfer *t); /* at seal */
 void zoff_transfer_walk_close(zoff_transfer *t);
 /* The program uses weights of these buckets before the running step is over. */
 void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets);
-/* At the end of a step: use the order of its uses from now on, then that of the other buckets.  @return whether it differs */
+/* Several ranks: fill in this rank's vote, and read those of all. */
+void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out);
+void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes);
+/* At the end of a step: use the order of its uses from now on, then that of the other buckets. Several ranks use the order of
+ * rank 0, once all have heard it.  @return whether the order is another one */
 bool zoff_transfer_walk_learn(zoff_transfer *t);
+bool zoff_transfer_walk_alone(zoff_transfer *t);    /* for one rank */
+bool zoff_transfer_walk_together(zoff_transfer *t); /* for several */
 void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a host store */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */

@@ -14,6 +14,17 @@
 typedef struct zoff_bucket_run zoff_bucket_run;
 typedef struct zoff_transfer zoff_transfer;
 
+/* Buckets in a vote. */
+enum { ZOFF_WALK_NEWS = 32 };
+
+/* A part of a new order of buckets, by rank 0. Each vote of a step has one, until all ranks have heard the whole order. */
+typedef struct zoff_walk_news {
+    uint32_t heard; /* buckets that the voting rank has heard before this vote */
+    uint32_t first; /* rank 0: position of the first bucket below */
+    uint32_t count; /* 0: no news */
+    uint32_t buckets[ZOFF_WALK_NEWS];
+} zoff_walk_news;
+
 /* This rank's vote, before the gate opens. */
 typedef struct zoff_vote {
     zoff_exact squares; /* sums of squares of the gradients that this rank has measured, without blocks that are not finite */
@@ -25,6 +36,7 @@ typedef struct zoff_vote {
     zoff_param param;
     size_t slice, first;
     uint64_t terms; /* checksum of the inputs of its update: see terms.c */
+    zoff_walk_news order;
 } zoff_vote;
 
 /* Communication state of an engine with several ranks; empty for a single rank. */
@@ -52,9 +64,10 @@ enum { ZOFF_PART_ROWS = 4 }; /* one more than there are buckets in flight */
 /* Who has the states: this rank alone, each rank a part, or every rank all of them. */
 typedef struct zoff_peers {
     const char *name;
-    bool replicates; /* every rank has all states: ranks exchange sums of gradients, and no weights */
-    bool has_parts;  /* each rank has a part of states and weights: reading one needs all ranks */
-    bool any_order;  /* a rank may process the buckets in its own order */
+    bool replicates;                 /* every rank has all states: ranks exchange sums of gradients, and no weights */
+    bool has_parts;                  /* each rank has a part of states and weights: reading one needs all ranks */
+    bool any_order;                  /* a rank may process the buckets in its own order */
+    bool (*learn)(zoff_transfer *t); /* at the end of a step; see zoff_transfer_walk_learn() */
     zoff_status (*open)(zoff_transfer *t);
     uint64_t (*bytes)(const zoff_transfer *t, const zoff_plan *plan);     /* DRAM for the exchange with other ranks */
     size_t (*gather_most)(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket that is gathered */

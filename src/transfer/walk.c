@@ -1,7 +1,10 @@
 /* walk.c: the order in which a step goes over the buckets. */
 #include "transfer.h"
 
+#include "bits.h"
 #include "try.h"
+
+#include <string.h>
 
 zoff_status zoff_transfer_walk_open(zoff_transfer *t)
 {
@@ -10,7 +13,9 @@ zoff_status zoff_transfer_walk_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->runs, "buckets", &w->runs));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->order, "the order of buckets", &w->order));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->place, "the order of buckets", &w->place));
-    return zoff_base_mem_alloc(count, sizeof *w->uses, "the order of buckets", &w->uses);
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->uses, "the order of buckets", &w->uses));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->candidate, "the order of buckets", &w->candidate));
+    return zoff_base_mem_alloc(count, sizeof *w->heard, "the order of buckets", &w->heard);
 }
 
 void zoff_transfer_walk_close(zoff_transfer *t)
@@ -19,6 +24,8 @@ void zoff_transfer_walk_close(zoff_transfer *t)
     zoff_base_mem_free(t->walk.order);
     zoff_base_mem_free(t->walk.place);
     zoff_base_mem_free(t->walk.uses);
+    zoff_base_mem_free(t->walk.candidate);
+    zoff_base_mem_free(t->walk.heard);
     t->walk = (zoff_walk){.runs = NULL};
 }
 
@@ -71,22 +78,80 @@ void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets)
         note(t, b);
 }
 
-/* Other ranks have uses of their own, and all must have one order. */
-bool zoff_transfer_walk_learn(zoff_transfer *t)
+static bool is_present(const zoff_transfer *t, const uint32_t *order)
+{
+    bool same = true;
+    for (size_t position = 0; position < zoff_transfer_walk_host_count(t); position++)
+        same = same && order[position] == zoff_transfer_walk_bucket(t, position);
+    return same;
+}
+
+static void use(zoff_transfer *t, const uint32_t *order)
+{
+    zoff_walk *w = &t->walk;
+    for (size_t position = 0; position < zoff_transfer_walk_host_count(t); position++) {
+        w->order[position] = order[position];
+        w->place[order[position]] = (uint32_t)position;
+    }
+    w->is_learned = true;
+}
+
+void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out)
+{
+    const zoff_walk *w = &t->walk;
+    const size_t first = w->begins ? 0 : w->heard_count, left = zoff_transfer_walk_host_count(t) - first;
+    *out = (zoff_walk_news){.heard = (uint32_t)w->heard_count, .first = (uint32_t)first};
+    if (zoff_comm_rank(t->comm) != 0 || !w->has_news)
+        return;
+    out->count = (uint32_t)zoff_base_bits_min(left, ZOFF_WALK_NEWS);
+    memcpy(out->buckets, w->candidate + first, out->count * sizeof *out->buckets);
+}
+
+/* Every rank has the same votes, so all come to the same count: a rank that has missed one, because its step failed, makes all
+ * of them begin anew. */
+void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes)
+{
+    zoff_walk *w = &t->walk;
+    const zoff_walk_news *news = &votes[0].order;
+    bool all = true;
+    for (unsigned rank = 0; rank < zoff_comm_size(t->comm); rank++)
+        all = all && votes[rank].order.heard == news->first;
+    w->begins = false;
+    w->heard_count = news->first && all ? news->first : 0;
+    if (news->first != w->heard_count || news->count > zoff_transfer_walk_host_count(t) - w->heard_count)
+        return;
+    memcpy(w->heard + w->heard_count, news->buckets, news->count * sizeof *news->buckets);
+    w->heard_count += news->count;
+}
+
+bool zoff_transfer_walk_together(zoff_transfer *t)
 {
     zoff_walk *w = &t->walk;
     const size_t count = zoff_transfer_walk_host_count(t);
-    bool differs = false;
-    if (w->use_count == 0 || !t->route.peers->any_order)
-        return false;
-    for (size_t position = 0; position < count; position++)
-        note(t, zoff_transfer_walk_bucket(t, position));
-    for (size_t position = 0; position < count; position++)
-        differs = differs || w->uses[position] != zoff_transfer_walk_bucket(t, position);
-    for (size_t position = 0; position < count; position++) {
-        w->order[position] = w->uses[position];
-        w->place[w->uses[position]] = (uint32_t)position;
+    const bool is_whole = count && w->heard_count == count, differs = is_whole && !is_present(t, w->heard);
+    if (is_whole)
+        use(t, w->heard);
+    w->has_news = w->has_news && !is_whole;
+    w->heard_count = is_whole ? 0 : w->heard_count;
+    if (w->use_count && !is_present(t, w->uses) &&
+        !(w->has_news && memcmp(w->candidate, w->uses, count * sizeof *w->uses) == 0)) {
+        memcpy(w->candidate, w->uses, count * sizeof *w->uses);
+        w->has_news = w->begins = true;
     }
-    w->is_learned = true;
     return differs;
+}
+
+bool zoff_transfer_walk_alone(zoff_transfer *t)
+{
+    if (t->walk.use_count == 0 || is_present(t, t->walk.uses))
+        return false;
+    use(t, t->walk.uses);
+    return true;
+}
+
+bool zoff_transfer_walk_learn(zoff_transfer *t)
+{
+    for (size_t position = 0; position < zoff_transfer_walk_host_count(t) && t->walk.use_count; position++)
+        note(t, zoff_transfer_walk_bucket(t, position)); /* those that the program has not used */
+    return t->route.peers->learn(t);
 }

@@ -1,6 +1,7 @@
 // overlap_test.cc: weights that are asked for before a step is over: they are new, later ones need not be, and the step ends
 // with the same bits.
 #include "on_tiers.h"
+#include "rank_job.h"
 #include "small_engine.h"
 
 extern "C" {
@@ -112,6 +113,44 @@ TEST_P(ParamWait, TheTimeBetweenCallsIsHidden)
     t.hand_over_all(e.get());
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     EXPECT_EQ(info.seconds.total, info.seconds.visible) << "the program was in one call";
+}
+
+// Every rank waits in another order, and all update in that of rank 0 once its votes have told it.
+TEST_P(ParamWait, SeveralRanksUpdateInTheOrderOfTheFirst)
+{
+    enum { RANKS = 2, BUCKETS = 2 * ZOFF_WALK_NEWS + 5, STEPS = 6 };
+    rank_job job(RANKS);
+    std::vector<std::vector<size_t>> walks(RANKS);
+    const std::string config =
+        GetParam() ? text()
+                   : config_text("", 1, ", \"zero_optimization\": {\"stage\": 1}"); // a part of each bucket on each rank
+    job.on_each([&](unsigned rank) {
+        trainer t(9);
+        for (int i = 0; i < BUCKETS; i++)
+            t.add(RANKS * 1024, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = make_engine(t, config, 1024, 0, job.comm_of(rank));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        ASSERT_EQ((size_t)BUCKETS, e->plan.chunk_count);
+        for (int64_t step = 1; step <= STEPS; step++) {
+            t.next_step();
+            t.backward_all(0.1f);
+            t.hand_over_all(e.get());
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            for (size_t i = 0; i < BUCKETS; i += 1 + rank) {
+                ASSERT_ZOFF_OK(zoff_param_wait(e.get(), (zoff_param)(rank == 0 ? BUCKETS - 1 - i : i), 0, nullptr));
+            }
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+            reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << step;
+        }
+        for (size_t i = 0; i < BUCKETS; i++)
+            walks[rank].push_back(zoff_transfer_walk_bucket(&e->transfer, i));
+    });
+    for (const std::vector<size_t> &walk : walks) {
+        ASSERT_EQ((size_t)BUCKETS, walk.size());
+        for (size_t i = 0; i < BUCKETS; i++)
+            EXPECT_EQ(BUCKETS - 1 - i, walk[i]) << i;
+    }
 }
 
 // A program that calls it now and then need not wait for weights at all.

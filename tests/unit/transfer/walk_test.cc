@@ -1,6 +1,8 @@
 // walk_test.cc: a step visits each bucket once, in an order that depends on where states and gradients are.
 #include "device_transfer.h"
 
+#include <pthread.h>
+
 using namespace zoff_test;
 
 namespace
@@ -84,5 +86,70 @@ TEST(Walk, SeveralRanksWalkInAscendingOrder)
         EXPECT_EQ((order{1, 2, 3, 4, 0}), walk(self));
         self.t.device.tier.count = 0;
     });
+}
+
+// The program's uses of one step, in descending order.
+void use_all(small_transfer &self)
+{
+    const size_t count = self.parts.plan.chunk_count;
+    for (size_t b = 0; b < count; b++)
+        self.t.walk.runs[b] = {};
+    zoff_transfer_walk_begin(&self.t, false);
+    for (size_t b = count; b-- > 0;)
+        zoff_transfer_walk_use(&self.t, {(uint32_t)b, (uint32_t)b});
+}
+
+TEST(Walk, LearnsTheOrderOfUses)
+{
+    small_transfer self;
+    self.add(80);
+    ASSERT_NO_FATAL_FAILURE(self.open(16));
+    ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&self.t));
+    EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "without uses";
+    zoff_transfer_walk_use(&self.t, {3, 4});
+    zoff_transfer_walk_use(&self.t, {2, 3});
+    EXPECT_TRUE(zoff_transfer_walk_learn(&self.t));
+    EXPECT_EQ((order{3, 4, 2, 0, 1}), walk(self));
+    use_all(self);
+    EXPECT_TRUE(zoff_transfer_walk_learn(&self.t));
+    EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self));
+    use_all(self);
+    EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "the same again";
+    zoff_transfer_pieces_close(&self.t);
+}
+
+// An order takes three votes. All ranks change it in the same step, also when one of them has missed a vote.
+TEST(Walk, SeveralRanksLearnFromTheVotesOfTheFirst)
+{
+    enum { RANKS = 2, STEPS = 12, MISSED = 2 };
+    zoff_vote votes[RANKS] = {};
+    order walks[RANKS];
+    size_t changed_in = 0;
+    pthread_barrier_t together;
+    pthread_barrier_init(&together, nullptr, RANKS);
+    each_rank<small_transfer>(RANKS, [&](small_transfer &self, unsigned rank) {
+        self.add(RANKS * 16 * (2 * ZOFF_WALK_NEWS + 6));
+        self.open(16);
+        EXPECT_EQ(2u * ZOFF_WALK_NEWS + 6, self.parts.plan.chunk_count);
+        EXPECT_ZOFF_OK(zoff_transfer_pieces_open(&self.t));
+        for (size_t step = 1; step <= STEPS; step++) {
+            use_all(self);
+            zoff_transfer_walk_tell(&self.t, &votes[rank].order);
+            pthread_barrier_wait(&together);
+            if (step != MISSED || rank == 0)
+                zoff_transfer_walk_hear(&self.t, votes);
+            const bool changed = zoff_transfer_walk_learn(&self.t);
+            walks[rank] = walk(self);
+            pthread_barrier_wait(&together);
+            EXPECT_EQ(walks[0], walks[1]) << "step " << step;
+            changed_in = rank == 0 && changed ? step : changed_in;
+            pthread_barrier_wait(&together);
+        }
+        EXPECT_EQ(self.parts.plan.chunk_count - 1, walks[rank][0]);
+        zoff_transfer_pieces_close(&self.t);
+    });
+    pthread_barrier_destroy(&together);
+    EXPECT_LE((size_t)MISSED + 3, changed_in) << "the order was told anew";
+    EXPECT_GT((size_t)STEPS, changed_in);
 }
 } // namespace
