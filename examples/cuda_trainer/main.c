@@ -3,6 +3,7 @@
 #include "check.h"
 #include "data.h"
 #include "footprint.h"
+#include "gpu_hidden.h"
 #include "gpu_lent.h"
 #include "gpu_model.h"
 #include "options.h"
@@ -58,31 +59,71 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int train(const trainer_options *options, const gpt_text *text, gpu_model *model, optimizer *o, totals *sum)
+/* A run, and the step whose gradients were handed over last. */
+typedef struct trainer_run {
+    const trainer_options *options;
+    gpu_model *model;
+    optimizer *o;
+    totals *sum;
+    size_t step; /* its number, from 1 */
+    double loss;
+    zoff_step_info info;
+    bool is_open; /* the step is not over: --just-in-time */
+} trainer_run;
+
+static int begin_step(trainer_run *r, size_t step)
 {
-    const gpt_shape s = options->shape;
+    r->info = (zoff_step_info){.struct_size = sizeof r->info};
+    r->step = step;
+    r->is_open = r->options->just_in_time;
+    if (!r->is_open)
+        return optimizer_step(r->o, &r->info);
+    r->loss = gpu_model_loss(r->model); /* the next forward pass has another one */
+    return r->o->status < 0 ? -1 : gpu_hidden_begin(r->o->engine);
+}
+
+static int end_step(trainer_run *r)
+{
+    const zoff_step_info *info = &r->info;
+    if (r->is_open && gpu_hidden_end(r->o->engine, &r->info) < 0)
+        return -1;
+    if (footprint_look(r->o->engine, r->o->accel, &r->sum->memory) < 0)
+        return -1;
+    r->loss = r->is_open ? r->loss : gpu_model_loss(r->model);
+    r->is_open = false;
+    printf("  step %4zu/%zu  loss %.9f  norm %.9f%s\n", r->step, r->options->steps, r->loss, info->numbers.grad_norm,
+           info->skipped ? "  skipped: not finite" : "");
+    fflush(stdout);
+    r->sum->down_bytes += (double)info->bytes.device_read;
+    r->sum->up_bytes += (double)info->bytes.device_written;
+    r->sum->step_seconds += info->seconds.visible;
+    return 0;
+}
+
+static int train(const gpt_text *text, trainer_run *r)
+{
+    const gpt_shape s = r->options->shape;
     uint8_t *inputs = malloc(2 * s.batch * s.context), *targets = inputs + s.batch * s.context;
     if (!inputs)
         return complain("no memory for a batch");
-    int result = footprint_look(o->engine, o->accel, &sum->memory) < 0 ? complain(zoff_last_error()) : 0;
+    int result = footprint_look(r->o->engine, r->o->accel, &r->sum->memory) < 0 ? -1 : 0;
     const double start = now();
-    for (size_t step = 0; step < options->steps && result == 0; step++) {
-        zoff_step_info info = {.struct_size = sizeof info};
-        gpt_text_batch(text, options->seed, step, s.batch, s.context, inputs, targets);
-        gpu_model_forward(model, inputs, targets);
-        gpu_model_backward(model, gradient_is_ready, o);
-        if (optimizer_step(o, &info) < 0 || footprint_look(o->engine, o->accel, &sum->memory) < 0) {
-            result = complain(zoff_last_error());
-            break;
+    for (size_t step = 0; step < r->options->steps && result == 0; step++) {
+        gpt_text_batch(text, r->options->seed, step, s.batch, s.context, inputs, targets);
+        gpu_model_forward(r->model, inputs, targets); /* beside the step before it, if that is open */
+        result = r->is_open ? end_step(r) : 0;
+        if (result == 0) {
+            gpu_model_backward(r->model, gradient_is_ready, r->o);
+            result = begin_step(r, step + 1);
         }
-        printf("  step %4zu/%zu  loss %.9f  norm %.9f%s\n", step + 1, options->steps, gpu_model_loss(model),
-               info.numbers.grad_norm, info.skipped ? "  skipped: not finite" : "");
-        fflush(stdout);
-        sum->down_bytes += (double)info.bytes.device_read;
-        sum->up_bytes += (double)info.bytes.device_written;
-        sum->step_seconds += info.seconds.total;
+        if (result == 0 && !r->is_open)
+            result = end_step(r);
     }
-    sum->seconds = now() - start;
+    if (result == 0 && r->is_open)
+        result = end_step(r);
+    if (result < 0)
+        complain(zoff_last_error());
+    r->sum->seconds = now() - start;
     free(inputs);
     return result;
 }
@@ -94,7 +135,7 @@ static void report(const trainer_options *options, gpu_model *model, const total
     printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->weights->parameter_count,
            sum->down_bytes / steps / parameters, sum->up_bytes / steps / parameters);
     /* The passes still run when the step begins, so most of their time counts in the step. */
-    printf("  %.6f s a step, %.6f of them from zoff_step_begin() to the end of zoff_step_wait(); %.0f tokens/s\n",
+    printf("  %.6f s a step, %.6f of them in calls from zoff_step_begin() to zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
     const footprint *f = &sum->memory;
     printf("  device memory of the library: %llu bytes planned; %llu at first, %llu at most after a step\n",
@@ -108,6 +149,8 @@ static int run(const trainer_options *options, const gpt_text *text, gpu_first *
     gpu_model model = {0};
     totals sum = {0};
     gpu_weights *weights = options->lent ? gpu_lent_open(first, &o->engine, o->stream) : gpu_resident_open(first, o->stream);
+    if (options->just_in_time)
+        weights = gpu_hidden_open(weights, &o->engine, o->stream);
     if (!weights) {
         gpu_first_destroy(first);
         return complain("no memory for the table of tensors");
@@ -115,7 +158,8 @@ static int run(const trainer_options *options, const gpt_text *text, gpu_first *
     gpu_model_create(options->shape, weights, o->stream, &model);
     int result = optimizer_open(options, weights, o) < 0 ? complain(zoff_last_error()) : 0;
     gpu_first_destroy(first); /* the optimizer has read the weights */
-    if (result == 0 && (result = train(options, text, &model, o, &sum)) == 0)
+    trainer_run r = {.options = options, .model = &model, .o = o, .sum = &sum};
+    if (result == 0 && (result = train(text, &r)) == 0)
         report(options, &model, &sum);
     CUDA(cudaStreamSynchronize(o->stream)); /* after an error kernels may still use what is lent */
     /* zoff: begin */

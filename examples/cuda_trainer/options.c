@@ -22,10 +22,11 @@ static const char usage[] =
     "  --stage N         ZeRO stage, 0 to 3 (zero_optimization.stage of --config)\n"
     "  --offload-param WHERE   stage 3: weights are stored on the GPU (none), in DRAM (cpu) or in files (nvme)\n"
     "                    (zero_optimization.offload_param.device of --config)\n"
+    "  --just-in-time    a forward pass begins while zoff still updates later layers; stages 0 to 2\n"
     "  --device N        which GPU (0)\n"
     "  --accel NAME      what zoff calls the kind of the device (cuda)\n";
 
-enum flag_kind { COUNT, SEED, DEVICE, WORD, HELP };
+enum flag_kind { COUNT, SEED, DEVICE, WORD, SWITCH, HELP };
 
 /* One row for each flag, with the place of its value. */
 typedef struct flag {
@@ -37,6 +38,10 @@ typedef struct flag {
 static int take(const flag *which, const char *value)
 {
     char *end = NULL;
+    if (which->kind == SWITCH) {
+        *(bool *)which->to = true;
+        return 0;
+    }
     if (which->kind == WORD) {
         *(const char **)which->to = value;
         return 0;
@@ -75,13 +80,15 @@ int trainer_options_parse(int argc, char **argv, trainer_options *out)
                           {"config", WORD, &o.config_path},
                           {"stage", WORD, &o.stage},
                           {"offload-param", WORD, &o.offload_param},
+                          {"just-in-time", SWITCH, &o.just_in_time},
                           {"device", DEVICE, &o.device},
                           {"accel", WORD, &o.accel},
                           {"help", HELP, NULL}};
     enum { FLAGS = sizeof flags / sizeof flags[0] };
     struct option table[FLAGS + 1] = {0};
     for (int i = 0; i < FLAGS; i++)
-        table[i] = (struct option){flags[i].name, flags[i].kind == HELP ? no_argument : required_argument, NULL, i};
+        table[i] = (struct option){flags[i].name,
+                                   flags[i].kind == HELP || flags[i].kind == SWITCH ? no_argument : required_argument, NULL, i};
     for (int which; (which = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         if (which == '?')
             return -1;

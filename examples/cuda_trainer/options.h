@@ -11,6 +11,7 @@ typedef struct trainer_options {
     uint64_t seed;
     const char *config_path;           /* ds_config for zoff; NULL: its defaults */
     const char *stage, *offload_param; /* as on the command line; NULL: what the configuration says */
+    bool just_in_time;                 /* a forward pass begins before the step is over */
     int device;
     const char *accel; /* zoff's name of the device */
 

@@ -22,6 +22,11 @@ int trainer_settings_open(trainer_options *options)
     double stage = 0;
     const zoff_status status = read_settings(options, &config, &stage);
     options->lent = stage == 3.0;
+    if (status >= 0 && options->lent && options->just_in_time) {
+        fprintf(stderr, "cuda_trainer: --just-in-time is for weights of this program: use stage 0 to 2\n");
+        zoff_config_close(config);
+        return -1;
+    }
     if (status >= 0 && (options->lent || !options->offload_param)) {
         options->config = config;
         return 0;

@@ -36,11 +36,12 @@ class cuda_trainer : public gpt_runs
                        more + "}");
         return " --config " + name;
     }
-    std::string in_files(const std::string &sub_group)
+    std::string in_files(const std::string &sub_group, const std::string &own = "")
     {
         return ", \"zero_optimization\": {\"sub_group_size\": " + sub_group +
                ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \".\"}}, \"zoff\": {\"host_memory\": "
-               "\"192KiB\"}";
+               "\"192KiB\"" +
+               own + "}";
     }
 
     // The lines with this beginning, without the numbers that change from run to run.
@@ -121,9 +122,12 @@ TEST_F(cuda_trainer, has_the_same_losses_and_weights_whatever_holds_the_states)
     ASSERT_EQ(12u, losses(dram.output).size()) << dram.output;
     ASSERT_EQ(1u, lines(dram.output, "  weights ").size());
     std::vector<std::string> others = {config("nvme1.ds", in_files("1500"))};
+    others.push_back(config("hidden.ds", in_files("4096", ", \"background_threads\": 1")) + " --just-in-time");
 #if !defined(ZOFF_TEST_SANITIZED_ADDRESS) // the sanitizer makes a run too slow
     others.push_back(config("dram1.ds", ", \"zero_optimization\": {\"sub_group_size\": 2048}"));
     others.push_back(config("nvme.ds", in_files("4096")));
+    others.push_back(config("dram2.ds") + " --just-in-time");
+    others.push_back(config("nvme2.ds", in_files("2048")) + " --just-in-time");
 #endif
     for (const std::string &other : others) {
         const shell_result r = run("--steps 12" + other);
@@ -207,6 +211,7 @@ TEST_F(cuda_trainer, says_what_is_wrong)
     const std::string little = config("little.ds", ", \"zero_optimization\": {\"stage3_max_live_parameters\": 9000, "
                                                    "\"stage3_param_persistence_threshold\": 0}");
     expect(little + " --stage 3 --offload-param cpu", 1, "stage3_max_live_parameters");
+    expect("--stage 3 --just-in-time", 1, "cuda_trainer: --just-in-time is for weights of this program");
     expect("stray", 2, "what is 'stray'?");
     expect("--help", 0, "Usage: cuda_trainer");
 }
