@@ -408,6 +408,7 @@ std::vector<call> all_calls(const char *folder)
             {"zoff_state_write", [](auto *e) { return zoff_state_write(e, 0, ZOFF_STATE_M, 0, 8, floats); }},
             {"zoff_state_flush", [](auto *e) { return zoff_state_flush(e); }},
             {"zoff_param_fetch", [](auto *e) { return zoff_param_fetch(e, 0, 0, nullptr, &lent); }},
+            {"zoff_param_wait", [](auto *e) { return zoff_param_wait(e, 0, 0, nullptr); }},
             {"zoff_param_release", [](auto *e) { return zoff_param_release(e, 0, 0, nullptr); }},
             {"zoff_param_write", [](auto *e) { return zoff_param_write(e, 0, 0, 8, floats); }},
             {"zoff_param_read", [](auto *e) { return zoff_param_read(e, 0, 0, 8, floats); }},
