@@ -131,7 +131,7 @@ static int train(run *r)
         return complain("no memory for a batch");
     int result = 0;
     r->start = gpt_seconds();
-    for (size_t step = r->saves->position.batches; step < options->steps && result == 0; step++) {
+    for (size_t step = r->saves->position.batches; step < options->steps && result == 0 && !r->saves->stops; step++) {
         gpt_text_batch(r->text, r->saves->position.seed, step, batch, context, inputs, targets);
         const double before = gpt_seconds();
         const double loss = gpt_model_forward(r->model, inputs, targets); /* beside the step before it, if that is open */

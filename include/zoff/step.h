@@ -1,6 +1,6 @@
 /* step.h: hand over gradients, take the step, and read what it did.
  *
- *  A step has three forms:
+ *  A step has four forms:
  *
  *      zoff_step(engine, NULL, &info);                             all gradients are ready
  *
@@ -9,6 +9,10 @@
  *
  *      zoff_grad_ready(...); ...                                   the same, and the caller's thread is free
  *      zoff_step_begin(engine, NULL); ...                          between begin and wait
+ *      zoff_step_wait(engine, &info);
+ *
+ *      zoff_step_begin(engine, NULL); ...                          the next forward pass begins before the step is over:
+ *      zoff_param_wait(engine, p, slice, NULL); ...                it waits for each weight
  *      zoff_step_wait(engine, &info);
  */
 #ifndef ZOFF_STEP_H
@@ -209,9 +213,10 @@ ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
  *  gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
  *  @param info may be NULL  @blocks until done or failed
  *  @return OK, also for a skipped step (info->skipped). ERR_OVERFLOW with fp16.enabled and a dynamic loss scale that cannot
- *  become less: the step is skipped and over, nothing has changed, and the trainer decides whether to go on. Any other error
- *  leaves the step open: info->outcome tells how far it came. Then zoff_step_retry() continues it, and zoff_grads_drop() gives
- *  up a step that has changed nothing */
+ *  become less: the step is skipped and over, nothing has changed, and the trainer decides whether to go on. ERR_STATE with
+ *  zoff.check_use, for a weight that was used too early: the step is complete. Any other error leaves the step open:
+ * info->outcome tells how far it came. Then zoff_step_retry() continues it, and zoff_grads_drop() gives up a step that has
+ * changed nothing */
 ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 
 /** Between zoff_step_begin() and zoff_step_wait(): wait until the weights of one slice are those after the step. So a trainer

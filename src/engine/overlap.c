@@ -26,16 +26,13 @@ static zoff_status repeat_fault(zoff_engine *e)
     return e->run.fault.status;
 }
 
-/* Work on the open step, for zoff_step_wait(): other ranks may be in it, and these calls are one to them. An error fails the
- * step. */
+/* Work on the open step. An error fails the step. */
 static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
 {
-    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_engine_stats_come(e);
     zoff_base_team_hold(e->threads.holds_team && !e->threads.in_progress);
     const zoff_status status = run(ctx);
     zoff_base_team_hold(false);
-    zoff_comm_exit(e->comm, false);
     if (status < 0) {
         e->run.fault.status = zoff_engine_step_fail(e, status);
         zoff_base_status_save(&e->run.fault.words);
@@ -73,7 +70,11 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
-    return work(e, make_new, &(wanted_weights){e, number, e->model.slice_buckets[number], native_stream});
+    /* Other ranks may be in zoff_step_wait(): the calls are one to them. */
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    const zoff_status status = work(e, make_new, &(wanted_weights){e, number, e->model.slice_buckets[number], native_stream});
+    zoff_comm_exit(e->comm, false);
+    return status;
 }
 
 static zoff_status turn(void *ctx)
@@ -81,7 +82,8 @@ static zoff_status turn(void *ctx)
     return zoff_engine_pipeline_turn(ctx);
 }
 
-/* The progress thread updates only with threads of its own: otherwise it would take a core from the program for long. */
+/* No visit of a call: the progress thread works beside the calls of other engines of the communicator. It updates only with
+ * threads of its own: otherwise it would take a core from the program for long. */
 static zoff_status go_on(zoff_engine *e)
 {
     if (!e->threads.in_progress || e->settings.values.background_threads)

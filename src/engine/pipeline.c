@@ -181,9 +181,15 @@ static zoff_status walk_until(void *ctx)
     return are_new(e, w->wanted) ? ZOFF_OK : ZOFF_PENDING;
 }
 
+/* Other ranks wait for weights that are on their way when the rows of all buckets are done. */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 {
-    return walk_for(e, NULL);
+    const zoff_status status = walk_for(e, NULL);
+    if (status != ZOFF_OK)
+        return status;
+    const zoff_status gathers = zoff_transfer_all_gather_poll(&e->transfer);
+    const zoff_status copies = zoff_lending_secondary_poll(&e->lending);
+    return gathers != ZOFF_OK ? gathers : copies;
 }
 
 /* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while

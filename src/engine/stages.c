@@ -43,7 +43,7 @@ zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run)
         e->run.info.bytes.host_read += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
         e->run.info.bytes.host_written += pieces[i].count * sizeof(float);
     }
-    zoff_adam_accumulate_run(e->settings.threads, e->transfer.scratch.accumulate_pieces, used, between, e);
+    zoff_adam_accumulate_run(zoff_engine_progress_thread_threads(e), e->transfer.scratch.accumulate_pieces, used, between, e);
     e->run.info.seconds.measure += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
 }

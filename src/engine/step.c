@@ -142,6 +142,7 @@ static zoff_status resume(zoff_engine *e, const zoff_step_args *args)
     run->has_sum = true;
     run->measures = false;
     run->gate = ZOFF_GATE_CLOSED;
+    zoff_engine_stats_come(e);
     e->life.phase = ZOFF_PHASE_OPEN;
     return ZOFF_OK;
 }
@@ -169,6 +170,7 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
     enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
     status = zoff_engine_pipeline_measure(e);
     e->life.phase = status < 0 ? ZOFF_PHASE_FAILED : ZOFF_PHASE_MEASURED;
+    zoff_engine_stats_leave(e);
     if (status < 0)
         zoff_base_status_prefix(status, "measuring step %lld failed before anything was changed: ", (long long)e->run.t);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, status));
@@ -180,11 +182,22 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
     return ZOFF_OK;
 }
 
+/* A step is open, and its call returns to the program. */
+static void leave_open(zoff_engine *e)
+{
+    if (e->run.last && !e->io.guard) /* a save reads weights beside the step */
+        zoff_traps_weights_set(e->life.traps);
+    zoff_engine_stats_leave(e);
+}
+
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
-    if (e && e->life.phase == ZOFF_PHASE_MEASURED)
-        return resume(e, args);
+    if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
+        ZOFF_TRY(resume(e, args));
+        leave_open(e);
+        return ZOFF_OK;
+    }
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     /* Undoing a step goes back to the last commit, so ranges are committed before it. */
     ZOFF_TRY(zoff_engine_state_range_close(e));
@@ -195,9 +208,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
         zoff_comm_uncount(e->comm); /* the program repeats the call */
     ZOFF_TRY(status);
     start(e);
-    if (e->run.last && !e->io.guard) /* a save reads weights beside the step */
-        zoff_traps_weights_set(e->life.traps);
-    zoff_engine_stats_leave(e);
+    leave_open(e);
     return ZOFF_OK;
 }
 
@@ -350,6 +361,7 @@ static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
     const zoff_status status = e->run.fault.status;
     ZOFF_TRY(check_info(info));
     e->run.fault.status = ZOFF_OK;
+    zoff_engine_stats_come(e);
     complete_info(e);
     give_info(&e->run.info, info);
     zoff_base_status_restore(&e->run.fault.words);
@@ -425,6 +437,12 @@ static zoff_status undo(zoff_engine *e)
     return ZOFF_OK;
 }
 
+/* The call that finishes a step which cannot be dropped. */
+static const char *finishing_call(const zoff_engine *e)
+{
+    return e->life.phase == ZOFF_PHASE_OPEN ? "zoff_step_wait" : "zoff_step_retry";
+}
+
 /* Other ranks may be receiving gradients and votes of this rank, so complete the operations that have begun. */
 static zoff_status drop_together(zoff_engine *e)
 {
@@ -432,10 +450,9 @@ static zoff_status drop_together(zoff_engine *e)
     ZOFF_TRY(zoff_agreement_norm_finish(&e->agreement));
     if (!t->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
-    ZOFF_FAIL_IF(
-        e->life.phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
-        "zoff_grads_drop: other ranks are updating in step %lld and wait for this one; zoff_step_retry() can finish it",
-        (long long)e->run.t);
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
+                 "zoff_grads_drop: other ranks are updating in step %lld and wait for this one; %s() can finish it",
+                 (long long)e->run.t, finishing_call(e));
     if (e->life.phase == ZOFF_PHASE_IDLE && !t->route.peers->leaves_early(t))
         return ZOFF_OK;
     zoff_transfer_reduce_scatter_close(t);
@@ -443,7 +460,13 @@ static zoff_status drop_together(zoff_engine *e)
     if (e->life.phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
     ZOFF_TRY(zoff_comm_wait(e->comm, &e->agreement.presence.work));
-    return zoff_comm_wait(e->comm, &e->run.talks.vote);
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.vote));
+    /* Ranks that skip this step learn from its votes: so must this one. */
+    if (e->run.gate == ZOFF_GATE_VOTING) {
+        zoff_transfer_walk_hear(t, e->gate.votes);
+        (void)zoff_transfer_walk_learn(t);
+    }
+    return ZOFF_OK;
 }
 
 static zoff_status drop(zoff_engine *e, bool torn)
@@ -472,9 +495,11 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNSENT, ZOFF_ERR_STATE, "zoff_grads_drop: %s", zoff_engine_phase_words(e));
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_grads_drop"));
-    const bool torn = e->life.phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
+    /* An open step is half done, too, once zoff_param_wait() or a background thread has updated a bucket. */
+    const bool has_step = e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_OPEN;
+    const bool torn = has_step && e->transfer.batch.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
-                 "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
+                 "zoff_grads_drop: step %lld is half done; %s() can finish it", (long long)e->run.t, finishing_call(e));
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
@@ -483,6 +508,8 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     zoff_status ended = zoff_transfer_download_finish(&e->transfer);
     if (ended < 0 && e->transfer.pollers.device.is_overdue)
         return ended;
+    if (torn)
+        (void)zoff_engine_stores_drain(e); /* what the step has written is undone */
     enter(e, ZOFF_COMM_IN_DROP);
     return zoff_agreement_identity_exit(&e->agreement, drop(e, torn));
 }

@@ -235,7 +235,8 @@ unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e)
 void zoff_engine_update_threads_learn(zoff_engine *e)
 {
     const zoff_step_info *info = &e->run.info;
-    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
+    /* With background threads the times are of other threads, in part. */
+    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER || e->settings.values.background_threads)
         return;
     if (zoff_engine_update_threads_of_update(e) < e->settings.threads)
         zoff_engine_update_threads_choose(&e->threads.measure, info->seconds.measure);

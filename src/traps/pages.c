@@ -37,7 +37,7 @@ static bool spring(zoff_trap_list *traps, uintptr_t address, uintptr_t place)
     for (size_t i = 0; i < traps->count; i++) {
         zoff_trap *trap = &traps->list[i];
         uintptr_t none = 0;
-        if (address < trap->from || address >= trap->to)
+        if (!__atomic_load_n(&trap->was_set, __ATOMIC_SEQ_CST) || address < trap->from || address >= trap->to)
             continue;
         __atomic_store_n(&trap->is_set, false, __ATOMIC_SEQ_CST);
         if (__atomic_compare_exchange_n(&traps->place, &none, place, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
@@ -92,7 +92,7 @@ void zoff_traps_pages_set(zoff_trap *trap)
 {
     if (trap->from == trap->to)
         return;
-    trap->was_set = true;
+    __atomic_store_n(&trap->was_set, true, __ATOMIC_SEQ_CST);
     __atomic_store_n(&trap->is_set, true, __ATOMIC_SEQ_CST);
     if (mprotect((void *)trap->from, trap->to - trap->from, PROT_NONE) != 0)
         zoff_traps_pages_lift(trap);
@@ -104,7 +104,7 @@ void zoff_traps_pages_lift(zoff_trap *trap)
     __atomic_store_n(&trap->is_set, false, __ATOMIC_SEQ_CST);
     if (trap->was_set)
         (void)mprotect((void *)trap->from, trap->to - trap->from, PROT_READ | PROT_WRITE);
-    trap->was_set = false;
+    __atomic_store_n(&trap->was_set, false, __ATOMIC_SEQ_CST);
 }
 
 static void protect(const zoff_trap *trap, uintptr_t first, size_t bytes, int how)
@@ -122,9 +122,12 @@ void zoff_traps_pages_enter(const zoff_trap *trap, uintptr_t first, size_t bytes
     protect(trap, first, bytes, PROT_READ | PROT_WRITE);
 }
 
+/* The handler may have lifted the trap in between. */
 void zoff_traps_pages_leave(const zoff_trap *trap, uintptr_t first, size_t bytes)
 {
     protect(trap, first, bytes, PROT_NONE);
+    if (trap->from != trap->to && trap->was_set && !__atomic_load_n(&trap->is_set, __ATOMIC_SEQ_CST))
+        (void)mprotect((void *)trap->from, trap->to - trap->from, PROT_READ | PROT_WRITE);
 }
 
 bool zoff_traps_pages_take(zoff_trap_list *traps, size_t *out_index, uintptr_t *out_place)

@@ -6,6 +6,7 @@
 #include "try.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 static size_t bytes_of(const zoff_model_param *p, size_t elements)
@@ -67,6 +68,9 @@ void zoff_traps_weights_set(zoff_traps *t)
 {
     if (!t)
         return;
+    size_t index;
+    uintptr_t place;
+    (void)zoff_traps_pages_take(&t->traps, &index, &place); /* of a step that was given up */
     find_pages(t);
     for (size_t number = 0; number < t->traps.count; number++) {
         if (t->model->flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_PRESENT))
@@ -110,6 +114,12 @@ void zoff_traps_weights_leave(zoff_traps *t, size_t bucket)
         each_piece(t, bucket, zoff_traps_pages_leave);
 }
 
+/* Whether addr2line wants an offset: an executable with fixed addresses has them in its tables. */
+static bool is_movable(const void *file)
+{
+    return file && ((const ElfW(Ehdr) *)file)->e_type != ET_EXEC;
+}
+
 zoff_status zoff_traps_weights_check(zoff_traps *t)
 {
     size_t number;
@@ -121,9 +131,10 @@ zoff_status zoff_traps_weights_check(zoff_traps *t)
     while (p->first_flag + p->slices <= number)
         p++;
     (void)dladdr((const void *)place, &where);
+    const uintptr_t base = is_movable(where.dli_fbase) ? (uintptr_t)where.dli_fbase : 0;
     return zoff_base_status_fail(ZOFF_ERR_STATE,
                                  "slice %zu of %s was used before zoff_param_wait() had returned for it, by the instruction at "
                                  "%s+0x%zx (%s), so this pass has weights from before the step. The step itself is complete",
                                  number - p->first_flag, p->name, where.dli_fname ? where.dli_fname : "?",
-                                 (size_t)(place - (uintptr_t)where.dli_fbase), where.dli_sname ? where.dli_sname : "?");
+                                 (size_t)(place - base), where.dli_sname ? where.dli_sname : "?");
 }

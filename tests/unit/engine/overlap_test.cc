@@ -214,6 +214,46 @@ TEST_P(ParamWait, ReturnsAtOnceWhereNothingIsToBeDone)
     ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr));
 }
 
+// A step that has updated a weight cannot be dropped as if it had not begun.
+TEST_P(ParamWait, AHalfUpdatedStepIsNotForgotten)
+{
+    trainer t(10);
+    engine e = make(t);
+    t.next_step();
+    begin(t, e.get());
+    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "step 1 is half done; zoff_step_wait() can finish it", zoff_grads_drop(e.get()));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+// Where states persist it is undone.
+TEST(HalfUpdatedStep, IsUndoneWhereStatesPersist)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(11);
+    for (int i = 0; i < 4; i++)
+        t.add(8192, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}"), 8192);
+    for (int64_t step = 1; step <= 2; step++) {
+        for (const bool drops : {true, false}) {
+            t.next_step();
+            t.backward_all(0.1f);
+            t.hand_over_all(e.get());
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 1, 0, nullptr));
+            ASSERT_ZOFF_OK(drops ? zoff_grads_drop(e.get()) : zoff_step_wait(e.get(), nullptr));
+            if (!drops)
+                reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << step << ", " << drops;
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        }
+    }
+}
+
 TEST_P(ParamWait, ASkippedStepChangesNothing)
 {
     log.expect("step 1 skipped");
