@@ -104,7 +104,6 @@ TEST(Walk, LearnsTheOrderOfUses)
     small_transfer self;
     self.add(80);
     ASSERT_NO_FATAL_FAILURE(self.open(16));
-    ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&self.t));
     EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "without uses";
     zoff_transfer_walk_use(&self.t, {3, 4});
     zoff_transfer_walk_use(&self.t, {2, 3});
@@ -115,7 +114,6 @@ TEST(Walk, LearnsTheOrderOfUses)
     EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self));
     use_all(self);
     EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "the same again";
-    zoff_transfer_pieces_close(&self.t);
 }
 
 // An order takes three votes. All ranks change it in the same step, also when one of them has missed a vote.
@@ -131,7 +129,6 @@ TEST(Walk, SeveralRanksLearnFromTheVotesOfTheFirst)
         self.add(RANKS * 16 * (2 * ZOFF_WALK_NEWS + 6));
         self.open(16);
         EXPECT_EQ(2u * ZOFF_WALK_NEWS + 6, self.parts.plan.chunk_count);
-        EXPECT_ZOFF_OK(zoff_transfer_pieces_open(&self.t));
         for (size_t step = 1; step <= STEPS; step++) {
             use_all(self);
             zoff_transfer_walk_tell(&self.t, &votes[rank].order);
@@ -146,7 +143,6 @@ TEST(Walk, SeveralRanksLearnFromTheVotesOfTheFirst)
             pthread_barrier_wait(&together);
         }
         EXPECT_EQ(self.parts.plan.chunk_count - 1, walks[rank][0]);
-        zoff_transfer_pieces_close(&self.t);
     });
     pthread_barrier_destroy(&together);
     EXPECT_LE((size_t)MISSED + 3, changed_in) << "the order was told anew";
