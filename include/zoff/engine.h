@@ -217,8 +217,9 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
 ZOFF_API zoff_comm *zoff_engine_comm(const zoff_engine *e);
 
 /** Let transfers between steps continue: gradients in flight, and states that the next step begins with. zoff_grad_ready()
- *  does the same. In an open step it also updates the buckets that are ready. Call it now and then in a long computation, or
- *  set zoff_engine_opts.progress_thread or zoff.background_threads. Nearly free when nothing has arrived.
+ *  does the same. In an open step, after its first zoff_param_wait(), it also updates the buckets that are ready. Call it now
+ * and then in a long computation, or set zoff_engine_opts.progress_thread or zoff.background_threads. Nearly free when nothing
+ * has arrived.
  *  @blocks while it updates; never for a transfer, except for reads of the "posix" I/O back-end
  *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. The step reports an error of its work */
 ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);

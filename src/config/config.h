@@ -93,11 +93,11 @@ typedef struct zoff_config_values {
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;
-    uint64_t host_bytes;      /* zoff.host_memory; 0: auto */
-    uint64_t chunk_elements;  /* zero_optimization.sub_group_size; 0: the largest slice */
-    unsigned slots;           /* offload_optimizer.buffer_count */
-    double ratio;             /* offload_optimizer.ratio */
-    unsigned threads;         /* zoff.threads; 0: auto */
+    uint64_t host_bytes;     /* zoff.host_memory; 0: auto */
+    uint64_t chunk_elements; /* zero_optimization.sub_group_size; 0: the largest slice */
+    unsigned slots;          /* offload_optimizer.buffer_count */
+    double ratio;            /* offload_optimizer.ratio */
+    unsigned threads;        /* zoff.threads; 0: auto */
     unsigned background_threads;
     bool skip_nonfinite;      /* zoff.skip_nonfinite */
     bool check_use;           /* zoff.check_use */

@@ -82,11 +82,13 @@ static zoff_status turn(void *ctx)
     return zoff_engine_pipeline_turn(ctx);
 }
 
-/* No visit of a call: the progress thread works beside the calls of other engines of the communicator. It updates only with
- * threads of its own: otherwise it would take a core from the program for long. */
+/* A step that nobody has waited for may still be dropped, on each rank at its own moment: nothing is updated, and no rank
+ * votes. No visit of a call: the progress thread works beside the calls of other engines of the communicator. It updates only
+ * with threads of its own: otherwise it would take a core from the program for long. */
 static zoff_status go_on(zoff_engine *e)
 {
-    if (!e->threads.in_progress || e->settings.values.background_threads)
+    const bool works = !e->threads.in_progress || e->settings.values.background_threads;
+    if (works && e->transfer.walk.is_used)
         return work(e, turn, e);
     zoff_engine_admit_feed(e);
     return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;

@@ -56,6 +56,7 @@ typedef struct zoff_walk {
     size_t heard_count;
     bool has_news, begins; /* rank 0: there is a candidate, and nothing of it was told yet */
     bool is_learned;       /* `order` holds */
+    bool is_used;          /* the program has waited for weights in this step, so it will finish it */
 } zoff_walk;
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */

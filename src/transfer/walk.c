@@ -44,6 +44,7 @@ void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead)
     d->descends = d->turns && !ascends;
     d->first_bucket = SIZE_MAX;
     t->walk.use_count = 0;
+    t->walk.is_used = false;
 }
 
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position)
@@ -74,6 +75,7 @@ static void note(zoff_transfer *t, size_t bucket)
 
 void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets)
 {
+    t->walk.is_used = true;
     for (size_t b = buckets.first; b <= buckets.last; b++)
         note(t, b);
 }

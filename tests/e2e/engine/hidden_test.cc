@@ -19,7 +19,7 @@ struct kind {
     const char *own; // keys of "zoff"
 };
 
-// Each pair of values occurs in some kind.
+// Tiers, types, accumulation and who works are mixed. Ranks and devices are in the parity matrices.
 const kind KINDS[] = {{"dram_bf16", false, false, 1, ZOFF_BF16, "\"background_threads\": 0"},
                       {"dram_fp32_background_accumulate", false, false, 3, ZOFF_F32, "\"background_threads\": 1"},
                       {"dram_fp16_watched", false, false, 1, ZOFF_F16, "\"check_use\": true"},

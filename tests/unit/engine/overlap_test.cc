@@ -162,6 +162,7 @@ TEST_P(ParamWait, ProgressUpdatesWhatIsReady)
         t.next_step();
         begin(t, e.get());
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
         while (zoff_engine_progress(e.get()) == ZOFF_PENDING)
             continue;
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
@@ -170,7 +171,7 @@ TEST_P(ParamWait, ProgressUpdatesWhatIsReady)
     }
 }
 
-TEST_P(ParamWait, ABackgroundThreadUpdatesWithoutACall)
+TEST_P(ParamWait, ABackgroundThreadUpdatesTheRest)
 {
     trainer t(7);
     for (int i = 0; i < TENSORS; i++)
@@ -186,6 +187,7 @@ TEST_P(ParamWait, ABackgroundThreadUpdatesWithoutACall)
         t.next_step();
         begin(t, e.get());
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr)); // the program will finish the step
         for (int ms = 0; ms < 30000 && !is_done(); ms++)
             usleep(1000);
         ASSERT_TRUE(is_done());
@@ -212,6 +214,38 @@ TEST_P(ParamWait, ReturnsAtOnceWhereNothingIsToBeDone)
     reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr));
+}
+
+// Until a program waits for weights it may drop the step, whatever works beside it: with several ranks, each at its own moment.
+TEST_P(ParamWait, AStepThatNobodyHasWaitedForCanBeDropped)
+{
+    enum { RANKS = 2 };
+    rank_job job(RANKS, 20);
+    const std::string own = ", \"zoff\": {\"background_threads\": 1}";
+    const std::string config = GetParam() ? text(1, own) : config_text("", 1, own + ", \"zero_optimization\": {\"stage\": 1}");
+    job.on_each([&](unsigned rank) {
+        trainer t(12);
+        for (int i = 0; i < TENSORS; i++)
+            t.add(COUNT, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = make_engine(t, config, COUNT, 0, job.comm_of(rank));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        for (int64_t step = 1; step <= 3; step++) {
+            for (const bool drops : {true, false}) {
+                t.next_step();
+                begin(t, e.get());
+                if (drops) {
+                    usleep(20000 * (1 - rank)); // the thread of rank 0 has time to vote
+                    (void)zoff_engine_progress(e.get());
+                    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+                    continue;
+                }
+                ASSERT_ZOFF_OK(zoff_param_wait(e.get(), (zoff_param)rank, 0, nullptr));
+                ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+                reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+                ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+            }
+        }
+    });
 }
 
 // A step that has updated a weight cannot be dropped as if it had not begun.

@@ -114,8 +114,9 @@ TEST_P(Stats, EachStepIsAddedToWhatItIs)
     zoff_engine_stats_add(e.get(), &info);
     char json[1024];
     ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
-    for (const char *words : {"\"steps\": 1, \"skipped\": 1, \"micro_steps\": 3,", "\"host_read_bytes\": 15,",
-                              "\"device_write_bytes\": 21,", "\"seconds\": 3.750000,", "\"hidden_seconds\": 1.500000,", "\"save_wait_seconds\": 1.500000}"})
+    for (const char *words :
+         {"\"steps\": 1, \"skipped\": 1, \"micro_steps\": 3,", "\"host_read_bytes\": 15,", "\"device_write_bytes\": 21,",
+          "\"seconds\": 3.750000,", "\"hidden_seconds\": 1.500000,", "\"save_wait_seconds\": 1.500000}"})
         EXPECT_NE(nullptr, strstr(json, words)) << words << " in " << json;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_stats_print(e.get(), nullptr, 5, nullptr));
 }
