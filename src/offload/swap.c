@@ -52,4 +52,4 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                                           .retry = swap_retry},
                                               .forget = zoff_offload_swap_lend_forget,
                                               .resident = zoff_offload_swap_lend_resident,
-                                              .source = zoff_offload_swap_source_find};
+                                              .source = zoff_offload_swap_lend_source};

@@ -39,7 +39,7 @@ static void doubt_chunks(zoff_swap_store *s, uint32_t file)
 static zoff_status flush_chunks(zoff_swap_store *s)
 {
     for (uint32_t i = 0; i < s->file_count; i++) {
-        zoff_status status = zoff_offload_swap_drive_flush(s, &s->files[i]);
+        zoff_status status = zoff_offload_swap_move_flush_drive(s, &s->files[i]);
         if (status < 0)
             doubt_chunks(s, i);
         ZOFF_TRY(status);
@@ -143,7 +143,7 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     ZOFF_TRY(zoff_base_mem_alloc(file->chunk_count + 1, sizeof *entries, "a commit record", &entries));
     list_entries(s, index, entries);
     ZOFF_TRY_OR(free_entries, zoff_offload_swap_record_write(file->aio, &head, entries, s->store.attached));
-    status = zoff_offload_swap_drive_flush(s, file);
+    status = zoff_offload_swap_move_flush_drive(s, file);
 free_entries:
     zoff_base_mem_free(entries);
     return status;
@@ -167,7 +167,7 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     s->record.stepped = s->record.stepped || t != 0;
     s->record.generation++;
     s->store.t = t;
-    s->store.stats.lifetime_write_bytes = zoff_offload_swap_drive_lifetime(s);
+    s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     return ZOFF_OK;
 }

@@ -1,16 +1,51 @@
 /* swap_move.c: reads and writes of the arrays of a slot. Several arrays that are adjacent in the file are one request. They are
  * not adjacent if the last record names different places for them (swap_keep.c). Then there are two requests, or three, and the
- * read or write is done when all of them are. */
+ * read or write is done when all of them are. Also here: flushes of the drive, which make writes durable. */
 #include "swap_priv.h"
 
 #include "clock.h"
 #include "try.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 static zoff_aio *queue_of(zoff_swap_store *s, size_t chunk)
 {
     return s->files[s->places[chunk].file].aio;
+}
+
+/* ---- the drive ---- */
+
+zoff_status zoff_offload_swap_move_flush_drive(const zoff_swap_store *s, const zoff_swap_file *file)
+{
+    if (!s->record.power_safe)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(fdatasync(file->lock) != 0, ZOFF_ERR_IO,
+                 "cannot flush '%s' to the drive: %s; the drive may have lost what was written since the last flush",
+                 file->name, zoff_base_status_errno(errno));
+    return ZOFF_OK;
+}
+
+/* Erase a record in doubt. The next writes go to the places that it names. If the process died then, the record would name
+ * bytes that are not there. */
+zoff_status zoff_offload_swap_move_take_back(zoff_swap_store *s)
+{
+    for (size_t i = 0; s->record.in_doubt && i < s->file_count; i++) {
+        ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, s->record.generation + 1));
+        ZOFF_TRY(zoff_offload_swap_move_flush_drive(s, &s->files[i]));
+    }
+    s->record.in_doubt = false;
+    return ZOFF_OK;
+}
+
+/* Bytes that all runs have written to all files. */
+uint64_t zoff_offload_swap_move_lifetime(const zoff_swap_store *s)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->file_count; i++)
+        sum += s->files[i].write_bytes;
+    return sum;
 }
 
 /* ---- requests ---- */
@@ -119,7 +154,7 @@ zoff_status zoff_offload_swap_move_start_write(zoff_swap_store *s, zoff_swap_slo
 {
     zoff_swap_place *place = &s->places[slot->chunk];
     list_requests(s, slot, arrays, true);
-    zoff_status status = zoff_offload_swap_drive_take_back(s);
+    zoff_status status = zoff_offload_swap_move_take_back(s);
     if (status == ZOFF_OK)
         status = start_requests(s, slot, true);
     if (status < 0)

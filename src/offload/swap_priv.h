@@ -1,13 +1,12 @@
 /* swap_priv.h: the table that the files of the NVMe tier share. Each calls those before it in this list:
  *
- *     swap_place.c    where arrays are                        swap_put_off.c  chunks that are kept at hand, written later
- *     swap_slot.c     who has a slot, and in which state      swap_wait.c     transfers in flight: pump, wait, drain
- *     swap_file.c     names and locks of files                swap_lend.c     fetch, check, flush; reading ahead
- *     swap_record.c   what a persistent file says of itself   swap_keep.c     generations: commit, roll back
- *     swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
- *     swap_drive.c    flushes; a record in doubt              swap_stripe.c   what folders are measured to give
- *     swap_move.c     reads and writes of a slot's arrays     swap_life.c     places, files and memory; the first content
- *                                                             swap.c          the table of the store
+ *     swap_place.c    where arrays are                        swap_wait.c     transfers in flight: pump, wait, drain
+ *     swap_slot.c     who has a slot, and in which state      swap_lend.c     fetch, check, flush; reading ahead
+ *     swap_file.c     names and locks of files                swap_keep.c     generations: commit, roll back
+ *     swap_record.c   what a persistent file says of itself   swap_reopen.c   files of an earlier process
+ *     swap_sum.c      checksums                               swap_stripe.c   what folders are measured to give
+ *     swap_move.c     reads and writes; flushes of the drive  swap_life.c     places, files and memory; the first content
+ *     swap_put_off.c  chunks kept at hand, written later      swap.c          the table of the store
  *     swap_scrub.c    compares files without a store; calls swap_record.c */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
@@ -182,17 +181,14 @@ void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, 
 /* The arrays of a slot whose bytes differ from the checksum of their last flush. */
 unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot);
 
-/* ---- swap_drive.c ---- */
-
-/* If configured, have the drive make durable what it has received.  @blocks yes */
-zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_swap_file *file);
-/* Erase the record of a failed commit, before anything that it names is overwritten.  @blocks yes */
-zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s);
-/* Bytes that all processes have written to all files. */
-uint64_t zoff_offload_swap_drive_lifetime(const zoff_swap_store *s);
-
 /* ---- swap_move.c ---- */
 
+/* If configured, have the drive make durable what it has received.  @blocks yes */
+zoff_status zoff_offload_swap_move_flush_drive(const zoff_swap_store *s, const zoff_swap_file *file);
+/* Erase the record of a failed commit, before anything that it names is overwritten.  @blocks yes */
+zoff_status zoff_offload_swap_move_take_back(zoff_swap_store *s);
+/* Bytes that all processes have written to all files. */
+uint64_t zoff_offload_swap_move_lifetime(const zoff_swap_store *s);
 /* Read arrays that the slot of a chunk does not hold. After an error the slot is unchanged. */
 zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
 /* Write arrays to their current places. After an error, also a later one, the slot is DIRTY. */
@@ -243,10 +239,7 @@ void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_forget(zoff_store *store);
 /* Read the memory of a resident again and verify it.  @blocks yes */
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
-
-/* ---- swap_source.c ---- */
-
-zoff_status zoff_offload_swap_source_find(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
+zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 
 /* ---- swap_keep.c ---- */
 

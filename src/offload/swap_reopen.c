@@ -23,7 +23,7 @@ static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found
             found[i].is_whole[which] = false;
             found[i].is_taken_back[which] = true;
         }
-        ZOFF_TRY(zoff_offload_swap_drive_flush(s, &s->files[i]));
+        ZOFF_TRY(zoff_offload_swap_move_flush_drive(s, &s->files[i]));
     }
     return ZOFF_OK;
 }
@@ -175,7 +175,7 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
     ZOFF_FAIL_IF(entries != wanted, ZOFF_ERR_CORRUPT, "the commit records in '%s' name %zu chunks of %zu", s->files[0].name,
                  entries, wanted);
     s->record.generation = generation;
-    s->store.stats.lifetime_write_bytes = zoff_offload_swap_drive_lifetime(s);
+    s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);
     return ZOFF_OK;
 }
 

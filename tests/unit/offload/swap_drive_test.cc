@@ -27,14 +27,14 @@ class SwapDrive : public Ring
 TEST_F(SwapDrive, AFlushIsAskedForWhereThePowerMayGo)
 {
     open_persistent();
-    EXPECT_ZOFF_OK(zoff_offload_swap_drive_flush(s(), &s()->files[0]));
+    EXPECT_ZOFF_OK(zoff_offload_swap_move_flush_drive(s(), &s()->files[0]));
     failing_flushes = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, std::string("cannot flush '") + s()->files[0].name + "' to the drive: Input/output error",
-                      zoff_offload_swap_drive_flush(s(), &s()->files[0]));
+                      zoff_offload_swap_move_flush_drive(s(), &s()->files[0]));
     EXPECT_EQ(0, failing_flushes);
     s()->record.power_safe = false;
     failing_flushes = 1;
-    EXPECT_ZOFF_OK(zoff_offload_swap_drive_flush(s(), &s()->files[0]));
+    EXPECT_ZOFF_OK(zoff_offload_swap_move_flush_drive(s(), &s()->files[0]));
     EXPECT_EQ(1, failing_flushes) << "the drive was not asked";
 }
 
@@ -48,7 +48,7 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the commit of step 1 failed: ", zoff_offload_store_commit(store, 1));
     EXPECT_TRUE(s()->record.in_doubt);
     EXPECT_TRUE(has_record(2)) << "the drive took it, and said that it did not";
-    EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_swap_drive_take_back(s()));
+    EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_swap_move_take_back(s()));
     EXPECT_TRUE(s()->record.in_doubt) << "as long as it could not be erased";
     fault.result = nullptr;
     flush(0, 8); // a write erases it first
@@ -57,7 +57,7 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
     EXPECT_TRUE(has_record(1));
     drain();
     fault.results = 0;
-    EXPECT_ZOFF_OK(zoff_offload_swap_drive_take_back(s()));
+    EXPECT_ZOFF_OK(zoff_offload_swap_move_take_back(s()));
     EXPECT_EQ(0, fault.results) << "nothing is in doubt";
 }
 
@@ -65,12 +65,12 @@ TEST_F(SwapDrive, BytesOfAllFilesAreCounted)
 {
     opts.path_count = 2;
     open();
-    const uint64_t before = zoff_offload_swap_drive_lifetime(s());
+    const uint64_t before = zoff_offload_swap_move_lifetime(s());
     EXPECT_EQ(7u * 20480, before) << "the first content";
     flush(0, 7);
     flush(1, 7, 2);
     drain();
     EXPECT_NE(place(0).file, place(1).file);
-    EXPECT_EQ(before + 20480 + 8192, zoff_offload_swap_drive_lifetime(s()));
-    EXPECT_EQ(zoff_offload_swap_drive_lifetime(s()), s()->files[0].write_bytes + s()->files[1].write_bytes);
+    EXPECT_EQ(before + 20480 + 8192, zoff_offload_swap_move_lifetime(s()));
+    EXPECT_EQ(zoff_offload_swap_move_lifetime(s()), s()->files[0].write_bytes + s()->files[1].write_bytes);
 }
