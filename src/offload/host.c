@@ -1,35 +1,72 @@
-/* host.c: the tier that holds all chunks in DRAM, in one mapping. Borrowing costs nothing, and chunks never move. */
+/* host.c: the tier that holds all chunks in DRAM, in one mapping. Borrowing costs nothing. A chunk moves only when its second
+ * content is adopted: then its memory and a spare change roles. */
 #include "tier.h"
 
+#include "bits.h"
 #include "mem.h"
 #include "try.h"
 
+#include <string.h>
+
+typedef struct host_place {
+    char *base;
+    char *second; /* memory of its second content; NULL: there is none */
+    bool is_put;  /* the second content is complete */
+    bool is_full; /* its memory has room for any chunk, so it can be a spare */
+} host_place;
+
 typedef struct host_store {
     zoff_store store;
-    size_t *offsets;          /* bytes, of each chunk in the mapping */
+    host_place *places;
     zoff_store_chunk *chunks; /* with all ends */
+    size_t chunk_count;
 } host_store;
+
+static size_t largest_of(const zoff_store_opts *opts)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < opts->chunk_count; i++)
+        largest = zoff_base_bits_max(largest, opts->chunks[i].bytes);
+    return largest;
+}
+
+/* Bytes of memory of a chunk. Chunks that are almost the largest get room for any chunk, so that adopt copies nothing. Most
+ * chunks have about the same size. */
+static size_t room_of(const zoff_store_opts *opts, size_t bytes, size_t largest)
+{
+    return opts->has_seconds && bytes >= largest - largest / 16 ? largest : bytes;
+}
 
 static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
 {
     zoff_status status;
     host_store *h;
+    const size_t largest = largest_of(opts);
     size_t total = 0;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *h, "the host tier", &h));
     h->store.ops = &zoff_offload_host_ops;
-    ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->offsets, "the host tier's table", &h->offsets));
+    h->store.has_seconds = opts->has_seconds;
+    h->chunk_count = opts->chunk_count;
+    ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->places, "the host tier's table", &h->places));
     ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->chunks, "the host tier's table", &h->chunks));
     for (size_t i = 0; i < opts->chunk_count; i++) {
-        h->offsets[i] = total;
         h->chunks[i] = opts->chunks[i];
         zoff_offload_store_complete_ends(&h->chunks[i]);
-        total += opts->chunks[i].bytes;
+        total += room_of(opts, opts->chunks[i].bytes, largest);
     }
+    if (opts->has_seconds)
+        ZOFF_TRY_OR(free_store, zoff_offload_spares_open(&h->store.spares, zoff_base_bits_min(opts->spares, opts->chunk_count),
+                                                         largest, ZOFF_MAP_FIRST_TOUCH));
     /* Pages belong to the node of the thread that touches them first. fill() touches them with the shares of the update. */
     ZOFF_TRY_OR(free_store,
                 zoff_base_map_alloc(total, opts->what ? opts->what : "the chunks", ZOFF_MAP_FIRST_TOUCH, &h->store.map));
-    for (size_t i = 0; i < opts->chunk_count; i++)
-        opts->fill(opts->fill_ctx, i, (char *)h->store.map.base + h->offsets[i]);
+    char *next = h->store.map.base;
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        const size_t room = room_of(opts, opts->chunks[i].bytes, largest);
+        h->places[i] = (host_place){.base = next, .is_full = room == largest};
+        opts->fill(opts->fill_ctx, i, next);
+        next += room;
+    }
     *out = &h->store;
     return ZOFF_OK;
 free_store:
@@ -41,15 +78,15 @@ static void host_close(zoff_store *store)
 {
     host_store *h = (host_store *)store;
     zoff_base_map_free(&h->store.map);
-    zoff_base_mem_free(h->offsets);
+    zoff_offload_spares_close(&h->store.spares, true);
+    zoff_base_mem_free(h->places);
     zoff_base_mem_free(h->chunks);
     zoff_base_mem_free(h);
 }
 
 static zoff_status host_claim(zoff_store *store, size_t chunk, void **out)
 {
-    host_store *h = (host_store *)store;
-    *out = (char *)h->store.map.base + h->offsets[chunk];
+    *out = ((host_store *)store)->places[chunk].base;
     return ZOFF_OK;
 }
 
@@ -73,11 +110,83 @@ static zoff_status host_keep(zoff_store *store, size_t chunk, unsigned changed)
     return host_nothing(store, chunk);
 }
 
-static void host_release(zoff_store *store, size_t chunk)
+static void host_drop(zoff_store *store, size_t chunk)
 {
     (void)store;
     (void)chunk;
 }
+
+/* ---- second contents ---- */
+
+static zoff_status host_second(zoff_store *store, size_t chunk, void **out)
+{
+    host_place *place = &((host_store *)store)->places[chunk];
+    ZOFF_FAIL_IF(place->second, ZOFF_ERR_STATE,
+                 "chunk %zu has a second content already; this is a defect of the library, please report it", chunk);
+    place->second = zoff_offload_spares_take(&store->spares);
+    if (!place->second)
+        return ZOFF_PENDING;
+    place->is_put = false;
+    store->undecided++;
+    *out = place->second;
+    return ZOFF_OK;
+}
+
+static zoff_status host_put(zoff_store *store, size_t chunk)
+{
+    host_place *place = &((host_store *)store)->places[chunk];
+    ZOFF_FAIL_IF(!place->second || place->is_put, ZOFF_ERR_STATE,
+                 "chunk %zu is put and has no second content that is borrowed; this is a defect of the library, please report "
+                 "it",
+                 chunk);
+    place->is_put = true;
+    return ZOFF_OK;
+}
+
+static void decide(zoff_store *store, host_place *place, char *unused)
+{
+    zoff_offload_spares_give(&store->spares, unused);
+    place->second = NULL;
+    store->undecided--;
+}
+
+/* Spares must stay large enough for any chunk. So a small chunk stays where it is. */
+static void host_adopt(zoff_store *store, size_t chunk)
+{
+    host_store *h = (host_store *)store;
+    host_place *place = &h->places[chunk];
+    if (!place->second)
+        return;
+    char *unused = place->is_full ? place->base : place->second;
+    if (place->is_full)
+        place->base = place->second;
+    else
+        memcpy(place->base, place->second, h->chunks[chunk].bytes);
+    decide(store, place, unused);
+}
+
+static zoff_status host_discard(zoff_store *store, size_t chunk)
+{
+    host_place *place = &((host_store *)store)->places[chunk];
+    if (place->second)
+        decide(store, place, place->second);
+    return ZOFF_OK;
+}
+
+static void host_release(zoff_store *store, size_t chunk)
+{
+    if (!((host_store *)store)->places[chunk].is_put)
+        (void)host_discard(store, chunk);
+}
+
+static zoff_status host_rollback(zoff_store *store)
+{
+    for (size_t chunk = 0; chunk < ((host_store *)store)->chunk_count; chunk++)
+        (void)host_discard(store, chunk);
+    return ZOFF_OK;
+}
+
+/* ---- the rest ---- */
 
 /* Nothing is ever in flight. */
 static zoff_status host_idle(zoff_store *store)
@@ -121,11 +230,8 @@ static zoff_status host_source(const zoff_store *store, size_t chunk, unsigned a
 {
     const host_store *h = (const host_store *)store;
     const size_t begin = array ? h->chunks[chunk].ends[array - 1] : 0, end = h->chunks[chunk].ends[array];
-    *out = (zoff_store_source){.memory = (const char *)h->store.map.base + h->offsets[chunk] + begin,
-                               .fd = -1,
-                               .begin = begin,
-                               .bytes = end - begin,
-                               .written = end - begin};
+    *out = (zoff_store_source){
+        .memory = h->places[chunk].base + begin, .fd = -1, .begin = begin, .bytes = end - begin, .written = end - begin};
     return ZOFF_OK;
 }
 
@@ -136,7 +242,7 @@ const zoff_store_ops zoff_offload_host_ops = {
     .claim = host_claim,
     .check = host_nothing,
     .ahead = host_nothing,
-    .drop = host_release,
+    .drop = host_drop,
     .flush = host_nothing,
     .keep = host_keep,
     .release = host_release,
@@ -144,7 +250,8 @@ const zoff_store_ops zoff_offload_host_ops = {
     .wait = host_idle,
     .drain = host_idle,
     .busy = host_busy,
-    .commits = {.settled = host_settled, .commit = host_commit, .rollback = host_idle, .retry = host_idle},
+    .commits = {.settled = host_settled, .commit = host_commit, .rollback = host_rollback, .retry = host_idle},
+    .seconds = {.begin = host_second, .put = host_put, .adopt = host_adopt, .discard = host_discard},
     .forget = host_forget,
     .resident = host_resident,
     .source = host_source};

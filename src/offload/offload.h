@@ -61,6 +61,10 @@ typedef struct zoff_store_opts {
     zoff_store_fill fill;
     void *fill_ctx;
     unsigned threads; /* of the team that computes checksums */
+    bool has_seconds; /* chunks may get a second content. Files then have two places for each chunk, also without persist */
+    size_t spares; /* has_seconds: chunks in DRAM that may have a second content at a time: any chunk of the host tier, or the
+                      residents of NVME; at most their number. Their memory is allocated at open, each as large as the largest
+                      chunk, in a mapping of its own */
     /* NVME: */
     unsigned slots;   /* chunks in DRAM at a time */
     size_t residents; /* chunks that stay in DRAM, spread evenly over those that are not empty; at most their number. They are
@@ -159,6 +163,39 @@ zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned ch
 /* Give a borrowed chunk back unchanged. */
 void zoff_offload_store_release(zoff_store *store, size_t chunk);
 
+/* ---- a second content ----
+ *
+ * A borrowed chunk gets a second content, and later the caller decides which of the two stays. Calls for one chunk: fetch,
+ * check, second, [settle,] put; then adopt or discard. From second to adopt or discard the chunk is undecided: it may not be
+ * fetched or read ahead. Other chunks are not affected. Call them in the thread that borrows chunks. A store that persists must
+ * have committed the first content. A release before put has the effect of discard. Rollback discards all second contents. */
+
+/* Get memory for the second content of a borrowed chunk. A chunk in DRAM gets other memory, of undefined content: write every
+ * byte of it that matters. The borrowed memory keeps the first content until adopt or discard. A chunk of a file gets the
+ * borrowed memory itself, with the first content in it, which the file keeps, too.
+ * @owns the store; valid until put, or until a release or discard before it  @blocks never
+ * @return PENDING: all spares are in use, and the chunk stays borrowed without a second content; ERR_STATE: its first content
+ * is not in its file, or not committed, or the store was opened without has_seconds */
+zoff_status zoff_offload_store_second(zoff_store *store, size_t chunk, void **out);
+
+/* Give the chunk back, with its second content complete. It is written in the background, to the place that does not have the
+ * first content. Call it outside of parallel regions.
+ * @return an error of the write, as flush: the store keeps the second content, and retry writes it again, to the same place */
+zoff_status zoff_offload_store_put(zoff_store *store, size_t chunk);
+
+/* Make the second content the content. The memory of the first one is a spare again, so in DRAM the chunk may have moved. Its
+ * write may still be in flight: drain before a commit. Does nothing if the chunk is not undecided. */
+void zoff_offload_store_adopt(zoff_store *store, size_t chunk);
+
+/* Make the first content the content, also where put was not called, or where its write has failed. Afterwards nothing is
+ * borrowed, and no error of that write is reported any more. Does nothing if the chunk is not undecided.
+ * @blocks until the write of the second content has ended
+ * @return ERR_IO, as wait, only if it does not end: the chunk stays undecided, and the call may be repeated */
+zoff_status zoff_offload_store_discard(zoff_store *store, size_t chunk);
+
+/* Whether some chunk has a second content that is neither adopted nor discarded. Then commit fails with ERR_STATE. */
+bool zoff_offload_store_is_undecided(const zoff_store *store);
+
 /* Advance I/O without waiting.  @return the error of a write that failed. The store keeps the chunk and the error until retry
  * writes the chunk again. A caller may ignore the error here: drain and commit return it again. */
 zoff_status zoff_offload_store_pump(zoff_store *store);
@@ -216,11 +253,12 @@ typedef struct zoff_store_source {
     bool stays;        /* the first flush of the chunk from now on leaves this content in its place (persist) */
 } zoff_store_source;
 
-/* The host memory of the chunks: all of them, or the slots and those that stay in DRAM. */
+/* The host memory of the chunks: all of them, or the slots and those that stay in DRAM. With has_seconds a chunk may also be in
+ * the memory of the spares, which is not part of it. */
 void zoff_offload_store_memory(const zoff_store *store, const void **out_base, size_t *out_bytes);
 
 /* Find the source of an array that is not empty. Call drain first. The content changes with the next flush or keep of the
- * chunk.
+ * chunk. An undecided chunk has its first content, up to adopt or discard.
  * @return ERR_STATE: a slot has newer bytes than the file, because a write has failed */
 zoff_status zoff_offload_store_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 

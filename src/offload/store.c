@@ -86,6 +86,38 @@ void zoff_offload_store_release(zoff_store *store, size_t chunk)
     store->ops->release(store, chunk);
 }
 
+zoff_status zoff_offload_store_second(zoff_store *store, size_t chunk, void **out)
+{
+    ZOFF_FAIL_IF(!store->has_seconds, ZOFF_ERR_STATE,
+                 "chunk %zu cannot get a second content, because its store was opened without has_seconds; this is a defect of "
+                 "the library, please report it",
+                 chunk);
+    return store->ops->seconds.begin(store, chunk, out);
+}
+
+zoff_status zoff_offload_store_put(zoff_store *store, size_t chunk)
+{
+    ZOFF_FAIL_IF(!store->undecided, ZOFF_ERR_STATE,
+                 "chunk %zu is put and has no second content; this is a defect of the library, please report it", chunk);
+    return store->ops->seconds.put(store, chunk);
+}
+
+void zoff_offload_store_adopt(zoff_store *store, size_t chunk)
+{
+    if (store->undecided)
+        store->ops->seconds.adopt(store, chunk);
+}
+
+zoff_status zoff_offload_store_discard(zoff_store *store, size_t chunk)
+{
+    return store->undecided ? store->ops->seconds.discard(store, chunk) : ZOFF_OK;
+}
+
+bool zoff_offload_store_is_undecided(const zoff_store *store)
+{
+    return store->undecided;
+}
+
 zoff_status zoff_offload_store_pump(zoff_store *store)
 {
     return store->ops->pump(store);
@@ -108,7 +140,12 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
 {
-    /* The only check before a record: nothing may be recorded that is not in the files. */
+    ZOFF_FAIL_IF(
+        store->undecided, ZOFF_ERR_STATE,
+        "%zu chunk(s) have two contents while their states are to be recorded; this is a defect of the library, please "
+        "report it",
+        store->undecided);
+    /* The only check of files before a record: nothing may be recorded that is not in them. */
     ZOFF_TRY(store->ops->commits.settled(store));
     return store->ops->commits.commit(store, t);
 }
@@ -179,7 +216,7 @@ void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 
 uint64_t zoff_offload_store_huge_bytes(const zoff_store *store)
 {
-    return zoff_base_map_huge_bytes(&store->map);
+    return zoff_base_map_huge_bytes(&store->map) + zoff_base_map_huge_bytes(&store->spares.map);
 }
 
 void zoff_offload_store_memory(const zoff_store *store, const void **out_base, size_t *out_bytes)

@@ -16,6 +16,8 @@
  * flush. Each chunk lies in one file. An array that was never flushed still has its initial content: only its front is read,
  * the rest is zero.
  *
+ * A chunk may get a second content before it is known whether that counts (swap_second.c). It is written beside the first one.
+ *
  * A flush computes a checksum of each array. A fetch compares it with the bytes that were read, before it lends them. */
 #include "swap_priv.h"
 
@@ -50,6 +52,10 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                                           .commit = zoff_offload_swap_keep_commit,
                                                           .rollback = zoff_offload_swap_keep_rollback,
                                                           .retry = swap_retry},
+                                              .seconds = {.begin = zoff_offload_swap_second_begin,
+                                                          .put = zoff_offload_swap_second_put,
+                                                          .adopt = zoff_offload_swap_second_adopt,
+                                                          .discard = zoff_offload_swap_second_discard},
                                               .forget = zoff_offload_swap_lend_forget,
                                               .resident = zoff_offload_swap_lend_resident,
                                               .source = zoff_offload_swap_lend_source};

@@ -177,6 +177,9 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
+    ZOFF_TRY(zoff_offload_swap_second_discard_all(s));
+    if (!s->persist) /* there is no commit to go back to */
+        return ZOFF_OK;
     zoff_offload_swap_lend_forget(store);
     while (s->put_off.oldest)
         zoff_offload_swap_slot_discard(s, s->put_off.oldest);

@@ -121,7 +121,9 @@ void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
-    if (!slot->is_home)
+    if (s->places[chunk].is_undecided && !s->places[chunk].is_put)
+        zoff_offload_swap_second_drop(s, chunk);
+    else if (!slot->is_home)
         zoff_offload_swap_slot_leave(s, slot);
 }
 
@@ -196,27 +198,28 @@ static bool has_newer(const zoff_swap_store *s, size_t chunk)
     return false;
 }
 
-/* A resident that persists is in its file, too: its place stays while its memory changes. */
+/* A resident that persists is in its file, too: its place stays while its memory changes. An undecided chunk has its first
+ * content. */
 zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
 {
     const zoff_swap_store *s = (const zoff_swap_store *)store;
     const zoff_swap_place *place = &s->places[chunk];
-    const zoff_swap_array *now = &place->now.arrays[array];
+    const zoff_swap_array *now = &(place->is_undecided ? &place->committed : &place->now)->arrays[array];
     const size_t begin = zoff_offload_swap_place_begin(&s->chunks[chunk], array);
     zoff_store_source source = {.fd = -1, .begin = begin, .bytes = s->chunks[chunk].ends[array] - begin};
     if (place->home && !s->persist) {
-        source.memory = place->home->base + begin;
+        source.memory = (place->is_undecided ? place->first : place->home->base) + begin;
         source.written = source.bytes;
         *out = source;
         return ZOFF_OK;
     }
-    ZOFF_FAIL_IF(has_newer(s, chunk), ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(!place->is_undecided && has_newer(s, chunk), ZOFF_ERR_STATE,
                  "a slot has newer states than '%s', because a write has failed: call zoff_state_flush() until it succeeds",
                  s->files[place->file].name);
     source.queue = s->files[place->file].aio;
     source.fd = zoff_aio_queue_fd(source.queue);
-    source.offset = zoff_offload_swap_place_offset(s, chunk, array);
-    source.written = zoff_offload_swap_place_written(s, chunk, array);
+    source.offset = zoff_offload_swap_place_offset_of(s, chunk, array, now);
+    source.written = zoff_offload_swap_place_written_of(s, chunk, array, now);
     source.has_checksum = now->has_checksum;
     source.checksum = now->checksum;
     source.stays = s->persist && now->slot == place->committed.arrays[array].slot;

@@ -23,7 +23,7 @@ static bool is_in_file(const zoff_swap_store *s, size_t chunk)
 /* Assign chunks to files by their shares, one behind the other: this gives the files' lengths. */
 static void place_chunks(zoff_swap_store *s)
 {
-    const unsigned copies = s->persist ? 2 : 1;
+    const unsigned copies = zoff_offload_swap_place_copies(s);
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
             s->places[chunk].now.arrays[array] = (zoff_swap_array){.fresh = true};
@@ -151,7 +151,11 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
     s->sums.digested = SIZE_MAX;
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.hashes, "checksums", &s->sums.digest.hashes));
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.done, "checksums", &s->sums.digest.done));
-    return map_memory(s);
+    ZOFF_TRY(map_memory(s));
+    const size_t spares = opts->has_seconds ? zoff_base_bits_min(opts->spares, s->home_count) : 0;
+    ZOFF_TRY(zoff_offload_spares_open(&s->store.spares, spares, s->largest, ZOFF_MAP_INTERLEAVED));
+    zoff_base_map_keep_from_children(&s->store.spares.map);
+    return ZOFF_OK;
 }
 
 /* ---- content ---- */
@@ -184,11 +188,12 @@ static void name_slot(zoff_swap_version *version, unsigned slot)
         version->arrays[array].slot = slot;
 }
 
-/* Write the place that the first step will write, for each chunk. Without fallocate() nothing else reserves its space; with it
- * the first step would meet extents that were never written. */
+/* Write the place that the first step, or the first second content, will write, for each chunk. Without fallocate() nothing
+ * else reserves its space; with it the first step would meet extents that were never written. */
 static zoff_status write_second_places(zoff_swap_store *s)
 {
-    for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++) {
+    const bool has_them = zoff_offload_swap_place_copies(s) > 1;
+    for (size_t chunk = 0; has_them && chunk < s->chunk_count; chunk++) {
         zoff_swap_slot *slot;
         if (!is_in_file(s, chunk))
             continue;
@@ -264,7 +269,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     }
     place_chunks(s);
     ZOFF_TRY(reserve_files(s));
-    zoff_offload_swap_wait_begin_report(s, opts->progress.write, file_bytes(s) * (s->persist ? 2 : 1));
+    zoff_offload_swap_wait_begin_report(s, opts->progress.write, file_bytes(s) * zoff_offload_swap_place_copies(s));
     ZOFF_TRY(write_second_places(s));
     ZOFF_TRY(write_all(s, opts));
     ZOFF_TRY(zoff_offload_swap_wait_end_report(s));
@@ -293,6 +298,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "the NVMe tier", &s));
     s->store.ops = &zoff_offload_swap_ops;
     s->store.can_rollback = s->persist = opts->persist;
+    s->store.has_seconds = opts->has_seconds;
     s->record.power_safe = opts->power_safe;
     s->timeout_seconds = opts->timeout_seconds > 0 ? opts->timeout_seconds : -1;
     s->sums.verify = opts->verify;
@@ -334,7 +340,9 @@ void zoff_offload_swap_life_close(zoff_store *store)
     if (is_idle)
         zoff_base_map_free(&s->store.map);
     else
-        ZOFF_WARN("%zu bytes of slots cannot be freed: the disk may still read or write them", s->store.map.bytes);
+        ZOFF_WARN("%zu bytes of slots cannot be freed: the disk may still read or write them",
+                  s->store.map.bytes + s->store.spares.map.bytes);
+    zoff_offload_spares_close(&s->store.spares, is_idle);
     zoff_base_mem_free(s->sums.digest.hashes);
     zoff_base_mem_free(s->sums.digest.done);
     zoff_base_mem_free(s->store.attached);

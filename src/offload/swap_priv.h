@@ -1,12 +1,13 @@
 /* swap_priv.h: the table that the files of the NVMe tier share. Each calls those before it in this list:
  *
  *     swap_place.c    where arrays are                        swap_wait.c     transfers in flight: pump, wait, drain
- *     swap_slot.c     who has a slot, and in which state      swap_lend.c     fetch, check, flush; reading ahead
- *     swap_file.c     names and locks of files                swap_keep.c     generations: commit, roll back
- *     swap_record.c   what a persistent file says of itself   swap_reopen.c   files of an earlier process
- *     swap_sum.c      checksums                               swap_stripe.c   what folders are measured to give
- *     swap_move.c     reads and writes; flushes of the drive  swap_life.c     places, files and memory; the first content
- *     swap_put_off.c  chunks kept at hand, written later      swap.c          the table of the store
+ *     swap_slot.c     who has a slot, and in which state      swap_second.c   two contents of a chunk, and the choice
+ *     swap_file.c     names and locks of files                swap_lend.c     fetch, check, flush; reading ahead
+ *     swap_record.c   what a persistent file says of itself   swap_keep.c     generations: commit, roll back
+ *     swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
+ *     swap_move.c     reads and writes; flushes of the drive  swap_stripe.c   what folders are measured to give
+ *     swap_put_off.c  chunks kept at hand, written later      swap_life.c     places, files and memory; the first content
+ *                                                             swap.c          the table of the store
  *     swap_scrub.c    compares files without a store; calls swap_record.c */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
@@ -64,7 +65,7 @@ typedef struct zoff_swap_list {
 /* One content of an array in its file. */
 typedef struct zoff_swap_array {
     uint64_t checksum;
-    unsigned slot; /* persist: one of its two places in the file */
+    unsigned slot; /* one of its two places in the file; without persist and second contents it has only place 0 */
     bool fresh;    /* initial content: only the bytes before first_bytes were written, or count */
     bool has_checksum;
 } zoff_swap_array;
@@ -78,7 +79,9 @@ typedef struct zoff_swap_place {
     zoff_swap_slot *home; /* of a resident; NULL: it uses the ring */
     uint64_t offset;      /* in the file, of place 0; place 1 lies behind it */
     uint32_t file;
-    zoff_swap_version now, committed;
+    zoff_swap_version now, committed; /* undecided: the second content, or the first one until put; and the first one */
+    char *first;                      /* of an undecided resident: memory of its first content */
+    bool is_undecided, is_put;        /* it has a second content, which is complete */
     size_t first_bytes; /* of the chunk: the bytes that were filled, by this run or by the one that made the file */
     bool stale;         /* a resident whose memory differs from `now`: it must be read */
     unsigned unproven;  /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
@@ -148,8 +151,15 @@ unsigned zoff_offload_swap_place_arrays(const zoff_swap_store *s, size_t chunk);
 size_t zoff_offload_swap_place_begin(const zoff_store_chunk *chunk, unsigned array);
 /* The offset of an array's current content in its file. */
 uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
-/* Bytes of an array that were ever written. */
+/* Bytes of an array's current content that were ever written. */
 size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array);
+/* The same of any content of the array. */
+uint64_t zoff_offload_swap_place_offset_of(const zoff_swap_store *s, size_t chunk, unsigned array,
+                                           const zoff_swap_array *content);
+size_t zoff_offload_swap_place_written_of(const zoff_swap_store *s, size_t chunk, unsigned array,
+                                          const zoff_swap_array *content);
+/* The places of each chunk in its file. */
+unsigned zoff_offload_swap_place_copies(const zoff_swap_store *s);
 
 /* ---- swap_slot.c ---- */
 
@@ -174,7 +184,8 @@ void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* Compute the checksums of some arrays and store them in `out`, if this chunk is verified. */
 void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
-/* New content of arrays: choose their place and compute its checksums. The committed content stays where it is. */
+/* New content of arrays: choose their place and compute its checksums. The committed content stays where it is, and the first
+ * content of an undecided chunk. */
 void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
 /* Compute the checksums of elements that do not change any more before the flush of their chunk. */
 void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
@@ -225,6 +236,17 @@ void zoff_offload_swap_wait_begin_report(zoff_swap_store *s, const char *what, u
 zoff_status zoff_offload_swap_wait_report(zoff_swap_store *s);
 /* Report that all have moved, and end. */
 zoff_status zoff_offload_swap_wait_end_report(zoff_swap_store *s);
+
+/* ---- swap_second.c ---- */
+
+zoff_status zoff_offload_swap_second_begin(zoff_store *store, size_t chunk, void **out);
+zoff_status zoff_offload_swap_second_put(zoff_store *store, size_t chunk);
+void zoff_offload_swap_second_adopt(zoff_store *store, size_t chunk);
+zoff_status zoff_offload_swap_second_discard(zoff_store *store, size_t chunk);
+/* Discard the second content of an undecided chunk, whose write is not in flight. */
+void zoff_offload_swap_second_drop(zoff_swap_store *s, size_t chunk);
+/* Discard all second contents.  @return ERR_IO: a write does not end; repeat the call */
+zoff_status zoff_offload_swap_second_discard_all(zoff_swap_store *s);
 
 /* ---- swap_lend.c ---- */
 

@@ -68,14 +68,16 @@ unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_
 }
 
 /* Persistent files have two places for each array. The committed bytes stay in theirs until the next commit, so new bytes go to
- * the other. */
+ * the other. The same holds for an undecided chunk of any file. Other bytes replace those before them. */
 void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays)
 {
     zoff_swap_place *place = &s->places[chunk];
+    const bool is_needed = s->persist || place->is_undecided; /* what the file has now */
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         if (!(arrays >> array & 1))
             continue;
-        place->now.arrays[array].slot = s->persist ? !place->committed.arrays[array].slot : 0;
+        if (is_needed)
+            place->now.arrays[array].slot = !place->committed.arrays[array].slot;
         place->now.arrays[array].fresh = false;
     }
     zoff_offload_swap_sum_stamp(s, chunk, base, arrays, &place->now);

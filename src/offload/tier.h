@@ -14,6 +14,15 @@ typedef struct zoff_store_commits {
     zoff_status (*retry)(zoff_store *store);
 } zoff_store_commits;
 
+/* The second content of a chunk. NULL in a tier that is never opened with has_seconds: store.c calls none of them then. adopt
+ * and discard do nothing for a chunk without a second content. */
+typedef struct zoff_store_seconds {
+    zoff_status (*begin)(zoff_store *store, size_t chunk, void **out);
+    zoff_status (*put)(zoff_store *store, size_t chunk);
+    void (*adopt)(zoff_store *store, size_t chunk);
+    zoff_status (*discard)(zoff_store *store, size_t chunk);
+} zoff_store_seconds;
+
 typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
@@ -31,10 +40,18 @@ typedef struct zoff_store_ops {
     zoff_status (*drain)(zoff_store *store);
     bool (*busy)(const zoff_store *store, bool writes_only);
     zoff_store_commits commits;
+    zoff_store_seconds seconds;
     void (*forget)(zoff_store *store);
     bool (*resident)(const zoff_store *store, size_t chunk);
     zoff_status (*source)(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 } zoff_store_ops;
+
+/* Memory for second contents of chunks in DRAM: a stack. Each has the bytes of the largest chunk. */
+typedef struct zoff_spares {
+    zoff_map map;
+    char **free;  /* has room for all of them */
+    size_t count; /* free now */
+} zoff_spares;
 
 /* The first member of each tier's own struct. */
 struct zoff_store {
@@ -47,10 +64,25 @@ struct zoff_store {
     char *attached;   /* persist: ZOFF_STORE_ATTACHED_MOST bytes, of which the next commit records attached_count; NULL: none */
     size_t attached_count;
     zoff_map map; /* all chunks; or the slots and the residents */
+    bool has_seconds;
+    size_t undecided; /* chunks with a second content that is neither adopted nor discarded */
+    zoff_spares spares;
 };
 
 /* store.c: set the ends of the arrays of a chunk that has none: it is one array. */
 void zoff_offload_store_complete_ends(zoff_store_chunk *chunk);
+
+/* ---- spares.c ---- */
+
+/* Map `count` memories of `bytes` each, which is a multiple of 4 KiB. 0 of them, or of 0 bytes: nothing is allocated. */
+zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes);
+/* @return NULL: all are in use */
+char *zoff_offload_spares_take(zoff_spares *spares);
+/* Return this memory, or another of the same size that the caller gives in its place. */
+void zoff_offload_spares_give(zoff_spares *spares, char *memory);
+/* Accepts a zeroed struct, also after an open that has failed.  @param is_idle false: a drive may still access the memory, so
+ * it stays mapped */
+void zoff_offload_spares_close(zoff_spares *spares, bool is_idle);
 
 extern const zoff_store_ops zoff_offload_host_ops;
 extern const zoff_store_ops zoff_offload_swap_ops;

@@ -11,7 +11,7 @@ class Host : public testing::Test
 {
   protected:
     ~Host() override { zoff_offload_store_close(store); }
-    zoff_status open(size_t count = CHUNKS.size())
+    zoff_status open(size_t count = CHUNKS.size(), size_t spares = 0)
     {
         zoff_store_opts opts = {};
         opts.tier = ZOFF_TIER_HOST;
@@ -19,6 +19,8 @@ class Host : public testing::Test
         opts.chunk_count = count;
         opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<Host *>(ctx)->fill(chunk, (char *)base); };
         opts.fill_ctx = this;
+        opts.has_seconds = spares > 0;
+        opts.spares = spares;
         filled.clear();
         return zoff_offload_store_open(&opts, &store);
     }
@@ -105,11 +107,65 @@ TEST_F(Host, ThereMayBeNoChunks)
     EXPECT_ZOFF_OK(zoff_offload_store_commit(store, 1));
 }
 
+TEST_F(Host, SecondContentsAreInSpares)
+{
+    ASSERT_ZOFF_OK(open(CHUNKS.size(), 1));
+    for (const size_t c : {3, 0, 2}) {
+        // Only the memory of the largest chunk can be a spare. The content of others is copied.
+        const bool moves = c == 3;
+        void *second = nullptr, *other = nullptr;
+        char *first = fetch(c);
+        ASSERT_ZOFF_OK(zoff_offload_store_second(store, c, &second));
+        EXPECT_NE(first, second);
+        EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_second(store, c == 3 ? 0 : 3, &other));
+        memset(second, 77, CHUNKS[c].bytes);
+        EXPECT_EQ((char)(c + 1), first[0]);
+        ASSERT_ZOFF_OK(zoff_offload_store_put(store, c));
+        zoff_offload_store_release(store, c); // too late
+        EXPECT_EQ(first, fetch(c));
+        zoff_offload_store_adopt(store, c);
+        EXPECT_EQ(moves ? (char *)second : first, fetch(c));
+        EXPECT_EQ(std::string(CHUNKS[c].bytes, 77), std::string(fetch(c), CHUNKS[c].bytes));
+        ASSERT_ZOFF_OK(zoff_offload_store_second(store, 3, &other));
+        EXPECT_EQ(moves ? (void *)first : second, other) << "each spare has room for the largest chunk";
+        memset(other, 99, CHUNKS[3].bytes);
+        ASSERT_ZOFF_OK(zoff_offload_store_discard(store, 3));
+    }
+    for (const size_t c : {3, 0, 2})
+        EXPECT_EQ(std::string(CHUNKS[c].bytes, 77), std::string(fetch(c), CHUNKS[c].bytes));
+}
+
+// Chunks that are about as large as the largest have the same room, so that nothing is copied.
+TEST_F(Host, SimilarChunksExchangeMemory)
+{
+    zoff_store_chunk chunks[2] = {{40 * 4096, 4096}, {39 * 4096, 4096}};
+    zoff_store_opts opts = {};
+    opts.tier = ZOFF_TIER_HOST;
+    opts.chunks = chunks;
+    opts.chunk_count = 2;
+    opts.fill = [](void *, size_t, void *) {};
+    opts.has_seconds = true;
+    opts.spares = 9;
+    ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &store));
+    EXPECT_EQ(2u * 40 * 4096, store->map.bytes);
+    EXPECT_EQ(2u * 40 * 4096, store->spares.map.bytes) << "no more spares than chunks";
+    void *second = nullptr;
+    char *first = fetch(1);
+    ASSERT_ZOFF_OK(zoff_offload_store_second(store, 1, &second));
+    ASSERT_ZOFF_OK(zoff_offload_store_put(store, 1));
+    zoff_offload_store_adopt(store, 1);
+    EXPECT_EQ(second, fetch(1));
+    EXPECT_NE(first, fetch(1));
+}
+
 TEST_F(Host, WithoutMemoryNothingIsLeft)
 {
-    EXPECT_EQ(4, fail_each_allocation([&] {
-                  const zoff_status status = open();
-                  EXPECT_EQ(status == ZOFF_OK, !filled.empty());
-                  return status;
-              }));
+    for (const size_t spares : {0, 2})
+        EXPECT_EQ(spares ? 6 : 4, fail_each_allocation([&] {
+                      zoff_offload_store_close(store);
+                      store = nullptr;
+                      const zoff_status status = open(CHUNKS.size(), spares);
+                      EXPECT_EQ(status == ZOFF_OK, !filled.empty());
+                      return status;
+                  }));
 }

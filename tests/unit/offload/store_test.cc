@@ -79,6 +79,23 @@ TEST_F(OffloadStore, ChecksumsAreSettledOnlyWhereTheyAreWanted)
     }
 }
 
+TEST_F(OffloadStore, SecondContentsMustBeAskedFor)
+{
+    for (const zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+        opts.tier = tier;
+        open();
+        void *out = nullptr;
+        borrow(0);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "opened without has_seconds", zoff_offload_store_second(store, 0, &out));
+        EXPECT_EQ(nullptr, out);
+        EXPECT_FALSE(zoff_offload_store_is_undecided(store));
+        EXPECT_EQ(ZOFF_ERR_STATE, zoff_offload_store_put(store, 0));
+        zoff_offload_store_adopt(store, 0);
+        EXPECT_ZOFF_OK(zoff_offload_store_discard(store, 0));
+        zoff_offload_store_release(store, 0);
+    }
+}
+
 TEST_F(OffloadStore, ThreadsAreThoseThatWereSetLast)
 {
     opts.threads = 0;

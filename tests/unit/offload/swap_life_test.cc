@@ -198,6 +198,33 @@ TEST_F(SwapLife, ProgressIsReportedUpToTheLastByte)
     }
 }
 
+// With second contents each chunk of the ring has two places without a record, too, and every byte of both is written.
+TEST_F(SwapLife, SecondContentsHaveAPlace)
+{
+    watcher w;
+    opts.has_seconds = true;
+    opts.residents = 3;
+    opts.spares = 2;
+    opts.progress = {watcher::report, &w, "write x", "read x", "verify x", 0};
+    open();
+    EXPECT_EQ(4096u + 2 * 4 * 20480, s()->files[0].bytes);
+    EXPECT_EQ(2u * 4 * 20480, w.total);
+    EXPECT_EQ(w.total, w.done);
+    EXPECT_EQ(2u * 4 * 20480, s()->files[0].write_bytes);
+    uint64_t end = 4096;
+    for (size_t c = 0; c < chunks.size(); c++) {
+        EXPECT_EQ((std::vector<int>{(int)c + 1, 0, 0}), values_of(c));
+        if (place(c).home)
+            continue;
+        EXPECT_EQ(end, place(c).offset) << c;
+        end += 2 * chunks[c].bytes;
+    }
+    EXPECT_EQ((off_t)end, lseek(s()->files[0].lock, 0, SEEK_HOLE)) << "there is no unwritten space";
+    w = watcher();
+    open_persistent();
+    EXPECT_EQ(zoff_offload_swap_record_room(7) + 2 * 7 * 20480, s()->files[0].bytes) << "there were two already";
+}
+
 // An opening that the program ends leaves no new file, and files that were there as they were. Then it may be tried again.
 TEST_F(SwapLife, TheProgramMayEndAnOpening)
 {
@@ -241,8 +268,9 @@ TEST_F(SwapLife, WithoutACallProgressIsInTheLog)
 
 TEST_F(SwapLife, WithoutMemoryNothingIsLeft)
 {
+    opts.residents = opts.spares = 2;
     for (const bool persist : {false, true}) {
-        opts.persist = persist;
+        opts.persist = opts.has_seconds = persist;
         EXPECT_LT(10, fail_each_allocation([&] {
                       const zoff_status status = try_open();
                       EXPECT_TRUE(status == ZOFF_OK || (store == nullptr && is_empty(0)));
