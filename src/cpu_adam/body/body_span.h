@@ -50,12 +50,12 @@ ZOFF_KERNEL_INLINE void update_part(const zoff_adam_consts *k, const update_stre
         update_register(k, s, states, i, end - i, false, rule, types);
 }
 
-/* The random bits change from block to block. */
+/* The random bits change from block to block. Elements that begin inside a block are all in that block. */
 ZOFF_KERNEL_INLINE void update_blocks(const zoff_adam_piece *piece, const zoff_adam_consts *k, const update_streams *s,
                                       rule_states states, size_t begin, size_t count, zoff_adam_rule rule, update_types types)
 {
     const uint64_t key = piece->key + begin / ZOFF_NORM_BLOCK;
-    states.m_lanes = zoff_adam_dither_lanes();
+    states.m_lanes = zoff_adam_dither_lanes() + begin % ZOFF_NORM_BLOCK;
     states.v_lanes = states.m_lanes + ZOFF_NORM_BLOCK;
     for (size_t i = 0; i < count; i += ZOFF_NORM_BLOCK) {
         const zoff_dither d = dither_block(key + i / ZOFF_NORM_BLOCK, k->dither);
