@@ -112,6 +112,19 @@ typedef struct zoff_adam_piece {
 /* The step on a list of pieces. */
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
 
+/* A piece of an update whose old states stay as they are: they are read at `old`, and the new ones are written to other places.
+ * A new place may be the old one: that array is updated in place. */
+typedef struct zoff_adam_apart {
+    zoff_adam_piece
+        old; /* as for zoff_adam_update_run(), but master, m, v and lower halves are only read. copy_out is written */
+    void *master, *m, *v; /* the new place of each, in the format of the old one; NULL where the old one is NULL */
+    uint16_t *low;        /* the new place of the lower halves, if `split` */
+} zoff_adam_apart;
+
+/* The step on a list of such pieces, with the same bits. Large lists are written past the caches. */
+void zoff_adam_update_apart_run(unsigned threads, const zoff_adam_apart *pieces, size_t count, zoff_adam_between between,
+                                void *ctx);
+
 /* Write the first values of the states, whose memory is zero. A master comes from the 16-bit weights at copy_out if there are
  * any; m and v stay zero. Each page is touched first by the thread that zoff_adam_update_run() gives the same elements. */
 void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count);

@@ -10,6 +10,7 @@
 /* clang-format off */
 #define ZOFF_KERNEL_LIST(K) /* name   piece                      what it does */                                           \
     K(update,     zoff_adam_piece)       /* a step by any rule on weights and gradients of any type */                     \
+    K(update_apart, zoff_adam_apart)     /* the same to another place; `begin` is a multiple of ZOFF_NORM_BLOCK */         \
     K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
     K(cast,       zoff_cast_piece)       /* any element type to any other */                                               \
     K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */

@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 
-KERNELS = ("kernel_accumulate", "kernel_cast", "kernel_square_sum")
+KERNELS = ("kernel_update_apart", "kernel_accumulate", "kernel_cast", "kernel_square_sum")
 PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the object of the instruction set
 RULES = 13  # each rule has a function for each format of moments, update_<RULE>_<FORMAT>
 WITH_CODES = 3  # rules that have the two formats with moments in 8 bits

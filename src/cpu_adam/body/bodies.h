@@ -19,4 +19,6 @@
 
 #include "body_update.h"
 
+#include "body_apart.h"
+
 #endif

@@ -145,6 +145,13 @@ ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
     _mm_stream_si128((__m128i *)p, v_round_f16(x));
 }
 
+ZOFF_KERNEL_INLINE void v_stream_line(void *p, const void *line)
+{
+    const __m256i first = _mm256_loadu_si256((const __m256i *)line), second = _mm256_loadu_si256((const __m256i *)line + 1);
+    _mm256_stream_si256((__m256i *)p, first);
+    _mm256_stream_si256((__m256i *)p + 1, second);
+}
+
 ZOFF_KERNEL_INLINE void v_stream_end(void)
 {
     _mm_sfence();

@@ -148,6 +148,11 @@ ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
     _mm256_stream_si256((__m256i *)p, v_round_f16(x));
 }
 
+ZOFF_KERNEL_INLINE void v_stream_line(void *p, const void *line)
+{
+    _mm512_stream_si512((__m512i *)p, _mm512_loadu_si512(line));
+}
+
 ZOFF_KERNEL_INLINE void v_stream_end(void)
 {
     _mm_sfence();

@@ -1,8 +1,9 @@
 /* simd_plain_stores.h: plain stores in place of streaming ones, for instruction sets without them. Include it behind
  * v_store_*().
  *
- * A streaming store writes a whole register to 16-bit elements, past the caches. v_stream_bytes() is the alignment that it
- * needs, and v_stream_end() makes it visible to other threads before any later work. */
+ * A streaming store writes a whole register to 16-bit elements, past the caches. Its address must be a multiple of
+ * v_stream_bytes(). One of 64 bytes, to an aligned line, is v_stream_line(). They are visible to other threads before any later
+ * work after v_stream_end(). */
 #ifndef ZOFF_SIMD_PLAIN_STORES_H
 #define ZOFF_SIMD_PLAIN_STORES_H
 
@@ -19,6 +20,11 @@ ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
 ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
 {
     v_store_f16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_line(void *p, const void *line)
+{
+    __builtin_memcpy(p, line, 64);
 }
 
 ZOFF_KERNEL_INLINE void v_stream_end(void) {}
