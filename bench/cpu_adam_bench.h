@@ -25,12 +25,14 @@ typedef struct bench_arrays {
     bench_streams mapping;
     size_t count;
     nomath_streams s;        /* 16-bit ones are bf16 */
+    nomath_streams apart;    /* the other place of p, m, v, w16 and low; split weights share the memory of p */
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;
 
 /* cpu_adam_formats.c: step BENCH_T with bf16 gradients. FORMAT_MOMENTS has fp32 masters with a bf16 copy and moments in bf16.
  * The others have masters in two halves, with moments in fp32, in bf16, with m in 8 bits, or with both in 8 bits. */
 typedef enum bench_format {
+    FORMAT_COPY, /* as FORMAT_MOMENTS, but moments in fp32 */
     FORMAT_MOMENTS,
     FORMAT_SPLIT,
     FORMAT_SPLIT_MOMENTS,
@@ -41,6 +43,9 @@ typedef enum bench_format {
 size_t bench_codes_bytes(size_t count);
 void bench_step_format(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
                        const zoff_optimizer_hyper *hyper);
+/* The same, but new states go to `apart`; the new 16-bit weights of FORMAT_COPY go to `s`. Not with moments in 16 or 8 bits. */
+void bench_step_apart(bench_format format, const nomath_streams *s, const nomath_streams *apart, size_t count, unsigned threads,
+                      const zoff_optimizer_hyper *hyper);
 /* The same on `count` elements, but each thread repeats it on its own 2,048 elements, which stay in its first cache: the time
  * is that of the instructions. Not with moments in fp32. */
 void bench_step_cached(bench_format format, const nomath_streams *s, size_t count, unsigned threads,

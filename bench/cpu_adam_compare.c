@@ -24,17 +24,19 @@ typedef struct setting {
 /* Fill the arrays. The bits of these bf16 numbers are ordinary numbers as fp16, too. */
 int bench_arrays_open(bench_arrays *a, size_t count)
 {
-    enum { FLOATS = 5, HALVES = 7, CODES = 2 };
+    enum { FLOATS = 8, HALVES = 7, CODES = 2 };
     *a = (bench_arrays){.count = count};
     const size_t bytes = count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)) + CODES * bench_codes_bytes(count);
     if (bench_streams_open(bytes, FLOATS + HALVES + CODES, true, &a->mapping) != 0)
         return -1;
-    float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide};
+    float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide, &a->apart.p, &a->apart.m, &a->apart.v};
     uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16, &a->s.m16, &a->s.v16, &a->s.low};
     for (unsigned i = 0; i < FLOATS; i++) {
         *floats[i] = bench_streams_take(&a->mapping, count * sizeof(float));
         bench_fill_float(*floats[i], count, i >= 3, i == 0 ? 0.02f : i >= 3 ? 0.01f : 0.0f);
     }
+    a->apart.w16 = (uint16_t *)(void *)a->apart.p;
+    a->apart.low = a->apart.w16 + count;
     for (unsigned i = 0; i < HALVES; i++) {
         *halves[i] = bench_streams_take(&a->mapping, count * sizeof(uint16_t));
         bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
@@ -94,6 +96,13 @@ static int format(void *ctx, int which)
 {
     const setting *s = ctx;
     bench_step_format((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
+    return 0;
+}
+
+static int apart(void *ctx, int which)
+{
+    const setting *s = ctx;
+    bench_step_apart((bench_format)which, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
     return 0;
 }
 
@@ -202,6 +211,7 @@ static const race_line STEP_TABLE[] = {
     {"nomath_fp32", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_ANY},
     {"zoff_fp32", "zoff_optimizer_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
     {"zoff_bf16", "zoff_optimizer_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
+    {"apart", "zoff_bf16, but new states go to another place", "nomath_bf16", 28, apart, FORMAT_COPY, DTYPE_BF16},
     {"nomath_bf16", "streams of a bf16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
     {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
     {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
@@ -209,6 +219,7 @@ static const race_line STEP_TABLE[] = {
     {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", "nomath_moments", 20, format, FORMAT_MOMENTS, DTYPE_BF16},
     {"nomath_split", "streams of a bf16 step with split masters, no math", NULL, 26, nomath, NOMATH_SPLIT, DTYPE_BF16},
     {"zoff_split", "zoff's step, bf16 gradient, split masters", "nomath_split", 26, format, FORMAT_SPLIT, DTYPE_BF16},
+    {"apart_split", "zoff_split, but new states go to another place", "nomath_split", 26, apart, FORMAT_SPLIT, DTYPE_BF16},
     {"nomath_split_bf16", "streams of that with bf16 moments, no math", NULL, 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
     {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", "nomath_split_bf16", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
     {"nomath_split_m8v16", "streams of that with m in 8 bits, no math", NULL, 16, nomath, NOMATH_SPLIT_M8V16, DTYPE_BF16},

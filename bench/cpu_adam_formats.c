@@ -18,11 +18,9 @@ static zoff_adam_piece piece_of(bench_format format, const nomath_streams *s, si
     static const struct {
         bool splits;
         zoff_moments moments;
-    } FORMATS[] = {[FORMAT_MOMENTS] = {false, ZOFF_MOMENTS_BF16},
-                   [FORMAT_SPLIT] = {true, ZOFF_MOMENTS_F32},
-                   [FORMAT_SPLIT_MOMENTS] = {true, ZOFF_MOMENTS_BF16},
-                   [FORMAT_SPLIT_M8V16] = {true, ZOFF_MOMENTS_M8V16},
-                   [FORMAT_SPLIT_Q8] = {true, ZOFF_MOMENTS_Q8}};
+    } FORMATS[] = {[FORMAT_COPY] = {false, ZOFF_MOMENTS_F32},         [FORMAT_MOMENTS] = {false, ZOFF_MOMENTS_BF16},
+                   [FORMAT_SPLIT] = {true, ZOFF_MOMENTS_F32},         [FORMAT_SPLIT_MOMENTS] = {true, ZOFF_MOMENTS_BF16},
+                   [FORMAT_SPLIT_M8V16] = {true, ZOFF_MOMENTS_M8V16}, [FORMAT_SPLIT_Q8] = {true, ZOFF_MOMENTS_Q8}};
     void *const m[] = {s->m, s->m16, s->m8, s->m8}, *const v[] = {s->v, s->v16, s->v16, s->v8};
     const bool splits = FORMATS[format].splits;
     const zoff_moments moments = FORMATS[format].moments;
@@ -48,6 +46,17 @@ void bench_step_format(bench_format format, const nomath_streams *s, size_t coun
     zoff_adam_hyper_consts(hyper, BENCH_T, 0.5, &consts);
     const zoff_adam_piece piece = piece_of(format, s, count, &consts);
     zoff_adam_update_run(threads, &piece, 1, NULL, NULL);
+}
+
+void bench_step_apart(bench_format format, const nomath_streams *s, const nomath_streams *apart, size_t count, unsigned threads,
+                      const zoff_optimizer_hyper *hyper)
+{
+    zoff_adam_consts consts;
+    zoff_adam_hyper_consts(hyper, BENCH_T, 0.5, &consts);
+    zoff_adam_apart piece = {.old = piece_of(format, s, count, &consts), .m = apart->m, .v = apart->v};
+    piece.master = piece.old.split ? (void *)apart->w16 : apart->p;
+    piece.low = piece.old.split ? apart->low : NULL;
+    zoff_adam_update_apart_run(threads, &piece, 1, NULL, NULL);
 }
 
 enum { CACHED = 2048, AT_ONCE = 64 };

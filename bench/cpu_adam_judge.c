@@ -127,11 +127,16 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
          "norm_zoff_split_m8v16"},
         {"split_q8_vs_chain", 1, 3.0, "the same passes / norm and zoff's step with split masters and moments in 8 bits",
          "chain", "norm_zoff_split_q8"}};
+    static const bench_asked APART[] = {
+        {"apart_vs_in_place", 0, 0, "time of a bf16 step whose new states go to another place / in place", "apart",
+         "zoff_bf16"},
+        {"apart_split_vs_in_place", 0, 0, "the same with split masters", "apart_split", "zoff_split"}};
     static const char *const PASSES[] = {"chain_upcast", "chain_norm", "chain_scale", "chain_adam", "chain_cast"};
     bench_figures_add_all(out, SHARES, sizeof SHARES / sizeof SHARES[0], step);
     bench_figures_add_values(out, &SCALING, step, scaling);
     judge_limits(step, out);
     bench_figures_map(bench_figures_add_all(out, BYTES, 2, step) + 1, 0, 22.0 / 28);
+    bench_figures_add_all(out, APART, sizeof APART / sizeof APART[0], step);
     enum { AGAINST_CHAIN = 1 + sizeof FORMATS / sizeof FORMATS[0] };
     bench_figure *f = bench_figures_add(out, &CHAIN, chain); /* the others follow it */
     bench_figures_add_all(out, FORMATS, AGAINST_CHAIN - 1, chain);
