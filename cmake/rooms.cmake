@@ -32,10 +32,11 @@ zoff_room(lending  NEEDS model zero offload accel cpu_adam comm base)
 zoff_room(transfer NEEDS lending model config zero offload cpu_adam accel comm base)
 zoff_room(agreement NEEDS transfer model zero offload cpu_adam comm base)
 zoff_room(traps    NEEDS model config zero cpu_adam base)
+zoff_room(speculation NEEDS cpu_adam base)
 zoff_room(planning NEEDS transfer lending model config zero offload cpu_adam comm base)
 zoff_room(archive  NEEDS digest cpu_adam aio base LINKS PkgConfig::jansson)
 zoff_room(features NEEDS aio comm accel cpu_adam base)
-zoff_room(engine   NEEDS planning traps agreement transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
+zoff_room(engine   NEEDS planning speculation traps agreement transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
 zoff_room(checkpoint NEEDS engine planning archive digest agreement transfer lending model config zero offload cpu_adam accel comm aio base LINKS PkgConfig::jansson Threads::Threads)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set

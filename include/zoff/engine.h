@@ -106,7 +106,8 @@ typedef struct zoff_plan_info {
     uint64_t elements;          /**< trainable elements of this rank */
     uint64_t state_bytes;       /**< masters and moments, without padding */
     uint64_t host_bytes;        /**< DRAM for states: all of them; on the NVMe tier the slots and resident_bytes */
-    uint64_t nvme_bytes;        /**< files of states, padded; doubled by zoff.persist. Each file also has a header */
+    uint64_t nvme_bytes;        /**< files of states, padded; doubled by zoff.persist and by zoff.speculation_memory. Each
+                                     file also has a header */
     uint64_t accumulator_bytes; /**< DRAM for gradient accumulation in fp32, and for sums of tied gradients */
     uint64_t chunk_count;       /**< chunks in which states are stored and moved */
     uint64_t chunk_bytes;       /**< size of the largest chunk */
@@ -128,11 +129,13 @@ typedef struct zoff_plan_info {
                                      gradients; where the communicator reaches the device, staging and sums of the exchange;
                                      weights of the engine that are stored or whole there; and gradients that it lends, twice
                                      reduce_bucket_size at most. zoff.device_memory limits it */
-    uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
-                                     device_host_bytes. zoff.host_memory limits only the first */
+    uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes,
+                                     device_host_bytes and speculation_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */
     uint64_t save_bytes;        /**< DRAM beside memory_bytes while a checkpoint is saved, at most: copies of states, by the
                                      default of zoff_checkpoint_opts.memory */
+    uint64_t speculation_bytes; /**< DRAM for buckets that are updated ahead of a step: zoff.speculation_memory, or less where
+                                     all buckets need less */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

@@ -105,6 +105,14 @@ typedef struct zoff_step_seconds {
     double reserved[3]; /**< zero */
 } zoff_step_seconds;
 
+/** Buckets of a step on this rank that were updated before it was asked for (zoff.speculation_memory). */
+typedef struct zoff_step_buckets {
+    uint64_t all;        /**< buckets of this rank with a gradient in the step */
+    uint64_t speculated; /**< of these, updated before zoff_step_begin() */
+    uint64_t committed;  /**< of these, whose results count */
+    uint64_t redone;     /**< speculated, and updated again: the step clips, or differs from what was assumed */
+} zoff_step_buckets;
+
 /** The first gradient that was not finite. Valid when the step was skipped for it. */
 typedef struct zoff_step_culprit {
     zoff_param param; /**< the parameter */
@@ -128,6 +136,7 @@ typedef struct zoff_step_info {
     zoff_step_culprit culprit; /**< the gradient that made the engine skip the step */
     bool stop_requested; /**< a rank has called zoff_engine_request_stop(). All ranks see it in the same step, also a skipped
                               one, and in every step after it */
+    zoff_step_buckets buckets;
 } zoff_step_info;
 #define ZOFF_STEP_INFO_INIT ZOFF_SIZED(zoff_step_info)
 
@@ -196,6 +205,14 @@ ZOFF_API zoff_status zoff_norm_sum_join(zoff_norm_sum *into, const zoff_norm_sum
  *  @param out the norm; NAN if a gradient is not finite
  *  @threads any  @blocks never  @return ERR_INVALID for NULL, or for bytes that are not a sum of this version */
 ZOFF_API zoff_status zoff_norm_sum_value(const zoff_norm_sum *sum, double *out);
+
+/** Say what the next step will use, before its first zoff_grad_ready(). With zoff.speculation_memory buckets are updated before
+ *  zoff_step_begin(), as soon as their gradients are complete. Without this call they are updated with `args` NULL. Where the
+ *  step then has other arguments, or clips, these buckets are updated again: results never depend on this call.
+ *  @param args as of zoff_step_begin(): t, hyper and grad_scale count; norm_sum must be NULL. It is not needed after the call
+ *  @threads as zoff_step()  @blocks never
+ *  @return ERR_INVALID for bad arguments; ERR_STATE before seal and while a step is open */
+ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *args);
 
 /** Begin the step with the gradients that were declared ready. From here to zoff_step_wait() weights and gradients are the
  *  engine's.

@@ -99,19 +99,20 @@ typedef struct zoff_config_values {
     double ratio;            /* offload_optimizer.ratio */
     unsigned threads;        /* zoff.threads; 0: auto */
     unsigned background_threads;
-    bool skip_nonfinite;      /* zoff.skip_nonfinite */
-    bool check_use;           /* zoff.check_use */
-    bool aio_tune;            /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
-    uint64_t aio_block_bytes; /* aio.block_size */
-    unsigned aio_depth;       /* aio.queue_depth */
-    int direct;               /* zoff.direct_io, a zoff_aio_direct */
-    const char *aio_backend;  /* zoff.io_backend; NULL: auto */
-    bool persist;             /* zoff.persist is true or "require" */
-    bool persist_required;    /* zoff.persist is "require" */
-    bool power_safe;          /* zoff.durability is "power" */
-    unsigned verify;          /* zoff.verify: 0 full, 1 sample, 2 off */
-    uint64_t steps_per_print; /* 0: never */
-    bool wants_bf16;          /* bf16.enabled */
+    uint64_t speculation_bytes; /* zoff.speculation_memory; 0: none */
+    bool skip_nonfinite;        /* zoff.skip_nonfinite */
+    bool check_use;             /* zoff.check_use */
+    bool aio_tune;              /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
+    uint64_t aio_block_bytes;   /* aio.block_size */
+    unsigned aio_depth;         /* aio.queue_depth */
+    int direct;                 /* zoff.direct_io, a zoff_aio_direct */
+    const char *aio_backend;    /* zoff.io_backend; NULL: auto */
+    bool persist;               /* zoff.persist is true or "require" */
+    bool persist_required;      /* zoff.persist is "require" */
+    bool power_safe;            /* zoff.durability is "power" */
+    unsigned verify;            /* zoff.verify: 0 full, 1 sample, 2 off */
+    uint64_t steps_per_print;   /* 0: never */
+    bool wants_bf16;            /* bf16.enabled */
     zoff_fp16_values fp16;
     zoff_weight_values weights;
     uint64_t device_memory; /* zoff.device_memory; 0: no limit */

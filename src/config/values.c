@@ -215,6 +215,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .ratio = number(config, "zero_optimization.offload_optimizer.ratio"),
         .threads = (unsigned)integer(config, "zoff.threads"),
         .background_threads = (unsigned)integer(config, "zoff.background_threads"),
+        .speculation_bytes = integer(config, "zoff.speculation_memory"),
         .skip_nonfinite = integer(config, "zoff.skip_nonfinite"),
         .check_use = integer(config, "zoff.check_use"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),

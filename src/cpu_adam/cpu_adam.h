@@ -121,7 +121,11 @@ typedef struct zoff_adam_apart {
     uint16_t *low;        /* the new place of the lower halves, if `split` */
 } zoff_adam_apart;
 
-/* The step on a list of such pieces, with the same bits. Large lists are written past the caches. */
+/* Whether results of so many bytes are written past the caches: nothing of them would be there when they are read again. */
+bool zoff_adam_update_streams(size_t bytes);
+
+/* The step on a list of such pieces, with the same bits. Large lists are written past the caches, and pieces with `old.stream`.
+ */
 void zoff_adam_update_apart_run(unsigned threads, const zoff_adam_apart *pieces, size_t count, zoff_adam_between between,
                                 void *ctx);
 

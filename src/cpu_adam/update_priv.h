@@ -30,7 +30,4 @@ static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, 
 /* The same for a piece. */
 size_t zoff_adam_update_cost(const zoff_adam_piece *piece);
 
-/* Whether a list with this many bytes writes its copies past the caches. */
-bool zoff_adam_update_streams(size_t bytes);
-
 #endif

@@ -143,13 +143,65 @@ bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
     return !waits || position < zoff_engine_admit_until(e, e->run.first);
 }
 
-/* Read while the last step is still being written, and while the trainer computes gradients. An error is reported again when
- * the step requests the chunk. */
-void zoff_engine_admit_ahead(zoff_engine *e)
+bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[bucket];
+    return chunk->bytes && !chunk->weight_bytes && bucket >= e->transfer.device.tier.count;
+}
+
+static void read_ahead(zoff_engine *e, size_t bucket)
+{
+    (void)zoff_offload_store_ahead(e->store, bucket); /* its error is reported when the chunk is requested */
+}
+
+/* Read the first chunks of the next step, in the order of its walk. */
+static void feed_walk(zoff_engine *e)
 {
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
     for (size_t k = 0; k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
-        (void)zoff_offload_store_ahead(e->store, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
+        read_ahead(e, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
+}
+
+/* Read chunks of buckets in the order in which their gradients are expected, as many as there are slots. Those that are updated
+ * already are in nobody's way. */
+static void feed_expected(zoff_engine *e)
+{
+    const size_t count = e->walk.speculation.order.count;
+    for (size_t k = 0, wanted = 0; e->walk.streamed_count && k < count && wanted < e->settings.values.slots; k++) {
+        const size_t bucket = zoff_speculation_expected(&e->walk.speculation, k);
+        const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+        const bool is_done = run->ahead.is_refused || run->ahead.is_put;
+        if (is_done || !zoff_engine_admit_can_precede(e, bucket) || zoff_offload_store_resident(e->store, bucket))
+            continue;
+        wanted++;
+        if (!run->states.base)
+            read_ahead(e, bucket);
+    }
+}
+
+void zoff_engine_admit_feed_ahead(zoff_engine *e)
+{
+    zoff_base_progress_pump(&e->progress);
+    feed_expected(e);
+}
+
+/* Read while the last step is still being written, and while the trainer computes gradients. */
+void zoff_engine_admit_ahead(zoff_engine *e)
+{
+    if (zoff_speculation_is_likely(&e->walk.speculation))
+        feed_expected(e);
+    else
+        feed_walk(e);
+}
+
+/* Buckets in the order of gradients may hold all slots, while the walk begins with others. */
+void zoff_engine_admit_turn_round(zoff_engine *e)
+{
+    const size_t end = zoff_engine_admit_until(e, 0);
+    for (size_t k = 0; e->walk.speculation.places && k < e->walk.streamed_count; k++) {
+        if (e->walk.streamed[k] >= end)
+            zoff_offload_store_drop(e->store, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
+    }
 }
 
 /* A prefetched bucket without a gradient would only occupy a slot that others need. */
@@ -164,6 +216,11 @@ void zoff_engine_admit_drop_useless(zoff_engine *e)
 }
 
 void zoff_engine_admit_feed(zoff_engine *e)
+{
+    e->walk.feed(e);
+}
+
+void zoff_engine_admit_feed_step(zoff_engine *e)
 {
     zoff_base_progress_pump(&e->progress);
     if (!e->run.last)

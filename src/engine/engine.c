@@ -95,6 +95,8 @@ static zoff_status allocate(zoff_engine *e)
         ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
     ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
     ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
+    ZOFF_TRY(zoff_speculation_open(&e->walk.speculation, e->transfer.device.staging.ahead, e->model.group_count,
+                                   e->plan.chunk_count));
     return zoff_transfer_pieces_open(&e->transfer);
 }
 
@@ -212,6 +214,7 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_pieces_close(&e->transfer);
     zoff_agreement_presence_close(&e->agreement);
     zoff_agreement_terms_close(&e->agreement);
+    zoff_speculation_close(&e->walk.speculation);
     void *blocks[] = {e->gate.hyper, e->gate.votes, e->gate.vote_bytes, e->walk.streamed};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
@@ -267,6 +270,7 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     e->transfer.device.tier.use = e->transfer.route.place->tier_use(&e->transfer);
     e->transfer.accumulator.device_sums =
         zoff_transfer_device_tier_sums_of(&e->plan, zoff_transfer_device_tier_kept(&e->transfer, &e->plan));
+    e->transfer.device.staging.ahead = zoff_planning_budget_places(&planning, &e->plan).buckets;
     choose_team(e);
     *out_need = zoff_planning_budget_need(&info);
     return zoff_planning_budget_check(&planning, &info);

@@ -19,6 +19,7 @@
 #include "offload.h"
 #include "planning.h"
 #include "progress.h"
+#include "speculation.h"
 #include "team.h"
 #include "transfer.h"
 #include "traps.h"
@@ -53,11 +54,13 @@ enum { ZOFF_ROWS_MAX = 26 };
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
     unsigned count;
+    unsigned joint, gate; /* index of the first row that needs the step or other ranks; and of the gate */
 } zoff_rows;
 
-/* `step`: the rows in the last micro-step of a step. `add`: the rows in every micro-step before it. */
+/* `step`: the rows in the last micro-step of a step. `add`: the rows in every micro-step before it. `ahead`: those of a bucket
+ * that is updated before zoff_step_begin(). */
 typedef struct zoff_bucket_rows {
-    zoff_rows add, step;
+    zoff_rows add, step, ahead;
 } zoff_bucket_rows;
 
 /* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. MEASURED: they have
@@ -209,6 +212,8 @@ typedef struct zoff_engine_walk {
     void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
     bool in_order;  /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
+    void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
+    zoff_speculation speculation;
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
 } zoff_engine_walk;

@@ -95,6 +95,14 @@ static bool loses_bits(double factor)
     return factor < FLT_MIN && (float)factor != factor;
 }
 
+/* The factor of all gradients before clipping. NAN: the gradients have no mean. */
+static double scale_of(const zoff_engine *e, double grad_scale, double loss_scale)
+{
+    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
+    return weight > 0 ? grad_scale / loss_scale / (weight / summed) : (double)NAN;
+}
+
 /* All ranks of this engine have voted: join their votes. */
 static zoff_status count_votes(zoff_engine *e)
 {
@@ -102,9 +110,8 @@ static zoff_status count_votes(zoff_engine *e)
     zoff_norm_part *norm = &e->gate.norm;
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&norm->squares, &e->gate.votes[rank].squares);
-    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
-    const unsigned summed = e->settings.values.sums_ranks ? zoff_comm_size(e->comm) : 1;
-    ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
+    const double scale = scale_of(e, run->grad_scale, run->info.numbers.loss_scale);
+    ZOFF_FAIL_IF(e->plan.run_count && isnan(scale), ZOFF_ERR_INVALID,
                  "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
     if (run->has_sum) {
         norm->squares = run->sum.squares;
@@ -113,7 +120,7 @@ static zoff_status count_votes(zoff_engine *e)
     norm->terms[ZOFF_NORM_T] = (double)run->t;
     norm->terms[ZOFF_NORM_CLIP] = fmax(run->clip_norm, 0);
     if (e->plan.run_count)
-        norm->terms[ZOFF_NORM_SCALE] = run->grad_scale / run->info.numbers.loss_scale / (weight / summed);
+        norm->terms[ZOFF_NORM_SCALE] = scale;
     norm->terms[ZOFF_NORM_LOOKS] = run->looks;
     norm->stop_requested = e->gate.stop_agreed;
     if (run->looks && first_poison(e)) {
@@ -176,6 +183,26 @@ static void agree_on_stop(zoff_engine *e)
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         e->gate.stop_agreed = e->gate.stop_agreed || e->gate.votes[rank].stop_requested;
     e->run.info.stop_requested = e->gate.stop_agreed;
+}
+
+zoff_status zoff_engine_gate_assume(zoff_engine *e)
+{
+    const zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+    zoff_speculation_terms *terms = &e->walk.speculation.terms;
+    if (!terms->is_said)
+        *terms = (zoff_speculation_terms){.t = e->t + 1, .grad_scale = 1, .hyper = terms->hyper};
+    const double scale = scale_of(e, terms->grad_scale, e->model.scaler.scale);
+    if (isnan(scale))
+        return ZOFF_PENDING;
+    for (size_t g = 0; g < e->model.group_count; g++) {
+        if (!terms->is_said)
+            ZOFF_TRY(zoff_model_groups_of_step(&e->model, &args, g, terms->t, &terms->hyper[g]));
+        zoff_adam_hyper_consts(&terms->hyper[g], terms->t, scale, &e->transfer.scratch.consts[g]);
+    }
+    zoff_speculation_assume(&e->walk.speculation, e->transfer.scratch.consts);
+    e->run = (zoff_step_run){.t = terms->t, .grad_scale = terms->grad_scale, .last = true, .looks = true};
+    zoff_engine_stores_begin_count(e, &e->run.before);
+    return ZOFF_OK;
 }
 
 /* Send this rank's vote to all, and receive theirs. */

@@ -112,6 +112,8 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     if (!param->tie)
         e->transfer.route.link->taken(&e->transfer, p, slice);
     zoff_base_progress_pump(&e->progress); /* the step reports errors */
+    if (!e->settings.values.background_threads)
+        (void)zoff_engine_pipeline_precede(e);
     return ZOFF_OK;
 }
 

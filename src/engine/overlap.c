@@ -106,5 +106,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
     const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
     const bool steps = e->life.phase == ZOFF_PHASE_OPEN && go_on(e) == ZOFF_PENDING;
-    return moves || exchanges || assembles || steps || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
+    const bool works = !e->threads.in_progress || e->settings.values.background_threads;
+    const bool precedes = works && zoff_engine_pipeline_precede(e) == ZOFF_PENDING;
+    return moves || exchanges || assembles || steps || precedes || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }

@@ -5,18 +5,38 @@
 #include "bits.h"
 #include "try.h"
 
-void zoff_engine_pipeline_begin(zoff_engine *e)
+static void open_runs(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->transfer.walk.runs[i] = (zoff_bucket_run){.chunk = i};
-    e->run.first = 0;
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = e->transfer.device.tier.waits = 0;
     e->lending.secondary.next = 0;
+}
+
+/* Buckets that are not updated yet take the rows of the others. */
+static void join_step(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        zoff_bucket_run *run = &e->transfer.walk.runs[i];
+        if (run->ahead.is_so && !run->ahead.is_put)
+            (void)zoff_engine_stages_leave(e, run); /* nothing of it is in flight to a file */
+    }
+}
+
+void zoff_engine_pipeline_begin(zoff_engine *e)
+{
+    if (e->walk.speculation.is_begun)
+        join_step(e);
+    else
+        open_runs(e);
+    e->run.first = 0;
+    e->walk.feed = zoff_engine_admit_feed_step;
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
+    zoff_engine_admit_turn_round(e);
     e->walk.begun(e);
     zoff_engine_admit_feed(e);
 }
@@ -28,21 +48,38 @@ static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
     loan->base = NULL;
 }
 
-void zoff_engine_pipeline_release(zoff_engine *e)
+void zoff_engine_pipeline_end(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->plan.chunk_count; i++)
+        e->transfer.walk.runs[i].ahead = (zoff_bucket_ahead){.is_so = false};
+    zoff_speculation_end(&e->walk.speculation);
+}
+
+zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        if (e->transfer.walk.runs[i].ahead.is_so)
+            ZOFF_TRY(zoff_engine_stages_leave(e, &e->transfer.walk.runs[i]));
         release(e->store, i, &e->transfer.walk.runs[i].states);
         release(e->lending.store, i, &e->transfer.walk.runs[i].weights);
         zoff_transfer_staging_release(&e->transfer, i);
     }
+    return ZOFF_OK;
 }
 
-/* Advance a bucket until it would have to wait. */
-static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
+/* The present row of a bucket. NULL: it is through, or, before the step, it needs the step to go on. */
+static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_rows *rows = zoff_engine_rows_of(e, run);
-    while (run->row < rows->count) {
-        const zoff_row *row = &rows->row[run->row];
+    const unsigned end = e->life.phase == ZOFF_PHASE_IDLE ? rows->joint : rows->count;
+    return run->row < end ? &rows->row[run->row] : NULL;
+}
+
+/* Advance a bucket until it would have to wait. A row may give it the rows of another table. */
+static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
+{
+    const zoff_row *row;
+    while ((row = row_of(e, run))) {
         e->transfer.route.link->range(&e->transfer, row->name, run->chunk);
         zoff_status status = row->run(row->ctx, run);
         e->transfer.route.link->range(&e->transfer, NULL, 0);
@@ -92,6 +129,73 @@ static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, b
     ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, NULL, moved));
     return advance_all(e, first, end, wanted, moved);
 }
+
+/* ---- ahead of the step ---- */
+
+/* Nothing may be updated while a save reads states, while ranges of states wait to be written, or while the drive's content is
+ * in doubt. */
+static bool may_precede(const zoff_engine *e)
+{
+    const zoff_speculation *s = &e->walk.speculation;
+    const bool is_last = e->transfer.batch.micro + 1 == e->settings.values.accumulation;
+    const bool may_begin = zoff_speculation_is_likely(s) && !e->life.awaits_weights && !e->io.guard && !e->ranges.unsaved &&
+                           !zoff_offload_store_is_in_doubt(e->store);
+    return s->places && !s->is_over && e->life.phase == ZOFF_PHASE_IDLE && is_last && e->transfer.batch.handed_over &&
+           (s->is_begun || may_begin);
+}
+
+/* A bucket whose gradients are complete gets memory.  @return whether there is some */
+static bool enter(zoff_engine *e, zoff_bucket_run *run, size_t bucket)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    if (!s->is_begun && zoff_engine_gate_assume(e) != ZOFF_OK)
+        return false;
+    if (!s->is_begun)
+        open_runs(e);
+    s->is_begun = true;
+    if (!run->ahead.is_so && zoff_transfer_staging_lend_ahead(&e->transfer, bucket) != ZOFF_OK)
+        return false;
+    run->ahead.is_so = true;
+    return true;
+}
+
+/* An error is not reported here: the bucket is updated in the step, which meets it again. */
+static zoff_status precede(zoff_engine *e, zoff_bucket_run *run)
+{
+    bool moved = false;
+    const zoff_status status = advance(e, run, &moved);
+    if (status >= 0 && !run->ahead.is_refused)
+        return status;
+    e->walk.speculation.is_over = e->walk.speculation.is_over || status < 0;
+    (void)zoff_engine_stages_leave(e, run);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    zoff_status all = ZOFF_OK;
+    if (!may_precede(e))
+        return ZOFF_OK;
+    e->walk.feed = zoff_engine_admit_feed_ahead;
+    for (size_t k = 0; k < s->order.count && !s->is_over; k++) {
+        const size_t bucket = zoff_speculation_expected(s, k);
+        zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+        if (!e->transfer.route.peers->is_complete(&e->transfer, bucket))
+            continue;
+        zoff_speculation_note_arrival(s, bucket);
+        if (!zoff_engine_admit_can_precede(e, bucket) || (s->is_begun && run->ahead.is_refused) || !enter(e, run, bucket))
+            continue;
+        if (zoff_engine_progress_thread_yields(e))
+            return ZOFF_PENDING;
+        const zoff_status status = precede(e, run);
+        all = status == ZOFF_PENDING ? status : all;
+    }
+    zoff_engine_admit_feed_ahead(e);
+    return all;
+}
+
+/* ---- waiting ---- */
 
 typedef struct write_wait {
     zoff_engine *engine;
@@ -218,7 +322,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
     if (e->run.last && zoff_transfer_walk_learn(&e->transfer))
         zoff_engine_admit_open(e);
     ZOFF_TRY(finish_together(e));
-    ZOFF_TRY(e->transfer.route.link->finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
+    ZOFF_TRY(e->transfer.route.link->step.finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

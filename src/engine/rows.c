@@ -77,6 +77,24 @@ static const conditional_row STEP[] = {
     {"flush", zoff_engine_stages_flush, ENGINE, DEVICE | PERSISTS},
 };
 
+/* The rows of a bucket that is updated before zoff_step_begin(), when its gradient is complete. */
+static const conditional_row AHEAD[] = {
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS},
+    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE},
+    {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
+    {"fetch", zoff_engine_stages_fetch, ENGINE, 0},
+    {"precede", zoff_engine_stages_precede, ENGINE, 0}, /* cpu_adam: to a second content, and to staged weights */
+    {"put", zoff_engine_stages_put, ENGINE, 0},         /* offload: starts the write */
+    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
+    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
+    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL},
+    {"gate", zoff_engine_stages_gate, ENGINE, 0},
+    {"adopt", zoff_engine_stages_adopt, ENGINE, 0}, /* the results count; otherwise the bucket takes the rows above */
+    {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, SEVERAL | STAGES}, /* it has a slot, and passes its turn on */
+    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE},
+    {"gather", zoff_transfer_all_gather_weights, TRANSFER, PARTITIONED},
+};
+
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
 {
     return is_so ? then : otherwise;
@@ -99,6 +117,13 @@ static unsigned facts_of(const zoff_engine *e, const zoff_sum_use *use, size_t b
            either(e->settings.values.persist, PERSISTS, 0);
 }
 
+/* Whether a row needs an open step, or other ranks. */
+static bool is_joint(const zoff_row *row)
+{
+    return row->run == zoff_transfer_device_unload_all || row->run == zoff_transfer_reduce_scatter_bucket ||
+           row->run == zoff_engine_stages_agree || row->run == zoff_engine_stages_gate;
+}
+
 static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, size_t count, unsigned facts)
 {
     void *const owners[] = {[ENGINE] = e, [TRANSFER] = &e->transfer};
@@ -106,6 +131,11 @@ static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, 
     for (size_t i = 0; i < count; i++) {
         if ((all[i].when & ~facts) == 0)
             rows->row[rows->count++] = (zoff_row){.name = all[i].name, .run = all[i].run, .ctx = owners[all[i].owner]};
+    }
+    rows->joint = rows->gate = rows->count;
+    for (unsigned i = rows->count; i-- > 0;) {
+        rows->joint = is_joint(&rows->row[i]) ? i : rows->joint;
+        rows->gate = rows->row[i].run == zoff_engine_stages_gate ? i : rows->gate;
     }
 }
 
@@ -120,6 +150,7 @@ static void begun_together(zoff_engine *e)
 void zoff_engine_rows_choose(zoff_engine *e)
 {
     e->walk.begun = zoff_transfer_ranks_several(&e->transfer) ? begun_together : zoff_engine_admit_drop_useless;
+    e->walk.feed = zoff_engine_admit_feed_step;
     e->walk.in_order = false;
     e->walk.any_order = !zoff_transfer_ranks_several(&e->transfer);
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
@@ -130,6 +161,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
         const unsigned facts = facts_of(e, USES[place], place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
         choose(e, &e->walk.rows[place].add, ADD, sizeof ADD / sizeof ADD[0], facts);
         choose(e, &e->walk.rows[place].step, STEP, sizeof STEP / sizeof STEP[0], facts);
+        choose(e, &e->walk.rows[place].ahead, AHEAD, sizeof AHEAD / sizeof AHEAD[0], facts);
         e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
 }
@@ -137,5 +169,5 @@ void zoff_engine_rows_choose(zoff_engine *e)
 const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_bucket_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
-    return e->run.last ? &rows->step : &rows->add;
+    return run->ahead.is_so ? &rows->ahead : e->run.last ? &rows->step : &rows->add;
 }

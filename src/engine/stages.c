@@ -167,3 +167,86 @@ zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run)
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
     return give(e->lending.store, run->chunk, &run->weights);
 }
+
+/* ---- ahead of the step ---- */
+
+zoff_status zoff_engine_stages_precede(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    void *states = run->ahead.states;
+    if (!states) {
+        const zoff_status status = zoff_offload_store_second(e->store, run->chunk, &states);
+        run->ahead.is_refused = status == ZOFF_PENDING; /* there is no memory for it */
+        if (status != ZOFF_OK)
+            return status;
+    }
+    run->ahead.states = states;
+    return zoff_engine_update_apart(e, run);
+}
+
+zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    run->states = (zoff_loan){.done = true};
+    ZOFF_TRY(zoff_offload_store_put(e->store, run->chunk));
+    run->ahead.is_put = true;
+    e->run.info.buckets.speculated++;
+    return ZOFF_OK;
+}
+
+/* The row of an update that has the same function as the present one, or else the first one that needs the step. */
+static unsigned row_of_step(const zoff_bucket_rows *rows, const zoff_bucket_run *run)
+{
+    for (unsigned i = 0; i < rows->step.joint && run->row < rows->ahead.count; i++) {
+        if (rows->step.row[i].run == rows->ahead.row[run->row].run)
+            return i;
+    }
+    return rows->step.joint;
+}
+
+zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
+{
+    const zoff_bucket_rows *rows = &e->walk.rows[ZOFF_USED_BY_HOST];
+    if (run->ahead.states)
+        ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
+    else if (run->states.base)
+        zoff_offload_store_release(e->store, run->chunk);
+    run->row = row_of_step(rows, run);
+    run->ahead = (zoff_bucket_ahead){.is_refused = true};
+    run->states = (zoff_loan){.base = NULL};
+    run->cursor = (zoff_update_cursor){.piece = 0};
+    zoff_transfer_staging_release(&e->transfer, run->chunk);
+    return ZOFF_OK;
+}
+
+/* The step clips, or differs in another way from what was assumed: the bucket is updated from its old states, in the next row
+ * behind the gate. */
+static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
+{
+    ZOFF_TRY(zoff_engine_stages_leave(e, run));
+    run->row = e->walk.rows[ZOFF_USED_BY_HOST].step.gate;
+    e->run.info.buckets.redone++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_step_info *info = &e->run.info;
+    if (!zoff_speculation_holds(&e->walk.speculation, e->transfer.scratch.consts))
+        return redo(e, run);
+    const double from = zoff_base_clock_seconds();
+    zoff_offload_store_adopt(e->store, run->chunk);
+    run->ahead.states = NULL;
+    run->ahead.is_put = false;
+    zoff_traps_weights_enter(e->life.traps, run->chunk);
+    const size_t bytes = e->transfer.route.link->adopt(&e->transfer, run->chunk, zoff_engine_update_threads_of_update(e));
+    zoff_traps_weights_leave(e->life.traps, run->chunk);
+    info->bytes.host_read += bytes;
+    info->bytes.host_written += bytes;
+    info->buckets.committed++;
+    e->transfer.batch.updated++;
+    zoff_engine_update_count(e, run);
+    info->seconds.update += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}

@@ -53,6 +53,18 @@ static uint64_t count_expected(const zoff_engine *e)
     return expected;
 }
 
+/* The cost of buckets that were updated ahead is a part of this step. */
+static void carry_over(const zoff_step_run *ahead, zoff_step_run *run)
+{
+    const zoff_step_info *had = &ahead->info;
+    run->before = ahead->before;
+    run->info.bytes.host_read = had->bytes.host_read;
+    run->info.bytes.host_written = had->bytes.host_written;
+    run->info.seconds.measure = had->seconds.measure;
+    run->info.seconds.update = had->seconds.update;
+    run->info.buckets = had->buckets;
+}
+
 /* Find all errors of a call here, before anything is started. */
 static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
@@ -96,6 +108,8 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                                             .loss_scale = e->model.scaler.scale,
                                             .elements_owned = e->plan.elements}};
     run.looks = run.clip_norm > 0 || e->settings.values.skip_nonfinite;
+    if (e->walk.speculation.is_begun)
+        carry_over(&e->run, &run);
     e->run = run;
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
     e->transfer.batch.closed = false;
@@ -107,9 +121,27 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 static void start(zoff_engine *e)
 {
     e->run.expected = count_expected(e); /* with several ranks, set again once they have agreed */
-    e->transfer.route.link->begun(&e->transfer);
+    e->transfer.route.link->step.begun(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
+}
+
+zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *args)
+{
+    ZOFF_ENTER(e);
+    zoff_step_args known;
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_prepare"));
+    ZOFF_TRY(known_args(args, &known));
+    ZOFF_FAIL_IF(known.norm_sum, ZOFF_ERR_INVALID, "zoff_step_prepare: norm_sum is for zoff_step() after zoff_step_measure()");
+    zoff_speculation_terms *terms = &e->walk.speculation.terms;
+    const int64_t t = known.t ? known.t : e->t + 1;
+    terms->is_said = false;
+    for (size_t group = 0; group < e->model.group_count; group++)
+        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, t, &terms->hyper[group]));
+    terms->t = t;
+    terms->grad_scale = known.grad_scale == 0 ? 1.0 : known.grad_scale;
+    terms->is_said = true;
+    return ZOFF_OK;
 }
 
 static void enter(zoff_engine *e, unsigned call)
@@ -275,7 +307,7 @@ static zoff_status finish(zoff_engine *e)
         (unsigned long long)info->numbers.elements_updated, (unsigned long long)e->run.expected);
     if (e->run.last && !info->skipped)
         warn_of_nothing(e);
-    e->transfer.route.link->recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
+    e->transfer.route.link->step.recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
     turn_flags(e);
     e->transfer.batch.weight_sum =
         e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
@@ -288,6 +320,10 @@ static zoff_status finish(zoff_engine *e)
         e->t = e->run.t;
     e->life.phase = ZOFF_PHASE_IDLE;
     zoff_transfer_reduce_scatter_begin(&e->transfer);
+    if (e->run.last) {
+        zoff_speculation_note_step(&e->walk.speculation, info->numbers.clip_factor != 1, info->skipped);
+        zoff_engine_pipeline_end(e);
+    }
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
     zoff_engine_update_threads_learn(e);
@@ -337,11 +373,12 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         status = zoff_engine_stores_commit_step(e);
     complete_info(e);
     if (status == ZOFF_OK) {
-        if (e->run.gate == ZOFF_GATE_SKIP) {
-            zoff_engine_pipeline_release(e);
+        if (e->run.gate == ZOFF_GATE_SKIP)
+            status = zoff_engine_pipeline_release(e);
+        if (e->run.gate == ZOFF_GATE_SKIP)
             zoff_engine_stores_forget(e);
-        }
-        status = finish(e);
+        if (status == ZOFF_OK)
+            status = finish(e);
     }
     if (status < 0)
         (void)zoff_engine_step_fail(e, status);
@@ -472,11 +509,12 @@ static zoff_status drop_together(zoff_engine *e)
 static zoff_status drop(zoff_engine *e, bool torn)
 {
     ZOFF_TRY(drop_together(e));
-    if (e->life.phase != ZOFF_PHASE_IDLE) {
+    if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
         ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */
-        zoff_engine_pipeline_release(e);
+        ZOFF_TRY(zoff_engine_pipeline_release(e));
         zoff_engine_stores_forget(e);
     }
+    zoff_engine_pipeline_end(e);
     if (torn || zoff_offload_store_is_in_doubt(e->store))
         ZOFF_TRY(undo(e));
     memset(e->model.flags, 0, e->model.slice_count);

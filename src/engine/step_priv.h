@@ -20,6 +20,11 @@ zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run);
 void zoff_engine_admit_feed(zoff_engine *e);
 void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop prefetched buckets that have no gradient */
 void zoff_engine_admit_ahead(zoff_engine *e);        /* between steps: start the first reads of the next one */
+/* Whether a bucket may be updated ahead of the step: its states are in a store, and its weights are the program's. */
+bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket);
+void zoff_engine_admit_feed_step(zoff_engine *e); /* choices of zoff_engine_walk.feed */
+void zoff_engine_admit_feed_ahead(zoff_engine *e);
+void zoff_engine_admit_turn_round(zoff_engine *e); /* the step begins: drop what was read for buckets far behind in its walk */
 
 /* rows.c: the rows of a bucket */
 void zoff_engine_rows_choose(zoff_engine *e);                                           /* at seal */
@@ -27,6 +32,9 @@ const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run
 
 /* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
+/* Before the step: update buckets whose gradients are complete, as far as that pays and needs no waiting.  @return PENDING:
+ * more may be done without a further call of the program */
+zoff_status zoff_engine_pipeline_precede(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up to the gate */
 /* Run buckets in the order of the walk until the weights of these are new. On a device their copies are then in its streams.
@@ -34,7 +42,10 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up 
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted);
 /* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
-void zoff_engine_pipeline_release(zoff_engine *e); /* give back all borrowed chunks, unchanged */
+void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: no bucket is ahead of the next one yet */
+/* Give back all borrowed chunks, unchanged. The old content of those that have a second one stays.  @blocks for writes of the
+ * latter  @return their error: call again */
+zoff_status zoff_engine_pipeline_release(zoff_engine *e);
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
@@ -46,13 +57,24 @@ zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run); /* get the
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run);  /* get the states that a device has updated */
 zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run); /* send weights to the secondary shards */
+/* Rows of a bucket that is updated ahead of the step. It is updated to a second content, which is written. Behind the gate the
+ * results are adopted, or the bucket goes back to the rows of an update. */
+zoff_status zoff_engine_stages_precede(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run);
+/* The bucket is updated like the others: drop its second content and what it has borrowed.  @blocks for a write  @return the
+ * error of that: call again */
+zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run);
 
 /* step.c */
 /* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
 zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 
-/* update.c: the row between fetch and flush */
+/* update.c: the row between fetch and flush.  @return PENDING: a call of the program waits for the thread that updates */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);
+/* The same to run->ahead.states and to staged weights. States and weights stay as they are. */
+zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run);
+void zoff_engine_update_count(zoff_engine *e, const zoff_bucket_run *run); /* the bucket counts as updated */
 /* The borrowed chunk of a bucket is about to be written back as a whole: let a save keep what the file has. `states`: the old
  * states; NULL: nobody has them in memory. */
 void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, char *states);
@@ -67,6 +89,9 @@ void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 unsigned zoff_engine_update_threads_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
+/* Compute the constants of the next step as if it did not clip, by zoff_step_prepare() or the configuration. Opens the run of
+ * that step. */
+zoff_status zoff_engine_gate_assume(zoff_engine *e);
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
 /* The reason why a step is skipped, as the beginning of a sentence. */
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);

@@ -120,6 +120,9 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.slots = s->values.slots;
     const zoff_planning planning = zoff_engine_planning(e);
     opts.residents = zoff_planning_budget_states(&planning, &e->plan);
+    const zoff_planning_places places = zoff_planning_budget_places(&planning, &e->plan);
+    opts.has_seconds = places.buckets > 0;
+    opts.spares = places.spares;
     opts.paths = (const char *const *)s->paths.texts;
     opts.path_count = s->paths.count;
     opts.persist = s->values.persist;

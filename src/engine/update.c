@@ -13,15 +13,24 @@
 enum { TILE = 256 * 1024 }; /* elements: a little more than 3 MiB of states */
 _Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "a tile must consist of whole blocks");
 
+typedef struct tiling tiling;
+
+/* Where the results of an update go. */
+typedef struct update_target {
+    void (*add)(tiling *t, const zoff_adam_piece *whole, const zoff_plan_piece *piece, size_t first, size_t count);
+    void (*run)(const tiling *t);
+} update_target;
+
 /* The progress of a bucket through its tiles. */
-typedef struct tiling {
+struct tiling {
     zoff_engine *engine;
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
+    const update_target *target;
     size_t used, elements;               /* pieces and elements in the present tile */
     size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: bytes that have their final value */
     bool settles[ZOFF_STREAM_COUNT];
-} tiling;
+};
 
 /* The kernels move the bytes of the streams that a piece names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
@@ -74,7 +83,7 @@ static void between(void *ctx)
 static void run_tile(tiling *t)
 {
     zoff_engine *e = t->engine;
-    zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, t->used, between, e);
+    t->target->run(t);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
@@ -99,34 +108,109 @@ static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, s
         g->before(g->ctx, (zoff_chunk_memory){t->run->states.base, t->run->weights.base}, piece, first, count);
 }
 
-/* Add a piece to as many tiles as it needs. A piece without a gradient is unchanged, and so its data is final at once. */
-static void add_piece(tiling *t, const zoff_plan_piece *piece)
+/* ---- in place ---- */
+
+static void add_in_place(tiling *t, const zoff_adam_piece *whole, const zoff_plan_piece *piece, size_t first, size_t count)
+{
+    guard(t, piece, first, count);
+    t->engine->transfer.scratch.adam_pieces[t->used++] = part_of(whole, first, count);
+}
+
+static void run_in_place(const tiling *t)
 {
     zoff_engine *e = t->engine;
+    zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, t->used, between, e);
+}
+
+static const update_target IN_PLACE = {add_in_place, run_in_place};
+
+/* ---- to another place ---- */
+
+static void *moved(const tiling *t, const void *state)
+{
+    return state ? t->run->ahead.states + ((const char *)state - t->run->states.base) : NULL;
+}
+
+/* `whole` has the old states and, staged, the new weights. */
+static void add_apart(tiling *t, const zoff_adam_piece *whole, const zoff_plan_piece *piece, size_t first, size_t count)
+{
+    const zoff_engine *e = t->engine;
+    const zoff_adam_piece to = part_of(whole, first, count);
+    zoff_adam_piece from = *whole;
+    const bool in_weights = zoff_model_masters_of(&e->model, &e->model.params[piece->param])->in_weights;
+    if (in_weights)
+        from.master = zoff_model_params_value(&e->model, piece, NULL);
+    from = part_of(&from, first, count);
+    from.stream = zoff_adam_update_streams(e->plan.state_bytes); /* a tile is small, and the bucket is one of many */
+    t->engine->transfer.scratch.apart_pieces[t->used++] =
+        (zoff_adam_apart){.old = from,
+                          .master = in_weights ? to.master : moved(t, from.master),
+                          .m = moved(t, from.m),
+                          .v = moved(t, from.v),
+                          .low = from.split ? moved(t, from.low) : NULL};
+}
+
+static void run_apart(const tiling *t)
+{
+    zoff_engine *e = t->engine;
+    zoff_adam_update_apart_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.apart_pieces, t->used, between, e);
+}
+
+static const update_target APART = {add_apart, run_apart};
+
+/* ---- tiles ---- */
+
+/* Whether a tile that was run is the last one for now: a call of the program waits for this thread. */
+static bool stops(const tiling *t)
+{
+    return zoff_engine_progress_thread_yields(t->engine);
+}
+
+/* Add a piece to as many tiles as it needs, from the cursor on. A piece without a gradient is unchanged, and so its data is
+ * final at once.  @return false: the cursor is where to go on */
+static bool add_piece(tiling *t, const zoff_plan_piece *piece)
+{
+    zoff_engine *e = t->engine;
+    size_t *at = &t->run->cursor.element;
     const bool takes_part = *zoff_model_params_flag(&e->model, piece);
     const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
     const zoff_adam_piece a = takes_part ? make_piece(e, t->run, t->chunk, piece) : (zoff_adam_piece){0};
-    if (takes_part) {
-        e->run.info.numbers.elements_updated += a.count;
-        count_bytes(&e->run.info, &a);
-    }
-    for (size_t at = 0; at < piece->count;) {
-        size_t count = zoff_base_bits_min(piece->count - at, TILE - t->elements);
-        if (at + count < piece->count)
+    while (*at < piece->count) {
+        size_t count = zoff_base_bits_min(piece->count - *at, TILE - t->elements);
+        if (*at + count < piece->count)
             count -= count % ZOFF_NORM_BLOCK;
         if (takes_part && count) {
-            guard(t, piece, at, count);
-            e->transfer.scratch.adam_pieces[t->used++] = part_of(&a, at, count);
+            const zoff_adam_piece part = part_of(&a, *at, count);
+            t->target->add(t, &a, piece, *at, count);
+            count_bytes(&e->run.info, &part);
         }
-        at += count;
+        *at += count;
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
             if (tensor.bytes[stream])
-                t->final_end[stream] = piece->offsets[stream] + zoff_zero_plan_bytes(&tensor, (unsigned)stream, at);
+                t->final_end[stream] = piece->offsets[stream] + zoff_zero_plan_bytes(&tensor, (unsigned)stream, *at);
         }
-        if (at < piece->count || t->elements == TILE)
-            run_tile(t);
+        if (*at == piece->count && t->elements < TILE)
+            continue;
+        run_tile(t);
+        if (stops(t))
+            return false;
     }
+    return true;
+}
+
+/* @return PENDING: the cursor is where to go on */
+static zoff_status run_tiles(tiling *t, const zoff_plan_piece *pieces)
+{
+    zoff_update_cursor *cursor = &t->run->cursor;
+    while (cursor->piece < t->chunk->piece_count) {
+        if (!add_piece(t, &pieces[cursor->piece]))
+            return ZOFF_PENDING;
+        *cursor = (zoff_update_cursor){.piece = cursor->piece + 1};
+    }
+    if (t->elements)
+        run_tile(t);
+    return ZOFF_OK;
 }
 
 /* Find the streams that are final after the update of a tile. Copies of fp32 weights are not: they are made later. */
@@ -151,40 +235,108 @@ static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_c
             continue;
         const zoff_adam_piece a = make_piece(e, run, chunk, &pieces[i]);
         e->transfer.scratch.adam_pieces[used++] = a;
-        e->run.info.numbers.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
     zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
 }
 
+static zoff_status update_in_tiles(zoff_engine *e, zoff_bucket_run *run, const update_target *target)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
+    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target};
+    choose_streams(&t, pieces);
+    return run_tiles(&t, pieces);
+}
+
+static size_t count_elements(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    size_t elements = 0;
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[chunk->first_piece + i];
+        elements += *zoff_model_params_flag(&e->model, piece) ? piece->count : 0;
+    }
+    return elements;
+}
+
+void zoff_engine_update_count(zoff_engine *e, const zoff_bucket_run *run)
+{
+    e->run.info.numbers.elements_updated += count_elements(e, run);
+    e->run.info.buckets.all++;
+}
+
+static bool is_at_start(const zoff_bucket_run *run)
+{
+    return run->cursor.piece == 0 && run->cursor.element == 0;
+}
+
+/* A thread beside the program updates in tiles, so that it can stop when a call needs the engine. */
+static zoff_status update(zoff_engine *e, zoff_bucket_run *run)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
+    if (settles || e->io.guard || e->threads.in_progress || !is_at_start(run))
+        return update_in_tiles(e, run, &IN_PLACE);
+    update_whole(e, run, chunk, &e->plan.pieces[chunk->first_piece]);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
-    const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
     zoff_store_stats before;
     if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
     zoff_traps_weights_enter(e->life.traps, run->chunk);
-    zoff_engine_update_guard(e, run, run->states.base);
-    double from = zoff_base_clock_seconds();
-    if ((chunk->bytes && zoff_offload_store_wants_settle(e->store)) || e->io.guard) {
-        tiling t = {.engine = e, .run = run, .chunk = chunk};
-        choose_streams(&t, pieces);
-        for (size_t i = 0; i < chunk->piece_count; i++)
-            add_piece(&t, &pieces[i]);
-        if (t.elements)
-            run_tile(&t);
-    } else {
-        update_whole(e, run, chunk, pieces);
+    if (is_at_start(run)) {
+        zoff_engine_update_guard(e, run, run->states.base);
+        e->transfer.batch.updated++; /* from here on the step is half done */
     }
-    zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
-    zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
+    const double from = zoff_base_clock_seconds();
+    const zoff_status status = update(e, run);
+    if (status == ZOFF_OK) {
+        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
+        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
+        zoff_engine_update_count(e, run);
+    }
     zoff_traps_weights_leave(e->life.traps, run->chunk);
-    e->transfer.batch.updated++;
     e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
-    return ZOFF_OK;
+    return status;
+}
+
+/* A rule may leave out a moment that the states have: it is the same in the second content. */
+static void copy_untouched(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    const ptrdiff_t apart = run->ahead.states - run->states.base;
+    for (size_t i = 0; apart && i < chunk->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[chunk->first_piece + i];
+        const zoff_model_param *p = &e->model.params[piece->param];
+        const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, p);
+        const zoff_adam_states touched = zoff_adam_hyper_rule_states(e->transfer.scratch.consts[p->group].rule);
+        const bool leaves[ZOFF_STREAM_COUNT] = {[ZOFF_STREAM_M] = !touched.m, [ZOFF_STREAM_V] = !touched.v};
+        for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
+            char *from = zoff_transfer_pieces_state(chunk, piece, run->states.base, (zoff_plan_stream)stream);
+            if (leaves[stream] && tensor.bytes[stream])
+                memcpy(from + apart, from, zoff_zero_plan_bytes(&tensor, stream, piece->count));
+        }
+    }
+}
+
+zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
+{
+    zoff_store_stats before;
+    zoff_engine_stores_stats(e, &before);
+    const double from = zoff_base_clock_seconds();
+    if (is_at_start(run))
+        copy_untouched(e, run);
+    const zoff_status status = update_in_tiles(e, run, &APART);
+    if (status == ZOFF_OK)
+        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->ahead.states, NULL}, false);
+    e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    return status;
 }
 
 /* ---- how many threads work on a bucket ----
@@ -236,7 +388,8 @@ void zoff_engine_update_threads_learn(zoff_engine *e)
 {
     const zoff_step_info *info = &e->run.info;
     /* With background threads the times are of other threads, in part. */
-    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER || e->settings.values.background_threads)
+    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER ||
+        e->settings.values.background_threads || info->buckets.speculated)
         return;
     if (zoff_engine_update_threads_of_update(e) < e->settings.threads)
         zoff_engine_update_threads_choose(&e->threads.measure, info->seconds.measure);

@@ -200,6 +200,32 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
     return zoff_base_bits_min(copies, u.count) * u.largest;
 }
 
+/* Each bucket takes a staging slot for its weights. One whose chunk is in DRAM takes memory for its states, too. */
+zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const zoff_plan *plan)
+{
+    const uint64_t bytes = in->values->speculation_bytes, states = plan->most.chunk_bytes;
+    const uint64_t slot = zoff_transfer_staging_slot_bytes(in->transfer, plan);
+    const size_t count = zoff_planning_budget_stored(in, plan);
+    if (!bytes || !slot || !count)
+        return (zoff_planning_places){.buckets = 0};
+    if (in->tier != ZOFF_TIER_NVME) {
+        const size_t both = zoff_base_bits_min(bytes / (slot + states), count);
+        return (zoff_planning_places){.buckets = both, .spares = both};
+    }
+    const size_t buckets = zoff_base_bits_min(bytes / slot, count);
+    const size_t spares = zoff_base_bits_min((bytes - buckets * slot) / states, zoff_planning_budget_states(in, plan));
+    return (zoff_planning_places){.buckets = buckets, .spares = spares};
+}
+
+static void plan_places(const zoff_planning *in, const zoff_plan *plan, zoff_plan_info *info)
+{
+    const zoff_planning_places places = zoff_planning_budget_places(in, plan);
+    info->speculation_bytes = places.buckets * zoff_transfer_staging_slot_bytes(in->transfer, plan) +
+                              (uint64_t)places.spares * plan->most.chunk_bytes;
+    if (places.buckets && !in->values->persist) /* files have a second place for each chunk */
+        info->nvme_bytes *= 2;
+}
+
 /* States that stay on the device are in no memory of the host. With zoff.persist they are in files, which a step only writes.
  */
 static void plan_states(const zoff_planning *in, const zoff_plan *plan, zoff_plan_info *info)
@@ -253,6 +279,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
                            .threads = in->threads};
     plan_states(in, &plan, &info);
     plan_weights(in, &plan, &info);
+    plan_places(in, &plan, &info);
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &in->transfer->route;
     const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(in->transfer, &plan));
@@ -272,7 +299,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info)
 {
     return info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes +
-           info->device_host_bytes;
+           info->device_host_bytes + info->speculation_bytes;
 }
 
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info)

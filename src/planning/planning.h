@@ -34,6 +34,11 @@ size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *pl
 /* How many chunks have states in a host store; and how many have engine-owned weights. */
 size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *plan);
 size_t zoff_planning_budget_weights_stored(const zoff_plan *plan);
+/* Buckets that may be updated ahead of a step at a time, and second contents of chunks in DRAM (zoff.speculation_memory). */
+typedef struct zoff_planning_places {
+    size_t buckets, spares;
+} zoff_planning_places;
+zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const zoff_plan *plan);
 zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info);
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */

@@ -17,30 +17,6 @@
 
 /* ---- memory ---- */
 
-/* Bytes of the weights that go through staging slots: all trained weights of the program. */
-static size_t bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    const zoff_model_param *p = &t->model->params[piece->param];
-    return p->frozen || p->engine_owned ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
-}
-
-/* Bytes of the largest bucket, over all ranks. `offsets`, unless NULL, receives the offset of each run in its staging slot. */
-static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *offsets)
-{
-    size_t most = 0;
-    for (size_t b = 0; b < plan->chunk_count; b++) {
-        const zoff_plan_chunk *c = &plan->chunks[b];
-        size_t at = 0;
-        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
-            if (offsets)
-                offsets[i] = at;
-            at += zoff_base_bits_align(bytes_of(t, &plan->runs[i]), 64);
-        }
-        most = zoff_base_bits_max(most, at);
-    }
-    return most;
-}
-
 /* Bytes of gradients that stay on the device, because the states of their buckets do. */
 static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *plan)
 {
@@ -80,8 +56,9 @@ void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zo
     uint64_t tier_bytes, tier_host_bytes;
     zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
     info->device_bytes += tier_bytes + zoff_transfer_acquire_bytes(t);
-    info->device_host_bytes += gradients_here(t, plan) + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL) +
-                               tier_host_bytes + zoff_transfer_device_norm_bytes(t, plan);
+    info->device_host_bytes += gradients_here(t, plan) +
+                               (uint64_t)ZOFF_STAGING_SLOTS * zoff_transfer_staging_slot_bytes(t, plan) + tier_host_bytes +
+                               zoff_transfer_device_norm_bytes(t, plan);
 }
 
 static zoff_status open_streams(zoff_transfer *t)
@@ -90,7 +67,7 @@ static zoff_status open_streams(zoff_transfer *t)
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.down));
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.up));
     ZOFF_TRY(ops->event_open(t->accel, &t->device.handed_over));
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+    for (size_t i = 0; i < t->device.staging.count; i++)
         ZOFF_TRY(ops->event_open(t->accel, &t->device.staging.slots[i].copied));
     return ops->event_open(t->accel, &t->device.synced);
 }
@@ -112,19 +89,12 @@ static void close_event(zoff_transfer *t, void *event)
 zoff_status zoff_transfer_device_open(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    ZOFF_TRY(
-        zoff_base_mem_alloc(t->plan->run_count, sizeof *d->staging.offsets, "staging slots of a device", &d->staging.offsets));
     ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.queue, "gradient downloads", &d->downloads.queue));
     ZOFF_TRY(
         zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradient downloads", &d->downloads.events));
     d->first_bucket = SIZE_MAX;
     d->turns = d->descends = t->route.peers->any_order;
-    d->staging.slot_bytes = lay_out(t, t->plan, d->staging.offsets);
-    if (d->staging.slot_bytes)
-        ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weight uploads", ZOFF_MAP_INTERLEAVED,
-                                     &d->staging.memory));
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS && d->staging.slot_bytes; i++)
-        d->staging.slots[i].base = (char *)d->staging.memory.base + i * d->staging.slot_bytes;
+    ZOFF_TRY(zoff_transfer_staging_open(t, ZOFF_STAGING_SLOTS));
     ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the initial weights are sent to other ranks from it */
     ZOFF_TRY(open_streams(t));
@@ -150,7 +120,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
     zoff_transfer_device_tier_close(t);
     close_event(t, d->handed_over);
     close_event(t, d->synced);
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+    for (size_t i = 0; i < d->staging.count; i++)
         close_event(t, d->staging.slots[i].copied);
     for (size_t i = 0; d->downloads.events && i < t->model->slice_count; i++)
         close_event(t, d->downloads.events[i]);
@@ -158,8 +128,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
         zoff_transfer_streams_unpin(t, &d->staging.memory);
     if (d->wire_pinned)
         zoff_transfer_streams_unpin(t, &t->ranks.staging);
-    zoff_base_map_free(&d->staging.memory);
-    zoff_base_mem_free(d->staging.offsets);
+    zoff_transfer_staging_close(t);
     zoff_base_mem_free(d->downloads.queue);
     zoff_base_mem_free(d->downloads.events);
     /* Other ranks may still use it; zoff_transfer_device_direct_close() frees it. */
@@ -296,7 +265,7 @@ static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up
     void *stream = up ? t->device.up : t->device.down;
     for (size_t i = 0; i < count; i++) {
         const zoff_plan_piece *piece = &pieces[i];
-        const size_t bytes = bytes_of(t, piece);
+        const size_t bytes = zoff_transfer_staging_bytes_of(t, piece);
         if (!bytes || (up && !own && !zoff_transfer_wire_takes_now(t, piece)))
             continue;
         char *host = slot->base + zoff_transfer_staging_offset(t, piece),
@@ -350,7 +319,7 @@ static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(t, run->chunk, false, &count);
     for (size_t i = 0; i < count; i++) {
-        if (bytes_of(t, &pieces[i]) && zoff_transfer_wire_takes_now(t, &pieces[i]))
+        if (zoff_transfer_staging_bytes_of(t, &pieces[i]) && zoff_transfer_wire_takes_now(t, &pieces[i]))
             return true;
     }
     return false;
@@ -370,7 +339,7 @@ static zoff_status upload_again(zoff_transfer *t)
 zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
-    if (!wants_slot(t, run))
+    if (run->staging || !wants_slot(t, run))
         return ZOFF_OK;
     const zoff_status status = zoff_transfer_staging_lend(t, run->chunk);
     if (status == ZOFF_PENDING)

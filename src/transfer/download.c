@@ -7,7 +7,7 @@
 zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+    for (size_t i = 0; i < d->staging.count; i++)
         d->staging.slots[i].in_flight =
             d->staging.slots[i].in_flight && t->accel->ops->event_poll(t->accel, d->staging.slots[i].copied) != ZOFF_OK;
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {

@@ -11,10 +11,10 @@
 
 /* ---- in place ---- */
 
+/* Only buckets that are updated ahead of the step stage weights. */
 static zoff_status in_place_open(zoff_transfer *t)
 {
-    (void)t;
-    return ZOFF_OK;
+    return t->device.staging.ahead ? zoff_transfer_staging_open(t, 0) : ZOFF_OK;
 }
 
 static void in_place_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
@@ -144,7 +144,29 @@ static void in_place_recorded(zoff_transfer *t, bool zeroes)
 
 static char *in_place_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
 {
-    return zoff_model_params_value(t->model, piece, weights);
+    char *staged = zoff_transfer_staging_weights(t, piece, weights);
+    return staged ? staged : zoff_model_params_value(t->model, piece, weights);
+}
+
+static size_t in_place_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
+{
+    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    size_t used = 0, bytes = 0;
+    for (size_t i = 0; i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[c->first_piece + i];
+        const zoff_dtype dtype = t->model->params[piece->param].dtype;
+        if (!zoff_transfer_staging_bytes_of(t, piece) || !*zoff_model_params_flag(t->model, piece))
+            continue;
+        bytes += zoff_transfer_staging_bytes_of(t, piece);
+        t->scratch.cast_pieces[used++] = (zoff_cast_piece){.count = piece->count,
+                                                           .dst = zoff_model_params_value(t->model, piece, NULL),
+                                                           .src = zoff_transfer_staging_weights(t, piece, NULL),
+                                                           .dst_dtype = dtype,
+                                                           .src_dtype = dtype};
+    }
+    zoff_adam_cast_run(threads, t->scratch.cast_pieces, used);
+    zoff_transfer_staging_release(t, bucket);
+    return bytes;
 }
 
 static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
@@ -169,13 +191,12 @@ const zoff_link zoff_transfer_links_in_place = {
     .taken = zoff_transfer_reduce_scatter_mark,
     .gradient = in_place_gradient,
     .weights = in_place_weights,
+    .adopt = in_place_adopt,
     .lend = in_place_lend,
     .let_read = in_place_let_read,
     .settle = in_place_settle,
     .move = in_place_move,
-    .begun = zoff_transfer_reduce_scatter_close,
-    .finish = in_place_finish,
-    .recorded = in_place_recorded,
+    .step = {.begun = zoff_transfer_reduce_scatter_close, .finish = in_place_finish, .recorded = in_place_recorded},
     .range = in_place_range};
 
 /* ---- staged ---- */
@@ -220,6 +241,14 @@ static void staged_begun(zoff_transfer *t)
         zoff_transfer_reduce_scatter_close(t);
 }
 
+static size_t staged_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
+{
+    (void)t;
+    (void)bucket;
+    (void)threads;
+    return 0;
+}
+
 static void staged_recorded(zoff_transfer *t, bool zeroes)
 {
     (void)t;
@@ -249,9 +278,9 @@ enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
              .follow = zoff_transfer_streams_compute_follow,                                                                   \
              .added = staged_added},                                                                                           \
     .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights,      \
-    .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read, .settle = zoff_transfer_device_settle,       \
-    .move = zoff_transfer_streams_copy, .begun = staged_begun, .finish = zoff_transfer_device_finish,                          \
-    .recorded = staged_recorded, .range = staged_range
+    .adopt = staged_adopt, .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read,                       \
+    .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,                                                 \
+    .step = {.begun = staged_begun, .finish = zoff_transfer_device_finish, .recorded = staged_recorded}, .range = staged_range
 
 const zoff_link zoff_transfer_links_staged = {
     .name = "staged", .downloads = true, .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};

@@ -10,6 +10,7 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
     ZOFF_TRY(zoff_transfer_walk_open(t));
     ZOFF_TRY(zoff_base_mem_alloc(t->plan->most.blocks, sizeof *s->block_sums, "blocks of the norm", &s->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->adam_pieces, "a bucket's pieces", &s->adam_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->apart_pieces, "a bucket's pieces", &s->apart_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_pieces, "a bucket's pieces", &s->norm_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_index, "a bucket's pieces", &s->norm_index));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
@@ -22,8 +23,8 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
 void zoff_transfer_pieces_close(zoff_transfer *t)
 {
     zoff_scratch *s = &t->scratch;
-    void *blocks[] = {s->block_sums,        s->adam_pieces, s->norm_pieces, s->norm_index,
-                      s->accumulate_pieces, s->cast_pieces, s->consts};
+    void *blocks[] = {s->block_sums, s->adam_pieces,       s->apart_pieces, s->norm_pieces,
+                      s->norm_index, s->accumulate_pieces, s->cast_pieces,  s->consts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_map_free(&t->accumulator.map);

@@ -198,6 +198,19 @@ static bool alone_measures(const zoff_transfer *t, const zoff_plan_piece *piece)
     return !t->model->params[piece->param].frozen && *zoff_model_params_flag(t->model, piece);
 }
 
+/* Slices of frozen parameters have no gradient. */
+static bool alone_is_complete(const zoff_transfer *t, size_t bucket)
+{
+    const uint8_t wanted = ZOFF_SLICE_READY | (t->route.link->downloads ? ZOFF_SLICE_DOWN : 0);
+    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    bool all = true;
+    for (size_t i = c->first_piece; i < c->first_piece + c->piece_count && all; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[i];
+        all = t->model->params[piece->param].frozen || (*zoff_model_params_flag(t->model, piece) & wanted) == wanted;
+    }
+    return all;
+}
+
 static bool leaves_in_the_step(const zoff_transfer *t)
 {
     (void)t;
@@ -213,7 +226,8 @@ const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
                                               .gather = alone_gather,
                                               .is_awaited = alone_is_awaited,
                                               .measures = alone_measures,
-                                              .leaves_early = leaves_in_the_step};
+                                              .leaves_early = leaves_in_the_step,
+                                              .is_complete = alone_is_complete};
 
 /* ---- several ---- */
 
@@ -247,6 +261,12 @@ static bool partitioned_leaves_early(const zoff_transfer *t)
     return t->values->zero_stage >= 2;
 }
 
+/* A bucket is sent when all its slices are here, so no rank leaves one of them out. */
+static bool partitioned_is_complete(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_zero_reduce_is_done(t->ranks.reduce, bucket);
+}
+
 const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
                                                     .learn = zoff_transfer_walk_together,
                                                     .has_parts = true,
@@ -256,7 +276,16 @@ const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
                                                     .gather = zoff_transfer_all_gather_of_weights,
                                                     .is_awaited = several_are_awaited,
                                                     .measures = several_measure,
-                                                    .leaves_early = partitioned_leaves_early};
+                                                    .leaves_early = partitioned_leaves_early,
+                                                    .is_complete = partitioned_is_complete};
+
+/* A rank has only its own part of the sums before the gate. */
+static bool replicated_is_complete(const zoff_transfer *t, size_t bucket)
+{
+    (void)t;
+    (void)bucket;
+    return false;
+}
 
 /* Sums of gradients are gathered from accumulator to accumulator. */
 const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
@@ -268,4 +297,5 @@ const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
                                                    .gather = zoff_transfer_all_gather_of_sums,
                                                    .is_awaited = several_are_awaited,
                                                    .measures = several_measure,
-                                                   .leaves_early = leaves_in_the_step};
+                                                   .leaves_early = leaves_in_the_step,
+                                                   .is_complete = replicated_is_complete};

@@ -1,8 +1,60 @@
-/* staging.c: slots of host memory for updated weights, from which they are uploaded. A slot is free when its copies are
- * complete, also after an error. */
+/* staging.c: slots of host memory for updated weights, from which they are uploaded, or copied to the program. A slot is free
+ * when its copies are complete, also after an error. */
 #include "transfer.h"
 
+#include "bits.h"
 #include "try.h"
+
+size_t zoff_transfer_staging_bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return p->frozen || p->engine_owned ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
+}
+
+/* Bytes of the largest bucket, over all ranks. `offsets`, unless NULL, receives the offset of each run in its staging slot. */
+static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *offsets)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        const zoff_plan_chunk *c = &plan->chunks[b];
+        size_t at = 0;
+        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+            if (offsets)
+                offsets[i] = at;
+            at += zoff_base_bits_align(zoff_transfer_staging_bytes_of(t, &plan->runs[i]), 64);
+        }
+        most = zoff_base_bits_max(most, at);
+    }
+    return most;
+}
+
+size_t zoff_transfer_staging_slot_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return lay_out(t, plan, NULL);
+}
+
+zoff_status zoff_transfer_staging_open(zoff_transfer *t, size_t of_walk)
+{
+    zoff_staging *s = &t->device.staging;
+    const size_t count = of_walk + s->ahead;
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->run_count, sizeof *s->offsets, "staging slots of weights", &s->offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *s->slots, "staging slots of weights", &s->slots));
+    s->count = count;
+    s->slot_bytes = lay_out(t, t->plan, s->offsets);
+    if (s->slot_bytes && count)
+        ZOFF_TRY(zoff_base_map_alloc(count * s->slot_bytes, "new weights", ZOFF_MAP_INTERLEAVED, &s->memory));
+    for (size_t i = 0; i < count && s->slot_bytes; i++)
+        s->slots[i].base = (char *)s->memory.base + i * s->slot_bytes;
+    return ZOFF_OK;
+}
+
+void zoff_transfer_staging_close(zoff_transfer *t)
+{
+    zoff_base_map_free(&t->device.staging.memory);
+    zoff_base_mem_free(t->device.staging.offsets);
+    zoff_base_mem_free(t->device.staging.slots);
+    t->device.staging = (zoff_staging){.ahead = t->device.staging.ahead};
+}
 
 /* Slots are laid out by runs, and a piece is a part of a run. */
 size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piece *piece)
@@ -41,15 +93,15 @@ zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot
 
 zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t)
 {
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+    for (size_t i = 0; i < t->device.staging.count; i++)
         ZOFF_TRY(zoff_transfer_staging_wait(t, &t->device.staging.slots[i]));
     return ZOFF_OK;
 }
 
-/* Find a slot that no bucket has, and whose copies are complete.  @return PENDING: all are in use */
-static zoff_status find_free(zoff_transfer *t, zoff_staging_slot **out)
+/* Find a slot in a range that no bucket has, and whose copies are complete.  @return PENDING: all are in use */
+static zoff_status find_free(zoff_transfer *t, size_t first, size_t end, zoff_staging_slot **out)
 {
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+    for (size_t i = first; i < end; i++) {
         zoff_staging_slot *w = &t->device.staging.slots[i];
         if (!w->lent)
             ZOFF_TRY(zoff_transfer_staging_mark(t, w)); /* an error had kept its bucket from that */
@@ -66,15 +118,25 @@ static zoff_status find_free(zoff_transfer *t, zoff_staging_slot **out)
     return ZOFF_PENDING;
 }
 
-zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket)
+static zoff_status lend(zoff_transfer *t, size_t bucket, size_t first, size_t end)
 {
     zoff_staging_slot *slot;
-    zoff_status status = find_free(t, &slot);
+    const zoff_status status = find_free(t, first, end, &slot);
     if (status != ZOFF_OK)
         return status;
     slot->lent = true;
     t->walk.runs[bucket].staging = slot;
     return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket)
+{
+    return lend(t, bucket, 0, t->device.staging.count - t->device.staging.ahead);
+}
+
+zoff_status zoff_transfer_staging_lend_ahead(zoff_transfer *t, size_t bucket)
+{
+    return lend(t, bucket, t->device.staging.count - t->device.staging.ahead, t->device.staging.count);
 }
 
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket)

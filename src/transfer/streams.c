@@ -13,7 +13,7 @@
 bool zoff_transfer_streams_upload(const zoff_transfer *t)
 {
     bool uploads = false;
-    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+    for (size_t i = 0; i < t->device.staging.count; i++) {
         const zoff_staging_slot *slot = &t->device.staging.slots[i];
         uploads = uploads || (slot->in_flight && !slot->lent); /* a bucket has its slot during a download */
     }

@@ -32,6 +32,19 @@ typedef struct zoff_loan {
     bool done;    /* returned to the store, changed */
 } zoff_loan;
 
+/* A bucket that is updated before zoff_step_begin(). */
+typedef struct zoff_bucket_ahead {
+    bool is_so;      /* its rows are those of such a bucket */
+    bool is_put;     /* its second content is complete, and not adopted yet */
+    char *states;    /* that content; NULL: none */
+    bool is_refused; /* not in this step: there was no memory for it, or an error */
+} zoff_bucket_ahead;
+
+/* How far the update of a bucket has come: elements of this piece, of this rank's part, are done. */
+typedef struct zoff_update_cursor {
+    size_t piece, element;
+} zoff_update_cursor;
+
 /* One bucket that passes through the rows of a step: its chunk, and its current row. */
 struct zoff_bucket_run {
     size_t chunk;
@@ -44,6 +57,8 @@ struct zoff_bucket_run {
     bool lands;                 /* device buckets: the update, or a copy to the host, is waited for */
     bool saves;                 /* device buckets: the copy of states to the host was enqueued */
     bool used;                  /* its weights were used in this step: see zoff_transfer_walk_use() */
+    zoff_bucket_ahead ahead;
+    zoff_update_cursor cursor;
 };
 
 /* The buckets of a step, and their order. */
@@ -100,6 +115,7 @@ typedef struct zoff_accumulator {
 /* Argument lists for the kernels of one bucket: plan.most.pieces entries each. */
 typedef struct zoff_scratch {
     zoff_adam_piece *adam_pieces;
+    zoff_adam_apart *apart_pieces;
     zoff_norm_piece *norm_pieces;
     size_t *norm_index; /* index within the bucket, for each entry of norm_pieces */
     zoff_accumulate_piece *accumulate_pieces;

@@ -22,16 +22,18 @@ typedef struct zoff_staging_slot {
     bool lent, in_flight;
 } zoff_staging_slot;
 
-/* Buckets with updated weights in flight at a time: being updated, sent to other ranks, or uploaded. */
+/* With a device: buckets with updated weights in flight at a time: being updated, sent to other ranks, or uploaded. */
 enum { ZOFF_STAGING_SLOTS = 6 };
 
-/* Host memory for the weights of a few buckets at a time. */
+/* Host memory for the weights of a few buckets at a time. The first slots are for the walk of a step, and those behind them for
+ * buckets that are updated before it. */
 typedef struct zoff_staging {
     zoff_map memory;
     size_t slot_bytes;
     size_t *offsets; /* by piece: byte offset in the staging slot of its bucket */
-    zoff_staging_slot slots[ZOFF_STAGING_SLOTS];
-    size_t next; /* the walk position that gets the next staging slot */
+    zoff_staging_slot *slots;
+    size_t count, ahead; /* slots in all; of these, for buckets that are updated ahead of the step. Set `ahead` before seal */
+    size_t next;         /* the walk position that gets the next staging slot */
     bool pinned;
 } zoff_staging;
 
@@ -154,8 +156,15 @@ zoff_status zoff_transfer_download_ask(zoff_transfer *t);
 zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* wait until no download is in flight  @blocks yes */
 
 /* staging.c */
-/* Give a bucket a staging slot.  @return PENDING: all are in use */
+/* At seal: allocate the slots, `of_walk` of them for the walk. */
+zoff_status zoff_transfer_staging_open(zoff_transfer *t, size_t of_walk);
+void zoff_transfer_staging_close(zoff_transfer *t);
+size_t zoff_transfer_staging_slot_bytes(const zoff_transfer *t, const zoff_plan *plan);
+/* Bytes of the weights of a piece that go through a slot: trained weights of the program. */
+size_t zoff_transfer_staging_bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece);
+/* Give a bucket a staging slot, in the walk, or ahead of the step.  @return PENDING: all are in use */
 zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket);
+zoff_status zoff_transfer_staging_lend_ahead(zoff_transfer *t, size_t bucket);
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
 /* Record the slot's event behind the copies that were enqueued for it. */
 zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot);

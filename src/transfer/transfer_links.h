@@ -29,6 +29,15 @@ typedef struct zoff_link_sums {
     void (*added)(zoff_transfer *t, size_t number); /* memory that was lent for this slice's gradient can be reused */
 } zoff_link_sums;
 
+/* The begin and the end of a step. */
+typedef struct zoff_link_step {
+    void (*begun)(zoff_transfer *t); /* a step begins: no other gradient is handed over before it ends */
+    /* All buckets are through: wait for the streams. `zeroes`: clear the gradients that were handed over, if the streams do
+     * that.  @blocks */
+    zoff_status (*finish)(zoff_transfer *t, bool zeroes);
+    void (*recorded)(zoff_transfer *t, bool zeroes); /* the step is over; clears gradients where the CPU does it */
+} zoff_link_step;
+
 typedef struct zoff_link {
     const char *name;
     bool has_streams;     /* the program may name a stream with a gradient */
@@ -47,6 +56,9 @@ typedef struct zoff_link {
     /* Where the CPU has the weights of a piece. `weights`: memory of the chunk's engine-owned weights.  @return NULL:
      * nowhere */
     char *(*weights)(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
+    /* The new weights of a bucket are in its staging slot, and count: the CPU copies them to the program, where it reaches
+     * them, with `threads`. Otherwise they are uploaded like those of other buckets.  @return bytes copied */
+    size_t (*adopt)(zoff_transfer *t, size_t bucket, unsigned threads);
     /* Outside of the walk: get memory for the weights of a bucket; `load` fills in this rank's weights.  @blocks for both */
     zoff_status (*lend)(zoff_transfer *t, size_t bucket, bool load);
     /* Work that the program enqueues in a stream from now on finds the new weights of these buckets, whose rows are done. With
@@ -55,11 +67,7 @@ typedef struct zoff_link {
     zoff_status (*settle)(zoff_transfer *t); /* wait until the program has all updated weights */
     /* Copy weights to the program (`up`) or from it, outside of a step.  @blocks until done */
     zoff_status (*move)(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);
-    void (*begun)(zoff_transfer *t); /* a step begins: no other gradient is handed over before it ends */
-    /* All buckets are through: wait for the streams. `zeroes`: clear the gradients that were handed over, if the streams do
-     * that.  @blocks */
-    zoff_status (*finish)(zoff_transfer *t, bool zeroes);
-    void (*recorded)(zoff_transfer *t, bool zeroes); /* the step is over; clears gradients where the CPU does it */
+    zoff_link_step step;
     void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it ends */
 } zoff_link;
 

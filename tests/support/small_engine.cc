@@ -89,6 +89,11 @@ bool has_progress_thread()
     return getenv("ZOFF_TEST_PROGRESS_THREAD") != nullptr;
 }
 
+bool updates_ahead()
+{
+    return getenv("ZOFF_TEST_SPECULATION") != nullptr;
+}
+
 engine make_engine(const std::string &text, zoff_engine_opts opts)
 {
     zoff_config *parsed = nullptr;
@@ -96,6 +101,9 @@ engine make_engine(const std::string &text, zoff_engine_opts opts)
     EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
     if (opts.progress_thread && has_progress_thread()) { // it updates, too
         EXPECT_ZOFF_OK(zoff_config_set(parsed, "zoff.background_threads", "1"));
+    }
+    if (updates_ahead() && text.find("speculation_memory") == std::string::npos) {
+        EXPECT_ZOFF_OK(zoff_config_set(parsed, "zoff.speculation_memory", "64MiB"));
     }
     opts.struct_size = sizeof opts;
     opts.config = parsed;

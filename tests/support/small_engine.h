@@ -38,6 +38,9 @@ unsigned threads_of_rank();
 // True if all engines of the program have a progress thread.
 bool has_progress_thread();
 
+// True if all engines of the program may update buckets ahead of a step (zoff.speculation_memory).
+bool updates_ahead();
+
 // Created from a text and options, whose struct_size and config are set here. Without parameters.
 engine make_engine(const std::string &text, zoff_engine_opts opts);
 

@@ -148,8 +148,8 @@ ZOFF_KERNEL_INLINE zoff_adam_piece apart_open(const zoff_adam_apart *piece, size
     step.key = old->key + begin / ZOFF_NORM_BLOCK;
     step.stream = false;
     step.grad = (const char *)old->grad + begin * update_width(old->grad_dtype);
-    step.master = apart_add(b, scratch[0], old->master, piece->master, update_width(old->split ? ZOFF_BF16 : old->master_dtype),
-                            0, begin);
+    const zoff_dtype master = old->split ? ZOFF_BF16 : old->master_dtype ? old->master_dtype : ZOFF_F32;
+    step.master = apart_add(b, scratch[0], old->master, piece->master, update_width(master), 0, begin);
     step.m = apart_add_state(b, scratch[1], old->m, piece->m, state_form_m(moments), begin);
     step.v = apart_add_state(b, scratch[2], old->v, piece->v, state_form_v(moments), begin);
     if (old->split)

@@ -417,6 +417,7 @@ std::vector<call> all_calls(const char *folder)
             {"zoff_grad_weight", [](auto *e) { return zoff_grad_weight(e, 2); }},
             {"zoff_step", [](auto *e) { return zoff_step(e, nullptr, nullptr); }},
             {"zoff_step_measure", [](auto *e) { return zoff_step_measure(e, nullptr, &norm); }},
+            {"zoff_step_prepare", [](auto *e) { return zoff_step_prepare(e, nullptr); }},
             {"zoff_step_begin", [](auto *e) { return zoff_step_begin(e, nullptr); }},
             {"zoff_step_wait", [](auto *e) { return zoff_step_wait(e, nullptr); }},
             {"zoff_step_retry", [](auto *e) { return zoff_step_retry(e, nullptr); }},

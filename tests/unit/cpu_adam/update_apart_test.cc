@@ -130,7 +130,8 @@ struct tensor {
         p.grad_dtype = as.grads;
         p.copy_dtype = as.weights.copy;
         p.consts = &consts;
-        p.master_dtype = as.weights.split ? ZOFF_BF16 : as.weights.master;
+        const bool is_default = as.weights.master == ZOFF_F32 && count % 2; // both words for fp32
+        p.master_dtype = as.weights.split ? ZOFF_BF16 : is_default ? ZOFF_DTYPE_DEFAULT : as.weights.master;
         p.moments = (uint8_t)as.moments;
         p.split = as.weights.split;
         p.key = zoff_adam_dither_key("w", 3, 0) + count;

@@ -1,0 +1,62 @@
+/* terms.c: what the next step is assumed to use, and whether it does. */
+#include "speculation.h"
+
+#include "mem.h"
+#include "try.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(zoff_adam_consts) == sizeof(zoff_adam_rule) + 10 * sizeof(float) + sizeof(uint32_t),
+               "constants without padding: they are compared as bytes");
+
+static zoff_status open_order(zoff_speculation_order *o, size_t count)
+{
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->expected, "the order of gradients", &o->expected));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->arrived, "the order of gradients", &o->arrived));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->has_arrived, "the order of gradients", &o->has_arrived));
+    o->count = count;
+    for (size_t i = 0; i < count; i++)
+        o->expected[i] = (uint32_t)(count - 1 - i);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_speculation_open(zoff_speculation *s, size_t places, size_t group_count, size_t bucket_count)
+{
+    *s = (zoff_speculation){.places = places, .group_count = group_count};
+    ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->consts, "constants of groups", &s->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->terms.hyper, "hyper-parameters of groups", &s->terms.hyper));
+    return open_order(&s->order, bucket_count);
+}
+
+void zoff_speculation_close(zoff_speculation *s)
+{
+    zoff_base_mem_free(s->consts);
+    zoff_base_mem_free(s->terms.hyper);
+    zoff_base_mem_free(s->order.expected);
+    zoff_base_mem_free(s->order.arrived);
+    zoff_base_mem_free(s->order.has_arrived);
+    *s = (zoff_speculation){.places = 0};
+}
+
+void zoff_speculation_assume(zoff_speculation *s, const zoff_adam_consts *consts)
+{
+    memcpy(s->consts, consts, s->group_count * sizeof *consts);
+}
+
+bool zoff_speculation_holds(const zoff_speculation *s, const zoff_adam_consts *consts)
+{
+    return memcmp(s->consts, consts, s->group_count * sizeof *consts) == 0;
+}
+
+void zoff_speculation_end(zoff_speculation *s)
+{
+    zoff_speculation_order *o = &s->order;
+    if (o->arrived_count) {
+        for (size_t i = 0; i < o->count; i++) /* those that did not come are expected last */
+            zoff_speculation_note_arrival(s, o->expected[i]);
+        memcpy(o->expected, o->arrived, o->count * sizeof *o->expected);
+        memset(o->has_arrived, 0, o->count * sizeof *o->has_arrived);
+    }
+    o->arrived_count = 0;
+    s->is_begun = s->is_over = s->terms.is_said = false;
+}
