@@ -18,13 +18,14 @@ static const char USAGE[] =
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
-    "  --only LIST     parts: race, throttle, rss, paths, loop, windows, hidden (default: all; throttle, paths and hidden\n"
-    "                  need root)\n"
+    "  --only LIST     parts: race, throttle, rss, paths, loop, windows, hidden, ahead (default: all; throttle, paths,\n"
+    "                  hidden and ahead need root)\n"
+    "  --background N  threads of the engine in DRAM that updates ahead of steps (default 2)\n"
     "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n";
 
-static const bench_word PARTS[] = {{"race", PART_RACE},     {"throttle", PART_THROTTLE}, {"rss", PART_RSS},
-                                   {"paths", PART_PATHS},   {"loop", PART_LOOP},         {"windows", PART_WINDOWS},
-                                   {"hidden", PART_HIDDEN}, {"all", PART_ANY},           {NULL, 0}};
+static const bench_word PARTS[] = {
+    {"race", PART_RACE},       {"throttle", PART_THROTTLE}, {"rss", PART_RSS},     {"paths", PART_PATHS}, {"loop", PART_LOOP},
+    {"windows", PART_WINDOWS}, {"hidden", PART_HIDDEN},     {"ahead", PART_AHEAD}, {"all", PART_ANY},     {NULL, 0}};
 
 static int parse_options(int argc, char **argv, step_options *out)
 {
@@ -32,9 +33,10 @@ static int parse_options(int argc, char **argv, step_options *out)
     const bench_option own[] = {{"path", .text = &out->path},
                                 {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
                                 {"budget", .number = &out->budget_share, .least = 2, .most = 1000},
+                                {"background", .number = &out->background, .least = 1, .most = 64},
                                 {"busy", .number = &out->busy, .least = 0, .most = 64},
                                 {.name = NULL}};
-    *out = (step_options){.budget_share = 10, .busy = UINT64_MAX, .path = ".", .run = {.quick = true}};
+    *out = (step_options){.budget_share = 10, .busy = UINT64_MAX, .background = 2, .path = ".", .run = {.quick = true}};
     if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;
     out->elements = out->elements ? out->elements : (out->run.quick ? 16u : 128u) << 20;
@@ -64,6 +66,8 @@ static int run_parts(const step_options *options, step_found *found)
         ret = step_windows(options, folder, found);
     if (ret == 0 && parts & PART_HIDDEN)
         ret = step_hidden(options, folder, found);
+    if (ret == 0 && parts & PART_AHEAD)
+        ret = step_ahead(options, folder, found);
     step_folder_remove();
     return ret;
 }

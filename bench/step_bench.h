@@ -15,7 +15,8 @@ enum {
     PART_LOOP = 16,
     PART_WINDOWS = 32,
     PART_HIDDEN = 64,
-    PART_ANY = 127
+    PART_AHEAD = 128,
+    PART_ANY = 255
 };
 enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
 #define STEP_WEIGHT 0.02f /* standard deviation of the weights before the first step */
@@ -24,6 +25,7 @@ enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15
 typedef struct step_options {
     uint64_t elements;     /* of the model; 12 bytes of states each */
     uint64_t budget_share; /* bytes of states over the DRAM that may hold them */
+    uint64_t background;   /* threads of the engine in DRAM that updates ahead of steps */
     uint64_t busy;         /* processes that compute meanwhile; UINT64_MAX: this one must be alone */
     const char *path;      /* an existing folder on the disk in question */
     bench_run run;
@@ -59,6 +61,7 @@ typedef struct step_engine_opts {
     const char *moments; /* zoff.moments; NULL: fp32 */
     size_t slices;       /* of the parameter; 0: one */
     unsigned background_threads;
+    uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 
 /* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
@@ -103,13 +106,13 @@ typedef struct step_found {
     bool direct, in_memory;     /* O_DIRECT is in use; the folder is a tmpfs */
     bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
-    double rss[2];          /* MiB beside weights and gradients, of the small model and of one ten times as large */
-    double windows[2][2];   /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
-                               kind by kind; 0: not measured */
-    size_t loop_elements;   /* elements of the large model beside a trainer's own loop */
-    uint64_t hidden_chunks; /* of the engines beside which a trainer computes */
+    double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
+    double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
+                             kind by kind; 0: not measured */
+    size_t loop_elements; /* elements of the large model beside a trainer's own loop */
+    uint64_t hidden_chunks, ahead_chunks; /* of the engines beside which a trainer computes */
     char disagree[STEP_REASON], no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON],
-        no_paths[STEP_REASON], no_windows[STEP_REASON], no_hidden[STEP_REASON];
+        no_paths[STEP_REASON], no_windows[STEP_REASON], no_hidden[STEP_REASON], no_ahead[STEP_REASON];
 } step_found;
 
 /* Optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its contestants to the
@@ -126,6 +129,7 @@ int step_windows(const step_options *options, const char *folder, step_found *fo
 /* step_loop.c: the number of turns that take a thread this long in CPU time, which a busy machine does not change. */
 size_t step_own_turns(double seconds);
 int step_hidden(const step_options *options, const char *folder, step_found *found);
+int step_ahead(const step_options *options, const char *folder, step_found *found);
 /* Run one part in its own process: the memory of one engine, or two paths. Returns the exit status. */
 int step_rss_child(size_t elements, uint64_t budget);
 int step_paths_child(size_t elements, unsigned rounds, double seconds);

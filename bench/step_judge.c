@@ -238,6 +238,66 @@ static void judge_hidden(const step_found *found, bench_figures *out)
     }
 }
 
+static double visible_ahead(const race *r, unsigned k)
+{
+    return visible(r, k, "ahead_asleep", "asleep");
+}
+
+static double visible_ahead_busy(const race *r, unsigned k)
+{
+    return visible(r, k, "ahead_busy", "busy");
+}
+
+static double redo(const race *r, unsigned k)
+{
+    return visible(r, k, "misled", "asleep");
+}
+
+/* The same for states in DRAM. */
+static double dram_visible(const race *r, unsigned k, const char *with, const char *alone)
+{
+    return (race_at(r, with, k) - race_at(r, alone, k)) / race_at(r, "dram_plain", k);
+}
+
+static double dram_ahead(const race *r, unsigned k)
+{
+    return dram_visible(r, k, "dram_ahead", "dram_asleep");
+}
+
+static double dram_both(const race *r, unsigned k)
+{
+    return dram_visible(r, k, "dram_both", "dram_passes");
+}
+
+static double dram_redo(const race *r, unsigned k)
+{
+    return dram_visible(r, k, "dram_misled", "dram_asleep");
+}
+
+static void judge_ahead(const step_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"visible_after_backward_over_update", -1, 0.10,
+         "what a trainer sees of a step in files after a backward pass of 1.2 steps on a device / the step", NULL, NULL},
+        {"dram_visible_after_backward_over_update", -1, 0.25, "the same for a step in DRAM", NULL, NULL},
+        {"dram_visible_of_both_over_update", -1, 0.10, "the same where the next forward pass waits for each weight", NULL,
+         NULL},
+        {"visible_after_redo_over_update", -1, 1.1, "what it sees of a step in files that is taken again / the step", NULL,
+         NULL},
+        {"dram_visible_after_redo_over_update", -1, 1.1, "the same for a step in DRAM", NULL, NULL},
+        {"visible_after_busy_backward_over_update", 0, 0, "the first where the trainer computes on all cores", NULL, NULL}};
+    static double (*const VALUES[])(const race *, unsigned) = {visible_ahead, dram_ahead, dram_both,
+                                                               redo,          dram_redo,  visible_ahead_busy};
+    const race *r = race_of(&found->book, "ahead", "");
+    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++) {
+        bench_figure *f = bench_figures_add_values(out, &ASKED[i], r, VALUES[i]);
+        bench_figures_excuse(f, found->no_ahead);
+        f->enough = ENOUGH_ROUNDS;
+        if (bench_figures_measured(f) && found->ahead_chunks < LEAST_CHUNKS / 2)
+            bench_figures_spoil(f, "%llu chunks are too few", (unsigned long long)found->ahead_chunks);
+    }
+}
+
 /* Reasons that make every figure about the disk void. */
 static void check_disk(const step_found *found, bench_figure *f)
 {
@@ -269,6 +329,7 @@ void step_judge(const step_options *options, const step_found *found, bench_figu
     judge_children(found, out);
     judge_windows(found, out);
     judge_hidden(found, out);
+    judge_ahead(found, out);
     for (bench_figure *f = out->list; f < out->list + out->count; f++) {
         if (!bench_figures_measured(f))
             continue;

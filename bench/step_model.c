@@ -42,6 +42,8 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
         json_object_set_new(own, "persist", json_true());
     if (opts->background_threads)
         json_object_set_new(own, "background_threads", json_integer(opts->background_threads));
+    if (opts->speculation_bytes)
+        json_object_set_new(own, "speculation_memory", json_integer((json_int_t)opts->speculation_bytes));
     if (opts->unverified)
         json_object_set_new(own, "verify", json_string("off"));
     json_object_set_new(own, "master", json_string(opts->split ? "split" : "fp32"));

@@ -27,6 +27,10 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->nvme_ahead_bytes += info->bytes.nvme_read_ahead;
     t->device_read_bytes += info->bytes.device_read;
     t->device_write_bytes += info->bytes.device_written;
+    t->buckets.all += info->buckets.all;
+    t->buckets.speculated += info->buckets.speculated;
+    t->buckets.committed += info->buckets.committed;
+    t->buckets.redone += info->buckets.redone;
     t->check_seconds += info->seconds.checksum;
     t->seconds += info->seconds.total;
     t->hidden_seconds += info->seconds.total - info->seconds.visible;
@@ -209,18 +213,30 @@ static uint64_t lifetime_bytes(const zoff_engine *e)
     return now.lifetime_write_bytes ? now.lifetime_write_bytes : e->totals.nvme_write_bytes;
 }
 
+/* Buckets that were updated ahead of the step, as a part of a sentence; empty without. */
+static void describe_ahead(const zoff_step_info *info, char *dst, size_t dst_bytes)
+{
+    const zoff_step_buckets *b = &info->buckets;
+    dst[0] = 0;
+    if (b->speculated)
+        snprintf(dst, dst_bytes, "; %llu of %llu buckets ahead, %llu again", (unsigned long long)b->speculated,
+                 (unsigned long long)b->all, (unsigned long long)b->redone);
+}
+
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info)
 {
+    char ahead[96];
     uint64_t every = e->settings.values.steps_per_print;
     if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every || zoff_comm_rank(e->comm) != 0)
         return;
+    describe_ahead(info, ahead, sizeof ahead);
     ZOFF_ASKED("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f "
-               "s, hidden %.3f: measure %.3f update %.3f checksums %.3f wait for disk %.3f",
+               "s, hidden %.3f: measure %.3f update %.3f checksums %.3f wait for disk %.3f%s",
                (long long)info->t, info->numbers.lr, info->numbers.grad_norm, info->numbers.clip_factor,
                zoff_base_words_bytes(info->bytes.host_read), zoff_base_words_bytes(info->bytes.host_written),
                zoff_base_words_bytes(info->bytes.nvme_read), zoff_base_words_bytes(info->bytes.nvme_written),
                zoff_base_words_bytes(lifetime_bytes(e)), info->seconds.total, info->seconds.total - info->seconds.visible,
-               info->seconds.measure, info->seconds.update, info->seconds.checksum, info->seconds.io_wait);
+               info->seconds.measure, info->seconds.update, info->seconds.checksum, info->seconds.io_wait, ahead);
 }
 
 /* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
@@ -257,13 +273,15 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
                           "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
                           "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
                           "\"device_read_bytes\": %llu, \"device_write_bytes\": %llu, "
+                          "\"buckets\": %llu, \"speculated_buckets\": %llu, \"redone_buckets\": %llu, "
                           "%s}",
                           (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
                           (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
                           (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes,
                           (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
                           (unsigned long long)t->huge_page_bytes, (unsigned long long)t->device_read_bytes,
-                          (unsigned long long)t->device_write_bytes, seconds);
+                          (unsigned long long)t->device_write_bytes, (unsigned long long)t->buckets.all,
+                          (unsigned long long)t->buckets.speculated, (unsigned long long)t->buckets.redone, seconds);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

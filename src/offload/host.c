@@ -30,11 +30,9 @@ static size_t largest_of(const zoff_store_opts *opts)
     return largest;
 }
 
-/* Bytes of memory of a chunk. Chunks that are almost the largest get room for any chunk, so that adopt copies nothing. Most
- * chunks have about the same size. */
 static size_t room_of(const zoff_store_opts *opts, size_t bytes, size_t largest)
 {
-    return opts->has_seconds && bytes >= largest - largest / 16 ? largest : bytes;
+    return opts->has_seconds ? zoff_offload_placement_room(bytes, largest) : bytes;
 }
 
 static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)

@@ -296,6 +296,10 @@ size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, s
  * has the same work in each part of a step. */
 bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count);
 
+/* Bytes of memory of a chunk in DRAM that may have a second content. Chunks that are almost the largest get room for any chunk,
+ * so that adopt copies nothing. Most chunks have about the same size. */
+size_t zoff_offload_placement_room(size_t chunk_bytes, size_t largest);
+
 /* Turn the rates of several devices into their shares of the states, which add up to 1. Rates that are almost the same count as
  * the same, because measurements vary. If one rate is unknown, all shares are equal. */
 void zoff_offload_placement_shares(double *rates, size_t count);

@@ -27,6 +27,11 @@ size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, s
     return room > slots ? zoff_base_bits_min(room - slots, count) : 0;
 }
 
+size_t zoff_offload_placement_room(size_t chunk_bytes, size_t largest)
+{
+    return chunk_bytes >= largest - largest / 16 ? largest : chunk_bytes;
+}
+
 void zoff_offload_placement_shares(double *rates, size_t count)
 {
     double fastest = 0, sum = 0;

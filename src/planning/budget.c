@@ -109,13 +109,15 @@ static zoff_status make_plan(const zoff_planning *in, size_t chunk_bytes, size_t
 }
 
 /* The most elements in a chunk. Chunks of weights are small, so that several are in flight and few unneeded weights are read.
- * Chunks of a device are small, so that several are in flight without much memory. */
+ * Chunks of a device are small, so that several are in flight without much memory. Those that may be updated ahead of a step
+ * are small, so that little is left to do after the last gradient. */
 static size_t chunk_elements_of(const zoff_planning *in)
 {
-    enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
+    enum { WEIGHTS_MOST = 2 * 1024 * 1024, AHEAD_MOST = 4 * 1024 * 1024 };
     const zoff_weight_values *values = &in->values->weights;
     const size_t given = or_largest_slice(in, in->chunk_elements);
-    const size_t elements = zoff_base_bits_min(given, in->transfer->route.link->most_elements);
+    const size_t most = in->values->speculation_bytes ? AHEAD_MOST : SIZE_MAX;
+    const size_t elements = zoff_base_bits_min(zoff_base_bits_min(given, most), in->transfer->route.link->most_elements);
     if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(in->model))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
@@ -222,6 +224,10 @@ static void plan_places(const zoff_planning *in, const zoff_plan *plan, zoff_pla
     const zoff_planning_places places = zoff_planning_budget_places(in, plan);
     info->speculation_bytes = places.buckets * zoff_transfer_staging_slot_bytes(in->transfer, plan) +
                               (uint64_t)places.spares * plan->most.chunk_bytes;
+    for (size_t i = 0; places.spares && in->tier != ZOFF_TIER_NVME && i < plan->chunk_count; i++) {
+        const size_t bytes = plan->chunks[i].bytes;
+        info->speculation_bytes += zoff_offload_placement_room(bytes, plan->most.chunk_bytes) - bytes;
+    }
     if (places.buckets && !in->values->persist) /* files have a second place for each chunk */
         info->nvme_bytes *= 2;
 }

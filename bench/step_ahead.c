@@ -1,0 +1,109 @@
+/* step_ahead.c: how much of a step a trainer sees whose backward pass takes 1.2 steps, if buckets are updated as soon as their
+ * gradients are complete (zoff.speculation_memory): with states in files on a disk of a known speed, and in DRAM. And the cost
+ * of steps whose buckets were updated for nothing. */
+#include "step_trainer.h"
+
+enum { FILES, FILES_AHEAD, DRAM, DRAM_AHEAD, ENGINES };
+
+typedef struct ahead {
+    step_model model;
+    step_engine engines[ENGINES];
+    double update[ENGINES]; /* seconds of a plain step in the same place */
+} ahead;
+
+static const double BACKWARD = 1.2, FORWARD = 0.6; /* steps */
+
+static const struct contestant {
+    race_line line;
+    int engine;
+    bool forward, backward, busy, misleads;
+} CONTESTANTS[] = {
+    {{"plain", "four steps in files, nothing beside them", NULL, 0, step_trainer_waits, 0, 0}, FILES, 0, 0, 0, 0},
+    {{"asleep", "a backward pass of 1.2 steps on a device, alone", NULL, 0, step_trainer_computes, 0, 0}, FILES, 0, 1, 0, 0},
+    {{"ahead_asleep", "the same with steps ahead", NULL, 0, step_trainer_waits, 0, 0}, FILES_AHEAD, 0, 1, 0, 0},
+    {{"misled", "the same, and all buckets are updated again", NULL, 0, step_trainer_waits, 0, 0}, FILES_AHEAD, 0, 1, 0, 1},
+    {{"busy", "a backward pass of 1.2 steps on all cores, alone", NULL, 0, step_trainer_computes, 0, 0}, FILES, 0, 1, 1, 0},
+    {{"ahead_busy", "the same with steps ahead", NULL, 0, step_trainer_waits, 0, 0}, FILES_AHEAD, 0, 1, 1, 0},
+    {{"dram_plain", "four steps in DRAM, nothing beside them", NULL, 0, step_trainer_waits, 0, 0}, DRAM, 0, 0, 0, 0},
+    {{"dram_asleep", "a backward pass of 1.2 such steps, alone", NULL, 0, step_trainer_computes, 0, 0}, DRAM, 0, 1, 0, 0},
+    {{"dram_ahead", "the same with steps ahead", NULL, 0, step_trainer_waits, 0, 0}, DRAM_AHEAD, 0, 1, 0, 0},
+    {{"dram_misled", "the same, and all buckets are updated again", NULL, 0, step_trainer_waits, 0, 0}, DRAM_AHEAD, 0, 1, 0, 1},
+    {{"dram_passes", "forward and backward pass of 0.6 and 1.2 steps, alone", NULL, 0, step_trainer_computes, 0, 0},
+     DRAM,
+     1,
+     1,
+     0,
+     0},
+    {{"dram_both", "the same with steps ahead and just in time", NULL, 0, step_trainer_in_time, 0, 0}, DRAM_AHEAD, 1, 1, 0, 0}};
+enum { COUNT = sizeof CONTESTANTS / sizeof CONTESTANTS[0] };
+
+static int open_all(const step_options *options, const char *folder, ahead *a)
+{
+    const uint64_t budget = 3 * sizeof(float) * options->elements / options->budget_share;
+    const uint64_t weights = sizeof(uint16_t) * options->elements, states = 3 * sizeof(float) * options->elements;
+    /* Chunks of a slice, or smaller: the last bucket of a pass is then a small part of the step. */
+    const size_t chunk = options->elements / STEP_SLICES;
+    const step_engine_opts opts[ENGINES] = {{.paths = &folder, .path_count = 1, .host_bytes = budget, .slices = STEP_SLICES},
+                                            {.paths = &folder,
+                                             .path_count = 1,
+                                             .host_bytes = budget,
+                                             .slices = STEP_SLICES,
+                                             .background_threads = 1,
+                                             .speculation_bytes = 2 * weights},
+                                            {.slices = STEP_SLICES, .chunk_elements = chunk},
+                                            {.slices = STEP_SLICES,
+                                             .chunk_elements = chunk,
+                                             .background_threads = (unsigned)options->background,
+                                             .speculation_bytes = 2 * (weights + states)}};
+    static const char *const NAMES[] = {"files", "files_ahead", "dram", "dram_ahead"};
+    int ret = step_model_open(options->elements / STEP_SLICES * STEP_SLICES, &a->model);
+    for (unsigned i = 0; i < ENGINES && ret == 0; i++)
+        ret = step_engine_open(&a->model, NAMES[i], &opts[i], &a->engines[i]);
+    return ret;
+}
+
+static int measure_updates(ahead *a)
+{
+    int ret = 0;
+    for (unsigned i = 0; i < ENGINES && ret == 0; i++)
+        ret = step_trainer_update(&(step_trainer){.engine = a->engines[i].engine}, &a->update[i]);
+    a->update[FILES_AHEAD] = a->update[FILES];
+    a->update[DRAM_AHEAD] = a->update[DRAM];
+    return ret;
+}
+
+static int run(const step_options *options, ahead *a, step_found *found)
+{
+    step_trainer trainers[COUNT];
+    race *r =
+        race_open(&found->book, "ahead", "%zu elements, %.1f GB/s each way", a->model.elements, 1e-9 * (double)STEP_DISK_RATE);
+    if (measure_updates(a) != 0)
+        return -1;
+    found->ahead_chunks = a->engines[FILES_AHEAD].plan.chunk_count;
+    for (unsigned i = 0; i < COUNT; i++) {
+        const struct contestant *c = &CONTESTANTS[i];
+        trainers[i] = (step_trainer){.engine = a->engines[c->engine].engine,
+                                     .forward = c->forward ? FORWARD * a->update[c->engine] : 0,
+                                     .backward = c->backward ? BACKWARD * a->update[c->engine] : 0,
+                                     .turns = c->busy ? step_trainer_turns() : 0,
+                                     .misleads = c->misleads};
+        race_add(r, &c->line, (double)a->model.elements, &trainers[i], 1);
+    }
+    return race_run(r, (unsigned)(options->run.rounds + 1) / 2, bench_run_deadline(&options->run, 1));
+}
+
+int step_ahead(const step_options *options, const char *folder, step_found *found)
+{
+    static ahead a;
+    int ret = open_all(options, folder, &a);
+    if (ret == 0 && throttle_open(&step_throttle, folder, STEP_DISK_RATE) != 0) {
+        snprintf(found->no_ahead, STEP_REASON, "%.250s", step_throttle.reason);
+    } else if (ret == 0) {
+        ret = run(options, &a, found);
+        throttle_close(&step_throttle);
+    }
+    for (unsigned i = 0; i < ENGINES; i++)
+        step_engine_close(&a.engines[i]);
+    bench_streams_close(&a.model.mapping);
+    return ret;
+}
