@@ -25,6 +25,10 @@ bool zoff_aio_queue_close(zoff_aio *q);
 /* Descriptor of the queue's file, for reading it beside the queue. It has O_DIRECT if the queue uses it. */
 int zoff_aio_queue_fd(const zoff_aio *q);
 
+/* Directly after the call that gave the result of a ticket: when its transfer was accepted and was found complete, by
+ * zoff_trace_now(). */
+void zoff_aio_queue_times(const zoff_aio *q, uint64_t ticket, double *out_began, double *out_ended);
+
 /* Open a second queue on the file of `of`, for reading it in another thread. The file may have no name any more.
  * @owns caller; zoff_aio_close() */
 zoff_status zoff_aio_queue_share(const zoff_aio *of, zoff_aio **out);

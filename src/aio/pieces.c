@@ -83,8 +83,10 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
     q->free_piece = piece;
     q->lanes[lane].out--;
     q->counts.completed_pieces++;
-    if (--request->pieces == 0 && request->cut == request->bytes)
+    if (--request->pieces == 0 && request->cut == request->bytes) {
         request->state = ZOFF_AIO_DONE;
+        request->ended = zoff_trace_now();
+    }
 }
 
 static void fail_piece(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind kind, int error)

@@ -312,7 +312,8 @@ static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t byte
                                   .writes = writes,
                                   .offset = offset,
                                   .bytes = bytes,
-                                  .address = address};
+                                  .address = address,
+                                  .began = zoff_trace_now()};
     *out_ticket = make_ticket(q, index);
     if (!bytes)
         return ZOFF_OK;
@@ -362,6 +363,13 @@ static zoff_status end_ticket(zoff_aio *q, zoff_aio_request *request)
     request->next = q->free_request;
     q->free_request = (int)(request - q->requests);
     return result;
+}
+
+void zoff_aio_queue_times(const zoff_aio *q, uint64_t ticket, double *out_began, double *out_ended)
+{
+    const zoff_aio_request *request = &q->requests[(uint32_t)ticket - 1];
+    *out_began = request->began;
+    *out_ended = request->ended;
 }
 
 zoff_status zoff_aio_pump(zoff_aio *q)

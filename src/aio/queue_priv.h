@@ -14,6 +14,7 @@
 #include "file_priv.h"
 #include "map.h"
 #include "mem.h"
+#include "trace.h"
 
 enum {
     ZOFF_AIO_NONE = -1,        /* no request: the end of a list */
@@ -49,8 +50,9 @@ typedef struct zoff_aio_request {
     uint64_t offset;
     size_t bytes;
     char *address;
-    size_t cut;      /* bytes that pieces cover so far */
-    unsigned pieces; /* in flight */
+    size_t cut;          /* bytes that pieces cover so far */
+    unsigned pieces;     /* in flight */
+    double began, ended; /* for a trace; 0: none */
     zoff_aio_fault fault;
 } zoff_aio_request;
 

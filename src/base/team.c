@@ -16,9 +16,10 @@
  * This is one of the few pieces of global state, because places belong to the process. */
 static struct {
     pthread_once_t once;
-    bool seated;           /* there are several nodes, and nobody else has placed the threads */
-    atomic_uint preferred; /* node + 1; 0: none */
-    atomic_bool forked;    /* this process is a child of one that had a team */
+    bool seated;                          /* there are several nodes, and nobody else has placed the threads */
+    atomic_uint preferred;                /* node + 1; 0: none */
+    atomic_bool forked;                   /* this process is a child of one that had a team */
+    const zoff_team_watch *_Atomic watch; /* of a trace; NULL: nobody asked */
     zoff_policy policy;
 } placement = {.once = PTHREAD_ONCE_INIT};
 
@@ -109,11 +110,20 @@ typedef struct part {
     const zoff_policy *policy; /* NULL: threads stay where they are */
     zoff_team_fn fn;
     void *ctx;
+    const zoff_team_watch *watch; /* NULL: nobody watches this run */
+    const void *who;              /* for watch */
+    const char *work;
 } part;
+
+void zoff_base_team_watch(const zoff_team_watch *watch)
+{
+    atomic_store_explicit(&placement.watch, watch, memory_order_release);
+}
 
 static void run_part(void *ctx, unsigned thread, unsigned threads)
 {
     const part *p = ctx;
+    const double from = p->watch ? zoff_base_clock_seconds() : 0;
     zoff_cpus before;
     const bool moved = p->policy && take_seat(p->policy, thread, &before);
     const unsigned saved = zoff_base_cpu_float_enter();
@@ -121,6 +131,17 @@ static void run_part(void *ctx, unsigned thread, unsigned threads)
     zoff_base_cpu_float_leave(saved);
     if (moved)
         (void)zoff_base_topology_bind(&before);
+    if (p->watch)
+        p->watch->share_is_done(p->who, p->work, thread, from);
+}
+
+static void find_watch(part *p)
+{
+    const zoff_team_watch *watch = atomic_load_explicit(&placement.watch, memory_order_acquire);
+    if (!watch)
+        return;
+    p->who = watch->who_calls(&p->work);
+    p->watch = p->who ? watch : NULL;
 }
 
 /* Whether the calling thread works alone: it has no team, or must not wait for one. A child of fork() has none of its parent's
@@ -135,9 +156,12 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
     part p = {.policy = policy, .fn = fn, .ctx = ctx};
     threads = threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST;
     if (works_alone(threads)) {
-        p.policy = NULL; /* the other threads of the caller's region would all take the same seat */
-        run_part(&p, 0, 1);
-    } else if (zoff_base_openmp_awake(threads)) {
+        p.policy = NULL;    /* the other threads of the caller's region would all take the same seat */
+        run_part(&p, 0, 1); /* nobody watches: it is all the caller's */
+        return;
+    }
+    find_watch(&p);
+    if (zoff_base_openmp_awake(threads)) {
         zoff_base_openmp_run(threads, run_part, &p);
     } else {
         zoff_base_workers_run(threads, run_part, &p);

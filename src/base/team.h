@@ -41,6 +41,15 @@ bool zoff_base_team_spins(unsigned threads);
 /* Runs of the calling thread so far in which it woke threads of its own. */
 uint64_t zoff_base_team_wakes(void);
 
+/* Who wants to know of each thread's share of a run. The table is static. */
+typedef struct zoff_team_watch {
+    /* On the calling thread, before a run.  @return NULL: this run is not watched; `out_work`: static, what it works on */
+    const void *(*who_calls)(const char **out_work);
+    /* On each thread, after its share, which began at `from` seconds of the clock. */
+    void (*share_is_done)(const void *who, const char *work, unsigned thread, double from);
+} zoff_team_watch;
+void zoff_base_team_watch(const zoff_team_watch *watch);
+
 /* The same with the seats of another policy, for tests; NULL leaves the threads where they are. */
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx);
 

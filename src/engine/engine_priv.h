@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "speculation.h"
 #include "team.h"
+#include "trace.h"
 #include "transfer.h"
 #include "traps.h"
 #include "view.h"
@@ -184,6 +185,7 @@ typedef struct zoff_life {
     bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
     unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
     zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
+    zoff_trace *trace;   /* NULL: nothing is traced */
 } zoff_life;
 
 /* How many threads work, and which. */
@@ -281,6 +283,9 @@ static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
                            .threads = s->threads,
                            .folder = s->paths.count ? s->paths.texts[0] : NULL};
 }
+
+/* Before ZOFF_ENTER() of a call that a trace shows. `e` may be NULL. */
+#define ZOFF_TRACED(e, is_poll) ZOFF_TRACE_CALL((e) ? (e)->life.trace : NULL, is_poll)
 
 #include "step_priv.h"
 

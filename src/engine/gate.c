@@ -81,6 +81,7 @@ static void skip(zoff_engine *e)
     const zoff_vote *poison = first_poison(e);
     run->info.skipped = true;
     run->gate = ZOFF_GATE_SKIP;
+    zoff_trace_instant(e->life.trace, "gate skip");
     if (poison) {
         run->info.culprit.param = poison->param;
         run->info.culprit.slice = poison->slice;
@@ -152,6 +153,7 @@ static void decide(zoff_engine *e)
         zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.numbers.clip_factor,
                                &e->transfer.scratch.consts[g]);
     run->gate = ZOFF_GATE_OPEN;
+    zoff_trace_instant(e->life.trace, "gate open");
 }
 
 static uint64_t digest_terms(zoff_engine *e)

@@ -86,6 +86,7 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
 
 zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));

@@ -60,6 +60,7 @@ static zoff_status make_new(void *ctx)
 
 zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_TRY(check(e, p, slice, native_stream));
     if (e->life.phase == ZOFF_PHASE_FAILED)
@@ -96,6 +97,7 @@ static zoff_status go_on(zoff_engine *e)
 
 zoff_status zoff_engine_progress(zoff_engine *e)
 {
+    ZOFF_TRACED(e, true);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));

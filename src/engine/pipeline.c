@@ -81,7 +81,10 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     const zoff_row *row;
     while ((row = row_of(e, run))) {
         e->transfer.route.link->range(&e->transfer, row->name, run->chunk);
+        const double from = zoff_trace_begin_row(e->life.trace, row->name);
         zoff_status status = row->run(row->ctx, run);
+        zoff_trace_end_row(e->life.trace, &(zoff_trace_row){row->name, run->chunk, e->plan.chunks[run->chunk].elements}, from,
+                           status);
         e->transfer.route.link->range(&e->transfer, NULL, 0);
         if (status < 0)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);

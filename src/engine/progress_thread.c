@@ -107,6 +107,7 @@ static bool look(zoff_engine *e)
 static void *conduct(void *ctx)
 {
     zoff_progress_thread *c = ctx;
+    zoff_trace_name_thread("background thread");
     lock(c);
     while (!c->stopping) {
         if (look(c->engine)) {

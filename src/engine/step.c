@@ -111,6 +111,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     if (e->walk.speculation.is_begun)
         carry_over(&e->run, &run);
     e->run = run;
+    zoff_trace_step_begin(e->life.trace, run.t);
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
     e->transfer.batch.closed = false;
     zoff_agreement_presence_begin(&e->agreement);
@@ -181,6 +182,7 @@ static zoff_status resume(zoff_engine *e, const zoff_step_args *args)
 
 zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_norm_sum *out)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_measure"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_step_measure: out must not be NULL");
@@ -224,6 +226,7 @@ static void leave_open(zoff_engine *e)
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(resume(e, args));
@@ -319,6 +322,7 @@ static zoff_status finish(zoff_engine *e)
     if (info->outcome == ZOFF_OUTCOME_AFTER)
         e->t = e->run.t;
     e->life.phase = ZOFF_PHASE_IDLE;
+    zoff_trace_step_end(e->life.trace);
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     if (e->run.last) {
         zoff_speculation_note_step(&e->walk.speculation, info->numbers.clip_factor != 1, info->skipped);
@@ -407,6 +411,7 @@ static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
 
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     if (e && e->life.phase == ZOFF_PHASE_FAILED && e->run.fault.status < 0)
         return tell_fault(e, info);
@@ -418,6 +423,7 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 
 zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_retry"));
@@ -440,6 +446,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(check_info(info));
@@ -521,6 +528,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     e->transfer.batch.micro = 0;
     e->transfer.batch.weight_sum = 0;
     e->life.phase = ZOFF_PHASE_IDLE;
+    zoff_trace_step_end(e->life.trace);
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
@@ -528,6 +536,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
 
 zoff_status zoff_grads_drop(zoff_engine *e)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");

@@ -4,6 +4,7 @@
 #include "swap_priv.h"
 
 #include "clock.h"
+#include "trace.h"
 #include "try.h"
 
 #include <errno.h>
@@ -180,6 +181,19 @@ static zoff_status finish_write(zoff_swap_store *s, zoff_swap_slot *slot)
 
 /* ---- results ---- */
 
+static void trace(const zoff_swap_store *s, const zoff_swap_slot *slot, const zoff_swap_request *r)
+{
+    const zoff_swap_file *file = &s->files[s->places[slot->chunk].file];
+    zoff_trace_transfer x = {.kind = slot->state == ZOFF_SLOT_WRITING ? "write" : "read",
+                             .path = file->name,
+                             .item = slot->chunk,
+                             .item_kind = "bucket",
+                             .offset = r->offset,
+                             .bytes = r->bytes};
+    zoff_aio_queue_times(file->aio, r->ticket, &x.from, &x.to);
+    zoff_trace_end_transfer(&x);
+}
+
 /* A fetch of the chunk returns the error of a failed read. */
 zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *slot)
 {
@@ -187,6 +201,8 @@ zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *sl
     double from = zoff_base_clock_seconds();
     for (unsigned i = slot->request_count; i-- > 0;) {
         const zoff_status status = zoff_aio_poll(queue_of(s, slot->chunk), slot->requests[i].ticket);
+        if (status != ZOFF_PENDING && zoff_trace_on())
+            trace(s, slot, &slot->requests[i]);
         if (status != ZOFF_PENDING)
             end_request(slot, i, status);
     }

@@ -196,8 +196,11 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
         zoff_base_status_restore(&saved);
         return status;
     }
-    d->downloads.queue[d->downloads.end++ % t->model->slice_count] =
-        (zoff_download){.number = number, .param = p, .slice = slice};
+    d->downloads.queue[d->downloads.end++ % t->model->slice_count] = (zoff_download){
+        .number = number,
+        .param = p,
+        .slice = slice,
+        .traced = {.kind = "download", .item = number, .item_kind = "slice", .bytes = bytes, .from = zoff_trace_now()}};
     d->read_bytes += bytes;
     return ZOFF_OK;
 }
@@ -263,6 +266,8 @@ static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up
     const zoff_plan_piece *pieces = pieces_of(t, bucket, own, &count);
     zoff_staging_slot *slot = t->walk.runs[bucket].staging;
     void *stream = up ? t->device.up : t->device.down;
+    slot->traced = (zoff_trace_transfer){
+        .kind = up ? "upload" : "download", .item = bucket, .item_kind = "bucket", .from = zoff_trace_now()};
     for (size_t i = 0; i < count; i++) {
         const zoff_plan_piece *piece = &pieces[i];
         const size_t bytes = zoff_transfer_staging_bytes_of(t, piece);
@@ -272,6 +277,7 @@ static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up
              *device = zoff_model_params_value(t->model, piece, NULL);
         ZOFF_TRY(t->accel->ops->copy(t->accel, stream, up ? device : host, up ? host : device, bytes));
         slot->stream = stream;
+        slot->traced.bytes += bytes;
         *(up ? &t->device.write_bytes : &t->device.read_bytes) += bytes;
     }
     return zoff_transfer_staging_mark(t, slot);

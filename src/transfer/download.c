@@ -3,13 +3,28 @@
 
 #include "try.h"
 
+static void trace(zoff_trace_transfer x)
+{
+    x.to = zoff_trace_now();
+    zoff_trace_end_transfer(&x);
+}
+
+/* Whether the copies of a slot are in flight still. */
+static bool is_in_flight(zoff_transfer *t, const zoff_staging_slot *slot)
+{
+    if (slot->in_flight && t->accel->ops->event_poll(t->accel, slot->copied) != ZOFF_OK)
+        return true;
+    if (slot->in_flight)
+        trace(slot->traced);
+    return false;
+}
+
 /* Downloads complete in order: they share one stream. */
 zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
     for (size_t i = 0; i < d->staging.count; i++)
-        d->staging.slots[i].in_flight =
-            d->staging.slots[i].in_flight && t->accel->ops->event_poll(t->accel, d->staging.slots[i].copied) != ZOFF_OK;
+        d->staging.slots[i].in_flight = is_in_flight(t, &d->staging.slots[i]);
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
         const zoff_download download = d->downloads.queue[d->downloads.first % t->model->slice_count];
         zoff_status status = t->accel->ops->event_poll(t->accel, d->downloads.events[download.number]);
@@ -18,6 +33,7 @@ zoff_status zoff_transfer_download_poll(zoff_transfer *t)
                                            t->model->params[download.param].name, zoff_accel_name(t->accel));
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
+        trace(download.traced);
         t->model->flags[download.number] |= ZOFF_SLICE_DOWN;
         zoff_transfer_grads_let_go(t->route.lent, download.number);
         zoff_transfer_reduce_scatter_mark(t, download.param, download.slice);

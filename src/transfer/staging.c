@@ -82,12 +82,21 @@ zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot
     return ZOFF_OK;
 }
 
+static void land(zoff_staging_slot *slot)
+{
+    if (slot->in_flight && zoff_trace_on()) {
+        slot->traced.to = zoff_trace_now();
+        zoff_trace_end_transfer(&slot->traced);
+    }
+    slot->in_flight = false;
+}
+
 zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot)
 {
     ZOFF_TRY(zoff_transfer_staging_mark(t, slot));
     if (slot->in_flight)
         ZOFF_TRY(zoff_transfer_streams_wait_for(t, slot->copied));
-    slot->in_flight = false;
+    land(slot);
     return ZOFF_OK;
 }
 
@@ -108,7 +117,8 @@ static zoff_status find_free(zoff_transfer *t, size_t first, size_t end, zoff_st
         if (w->in_flight) {
             zoff_status status = t->accel->ops->event_poll(t->accel, w->copied);
             ZOFF_TRY(status);
-            w->in_flight = status == ZOFF_PENDING;
+            if (status == ZOFF_OK)
+                land(w);
         }
         if (!w->in_flight && !w->lent) {
             *out = w;

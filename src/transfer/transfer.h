@@ -13,6 +13,7 @@
 #include "mem.h"
 #include "offload.h"
 #include "progress.h"
+#include "trace.h"
 #include "words.h"
 #include "zero.h"
 #include "zoff_model.h"

@@ -20,6 +20,7 @@ typedef struct zoff_staging_slot {
     void *copied; /* event: the copies to or from the slot are complete */
     void *stream; /* the stream of copies for which the event is not recorded yet; NULL: there are none */
     bool lent, in_flight;
+    zoff_trace_transfer traced; /* the copies in flight */
 } zoff_staging_slot;
 
 /* With a device: buckets with updated weights in flight at a time: being updated, sent to other ranks, or uploaded. */
@@ -42,6 +43,7 @@ typedef struct zoff_download {
     size_t number; /* flag number of its slice */
     zoff_param param;
     size_t slice;
+    zoff_trace_transfer traced;
 } zoff_download;
 
 /* All downloads in flight. They complete in order: they share one stream. */

@@ -15,7 +15,7 @@ LINES_LIMIT = 600
 # The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
 # threads, the code that detects a fork(), and the locks of data that several threads share.
 GETENV = {"src/base/env.c"}
-THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c", "src/checkpoint/checkpoint_priv.h", "src/checkpoint/saver.c", "src/checkpoint/guard.c", "src/checkpoint/save.c", "src/checkpoint/complete.c"}
+THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/trace/engines.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c", "src/checkpoint/checkpoint_priv.h", "src/checkpoint/saver.c", "src/checkpoint/guard.c", "src/checkpoint/save.c", "src/checkpoint/complete.c"}
 INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}

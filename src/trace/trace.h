@@ -1,0 +1,98 @@
+/* trace.h: the file of ZOFF_TRACE: spans of calls, rows, transfers and threads in selected steps, as Chrome trace events.
+ *
+ * Without ZOFF_TRACE every function below costs a branch. Nothing here fails: an error of the file is logged once, and ends the
+ * trace. docs/adr/0057-traces.md gives the reasons. */
+#ifndef ZOFF_TRACE_H
+#define ZOFF_TRACE_H
+
+#include <zoff/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct zoff_trace zoff_trace; /* the trace of one engine; NULL: none */
+
+/* Whether some engine of the process is in a selected step. Atomic; use zoff_trace_on(). */
+extern bool zoff_trace_flag;
+
+static inline bool zoff_trace_on(void)
+{
+    return __builtin_expect(__atomic_load_n(&zoff_trace_flag, __ATOMIC_RELAXED), false);
+}
+
+/* Seconds of the clock; 0 if nothing is traced. An event that began at 0 is not written. */
+double zoff_trace_clock(void);
+static inline double zoff_trace_now(void)
+{
+    return zoff_trace_on() ? zoff_trace_clock() : 0;
+}
+
+/* ---- engines and steps ---- */
+
+/* The engine's place among those that train with it. */
+typedef struct zoff_trace_rank {
+    unsigned rank, ranks;
+    bool are_threads; /* of one process, which share the file */
+} zoff_trace_rank;
+
+/* Start the trace of an engine.  @return NULL without ZOFF_TRACE, and if it cannot be used, which is logged */
+zoff_trace *zoff_trace_open(const zoff_trace_rank *who, size_t buckets);
+/* End it. The file is complete then. Accepts NULL, also in a child of fork(). */
+void zoff_trace_close(zoff_trace *t);
+
+/* An attempt at a step begins, inside of a call, and ends. The next call after the end may be of another step. */
+void zoff_trace_step_begin(zoff_trace *t, int64_t step);
+void zoff_trace_step_end(zoff_trace *t);
+
+/* ---- calls of the program ---- */
+
+typedef struct zoff_trace_call {
+    zoff_trace *trace; /* NULL: not traced */
+    const char *name;
+    bool is_poll; /* shown only if a row ended in it */
+    double from;
+    uint64_t rows;
+    zoff_trace *outer; /* whose call the thread is in already; NULL: in none */
+} zoff_trace_call;
+
+zoff_trace_call zoff_trace_enter(zoff_trace *t, const char *name, bool is_poll);
+void zoff_trace_leave(zoff_trace_call *call);
+
+/* At the beginning of a public call: its span ends when the function returns. `t` may be NULL. */
+#define ZOFF_TRACE_CALL(t, is_poll)                                                                                            \
+    zoff_trace_call traced_ __attribute__((cleanup(zoff_trace_leave), unused)) = zoff_trace_enter((t), __func__, (is_poll))
+
+/* The calling thread belongs to the library: its calls are no calls of the program. `name`: static. */
+void zoff_trace_name_thread(const char *name);
+
+/* ---- work ---- */
+
+/* The row of a bucket. */
+typedef struct zoff_trace_row {
+    const char *name;
+    size_t bucket;
+    size_t elements;
+} zoff_trace_row;
+
+/* Around each call of a row. `status`: its result. A row that waits has one span, which ends with the row. */
+double zoff_trace_begin_row(const zoff_trace *t, const char *name);
+void zoff_trace_end_row(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status);
+
+/* A moment on the track of the thread. */
+void zoff_trace_instant(zoff_trace *t, const char *name);
+
+/* A transfer is complete: a read or write of a file, or a copy of a device. `from`, `to`: zoff_trace_now() at its begin and
+ * end. Call from the engine that started it, inside of a call or of its thread. */
+typedef struct zoff_trace_transfer {
+    const char *kind; /* "read", "write", "download", "upload" */
+    const char *path; /* of the file; NULL: a device */
+    size_t item;      /* chunk, slice or bucket */
+    const char *item_kind;
+    uint64_t offset; /* in the file */
+    uint64_t bytes;
+    double from, to;
+} zoff_trace_transfer;
+void zoff_trace_end_transfer(const zoff_trace_transfer *transfer);
+
+#endif

@@ -1,0 +1,218 @@
+/* writer.c: the file of a trace. It is a JSON object, and every flush ends it: the next one overwrites that end. Its bytes are
+ * written at offsets of our own, not by a stream, which a child of fork() would write once more. */
+#include "trace_priv.h"
+
+#include "bits.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    TEXT_BYTES = 64 * 1024,
+    EVENT_MOST = 2048, /* bytes of an event in the file */
+    NAME_MOST = 512
+};
+
+static const char HEAD[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", TAIL[] = "\n]}\n";
+
+/* ---- text ---- */
+
+/* Bytes of the character at `text` in valid UTF-8; 0 if it is not valid. */
+static unsigned character(const unsigned char *text)
+{
+    const unsigned char c = text[0];
+    const unsigned more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : 9;
+    if (more == 9)
+        return 0;
+    for (unsigned i = 1; i <= more; i++) {
+        if (text[i] >> 6 != 2)
+            return 0;
+    }
+    const bool is_longer_than_needed = (c == 0xe0 && text[1] < 0xa0) || (c == 0xf0 && text[1] < 0x90);
+    const bool is_beyond = (c == 0xed && text[1] >= 0xa0) || (c == 0xf4 && text[1] >= 0x90);
+    return is_longer_than_needed || is_beyond ? 0 : more + 1;
+}
+
+void zoff_trace_writer_escape(const char *text, char *dst, size_t dst_bytes)
+{
+    size_t used = 0;
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        char part[8];
+        unsigned bytes = character(at);
+        const bool as_number = !bytes || *at < 0x20 || *at == 0x7f; /* a byte that is no UTF-8 is shown as Latin-1 */
+        int length = 0;
+        if (as_number)
+            length = snprintf(part, sizeof part, "\\u%04x", *at);
+        else if (*at == '"' || *at == '\\')
+            length = snprintf(part, sizeof part, "\\%c", *at);
+        else
+            length = snprintf(part, sizeof part, "%.*s", (int)bytes, (const char *)at);
+        if (used + (size_t)length >= dst_bytes)
+            break;
+        memcpy(dst + used, part, (size_t)length);
+        used += (size_t)length;
+        at += bytes ? bytes : 1;
+    }
+    dst[used] = 0;
+}
+
+/* ---- the file ---- */
+
+static zoff_status write_all(const zoff_trace_writer *w, const char *text, size_t bytes, uint64_t at)
+{
+    const int fd = zoff_base_fork_descriptor(w->guard);
+    while (bytes) {
+        const ssize_t done = pwrite(fd, text, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        ZOFF_FAIL_IF(done <= 0, ZOFF_ERR_IO, "cannot write the trace '%.4000s': %s; it ends here", w->path,
+                     zoff_base_status_errno(done < 0 ? errno : EIO));
+        text += done;
+        bytes -= (size_t)done;
+        at += (size_t)done;
+    }
+    return ZOFF_OK;
+}
+
+/* A file that another process writes is left alone.  @return -1: it has it, or the error is in errno */
+static int open_locked(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return fd; /* a file system without locks has the file, too */
+    close(fd);
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
+static zoff_status open_file(zoff_trace_writer *w, const char *path)
+{
+    zoff_status status;
+    snprintf(w->path, sizeof w->path, "%s", path);
+    int fd = open_locked(w->path);
+    if (fd < 0 && errno == EWOULDBLOCK) {
+        snprintf(w->path, sizeof w->path, "%s.%ld", path, (long)getpid());
+        fd = open_locked(w->path);
+    }
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the trace '%.4000s': %s; none is written", w->path,
+                 zoff_base_status_errno(errno));
+    ZOFF_TRY_OR(close_file, zoff_base_fork_guard(fd, &w->guard));
+    return ZOFF_OK;
+close_file:
+    close(fd);
+    return status;
+}
+
+static bool is_as_it_was_left(const zoff_trace_writer *w)
+{
+    struct stat now;
+    return w->at && fstat(zoff_base_fork_descriptor(w->guard), &now) == 0 && (uint64_t)now.st_size == w->at + sizeof TAIL - 1;
+}
+
+static zoff_status begin(zoff_trace_writer *w)
+{
+    w->at = w->used = w->events = 0;
+    ZOFF_FAIL_IF(ftruncate(zoff_base_fork_descriptor(w->guard), 0) != 0 && errno != EINVAL, ZOFF_ERR_IO,
+                 "cannot write the trace '%.4000s': %s; none is written", w->path, zoff_base_status_errno(errno));
+    memcpy(w->text, HEAD, sizeof HEAD - 1);
+    w->used = sizeof HEAD - 1;
+    return zoff_trace_writer_flush(w);
+}
+
+zoff_status zoff_trace_writer_open(zoff_trace_writer *w, const char *path)
+{
+    zoff_status status;
+    char before[sizeof w->path];
+    memcpy(before, w->path, sizeof before);
+    ZOFF_TRY(zoff_base_mem_alloc(TEXT_BYTES, 1, "the events of a trace", &w->text));
+    ZOFF_TRY_OR(free_text, open_file(w, path));
+    w->used = 0;
+    if (strcmp(before, w->path) == 0 && is_as_it_was_left(w))
+        return ZOFF_OK;
+    ZOFF_TRY_OR(close_file, begin(w));
+    return ZOFF_OK;
+close_file:
+    zoff_base_fork_close(w->guard);
+    w->guard = NULL;
+free_text:
+    zoff_base_mem_free(w->text);
+    w->text = NULL;
+    return status;
+}
+
+zoff_status zoff_trace_writer_flush(zoff_trace_writer *w)
+{
+    if (!w->used)
+        return ZOFF_OK;
+    memcpy(w->text + w->used, TAIL, sizeof TAIL - 1);
+    ZOFF_TRY(write_all(w, w->text, w->used + sizeof TAIL - 1, w->at));
+    w->at += w->used;
+    w->used = 0;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_trace_writer_close(zoff_trace_writer *w)
+{
+    if (!w->guard)
+        return ZOFF_OK;
+    const zoff_status status = zoff_trace_writer_flush(w);
+    zoff_base_fork_close(w->guard);
+    zoff_base_mem_free(w->text);
+    w->guard = NULL;
+    w->text = NULL;
+    return status;
+}
+
+/* ---- events ---- */
+
+/* Microseconds with three digits, as integers: the program may have set a locale with a decimal comma. */
+static int print_time(char *dst, size_t bytes, const char *key, uint64_t ns)
+{
+    return snprintf(dst, bytes, ", \"%s\": %" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));
+}
+
+static uint64_t ns_of(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
+}
+
+static zoff_status add_line(zoff_trace_writer *w, const zoff_trace_event *e, char phase, double at)
+{
+    char name[NAME_MOST];
+    if (w->used + EVENT_MOST + sizeof TAIL > TEXT_BYTES)
+        ZOFF_TRY(zoff_trace_writer_flush(w));
+    zoff_trace_writer_escape(e->name, name, sizeof name);
+    char *dst = w->text + w->used;
+    int used = snprintf(dst, EVENT_MOST, "%s{\"ph\": \"%c\", \"name\": \"%s\", \"pid\": %u, \"tid\": %u",
+                        w->events ? ",\n" : "", phase, name, e->pid, e->tid);
+    if (e->category)
+        used += snprintf(dst + used, EVENT_MOST - (size_t)used, ", \"cat\": \"%s\"", e->category);
+    if (phase != 'M')
+        used += print_time(dst + used, EVENT_MOST - (size_t)used, "ts", ns_of(at));
+    if (phase == 'X')
+        used += print_time(dst + used, EVENT_MOST - (size_t)used, "dur", ns_of(e->to) - ns_of(e->from));
+    if (phase == 'b' || phase == 'e')
+        used += snprintf(dst + used, EVENT_MOST - (size_t)used, ", \"id\": \"0x%" PRIx64 "\"", e->id);
+    if (phase == 'i')
+        used += snprintf(dst + used, EVENT_MOST - (size_t)used, ", \"s\": \"t\"");
+    if (e->args[0] && phase != 'e')
+        used += snprintf(dst + used, EVENT_MOST - (size_t)used, ", \"args\": {%s}", e->args);
+    used += snprintf(dst + used, EVENT_MOST - (size_t)used, "}");
+    w->used += (size_t)used;
+    w->events++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_trace_writer_add(zoff_trace_writer *w, const zoff_trace_event *event)
+{
+    ZOFF_TRY(add_line(w, event, event->phase, event->from));
+    return event->phase == 'b' ? add_line(w, event, 'e', event->to) : ZOFF_OK;
+}
