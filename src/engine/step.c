@@ -111,7 +111,6 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     if (e->walk.speculation.is_begun)
         carry_over(&e->run, &run);
     e->run = run;
-    zoff_trace_step_begin(e->life.trace, run.t);
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
     e->transfer.batch.closed = false;
     zoff_agreement_presence_begin(&e->agreement);
@@ -121,6 +120,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 
 static void start(zoff_engine *e)
 {
+    zoff_trace_step_begin(e->life.trace, e->run.t);
     e->run.expected = count_expected(e); /* with several ranks, set again once they have agreed */
     e->transfer.route.link->step.begun(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# trace.sh PYTHON ROOT STEP: a trace of the benchmark of the whole step is sound, and has reads, updates and writes beside the
-# program's work. bench/check-trace refuses traces that are not.
+# trace.sh PYTHON ROOT STEP: a trace of the benchmark of the whole step is sound. Reads, updates and writes are beside the
+# program's work. bench/check-trace refuses traces that are not. bench/plot_trace draws two of the steps.
 python=$1 root=$2 step=$3 failed=0
 scratch=$(mktemp -d "${ZOFF_TEST_DIR:-.}/zoff-trace-XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -44,4 +44,6 @@ if ! grep -q '"zoff_param_wait"' "$scratch/t.json"; then
     exit 1
 fi
 "$python" "$root/bench/check-trace" --under --rows measure,gate,fetch,update,flush "$scratch/t.json" || failed=1
+"$python" "$root/bench/plot_trace" --out "$scratch/t.svg" "$scratch/t.json" || failed=1
+[ "$(grep -c '<title>zoff_step_wait' "$scratch/t.svg")" -eq 2 ] || { echo "failed: the picture has not two steps" && failed=1; }
 exit $failed
