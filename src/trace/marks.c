@@ -130,9 +130,9 @@ void zoff_trace_leave(zoff_trace_call *call)
 
 /* ---- rows ---- */
 
-double zoff_trace_begin_row(const zoff_trace *t, const char *name)
+double zoff_trace_row_begin(const zoff_trace *t, const char *name)
 {
-    if (!zoff_trace_on() || !zoff_trace_engines_is_open(t))
+    if (!zoff_trace_engines_is_open(t))
         return 0;
     zoff_trace_self.row = name;
     return zoff_trace_clock();
@@ -148,10 +148,8 @@ static void emit_row(zoff_trace *t, const zoff_trace_row *row, char phase, doubl
     zoff_trace_engines_emit(t, &event, 0);
 }
 
-void zoff_trace_end_row(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status)
+void zoff_trace_row_end(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status)
 {
-    if (from <= 0)
-        return;
     double *waits = &t->waits[row->bucket];
     zoff_trace_self.row = NULL;
     if (status == ZOFF_PENDING) {

@@ -59,9 +59,18 @@ typedef struct zoff_trace_call {
 zoff_trace_call zoff_trace_enter(zoff_trace *t, const char *name, bool is_poll);
 void zoff_trace_leave(zoff_trace_call *call);
 
+static inline void zoff_trace_leave_traced(zoff_trace_call *call)
+{
+    if (__builtin_expect(call->trace != NULL, false))
+        zoff_trace_leave(call);
+}
+
 /* At the beginning of a public call: its span ends when the function returns. `t` may be NULL. */
 #define ZOFF_TRACE_CALL(t, is_poll)                                                                                            \
-    zoff_trace_call traced_ __attribute__((cleanup(zoff_trace_leave), unused)) = zoff_trace_enter((t), __func__, (is_poll))
+    zoff_trace *trace_ = (t);                                                                                                  \
+    zoff_trace_call traced_ __attribute__((cleanup(zoff_trace_leave_traced), unused)) = {.trace = NULL};                       \
+    if (__builtin_expect(trace_ != NULL, false))                                                                               \
+    traced_ = zoff_trace_enter(trace_, __func__, (is_poll))
 
 /* The calling thread belongs to the library: its calls are no calls of the program. `name`: static. */
 void zoff_trace_name_thread(const char *name);
@@ -76,8 +85,19 @@ typedef struct zoff_trace_row {
 } zoff_trace_row;
 
 /* Around each call of a row. `status`: its result. A row that waits has one span, which ends with the row. */
-double zoff_trace_begin_row(const zoff_trace *t, const char *name);
-void zoff_trace_end_row(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status);
+double zoff_trace_row_begin(const zoff_trace *t, const char *name);
+void zoff_trace_row_end(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status);
+
+static inline double zoff_trace_begin_row(const zoff_trace *t, const char *name)
+{
+    return zoff_trace_on() ? zoff_trace_row_begin(t, name) : 0;
+}
+
+static inline void zoff_trace_end_row(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status)
+{
+    if (from > 0)
+        zoff_trace_row_end(t, row, from, status);
+}
 
 /* A moment on the track of the thread. */
 void zoff_trace_instant(zoff_trace *t, const char *name);

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "aio.h"
+#include "trace.h"
 }
 
 #include <fcntl.h>
@@ -38,6 +39,30 @@ TEST(AioQueue, InfoGrowsWithTheStruct)
     EXPECT_EQ(zoff_aio_reserve(nullptr, 1), ZOFF_ERR_INVALID);
     EXPECT_EQ(zoff_aio_register(raw, nullptr, 1), ZOFF_ERR_INVALID);
     EXPECT_EQ(zoff_aio_register(raw, &info, 0), ZOFF_ERR_INVALID);
+}
+
+TEST(AioQueue, TimesAreTakenWhileATraceIsOn)
+{
+    scratch_folder folder;
+    zoff_aio_opts opts = aio_opts("posix");
+    zoff_aio *raw = nullptr;
+    opts.writable = opts.create = true;
+    ASSERT_ZOFF_OK(zoff_aio_open(folder.file("file").c_str(), &opts, &raw));
+    aio q(raw);
+    std::vector<char> memory(8192);
+    for (const bool traced : {false, true}) {
+        uint64_t ticket;
+        double began = -1, ended = -1;
+        zoff_trace_flag = traced;
+        const double before = zoff_trace_now();
+        ASSERT_ZOFF_OK(zoff_aio_write(raw, 0, memory.size(), memory.data(), &ticket));
+        ASSERT_ZOFF_OK(zoff_aio_wait(raw, ticket));
+        const double after = zoff_trace_now();
+        zoff_trace_flag = false;
+        zoff_aio_queue_times(raw, ticket, &began, &ended);
+        EXPECT_TRUE(before <= began && began <= ended && ended <= after) << began << " " << ended;
+        EXPECT_EQ(traced, began > 0);
+    }
 }
 
 // Places of the pool are used again; a ticket never is.

@@ -84,6 +84,35 @@ TEST(team, each_thread_runs_once)
     }
 }
 
+TEST(team, a_watch_hears_of_each_share_of_the_runs_that_it_wants)
+{
+    static std::atomic<unsigned> shares, threads_heard;
+    static std::atomic<bool> wants;
+    static const zoff_team_watch watch = {[](const char **out_work) -> const void * {
+                                              *out_work = "some work";
+                                              return wants ? &shares : nullptr;
+                                          },
+                                          [](const void *who, const char *work, unsigned thread, double from) {
+                                              EXPECT_EQ(&shares, who);
+                                              EXPECT_STREQ("some work", work);
+                                              EXPECT_LT(0, from);
+                                              shares++;
+                                              threads_heard |= 1u << thread;
+                                          }};
+    zoff_base_team_watch(&watch);
+    for (const bool wanted : {false, true}) {
+        wants = wanted;
+        tally t;
+        zoff_base_team_run(3, tally::count, &t);
+        EXPECT_EQ(wanted ? 3u : 0u, shares);
+    }
+    EXPECT_EQ(7u, threads_heard);
+    tally t;
+    zoff_base_team_run(1, tally::count, &t);
+    EXPECT_EQ(3u, shares) << "a run of one thread is all its caller's";
+    zoff_base_team_watch(nullptr);
+}
+
 TEST(team, thread_0_is_the_callers_own)
 {
     struct {
