@@ -148,15 +148,28 @@ free_text:
     return status;
 }
 
+/* After an error: end the file where it ended before. Events that could not be written are dropped. */
+static void go_back(const zoff_trace_writer *w)
+{
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    if (w->at && ftruncate(zoff_base_fork_descriptor(w->guard), (off_t)w->at) == 0)
+        (void)write_all(w, TAIL, sizeof TAIL - 1, w->at);
+    zoff_base_status_restore(&saved);
+}
+
 zoff_status zoff_trace_writer_flush(zoff_trace_writer *w)
 {
     if (!w->used)
         return ZOFF_OK;
     memcpy(w->text + w->used, TAIL, sizeof TAIL - 1);
-    ZOFF_TRY(write_all(w, w->text, w->used + sizeof TAIL - 1, w->at));
-    w->at += w->used;
+    const zoff_status status = write_all(w, w->text, w->used + sizeof TAIL - 1, w->at);
+    if (status < 0)
+        go_back(w);
+    else
+        w->at += w->used;
     w->used = 0;
-    return ZOFF_OK;
+    return status;
 }
 
 zoff_status zoff_trace_writer_close(zoff_trace_writer *w)

@@ -3,6 +3,8 @@
 #include "aio_place.h"
 #include "trace_file.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -124,6 +126,29 @@ TEST_F(Trace, AFileThatCannotBeOpenedIsToldOnce)
     for (int i = 0; i < 3; i++)
         EXPECT_EQ(nullptr, start());
     EXPECT_EQ(1u, log.warnings.size());
+}
+
+TEST_F(Trace, AFileThatCannotGrowEndsTheTraceAndNoStep)
+{
+    log.expect("it ends here");
+    select();
+    zoff_trace *t = start();
+    step(t, 1);
+    rlimit before, small;
+    ASSERT_EQ(0, getrlimit(RLIMIT_FSIZE, &before));
+    small = {16384, before.rlim_max};
+    const auto handler = signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &small));
+    for (int64_t i = 2; i < 200; i++)
+        step(t, i);
+    EXPECT_FALSE(zoff_trace_on());
+    step(t, 200);
+    zoff_trace_close(t);
+    EXPECT_EQ(0, setrlimit(RLIMIT_FSIZE, &before));
+    signal(SIGXFSZ, handler);
+    EXPECT_EQ(1u, log.warnings.size());
+    const size_t rows = count_events(read_trace(path), "X", "row");
+    EXPECT_TRUE(rows > 20 && rows < 200) << rows << " are there still";
 }
 
 TEST_F(Trace, ThreadsHaveATrackEach)
