@@ -62,13 +62,17 @@ static int open_all(const step_options *options, const char *folder, ahead *a)
     return ret;
 }
 
+/* The engines that update ahead touch their memory for new states and weights in a first pass. */
 static int measure_updates(ahead *a)
 {
     int ret = 0;
-    for (unsigned i = 0; i < ENGINES && ret == 0; i++)
-        ret = step_trainer_update(&(step_trainer){.engine = a->engines[i].engine}, &a->update[i]);
-    a->update[FILES_AHEAD] = a->update[FILES];
-    a->update[DRAM_AHEAD] = a->update[DRAM];
+    for (unsigned i = 0; i < ENGINES && ret == 0; i += 2) {
+        step_trainer trainer = {.engine = a->engines[i].engine}, ahead_of_it = {.engine = a->engines[i + 1].engine};
+        ret = step_trainer_update(&trainer, &a->update[i]);
+        a->update[i + 1] = a->update[i];
+        ahead_of_it.backward = 4 * BACKWARD * a->update[i];
+        ret = ret == 0 ? step_trainer_waits(&ahead_of_it, 0) : ret;
+    }
     return ret;
 }
 

@@ -291,8 +291,17 @@ static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
 
 /* progress_thread.c: a thread that advances the engine between calls */
 zoff_status zoff_engine_progress_thread_check(const zoff_engine *e); /* ERR_UNSUPPORTED if the communicator does not allow it */
-/* Start the thread if the program asked for it; the thread calls `progress` repeatedly. From then on calls take the lock. */
-void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e));
+/* Functions that the thread calls: `progress` repeatedly, `receive` for a gradient that was left to it. */
+typedef struct zoff_engine_background {
+    zoff_status (*progress)(zoff_engine *e);
+    zoff_status (*receive)(zoff_engine *e, const zoff_handed_over *gradient);
+} zoff_engine_background;
+/* Start the thread if the program asked for it. From then on calls take the lock. */
+void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
+/* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */
+bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient);
+/* Take the error of a gradient that was left to the thread. */
+zoff_status zoff_engine_progress_thread_take_fault(const zoff_engine *e);
 void zoff_engine_progress_thread_stop(zoff_engine *e);
 /* How many threads to use: one while the progress thread works, because the program's threads are busy. */
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);

@@ -84,11 +84,11 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     return ZOFF_OK;
 }
 
-zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gradient)
 {
-    ZOFF_TRACED(e, false);
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
+    const zoff_param p = gradient->param;
+    const size_t slice = gradient->slice;
+    void *native_stream = gradient->native_stream;
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
@@ -116,6 +116,18 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     if (!e->settings.values.background_threads)
         (void)zoff_engine_pipeline_precede(e);
     return ZOFF_OK;
+}
+
+zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_TRACED(e, false);
+    const zoff_handed_over gradient = {p, slice, native_stream};
+    if (zoff_engine_progress_thread_leaves(e, &gradient))
+        return ZOFF_OK;
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
+    ZOFF_TRY(zoff_engine_progress_thread_take_fault(e));
+    return zoff_engine_handover_take(e, &gradient);
 }
 
 zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out)

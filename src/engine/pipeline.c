@@ -115,8 +115,10 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
 /* The same for a part of the walk; with `wanted` only until those buckets are new. The progress thread stops for a call. */
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zoff_slice_buckets *wanted, bool *moved)
 {
+    const zoff_gate before = e->run.gate;
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++) {
-        if (zoff_engine_progress_thread_yields(e))
+        /* One of them may open the gate: those before it come first. */
+        if (zoff_engine_progress_thread_yields(e) || (e->run.gate == ZOFF_GATE_OPEN && before != ZOFF_GATE_OPEN))
             break;
         ZOFF_TRY(advance(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
     }

@@ -15,20 +15,33 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { NAP_NS = 200000 }; /* between two polls, while something is in flight */
+enum { NAP_NS = 200000, MAIL_MOST = 64 }; /* between two polls, while something is in flight; gradients that wait */
+
+/* Gradients that were handed over while the thread was at work. zoff_grad_ready() must not wait for it, so it leaves them here.
+ * Whoever has the engine next takes them: the thread itself, or a call. */
+typedef struct mail {
+    pthread_mutex_t lock;
+    zoff_handed_over list[MAIL_MOST];
+    atomic_uint count; /* changed with the lock held */
+    atomic_bool is_open;
+    zoff_status fault; /* the first error of one that was taken; with the engine's lock held, as `words` */
+    zoff_saved_error words;
+} mail;
 
 struct zoff_progress_thread {
     pid_t process; /* the process in which the thread runs */
     zoff_engine *engine;
-    zoff_status (*progress)(zoff_engine *e);
+    zoff_engine_background calls;
     pthread_t thread;
     pthread_mutex_t lock; /* recursive; robust */
     pthread_cond_t work;
     bool stopping, sleeps;
     atomic_uint callers; /* calls of the program that wait for the lock */
+    mail mail;
 };
 
 /* A thread of the program may end inside a call, for example in tests where ranks are threads that die. The lock is then
@@ -52,6 +65,57 @@ static void lock(zoff_progress_thread *c)
     heal(c, pthread_mutex_lock(&c->lock));
 }
 
+/* Call with the engine's lock held. */
+static void take_mail(zoff_progress_thread *c)
+{
+    zoff_handed_over list[MAIL_MOST];
+    if (!atomic_load(&c->mail.count))
+        return;
+    pthread_mutex_lock(&c->mail.lock);
+    const unsigned count = atomic_exchange(&c->mail.count, 0);
+    memcpy(list, c->mail.list, count * sizeof *list);
+    pthread_mutex_unlock(&c->mail.lock);
+    for (unsigned i = 0; i < count; i++) {
+        const zoff_status status = c->calls.receive(c->engine, &list[i]);
+        if (status >= 0 || c->mail.fault < 0)
+            continue;
+        c->mail.fault = status;
+        zoff_base_status_save(&c->mail.words);
+    }
+}
+
+bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient)
+{
+    zoff_progress_thread *c = e ? e->threads.progress : NULL;
+    if (!c || is_inherited(c) || !atomic_load(&c->mail.is_open))
+        return false;
+    const int error = pthread_mutex_trylock(&c->lock);
+    if (error != EBUSY) {
+        heal(c, error);
+        pthread_mutex_unlock(&c->lock);
+        return false;
+    }
+    pthread_mutex_lock(&c->mail.lock);
+    const unsigned count = atomic_load(&c->mail.count);
+    if (count < MAIL_MOST) {
+        c->mail.list[count] = *gradient;
+        atomic_store(&c->mail.count, count + 1);
+    }
+    pthread_mutex_unlock(&c->mail.lock);
+    return count < MAIL_MOST;
+}
+
+zoff_status zoff_engine_progress_thread_take_fault(const zoff_engine *e)
+{
+    zoff_progress_thread *c = e->threads.progress;
+    const zoff_status status = c ? c->mail.fault : ZOFF_OK;
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    c->mail.fault = ZOFF_OK;
+    zoff_base_status_restore(&c->mail.words);
+    return status;
+}
+
 zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
     if (!e || !e->threads.progress || is_inherited(e->threads.progress))
@@ -61,12 +125,14 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
     const int error = pthread_mutex_trylock(&c->lock);
     if (error != EBUSY) {
         heal(c, error);
+        take_mail(c);
         return own;
     }
     const double from = zoff_base_clock_seconds();
     atomic_fetch_add(&c->callers, 1);
     lock(c);
     atomic_fetch_sub(&c->callers, 1);
+    take_mail(c);
     own->run.clock.queued += zoff_base_clock_seconds() - from;
     return own;
 }
@@ -84,7 +150,8 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
 
 bool zoff_engine_progress_thread_yields(const zoff_engine *e)
 {
-    return e->threads.in_progress && atomic_load(&e->threads.progress->callers) > 0;
+    const zoff_progress_thread *c = e->threads.progress;
+    return e->threads.in_progress && (atomic_load(&c->callers) > 0 || atomic_load(&c->mail.count) > 0);
 }
 
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
@@ -98,8 +165,11 @@ static bool look(zoff_engine *e)
 {
     if (e->life.phase == ZOFF_PHASE_FAILED)
         return false;
+    zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
-    const zoff_status status = e->threads.progress->progress(e);
+    atomic_store(&c->mail.is_open, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads);
+    const zoff_status status = c->calls.progress(e);
+    atomic_store(&c->mail.is_open, false);
     e->threads.in_progress = false;
     return status == ZOFF_PENDING;
 }
@@ -110,7 +180,10 @@ static void *conduct(void *ctx)
     zoff_trace_name_thread("background thread");
     lock(c);
     while (!c->stopping) {
-        if (look(c->engine)) {
+        const bool waits = look(c->engine);
+        if (atomic_load(&c->mail.count) && !atomic_load(&c->callers)) {
+            take_mail(c);
+        } else if (waits) {
             pthread_mutex_unlock(&c->lock);
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
             lock(c);
@@ -135,24 +208,26 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
 static void free_thread(zoff_progress_thread *c)
 {
     pthread_cond_destroy(&c->work);
+    pthread_mutex_destroy(&c->mail.lock);
     pthread_mutex_destroy(&c->lock);
     zoff_base_mem_free(c);
 }
 
 /* Only the progress thread waits on the condition, and it never holds the lock twice. So a recursive lock is safe here. */
-static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e), zoff_progress_thread **out)
+static zoff_status make(zoff_engine *e, const zoff_engine_background *calls, zoff_progress_thread **out)
 {
     zoff_progress_thread *c;
     pthread_mutexattr_t kind;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the progress thread", &c));
     c->process = getpid();
     c->engine = e;
-    c->progress = progress;
+    c->calls = *calls;
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&c->lock, &kind);
     pthread_mutexattr_destroy(&kind);
+    pthread_mutex_init(&c->mail.lock, NULL);
     pthread_cond_init(&c->work, NULL);
     *out = c;
     return ZOFF_OK;
@@ -175,13 +250,13 @@ static void say_that_there_is_none(const char *why)
 }
 
 /* Start the thread. If that fails, the engine goes on without it: it is sealed already, also on other ranks. */
-void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e))
+void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls)
 {
     sigset_t all, before;
     zoff_progress_thread *c;
     if (!e->settings.progress_thread)
         return;
-    if (make(e, progress, &c) < 0) {
+    if (make(e, calls, &c) < 0) {
         say_that_there_is_none(zoff_last_error());
         return;
     }

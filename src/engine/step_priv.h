@@ -3,6 +3,13 @@
 #define ZOFF_STEP_PRIV_H
 
 /* handover.c */
+/* A gradient of zoff_grad_ready(). */
+typedef struct zoff_handed_over {
+    zoff_param param;
+    size_t slice;
+    void *native_stream;
+} zoff_handed_over;
+zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gradient); /* as zoff_grad_ready() */
 zoff_status zoff_engine_handover_all(zoff_engine *e); /* take every slice that has a gradient buffer */
 
 /* admit.c: which buckets may borrow */

@@ -10,8 +10,11 @@
 
 #include <string.h>
 
-enum { TILE = 256 * 1024 }; /* elements: a little more than 3 MiB of states */
-_Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "a tile must consist of whole blocks");
+enum {
+    TILE = 256 * 1024,           /* elements: a little more than 3 MiB of states, which are hashed while they are in a cache */
+    LARGE_TILE = ZOFF_ADAM_LARGE /* otherwise: enough to wake a sleeping thread for */
+};
+_Static_assert(TILE % ZOFF_NORM_BLOCK == 0 && LARGE_TILE % ZOFF_NORM_BLOCK == 0, "a tile must consist of whole blocks");
 
 typedef struct tiling tiling;
 
@@ -27,6 +30,7 @@ struct tiling {
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
     const update_target *target;
+    size_t most;                         /* elements of a tile */
     size_t used, elements;               /* pieces and elements in the present tile */
     size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: bytes that have their final value */
     bool settles[ZOFF_STREAM_COUNT];
@@ -176,7 +180,7 @@ static bool add_piece(tiling *t, const zoff_plan_piece *piece)
     const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
     const zoff_adam_piece a = takes_part ? make_piece(e, t->run, t->chunk, piece) : (zoff_adam_piece){0};
     while (*at < piece->count) {
-        size_t count = zoff_base_bits_min(piece->count - *at, TILE - t->elements);
+        size_t count = zoff_base_bits_min(piece->count - *at, t->most - t->elements);
         if (*at + count < piece->count)
             count -= count % ZOFF_NORM_BLOCK;
         if (takes_part && count) {
@@ -190,7 +194,7 @@ static bool add_piece(tiling *t, const zoff_plan_piece *piece)
             if (tensor.bytes[stream])
                 t->final_end[stream] = piece->offsets[stream] + zoff_zero_plan_bytes(&tensor, (unsigned)stream, *at);
         }
-        if (*at == piece->count && t->elements < TILE)
+        if (*at == piece->count && t->elements < t->most)
             continue;
         run_tile(t);
         if (stops(t))
@@ -244,7 +248,8 @@ static zoff_status update_in_tiles(zoff_engine *e, zoff_bucket_run *run, const u
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
-    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target};
+    const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
+    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target, .most = settles ? TILE : LARGE_TILE};
     choose_streams(&t, pieces);
     return run_tiles(&t, pieces);
 }

@@ -54,7 +54,7 @@ static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
     }
     if (opts->has_seconds)
         ZOFF_TRY_OR(free_store, zoff_offload_spares_open(&h->store.spares, zoff_base_bits_min(opts->spares, opts->chunk_count),
-                                                         largest, ZOFF_MAP_FIRST_TOUCH));
+                                                         largest, ZOFF_MAP_FIRST_TOUCH, opts->threads));
     /* Pages belong to the node of the thread that touches them first. fill() touches them with the shares of the update. */
     ZOFF_TRY_OR(free_store,
                 zoff_base_map_alloc(total, opts->what ? opts->what : "the chunks", ZOFF_MAP_FIRST_TOUCH, &h->store.map));

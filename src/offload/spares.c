@@ -3,9 +3,26 @@
 #include "tier.h"
 
 #include "mem.h"
+#include "team.h"
 #include "try.h"
 
-zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes)
+#include <string.h>
+
+typedef struct touch {
+    char *base;
+    size_t count, bytes; /* spares, and of each */
+} touch;
+
+/* A thread touches the same part of each spare first that it updates later, about. */
+static void touch_share(void *ctx, unsigned thread, unsigned threads)
+{
+    const touch *t = ctx;
+    const size_t from = t->bytes / threads * thread, to = thread + 1 < threads ? t->bytes / threads * (thread + 1) : t->bytes;
+    for (size_t i = 0; i < t->count; i++)
+        memset(t->base + i * t->bytes + from, 0, to - from);
+}
+
+zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes, unsigned threads)
 {
     if (!count || !bytes)
         return ZOFF_OK;
@@ -13,6 +30,8 @@ zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t b
                  "cannot map %zu times %zu bytes for second contents of chunks: larger than the address space", count, bytes);
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *spares->free, "the list of spare memories", &spares->free));
     ZOFF_TRY(zoff_base_map_alloc(count * bytes, "second contents of chunks", nodes, &spares->map));
+    /* Pages are allocated here and not in the first steps, which would wait for them. */
+    zoff_base_team_run(threads, touch_share, &(touch){spares->map.base, count, bytes});
     for (size_t i = count; i-- > 0;)
         zoff_offload_spares_give(spares, (char *)spares->map.base + i * bytes);
     return ZOFF_OK;

@@ -153,7 +153,7 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.done, "checksums", &s->sums.digest.done));
     ZOFF_TRY(map_memory(s));
     const size_t spares = opts->has_seconds ? zoff_base_bits_min(opts->spares, s->home_count) : 0;
-    ZOFF_TRY(zoff_offload_spares_open(&s->store.spares, spares, s->largest, ZOFF_MAP_INTERLEAVED));
+    ZOFF_TRY(zoff_offload_spares_open(&s->store.spares, spares, s->largest, ZOFF_MAP_INTERLEAVED, s->store.threads));
     zoff_base_map_keep_from_children(&s->store.spares.map);
     return ZOFF_OK;
 }

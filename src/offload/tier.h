@@ -75,7 +75,7 @@ void zoff_offload_store_complete_ends(zoff_store_chunk *chunk);
 /* ---- spares.c ---- */
 
 /* Map `count` memories of `bytes` each, which is a multiple of 4 KiB. 0 of them, or of 0 bytes: nothing is allocated. */
-zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes);
+zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes, unsigned threads);
 /* @return NULL: all are in use */
 char *zoff_offload_spares_take(zoff_spares *spares);
 /* Return this memory, or another of the same size that the caller gives in its place. */

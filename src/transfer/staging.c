@@ -5,6 +5,8 @@
 #include "bits.h"
 #include "try.h"
 
+#include <string.h>
+
 size_t zoff_transfer_staging_bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
@@ -43,6 +45,8 @@ zoff_status zoff_transfer_staging_open(zoff_transfer *t, size_t of_walk)
     s->slot_bytes = lay_out(t, t->plan, s->offsets);
     if (s->slot_bytes && count)
         ZOFF_TRY(zoff_base_map_alloc(count * s->slot_bytes, "new weights", ZOFF_MAP_INTERLEAVED, &s->memory));
+    if (s->ahead && s->slot_bytes) /* otherwise the first steps would wait for its pages */
+        memset((char *)s->memory.base + of_walk * s->slot_bytes, 0, s->ahead * s->slot_bytes);
     for (size_t i = 0; i < count && s->slot_bytes; i++)
         s->slots[i].base = (char *)s->memory.base + i * s->slot_bytes;
     return ZOFF_OK;

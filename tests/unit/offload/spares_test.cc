@@ -9,7 +9,7 @@ using namespace zoff_test;
 TEST(Spares, EachIsTakenOnce)
 {
     zoff_spares spares = {};
-    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 3, 8192, ZOFF_MAP_FIRST_TOUCH));
+    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 3, 8192, ZOFF_MAP_FIRST_TOUCH, 2));
     std::set<char *> taken;
     for (int i = 0; i < 3; i++) {
         char *memory = zoff_offload_spares_take(&spares);
@@ -35,8 +35,8 @@ TEST(Spares, ThereMayBeNone)
 {
     zoff_spares spares = {};
     aio_fault count;
-    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 0, 8192, ZOFF_MAP_INTERLEAVED));
-    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 5, 0, ZOFF_MAP_INTERLEAVED));
+    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 0, 8192, ZOFF_MAP_INTERLEAVED, 1));
+    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 5, 0, ZOFF_MAP_INTERLEAVED, 1));
     EXPECT_EQ(0, count.allocations);
     EXPECT_EQ(nullptr, zoff_offload_spares_take(&spares));
     zoff_offload_spares_close(&spares, true);
@@ -46,20 +46,20 @@ TEST(Spares, WithoutMemoryNothingIsLeft)
 {
     zoff_spares spares = {};
     EXPECT_EQ(2, fail_each_allocation([&] {
-                  const zoff_status status = zoff_offload_spares_open(&spares, 3, 4096, ZOFF_MAP_FIRST_TOUCH);
+                  const zoff_status status = zoff_offload_spares_open(&spares, 3, 4096, ZOFF_MAP_FIRST_TOUCH, 2);
                   zoff_offload_spares_close(&spares, true);
                   return status;
               }));
     EXPECT_EQ(nullptr, spares.free);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "larger than the address space",
-                      zoff_offload_spares_open(&spares, SIZE_MAX / 4096, 8192, ZOFF_MAP_FIRST_TOUCH));
+                      zoff_offload_spares_open(&spares, SIZE_MAX / 4096, 8192, ZOFF_MAP_FIRST_TOUCH, 2));
 }
 
 // A drive may still access it.
 TEST(Spares, MemoryInUseStays)
 {
     zoff_spares spares = {};
-    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 1, 4096, ZOFF_MAP_FIRST_TOUCH));
+    ASSERT_ZOFF_OK(zoff_offload_spares_open(&spares, 1, 4096, ZOFF_MAP_FIRST_TOUCH, 2));
     zoff_map map = spares.map;
     char *memory = zoff_offload_spares_take(&spares);
     zoff_offload_spares_close(&spares, false);

@@ -25,7 +25,7 @@ TEST(LinksInPlace, NeedNoDevice)
     EXPECT_ZOFF_OK(IN_PLACE.lend(&self.t, 0, true));
     EXPECT_EQ(nullptr, self.t.walk.runs[0].staging);
     EXPECT_ZOFF_OK(IN_PLACE.settle(&self.t));
-    EXPECT_ZOFF_OK(IN_PLACE.finish(&self.t, true));
+    EXPECT_ZOFF_OK(IN_PLACE.step.finish(&self.t, true));
     EXPECT_ZOFF_OK(IN_PLACE.sums.follow(&self.t));
     IN_PLACE.range(&self.t, "row", 0);
     IN_PLACE.range(&self.t, nullptr, 0);
@@ -159,10 +159,10 @@ TEST(LinksInPlace, ZeroGradientsThatWereHandedOver)
         self.make_gradient(0, slice, 0);
     self.flag(0, 1) = ZOFF_SLICE_READY;
     const std::string before(self.param(0).grad, 43 * 4);
-    ASSERT_ZOFF_OK(IN_PLACE.finish(&self.t, true));
-    IN_PLACE.recorded(&self.t, false);
+    ASSERT_ZOFF_OK(IN_PLACE.step.finish(&self.t, true));
+    IN_PLACE.step.recorded(&self.t, false);
     EXPECT_EQ(before, std::string(self.param(0).grad, 43 * 4));
-    IN_PLACE.recorded(&self.t, true);
+    IN_PLACE.step.recorded(&self.t, true);
     EXPECT_EQ(before.substr(0, 23 * 4) + std::string(20 * 4, 0), std::string(self.param(0).grad, 43 * 4));
 }
 
