@@ -1,6 +1,6 @@
-/* step_ahead.c: how much of a step a trainer sees whose backward pass takes 1.2 steps, if buckets are updated as soon as their
- * gradients are complete (zoff.speculation_memory): with states in files on a disk of a known speed, and in DRAM. And the cost
- * of steps whose buckets were updated for nothing. */
+/* step_ahead.c: how much of a step a trainer sees whose backward pass takes 1.2 steps. Buckets are updated as soon as their
+ * gradients are complete (zoff.speculation_memory). States are in files on a disk of a known speed, or in DRAM. And the cost of
+ * steps whose buckets were updated for nothing. */
 #include "step_trainer.h"
 
 enum { FILES, FILES_AHEAD, DRAM, DRAM_AHEAD, ENGINES };

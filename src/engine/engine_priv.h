@@ -300,8 +300,9 @@ typedef struct zoff_engine_background {
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
 /* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient);
-/* Take the error of a gradient that was left to the thread. */
-zoff_status zoff_engine_progress_thread_take_fault(const zoff_engine *e);
+/* The error of a gradient that was left to the thread and could not be taken. Each call tries again, until they are dropped. */
+zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e);
+void zoff_engine_progress_thread_forget(const zoff_engine *e);
 void zoff_engine_progress_thread_stop(zoff_engine *e);
 /* How many threads to use: one while the progress thread works, because the program's threads are busy. */
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);

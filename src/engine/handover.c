@@ -126,7 +126,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
         return ZOFF_OK;
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
-    ZOFF_TRY(zoff_engine_progress_thread_take_fault(e));
+    ZOFF_TRY(zoff_engine_progress_thread_fault(e));
     return zoff_engine_handover_take(e, &gradient);
 }
 

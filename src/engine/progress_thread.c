@@ -28,7 +28,10 @@ typedef struct mail {
     zoff_handed_over list[MAIL_MOST];
     atomic_uint count; /* changed with the lock held */
     atomic_bool is_open;
-    zoff_status fault; /* the first error of one that was taken; with the engine's lock held, as `words` */
+    /* With the engine's lock held: those that could not be taken, which is tried again; and the error of the last try. */
+    zoff_handed_over failed[MAIL_MOST];
+    unsigned failed_count;
+    zoff_status fault;
     zoff_saved_error words;
 } mail;
 
@@ -68,20 +71,38 @@ static void lock(zoff_progress_thread *c)
 /* Call with the engine's lock held. */
 static void take_mail(zoff_progress_thread *c)
 {
+    mail *m = &c->mail;
     zoff_handed_over list[MAIL_MOST];
-    if (!atomic_load(&c->mail.count))
+    if (!atomic_load(&m->count) && !m->failed_count)
         return;
-    pthread_mutex_lock(&c->mail.lock);
-    const unsigned count = atomic_exchange(&c->mail.count, 0);
-    memcpy(list, c->mail.list, count * sizeof *list);
-    pthread_mutex_unlock(&c->mail.lock);
-    for (unsigned i = 0; i < count; i++) {
+    pthread_mutex_lock(&m->lock);
+    /* Those that could not be taken are tried first. The rest waits, so that all fit into the list. */
+    const unsigned again = m->failed_count, count = atomic_load(&m->count), fits = MAIL_MOST - again;
+    const unsigned new = count < fits ? count : fits;
+    memcpy(list, m->failed, again * sizeof *list);
+    memcpy(list + again, m->list, new * sizeof *list);
+    memmove(m->list, m->list + new, (count - new) * sizeof *list);
+    atomic_store(&m->count, count - new);
+    pthread_mutex_unlock(&m->lock);
+    m->failed_count = 0;
+    m->fault = ZOFF_OK;
+    for (unsigned i = 0; i < again + new; i++) {
         const zoff_status status = c->calls.receive(c->engine, &list[i]);
-        if (status >= 0 || c->mail.fault < 0)
+        if (status >= 0)
             continue;
-        c->mail.fault = status;
-        zoff_base_status_save(&c->mail.words);
+        m->failed[m->failed_count++] = list[i];
+        m->fault = zoff_base_status_prefix(status, "a gradient that was handed over before: ");
+        zoff_base_status_save(&m->words);
     }
+}
+
+static void forget_mail(zoff_progress_thread *c)
+{
+    pthread_mutex_lock(&c->mail.lock);
+    atomic_store(&c->mail.count, 0);
+    pthread_mutex_unlock(&c->mail.lock);
+    c->mail.failed_count = 0;
+    c->mail.fault = ZOFF_OK;
 }
 
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient)
@@ -105,15 +126,19 @@ bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *
     return count < MAIL_MOST;
 }
 
-zoff_status zoff_engine_progress_thread_take_fault(const zoff_engine *e)
+zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e)
 {
-    zoff_progress_thread *c = e->threads.progress;
-    const zoff_status status = c ? c->mail.fault : ZOFF_OK;
-    if (status == ZOFF_OK)
+    const zoff_progress_thread *c = e->threads.progress;
+    if (!c || c->mail.fault == ZOFF_OK)
         return ZOFF_OK;
-    c->mail.fault = ZOFF_OK;
     zoff_base_status_restore(&c->mail.words);
-    return status;
+    return c->mail.fault;
+}
+
+void zoff_engine_progress_thread_forget(const zoff_engine *e)
+{
+    if (e->threads.progress)
+        forget_mail(e->threads.progress);
 }
 
 zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
@@ -167,7 +192,8 @@ static bool look(zoff_engine *e)
         return false;
     zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
-    atomic_store(&c->mail.is_open, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads);
+    atomic_store(&c->mail.is_open,
+                 e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
     const zoff_status status = c->calls.progress(e);
     atomic_store(&c->mail.is_open, false);
     e->threads.in_progress = false;

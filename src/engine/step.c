@@ -69,7 +69,7 @@ static void carry_over(const zoff_step_run *ahead, zoff_step_run *run)
 static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
     zoff_step_args known;
-    ZOFF_TRY(zoff_engine_progress_thread_take_fault(e));
+    ZOFF_TRY(zoff_engine_progress_thread_fault(e));
     ZOFF_TRY(known_args(args, &known));
     ZOFF_TRY(check_sum(e, &known));
     ZOFF_FAIL_IF(
@@ -516,7 +516,7 @@ static zoff_status drop_together(zoff_engine *e)
 
 static zoff_status drop(zoff_engine *e, bool torn)
 {
-    (void)zoff_engine_progress_thread_take_fault(e); /* of a gradient that is dropped */
+    zoff_engine_progress_thread_forget(e);
     ZOFF_TRY(drop_together(e));
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
         ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */

@@ -37,9 +37,9 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 120, norm_comm);
     SIZE_OF(zoff_param_desc, 120, reduced);
     SIZE_OF(zoff_step_args, 72, norm_sum);
-    SIZE_OF(zoff_step_info, 368, stop_requested);
+    SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 176, save_bytes);
+    SIZE_OF(zoff_plan_info, 184, speculation_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

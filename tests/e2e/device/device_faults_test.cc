@@ -121,7 +121,12 @@ TEST_P(EachCall, InAStepMayFailOnce)
         zoff_step_args args = {};
         args.struct_size = sizeof args;
         args.flags = ZOFF_STEP_ZERO_GRADS;
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
+        status = zoff_step_begin(e.get(), &args);
+        if (status < 0) { // a gradient was left to a thread that updates ahead, which met the fault
+            ASSERT_TRUE(updates_ahead() && has_progress_thread()) << zoff_last_error();
+            ASSERT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
+        }
         const zoff_status ended = zoff_step_wait(e.get(), &info);
         if (ended < 0) {
             ASSERT_EQ(ZOFF_ERR_DEVICE, ended) << zoff_last_error();
