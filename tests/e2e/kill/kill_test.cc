@@ -64,7 +64,12 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
                                          kind{"power_two_paths_residents", 2, ", \"host_memory\": \"700KiB\"",
                                               (int)share_of(70)},
                                          kind{"posix", 1, ", \"io_backend\": \"posix\"", (int)share_of(30)},
-                                         kind{"two_ranks", 1, "", (int)share_of(60), 2}),
+                                         kind{"two_ranks", 1, "", (int)share_of(60), 2},
+                                         kind{"ahead", 1, ", \"speculation_memory\": \"64MiB\"", (int)share_of(200)},
+                                         kind{"ahead_residents_background", 1,
+                                              ", \"host_memory\": \"700KiB\", \"background_threads\": 1, "
+                                              "\"speculation_memory\": \"64MiB\"",
+                                              (int)share_of(100)}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Kill, ContinuesBitForBit)

@@ -124,10 +124,13 @@ static void step(life *l)
     if (zoff_loss_scale(l->e, &scale) != ZOFF_OK)
         fail("zoff_loss_scale");
     const bool is_bad = overflows(l->d.batch);
-    for (unsigned i = 0; i < TENSORS; i++) {
+    /* With zoff.speculation_memory buckets are updated meanwhile. */
+    for (unsigned i = TENSORS; i-- > 0;) {
         for (size_t k = 0; k < SHAPES[i].count; k++)
             l->grads[i][k] = gradient(l->d.batch, i, k) * (float)scale;
         l->grads[i][0] = is_bad ? INFINITY : l->grads[i][0];
+        if (zoff_grad_ready(l->e, i, 0, NULL) != ZOFF_OK || zoff_engine_progress(l->e) < 0)
+            fail("zoff_grad_ready");
     }
     l->d.batch++;
     l->d.noise = next_noise(l->d.noise);
