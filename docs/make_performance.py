@@ -76,6 +76,17 @@ TABLES = {
         ("the same on a device, without a background thread", "step-hidden", "visible_of_jit_calls_over_update"),
         ("a step beside a forward pass of half its time on a device", "step-hidden", "jit_half_over_update"),
     ]),
+    "step_ahead": ("over the time of a plain step", [
+        ("visible of a step in files after a backward pass of 1.2 steps on a device", "xeon-2cpu:step-ahead",
+         "visible_after_backward_over_update"),
+        ("the same where the trainer computes on all cores", "xeon-2cpu:step-ahead", "visible_after_busy_backward_over_update"),
+        ("visible of a step in files that is taken again", "xeon-2cpu:step-ahead", "visible_after_redo_over_update"),
+        ("visible of a step in DRAM after a backward pass of 1.2 such steps on a device", "xeon-2cpu:step-ahead",
+         "dram_visible_after_backward_over_update"),
+        ("the same where the next forward pass waits for each weight", "xeon-2cpu:step-ahead",
+         "dram_visible_of_both_over_update"),
+        ("visible of a step in DRAM that is taken again", "xeon-2cpu:step-ahead", "dram_visible_after_redo_over_update"),
+    ]),
     "step_formats": ("ratio or bytes", [
         ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
         ("the same with moments in bf16", "step-formats", "split_bf16_bytes"),
