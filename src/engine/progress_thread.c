@@ -1,5 +1,6 @@
 /* progress_thread.c: a thread that advances an engine while its program computes. Gradients are downloaded, sent to other
- * ranks, summed and measured; states and weights are read. With zoff.background_threads it also updates, while a step is open.
+ * ranks, summed and measured; states and weights are read. With zoff.background_threads it also updates, while a step is open,
+ * and buckets ahead of the next one.
  *
  * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
  * thread holds it during each poll. So no other code has to consider the thread, and it cannot affect results. The lock is

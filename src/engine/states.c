@@ -42,7 +42,7 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
         if (p->dtype == ZOFF_F32 && (first || *zoff_model_params_flag(&e->model, piece)))
             used += make_cast(e, c, piece, memory, to_master, &e->transfer.scratch.cast_pieces[used]);
     }
-    zoff_adam_cast_run(e->settings.threads, e->transfer.scratch.cast_pieces, used);
+    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->transfer.scratch.cast_pieces, used);
 }
 
 /* Set the initial accumulators of Adagrad, if they are not zero. */
