@@ -135,7 +135,8 @@ typedef struct zoff_plan_info {
     uint64_t save_bytes;        /**< DRAM beside memory_bytes while a checkpoint is saved, at most: copies of states, by the
                                      default of zoff_checkpoint_opts.memory */
     uint64_t speculation_bytes; /**< DRAM for buckets that are updated ahead of a step: zoff.speculation_memory, or less where
-                                     all buckets need less */
+                                     all buckets need less. For states in DRAM at most 1/15 of them more, so that chunks of
+                                     about the same size can change places */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

@@ -221,8 +221,8 @@ ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *arg
  *  gradient: bias correction and schedule use one count of updates for the whole engine, as DeepSpeed's ZeRO does. (So Adam
  *  moves a weight whose first gradient comes late by up to (1 - beta1) / sqrt(1 - beta2) times lr: 3.2 times with the default
  *  betas. torch.optim counts for each parameter.)
- *  @blocks never, except: for reads of the "posix" I/O back-end; for reads in flight of engine-owned weights; as
- *  zoff_state_flush() after ranges were written
+ *  @blocks never, except: for reads of the "posix" I/O back-end; for reads in flight of engine-owned weights, and, with
+ *  zoff.speculation_memory, of states that the step needs later; as zoff_state_flush() after ranges were written
  *  @return ERR_INVALID, ERR_STATE, or what zoff_state_flush() returns: nothing has begun */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 

@@ -300,7 +300,8 @@ typedef struct zoff_engine_background {
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
 /* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient);
-/* The error of a gradient that was left to the thread and could not be taken. Each call tries again, until they are dropped. */
+/* The error of a gradient that was left to the thread and could not be taken. Each call tries again, until they are dropped.
+ * After a wrong call, which changes nothing, it is told once. */
 zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e);
 void zoff_engine_progress_thread_forget(const zoff_engine *e);
 void zoff_engine_progress_thread_stop(zoff_engine *e);

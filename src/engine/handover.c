@@ -122,7 +122,9 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
 {
     ZOFF_TRACED(e, false);
     const zoff_handed_over gradient = {p, slice, native_stream};
-    if (zoff_engine_progress_thread_leaves(e, &gradient))
+    /* The thread of the engine could not name the program's stream, and an event there would come too late. */
+    const bool is_right = e && p < e->model.param_count && slice < e->model.params[p].slices && !native_stream;
+    if (is_right && zoff_engine_progress_thread_leaves(e, &gradient))
         return ZOFF_OK;
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");

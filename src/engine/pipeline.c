@@ -36,7 +36,8 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
-    zoff_engine_admit_turn_round(e);
+    if (e->run.last)
+        zoff_engine_admit_turn_round(e);
     e->walk.begun(e);
     zoff_engine_admit_feed(e);
 }
@@ -179,7 +180,6 @@ static zoff_status precede(zoff_engine *e, zoff_bucket_run *run)
 zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
 {
     zoff_speculation *s = &e->walk.speculation;
-    zoff_status all = ZOFF_OK;
     if (!may_precede(e))
         return ZOFF_OK;
     e->walk.feed = zoff_engine_admit_feed_ahead;
@@ -191,13 +191,13 @@ zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
         zoff_speculation_note_arrival(s, bucket);
         if (!zoff_engine_admit_can_precede(e, bucket) || (s->is_begun && run->ahead.is_refused) || !enter(e, run, bucket))
             continue;
+        (void)precede(e, run);
         if (zoff_engine_progress_thread_yields(e))
             return ZOFF_PENDING;
-        const zoff_status status = precede(e, run);
-        all = status == ZOFF_PENDING ? status : all;
     }
     zoff_engine_admit_feed_ahead(e);
-    return all;
+    /* The caller sees reads and writes in flight. A bucket that has no slot goes on when other gradients have come. */
+    return e->transfer.device.norm.waits ? ZOFF_PENDING : ZOFF_OK;
 }
 
 /* ---- waiting ---- */

@@ -27,8 +27,8 @@ enum { NAP_NS = 200000, MAIL_MOST = 64 }; /* between two polls, while something 
 typedef struct mail {
     pthread_mutex_t lock;
     zoff_handed_over list[MAIL_MOST];
-    atomic_uint count; /* changed with the lock held */
-    atomic_bool is_open;
+    atomic_uint count;   /* changed with the lock held */
+    atomic_bool is_open; /* changed with the lock held, so that none comes when the thread has looked for the last time */
     /* With the engine's lock held: those that could not be taken, which is tried again; and the error of the last try. */
     zoff_handed_over failed[MAIL_MOST];
     unsigned failed_count;
@@ -69,13 +69,16 @@ static void lock(zoff_progress_thread *c)
     heal(c, pthread_mutex_lock(&c->lock));
 }
 
-/* Call with the engine's lock held. */
-static void take_mail(zoff_progress_thread *c)
+/* Whether an error may go away: then the gradient is tried again. Otherwise the call was wrong, and changes nothing. */
+static bool may_pass(zoff_status status)
+{
+    return status != ZOFF_ERR_STATE && status != ZOFF_ERR_INVALID;
+}
+
+static void take_some(zoff_progress_thread *c)
 {
     mail *m = &c->mail;
     zoff_handed_over list[MAIL_MOST];
-    if (!atomic_load(&m->count) && !m->failed_count)
-        return;
     pthread_mutex_lock(&m->lock);
     /* Those that could not be taken are tried first. The rest waits, so that all fit into the list. */
     const unsigned again = m->failed_count, count = atomic_load(&m->count), fits = MAIL_MOST - again;
@@ -86,15 +89,32 @@ static void take_mail(zoff_progress_thread *c)
     atomic_store(&m->count, count - new);
     pthread_mutex_unlock(&m->lock);
     m->failed_count = 0;
-    m->fault = ZOFF_OK;
+    m->fault = again ? ZOFF_OK : m->fault;
     for (unsigned i = 0; i < again + new; i++) {
         const zoff_status status = c->calls.receive(c->engine, &list[i]);
         if (status >= 0)
             continue;
-        m->failed[m->failed_count++] = list[i];
+        if (may_pass(status))
+            m->failed[m->failed_count++] = list[i];
         m->fault = zoff_base_status_prefix(status, "a gradient that was handed over before: ");
         zoff_base_status_save(&m->words);
     }
+}
+
+/* Call with the engine's lock held: all that was handed over is taken, unless some cannot be taken now. */
+static void take_mail(zoff_progress_thread *c)
+{
+    if (c->mail.failed_count)
+        take_some(c);
+    while (atomic_load(&c->mail.count) && !c->mail.failed_count)
+        take_some(c);
+}
+
+static void open_mail(zoff_progress_thread *c, bool is_open)
+{
+    pthread_mutex_lock(&c->mail.lock);
+    atomic_store(&c->mail.is_open, is_open);
+    pthread_mutex_unlock(&c->mail.lock);
 }
 
 static void forget_mail(zoff_progress_thread *c)
@@ -119,21 +139,24 @@ bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *
     }
     pthread_mutex_lock(&c->mail.lock);
     const unsigned count = atomic_load(&c->mail.count);
-    if (count < MAIL_MOST) {
+    const bool fits = atomic_load(&c->mail.is_open) && count < MAIL_MOST;
+    if (fits) {
         c->mail.list[count] = *gradient;
         atomic_store(&c->mail.count, count + 1);
     }
     pthread_mutex_unlock(&c->mail.lock);
-    return count < MAIL_MOST;
+    return fits;
 }
 
 zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e)
 {
-    const zoff_progress_thread *c = e->threads.progress;
-    if (!c || c->mail.fault == ZOFF_OK)
+    zoff_progress_thread *c = e->threads.progress;
+    const zoff_status status = c ? c->mail.fault : ZOFF_OK;
+    if (status == ZOFF_OK)
         return ZOFF_OK;
     zoff_base_status_restore(&c->mail.words);
-    return c->mail.fault;
+    c->mail.fault = c->mail.failed_count ? status : ZOFF_OK;
+    return status;
 }
 
 void zoff_engine_progress_thread_forget(const zoff_engine *e)
@@ -193,10 +216,9 @@ static bool look(zoff_engine *e)
         return false;
     zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
-    atomic_store(&c->mail.is_open,
-                 e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
+    open_mail(c, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
     const zoff_status status = c->calls.progress(e);
-    atomic_store(&c->mail.is_open, false);
+    open_mail(c, false);
     e->threads.in_progress = false;
     return status == ZOFF_PENDING;
 }
@@ -208,9 +230,10 @@ static void *conduct(void *ctx)
     lock(c);
     while (!c->stopping) {
         const bool waits = look(c->engine);
-        if (atomic_load(&c->mail.count) && !atomic_load(&c->callers)) {
+        const bool has_mail = atomic_load(&c->mail.count);
+        if (has_mail && !c->mail.failed_count && !atomic_load(&c->callers)) {
             take_mail(c);
-        } else if (waits) {
+        } else if (waits || has_mail) {
             pthread_mutex_unlock(&c->lock);
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
             lock(c);

@@ -93,6 +93,7 @@ static const conditional_row AHEAD[] = {
     {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, SEVERAL | STAGES}, /* it has a slot, and passes its turn on */
     {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE},
     {"gather", zoff_transfer_all_gather_weights, TRANSFER, PARTITIONED},
+    {"share", zoff_engine_stages_share, ENGINE, SECONDARY}, /* its turn, and weights of other ranks */
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)

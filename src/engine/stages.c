@@ -52,7 +52,8 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     zoff_step_info *info = &e->run.info;
-    if (!e->run.looks) {
+    /* Before the step it is not known whether it looks. */
+    if (!e->run.looks && e->life.phase != ZOFF_PHASE_IDLE) {
         e->transfer.measure.buckets++;
         return ZOFF_OK;
     }

@@ -517,6 +517,7 @@ static zoff_status drop_together(zoff_engine *e)
 static zoff_status drop(zoff_engine *e, bool torn)
 {
     zoff_engine_progress_thread_forget(e);
+    e->walk.speculation.is_over = true; /* the batch is closed, and some gradients may be missing in it */
     ZOFF_TRY(drop_together(e));
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
         ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */

@@ -208,7 +208,7 @@ zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const 
     const uint64_t bytes = in->values->speculation_bytes, states = plan->most.chunk_bytes;
     const uint64_t slot = zoff_transfer_staging_slot_bytes(in->transfer, plan);
     const size_t count = zoff_planning_budget_stored(in, plan);
-    if (!bytes || !slot || !count)
+    if (!bytes || !slot || !count || !in->transfer->route.peers->completes_early(in->transfer))
         return (zoff_planning_places){.buckets = 0};
     if (in->tier != ZOFF_TIER_NVME) {
         const size_t both = zoff_base_bits_min(bytes / (slot + states), count);

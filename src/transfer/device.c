@@ -310,7 +310,7 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
 /* `up` waits for the stream of every gradient that was handed over, so no work reads the old weights any more. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
 {
-    if (!t->walk.runs[bucket].staging)
+    if (!t->walk.runs[bucket].staging || t->walk.runs[bucket].ahead.states) /* the latter: they do not count yet */
         return ZOFF_OK;
     ZOFF_TRY(put_copies(t, bucket, own, true));
     zoff_transfer_staging_release(t, bucket);

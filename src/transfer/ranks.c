@@ -211,6 +211,12 @@ static bool alone_is_complete(const zoff_transfer *t, size_t bucket)
     return all;
 }
 
+static bool alone_completes_early(const zoff_transfer *t)
+{
+    (void)t;
+    return true;
+}
+
 static bool leaves_in_the_step(const zoff_transfer *t)
 {
     (void)t;
@@ -227,6 +233,7 @@ const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
                                               .is_awaited = alone_is_awaited,
                                               .measures = alone_measures,
                                               .leaves_early = leaves_in_the_step,
+                                              .completes_early = alone_completes_early,
                                               .is_complete = alone_is_complete};
 
 /* ---- several ---- */
@@ -277,6 +284,7 @@ const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
                                                     .is_awaited = several_are_awaited,
                                                     .measures = several_measure,
                                                     .leaves_early = partitioned_leaves_early,
+                                                    .completes_early = partitioned_leaves_early,
                                                     .is_complete = partitioned_is_complete};
 
 /* A rank has only its own part of the sums before the gate. */
@@ -298,4 +306,5 @@ const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
                                                    .is_awaited = several_are_awaited,
                                                    .measures = several_measure,
                                                    .leaves_early = leaves_in_the_step,
+                                                   .completes_early = leaves_in_the_step,
                                                    .is_complete = replicated_is_complete};

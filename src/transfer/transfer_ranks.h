@@ -77,6 +77,7 @@ typedef struct zoff_peers {
     bool (*measures)(const zoff_transfer *t, const zoff_plan_piece *piece);
     /* Whether gradients are sent while the program computes others: from stage 2 on. */
     bool (*leaves_early)(const zoff_transfer *t);
+    bool (*completes_early)(const zoff_transfer *t); /* whether that may be so before zoff_step_begin(): */
     /* Whether the gradients of a bucket are complete, summed and on the host, while the program may still compute others. */
     bool (*is_complete)(const zoff_transfer *t, size_t bucket);
 } zoff_peers;

@@ -25,6 +25,27 @@ struct Device : testing::Test {
                 t.hand_over(e.get(), i, slice);
         }
     }
+    void skip_ahead(const std::string &where)
+    {
+        build(ZOFF_BF16, config_text(where, 1, ", \"zoff\": {\"speculation_memory\": \"64MiB\"}"));
+        t.backward_all(0.5f);
+        trainer::put(t.grad(8), ZOFF_BF16, 77, NAN);
+        hand_over_all();
+        for (int i = 0, quiet = 0; i < 20000 && quiet < 100; i++) {
+            quiet = zoff_engine_progress(e.get()) == ZOFF_PENDING ? 0 : quiet + 1;
+            usleep(50);
+        }
+        info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_TRUE(info.skipped);
+        EXPECT_GT(info.buckets.speculated, 0u);
+        EXPECT_EQ(0u, info.bytes.device_written);
+        t.next_step();
+        t.expect_weights();
+        ASSERT_NO_FATAL_FAILURE(step(1));
+    }
     // Take one step and check its results.
     void step(int64_t number, const zoff_step_args *args = nullptr)
     {
@@ -255,6 +276,17 @@ TEST_F(Device, ASkippedStepChangesNothing)
     t.next_step();
     t.expect_weights();
     ASSERT_NO_FATAL_FAILURE(step(1));
+}
+
+// The weights of buckets that are updated ahead of the step are staged, and must not be uploaded.
+TEST_F(Device, ASkippedStepThatWasUpdatedAheadChangesNothing)
+{
+    ASSERT_NO_FATAL_FAILURE(skip_ahead(""));
+}
+
+TEST_F(Device, ASkippedStepInFilesThatWasUpdatedAheadChangesNothing)
+{
+    ASSERT_NO_FATAL_FAILURE(skip_ahead(folder.path));
 }
 
 TEST_F(Device, GradientsThatAreDroppedAreNotWaitedForLater)
