@@ -20,21 +20,24 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAP_NS = 200000, MAIL_MOST = 64 }; /* between two polls, while something is in flight; gradients that wait */
+enum {
+    NAP_NS = 200000, /* between two polls, while something is in flight */
+    QUEUE_MOST = 64  /* gradients; if more come, zoff_grad_ready() waits for the thread */
+};
 
-/* Gradients that were handed over while the thread was at work. zoff_grad_ready() must not wait for it, so it leaves them here.
- * Whoever has the engine next takes them: the thread itself, or a call. */
-typedef struct mail {
+/* A queue of gradients that were handed over while the thread was at work, because zoff_grad_ready() must not wait for it. The
+ * next owner of the engine takes them: the thread, or a call of the program. */
+typedef struct grad_queue {
     pthread_mutex_t lock;
-    zoff_handed_over list[MAIL_MOST];
-    atomic_uint count;   /* changed with the lock held */
-    atomic_bool is_open; /* changed with the lock held, so that none comes when the thread has looked for the last time */
-    /* With the engine's lock held: those that could not be taken, which is tried again; and the error of the last try. */
-    zoff_handed_over failed[MAIL_MOST];
+    zoff_handed_over list[QUEUE_MOST];
+    atomic_uint count;   /* changes only with `lock` held */
+    atomic_bool is_open; /* the same: after the thread has closed the queue, it sees all that is in it */
+    /* These need the engine's lock: gradients that could not be taken and are tried again, and the last error. */
+    zoff_handed_over failed[QUEUE_MOST];
     unsigned failed_count;
     zoff_status fault;
     zoff_saved_error words;
-} mail;
+} grad_queue;
 
 struct zoff_progress_thread {
     pid_t process; /* the process in which the thread runs */
@@ -45,7 +48,7 @@ struct zoff_progress_thread {
     pthread_cond_t work;
     bool stopping, sleeps;
     atomic_uint callers; /* calls of the program that wait for the lock */
-    mail mail;
+    grad_queue queue;
 };
 
 /* A thread of the program may end inside a call, for example in tests where ranks are threads that die. The lock is then
@@ -69,67 +72,67 @@ static void lock(zoff_progress_thread *c)
     heal(c, pthread_mutex_lock(&c->lock));
 }
 
-/* Whether an error may go away: then the gradient is tried again. Otherwise the call was wrong, and changes nothing. */
+/* Whether another try may succeed. After a wrong call it never does, and the gradient is not kept. */
 static bool may_pass(zoff_status status)
 {
     return status != ZOFF_ERR_STATE && status != ZOFF_ERR_INVALID;
 }
 
-static void take_some(zoff_progress_thread *c)
+static void take_part(zoff_progress_thread *c)
 {
-    mail *m = &c->mail;
-    zoff_handed_over list[MAIL_MOST];
-    pthread_mutex_lock(&m->lock);
-    /* Those that could not be taken are tried first. The rest waits, so that all fit into the list. */
-    const unsigned again = m->failed_count, count = atomic_load(&m->count), fits = MAIL_MOST - again;
+    grad_queue *q = &c->queue;
+    zoff_handed_over list[QUEUE_MOST];
+    pthread_mutex_lock(&q->lock);
+    /* Gradients that failed before come first. New ones follow, as many as still fit into `list`. */
+    const unsigned again = q->failed_count, count = atomic_load(&q->count), fits = QUEUE_MOST - again;
     const unsigned new = count < fits ? count : fits;
-    memcpy(list, m->failed, again * sizeof *list);
-    memcpy(list + again, m->list, new * sizeof *list);
-    memmove(m->list, m->list + new, (count - new) * sizeof *list);
-    atomic_store(&m->count, count - new);
-    pthread_mutex_unlock(&m->lock);
-    m->failed_count = 0;
-    m->fault = again ? ZOFF_OK : m->fault;
+    memcpy(list, q->failed, again * sizeof *list);
+    memcpy(list + again, q->list, new * sizeof *list);
+    memmove(q->list, q->list + new, (count - new) * sizeof *list);
+    atomic_store(&q->count, count - new);
+    pthread_mutex_unlock(&q->lock);
+    q->failed_count = 0;
+    q->fault = again ? ZOFF_OK : q->fault;
     for (unsigned i = 0; i < again + new; i++) {
         const zoff_status status = c->calls.receive(c->engine, &list[i]);
         if (status >= 0)
             continue;
         if (may_pass(status))
-            m->failed[m->failed_count++] = list[i];
-        m->fault = zoff_base_status_prefix(status, "a gradient that was handed over before: ");
-        zoff_base_status_save(&m->words);
+            q->failed[q->failed_count++] = list[i];
+        q->fault = zoff_base_status_prefix(status, "a gradient that was handed over before: ");
+        zoff_base_status_save(&q->words);
     }
 }
 
-/* Call with the engine's lock held: all that was handed over is taken, unless some cannot be taken now. */
-static void take_mail(zoff_progress_thread *c)
+/* Take all gradients of the queue, until one fails. Call with the engine's lock held. */
+static void take_queued(zoff_progress_thread *c)
 {
-    if (c->mail.failed_count)
-        take_some(c);
-    while (atomic_load(&c->mail.count) && !c->mail.failed_count)
-        take_some(c);
+    if (c->queue.failed_count)
+        take_part(c);
+    while (atomic_load(&c->queue.count) && !c->queue.failed_count)
+        take_part(c);
 }
 
-static void open_mail(zoff_progress_thread *c, bool is_open)
+static void open_queue(zoff_progress_thread *c, bool is_open)
 {
-    pthread_mutex_lock(&c->mail.lock);
-    atomic_store(&c->mail.is_open, is_open);
-    pthread_mutex_unlock(&c->mail.lock);
+    pthread_mutex_lock(&c->queue.lock);
+    atomic_store(&c->queue.is_open, is_open);
+    pthread_mutex_unlock(&c->queue.lock);
 }
 
-static void forget_mail(zoff_progress_thread *c)
+static void forget_queued(zoff_progress_thread *c)
 {
-    pthread_mutex_lock(&c->mail.lock);
-    atomic_store(&c->mail.count, 0);
-    pthread_mutex_unlock(&c->mail.lock);
-    c->mail.failed_count = 0;
-    c->mail.fault = ZOFF_OK;
+    pthread_mutex_lock(&c->queue.lock);
+    atomic_store(&c->queue.count, 0);
+    pthread_mutex_unlock(&c->queue.lock);
+    c->queue.failed_count = 0;
+    c->queue.fault = ZOFF_OK;
 }
 
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient)
 {
     zoff_progress_thread *c = e ? e->threads.progress : NULL;
-    if (!c || is_inherited(c) || !atomic_load(&c->mail.is_open))
+    if (!c || is_inherited(c) || !atomic_load(&c->queue.is_open))
         return false;
     const int error = pthread_mutex_trylock(&c->lock);
     if (error != EBUSY) {
@@ -137,32 +140,32 @@ bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *
         pthread_mutex_unlock(&c->lock);
         return false;
     }
-    pthread_mutex_lock(&c->mail.lock);
-    const unsigned count = atomic_load(&c->mail.count);
-    const bool fits = atomic_load(&c->mail.is_open) && count < MAIL_MOST;
+    pthread_mutex_lock(&c->queue.lock);
+    const unsigned count = atomic_load(&c->queue.count);
+    const bool fits = atomic_load(&c->queue.is_open) && count < QUEUE_MOST;
     if (fits) {
-        c->mail.list[count] = *gradient;
-        atomic_store(&c->mail.count, count + 1);
+        c->queue.list[count] = *gradient;
+        atomic_store(&c->queue.count, count + 1);
     }
-    pthread_mutex_unlock(&c->mail.lock);
+    pthread_mutex_unlock(&c->queue.lock);
     return fits;
 }
 
 zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e)
 {
     zoff_progress_thread *c = e->threads.progress;
-    const zoff_status status = c ? c->mail.fault : ZOFF_OK;
+    const zoff_status status = c ? c->queue.fault : ZOFF_OK;
     if (status == ZOFF_OK)
         return ZOFF_OK;
-    zoff_base_status_restore(&c->mail.words);
-    c->mail.fault = c->mail.failed_count ? status : ZOFF_OK;
+    zoff_base_status_restore(&c->queue.words);
+    c->queue.fault = c->queue.failed_count ? status : ZOFF_OK;
     return status;
 }
 
 void zoff_engine_progress_thread_forget(const zoff_engine *e)
 {
     if (e->threads.progress)
-        forget_mail(e->threads.progress);
+        forget_queued(e->threads.progress);
 }
 
 zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
@@ -174,14 +177,14 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
     const int error = pthread_mutex_trylock(&c->lock);
     if (error != EBUSY) {
         heal(c, error);
-        take_mail(c);
+        take_queued(c);
         return own;
     }
     const double from = zoff_base_clock_seconds();
     atomic_fetch_add(&c->callers, 1);
     lock(c);
     atomic_fetch_sub(&c->callers, 1);
-    take_mail(c);
+    take_queued(c);
     own->run.clock.queued += zoff_base_clock_seconds() - from;
     return own;
 }
@@ -200,7 +203,7 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
 bool zoff_engine_progress_thread_yields(const zoff_engine *e)
 {
     const zoff_progress_thread *c = e->threads.progress;
-    return e->threads.in_progress && (atomic_load(&c->callers) > 0 || atomic_load(&c->mail.count) > 0);
+    return e->threads.in_progress && (atomic_load(&c->callers) > 0 || atomic_load(&c->queue.count) > 0);
 }
 
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
@@ -216,9 +219,9 @@ static bool look(zoff_engine *e)
         return false;
     zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
-    open_mail(c, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
+    open_queue(c, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
     const zoff_status status = c->calls.progress(e);
-    open_mail(c, false);
+    open_queue(c, false);
     e->threads.in_progress = false;
     return status == ZOFF_PENDING;
 }
@@ -230,10 +233,10 @@ static void *conduct(void *ctx)
     lock(c);
     while (!c->stopping) {
         const bool waits = look(c->engine);
-        const bool has_mail = atomic_load(&c->mail.count);
-        if (has_mail && !c->mail.failed_count && !atomic_load(&c->callers)) {
-            take_mail(c);
-        } else if (waits || has_mail) {
+        const bool is_waiting = atomic_load(&c->queue.count);
+        if (is_waiting && !c->queue.failed_count && !atomic_load(&c->callers)) {
+            take_queued(c);
+        } else if (waits || is_waiting) {
             pthread_mutex_unlock(&c->lock);
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
             lock(c);
@@ -258,7 +261,7 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
 static void free_thread(zoff_progress_thread *c)
 {
     pthread_cond_destroy(&c->work);
-    pthread_mutex_destroy(&c->mail.lock);
+    pthread_mutex_destroy(&c->queue.lock);
     pthread_mutex_destroy(&c->lock);
     zoff_base_mem_free(c);
 }
@@ -277,7 +280,7 @@ static zoff_status make(zoff_engine *e, const zoff_engine_background *calls, zof
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&c->lock, &kind);
     pthread_mutexattr_destroy(&kind);
-    pthread_mutex_init(&c->mail.lock, NULL);
+    pthread_mutex_init(&c->queue.lock, NULL);
     pthread_cond_init(&c->work, NULL);
     *out = c;
     return ZOFF_OK;

@@ -516,7 +516,6 @@ static zoff_status drop_together(zoff_engine *e)
 
 static zoff_status drop(zoff_engine *e, bool torn)
 {
-    zoff_engine_progress_thread_forget(e);
     e->walk.speculation.is_over = true; /* the batch is closed, and some gradients may be missing in it */
     ZOFF_TRY(drop_together(e));
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
@@ -527,6 +526,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     zoff_engine_pipeline_end(e);
     if (torn || zoff_offload_store_is_in_doubt(e->store))
         ZOFF_TRY(undo(e));
+    zoff_engine_progress_thread_forget(e); /* last: after an error the program may still take the step */
     memset(e->model.flags, 0, e->model.slice_count);
     e->transfer.batch.micro = 0;
     e->transfer.batch.weight_sum = 0;

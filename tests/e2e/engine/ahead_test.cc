@@ -149,6 +149,22 @@ TEST_P(Ahead, AnEngineMayEndInTheMiddle)
     ASSERT_NO_FATAL_FAILURE(step(nullptr));
 }
 
+// The call may leave the gradient to the engine's thread, which finds the mistake: then the next call tells of it, once.
+TEST_P(Ahead, AGradientThatIsHandedOverTwiceIsToldOnce)
+{
+    for (int i = 0; i < 5; i++) {
+        backward();
+        const zoff_param last = (zoff_param)(ahead.tensors.size() - 1);
+        ASSERT_ZOFF_OK(zoff_grad_ready(b.get(), last, 0, nullptr));
+        zoff_status status = zoff_grad_ready(b.get(), last, 0, nullptr);
+        if (status == ZOFF_OK)
+            status = zoff_step_begin(b.get(), nullptr);
+        EXPECT_EQ(ZOFF_ERR_STATE, status);
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "twice")) << zoff_last_error();
+        ASSERT_NO_FATAL_FAILURE(step(nullptr));
+    }
+}
+
 TEST_P(Ahead, TheArgumentsOfAStepAreChecked)
 {
     zoff_step_args args = with_scale(INFINITY);
