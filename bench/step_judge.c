@@ -217,6 +217,17 @@ static double visible_busy(const race *r, unsigned k)
     return visible(r, k, "jit_busy", "busy");
 }
 
+/* The last `count` figures need enough rounds, and chunks. */
+static void ask_chunks(bench_figures *out, unsigned count, uint64_t chunks, const char *excuse)
+{
+    for (bench_figure *f = out->list + out->count - count; f < out->list + out->count; f++) {
+        bench_figures_excuse(f, excuse);
+        f->enough = ENOUGH_ROUNDS;
+        if (bench_figures_measured(f) && chunks < LEAST_CHUNKS / 2)
+            bench_figures_spoil(f, "%llu chunks are too few", (unsigned long long)chunks);
+    }
+}
+
 static void judge_hidden(const step_found *found, bench_figures *out)
 {
     static const bench_asked ASKED[] = {
@@ -229,13 +240,9 @@ static void judge_hidden(const step_found *found, bench_figures *out)
     static double (*const VALUES[])(const race *, unsigned) = {visible_asleep, visible_busy, visible_in_calls};
     const race *r = race_of(&found->book, "hidden", "");
     for (unsigned i = 0; i < 3; i++)
-        bench_figures_excuse(bench_figures_add_values(out, &ASKED[i], r, VALUES[i]), found->no_hidden);
-    bench_figures_excuse(bench_figures_add(out, &HALF, r), found->no_hidden);
-    for (bench_figure *f = out->list + out->count - 4; f < out->list + out->count; f++) {
-        f->enough = ENOUGH_ROUNDS;
-        if (bench_figures_measured(f) && found->hidden_chunks < LEAST_CHUNKS / 2)
-            bench_figures_spoil(f, "%llu chunks are too few", (unsigned long long)found->hidden_chunks);
-    }
+        (void)bench_figures_add_values(out, &ASKED[i], r, VALUES[i]);
+    (void)bench_figures_add(out, &HALF, r);
+    ask_chunks(out, 4, found->hidden_chunks, found->no_hidden);
 }
 
 static double visible_ahead(const race *r, unsigned k)
@@ -288,14 +295,10 @@ static void judge_ahead(const step_found *found, bench_figures *out)
         {"visible_after_busy_backward_over_update", 0, 0, "the first where the trainer computes on all cores", NULL, NULL}};
     static double (*const VALUES[])(const race *, unsigned) = {visible_ahead, dram_ahead, dram_both,
                                                                redo,          dram_redo,  visible_ahead_busy};
-    const race *r = race_of(&found->book, "ahead", "");
-    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++) {
-        bench_figure *f = bench_figures_add_values(out, &ASKED[i], r, VALUES[i]);
-        bench_figures_excuse(f, found->no_ahead);
-        f->enough = ENOUGH_ROUNDS;
-        if (bench_figures_measured(f) && found->ahead_chunks < LEAST_CHUNKS / 2)
-            bench_figures_spoil(f, "%llu chunks are too few", (unsigned long long)found->ahead_chunks);
-    }
+    const unsigned count = sizeof ASKED / sizeof ASKED[0];
+    for (unsigned i = 0; i < count; i++)
+        (void)bench_figures_add_values(out, &ASKED[i], race_of(&found->book, "ahead", ""), VALUES[i]);
+    ask_chunks(out, count, found->ahead_chunks, found->no_ahead);
 }
 
 /* Reasons that make every figure about the disk void. */
