@@ -164,7 +164,7 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
     if (zoff_base_openmp_awake(threads)) {
         zoff_base_openmp_run(threads, run_part, &p);
     } else {
-        zoff_base_workers_run(threads, run_part, &p);
+        zoff_base_workers_run(threads, policy, run_part, &p);
     }
 }
 

@@ -31,7 +31,7 @@ void zoff_base_team_prefer(int node);
  * several NUMA nodes a thread is kept on the node of its seat for that time. */
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
-/* More runs are about to follow: until the call with false, threads poll for some microseconds before they sleep. */
+/* More runs are about to follow: until the call with false, threads poll for 50 us before they sleep. */
 void zoff_base_team_hold(bool held);
 
 /* Whether a team of so many threads is awake at this moment: threads of the caller's OpenMP pool that spin and so are the team,

@@ -29,6 +29,40 @@ bool zoff_base_topology_bind(const zoff_cpus *cpus)
     return sched_setaffinity(0, sizeof cpus->words, (const cpu_set_t *)(const void *)cpus->words) == 0;
 }
 
+bool zoff_base_topology_stay(void)
+{
+    zoff_cpus here = {{0}};
+    const int cpu = sched_getcpu();
+    if (cpu < 0 || cpu >= ZOFF_CPUS_MAX)
+        return false;
+    zoff_base_topology_add(&here, (unsigned)cpu);
+    return zoff_base_topology_bind(&here);
+}
+
+bool zoff_base_topology_keep_off(zoff_elsewhere *e, unsigned cpu)
+{
+    zoff_cpus now;
+    if (cpu >= ZOFF_CPUS_MAX || !zoff_base_topology_affinity(&now))
+        return false;
+    if (memcmp(&now, &e->left, sizeof now) != 0)
+        e->all = now;
+    e->left = e->all;
+    e->left.words[cpu / WORD_BITS] &= ~(1ul << cpu % WORD_BITS);
+    const bool has_moved = zoff_base_topology_bind(&e->left); /* the system refuses an empty mask */
+    if (!has_moved)
+        e->left = now;
+    e->is_off = has_moved;
+    return has_moved;
+}
+
+void zoff_base_topology_come_back(zoff_elsewhere *e)
+{
+    zoff_cpus now;
+    if (e->is_off && zoff_base_topology_affinity(&now) && memcmp(&now, &e->left, sizeof now) == 0)
+        (void)zoff_base_topology_bind(&e->all);
+    e->is_off = false;
+}
+
 bool zoff_base_topology_list(const char *path, zoff_cpus *out)
 {
     unsigned first, last;

@@ -1,11 +1,16 @@
 /* workers.c: a team of threads that sleep in a futex. The owner publishes a run with one store and one system call, and works
- * on its own share. It sleeps if the others finish some microseconds later. */
+ * on its own share. It sleeps if the others finish much later.
+ *
+ * Linux does not always wake a worker on a CPU that is free. On virtual machines it takes halted CPUs for busy ones, and then
+ * runs the worker on the CPU of its owner, after the owner's share. A worker that finds itself there moves to another CPU. */
 #include "workers.h"
 
+#include "clock.h"
 #include "cpu.h"
 #include "log.h"
 #include "mem.h"
 #include "openmp_settings.h"
+#include "topology.h"
 #include "try.h"
 
 #include <linux/futex.h>
@@ -18,11 +23,14 @@
 
 enum {
     THREAD_BITS = 11,        /* of a word: the number of threads of its run; the other bits count runs */
-    POLLS = 128,             /* by a worker that is held: each takes a few dozen nanoseconds */
-    OWNER_POLLS = 1024,      /* by an owner before it sleeps */
+    POLLS = 16,              /* between two looks at the clock */
     STACK_BYTES = 512 << 10, /* kernels need little; 1,000 threads must not need gigabytes of address space */
 };
 #define OWNER_SLEEPS (1u << 31) /* in `left` */
+
+/* How long to poll before sleep: about as long as a sleeping thread needs to wake up. A fixed number of polls would be 5 us on
+ * one CPU and 50 us on another, because CPUs pause for different times. */
+static const double POLL_SECONDS = 50e-6;
 
 typedef struct worker {
     struct zoff_workers *team;
@@ -30,6 +38,7 @@ typedef struct worker {
     uint64_t seen;   /* the word at the time when it was started */
     atomic_bool leaves;
     pthread_t id;
+    zoff_elsewhere elsewhere;
 } worker;
 
 /* Padding separates data that different threads write. */
@@ -38,6 +47,7 @@ typedef struct zoff_workers {
     zoff_team_fn fn;
     void *ctx;
     atomic_bool held;
+    int owner_cpu; /* in this run; below 0: workers may be there */
     char after_word[64];
     atomic_uint asleep; /* workers in their futex, or about to enter it */
     char after_asleep[64];
@@ -88,9 +98,12 @@ static uint32_t bits_below(unsigned threads)
 static uint64_t await(zoff_workers *team, unsigned thread, uint64_t seen)
 {
     uint64_t word = atomic_load_explicit(&team->word, memory_order_acquire);
-    for (unsigned i = 0; word == seen && i < POLLS && atomic_load_explicit(&team->held, memory_order_relaxed); i++) {
-        zoff_base_cpu_pause();
-        word = atomic_load_explicit(&team->word, memory_order_acquire);
+    const double until = zoff_base_clock_seconds() + POLL_SECONDS;
+    while (word == seen && atomic_load_explicit(&team->held, memory_order_relaxed) && zoff_base_clock_seconds() < until) {
+        for (unsigned i = 0; word == seen && i < POLLS; i++) {
+            zoff_base_cpu_pause();
+            word = atomic_load_explicit(&team->word, memory_order_acquire);
+        }
     }
     if (word != seen)
         return word;
@@ -99,6 +112,16 @@ static uint64_t await(zoff_workers *team, unsigned thread, uint64_t seen)
         (void)futex(low_half(team), FUTEX_WAIT_BITSET, (uint32_t)seen, bit_of(thread));
     atomic_fetch_sub(&team->asleep, 1);
     return word;
+}
+
+/* If this worker runs on the CPU of its owner, the owner has done its share, or another thread has taken the CPU from it. */
+static void leave_owner(worker *self)
+{
+    const int owner = self->team->owner_cpu;
+    if (owner < 0)
+        zoff_base_topology_come_back(&self->elsewhere);
+    else if (sched_getcpu() == owner)
+        (void)zoff_base_topology_keep_off(&self->elsewhere, (unsigned)owner);
 }
 
 static void *work(void *ctx)
@@ -113,6 +136,7 @@ static void *work(void *ctx)
         const unsigned threads = seen & ((1u << THREAD_BITS) - 1);
         if (self->thread >= threads)
             continue;
+        leave_owner(self);
         team->fn(team->ctx, self->thread, threads);
         if (atomic_fetch_sub_explicit(&team->left, 1, memory_order_acq_rel) == (OWNER_SLEEPS | 1))
             (void)futex(&team->left, FUTEX_WAKE, 1, 0);
@@ -130,17 +154,24 @@ static void publish(zoff_workers *team, unsigned threads)
 static void wait_for_all(zoff_workers *team)
 {
     unsigned left = atomic_load_explicit(&team->left, memory_order_acquire);
-    for (unsigned i = 0; left && i < OWNER_POLLS; i++) {
-        zoff_base_cpu_pause();
-        left = atomic_load_explicit(&team->left, memory_order_acquire);
+    const double until = zoff_base_clock_seconds() + POLL_SECONDS;
+    while (left && zoff_base_clock_seconds() < until) {
+        for (unsigned i = 0; left && i < POLLS; i++) {
+            zoff_base_cpu_pause();
+            left = atomic_load_explicit(&team->left, memory_order_acquire);
+        }
     }
     if (!left)
         return;
+    zoff_cpus all;
+    const bool stays = zoff_base_topology_affinity(&all) && zoff_base_topology_stay();
     left = atomic_fetch_or(&team->left, OWNER_SLEEPS) | OWNER_SLEEPS;
     while (left != OWNER_SLEEPS) {
         (void)futex(&team->left, FUTEX_WAIT, left, 0);
         left = atomic_load_explicit(&team->left, memory_order_acquire);
     }
+    if (stays)
+        (void)zoff_base_topology_bind(&all);
 }
 
 /* End the workers behind the first `kept`; no run is active. */
@@ -291,7 +322,7 @@ static zoff_workers *team_for(unsigned threads)
     return team;
 }
 
-void zoff_base_workers_run(unsigned threads, zoff_team_fn fn, void *ctx)
+void zoff_base_workers_run(unsigned threads, bool seated, zoff_team_fn fn, void *ctx)
 {
     zoff_workers *team = threads > 1 ? team_for(threads) : NULL;
     const unsigned most = team ? team->count + 1 : 1;
@@ -303,6 +334,7 @@ void zoff_base_workers_run(unsigned threads, zoff_team_fn fn, void *ctx)
     team->fn = fn;
     team->ctx = ctx;
     team->wakes++;
+    team->owner_cpu = seated ? -1 : sched_getcpu();
     atomic_store_explicit(&team->left, threads - 1, memory_order_relaxed);
     publish(team, threads);
     fn(ctx, 0, threads);

@@ -114,6 +114,38 @@ TEST_F(topology, the_mask_of_a_thread_is_read_and_set)
     }).join();
 }
 
+TEST_F(topology, a_thread_keeps_off_one_cpu)
+{
+    std::thread([&] {
+        zoff_cpus before, after;
+        zoff_elsewhere elsewhere = {};
+        ASSERT_TRUE(zoff_base_topology_affinity(&before));
+        const auto all = members(before);
+        if (all.size() < 2)
+            GTEST_SKIP() << "there is one CPU";
+        for (unsigned cpu : {all[0], all[1], all[1], all[0]}) {
+            EXPECT_TRUE(zoff_base_topology_keep_off(&elsewhere, cpu));
+            EXPECT_NE(cpu, (unsigned)sched_getcpu());
+            ASSERT_TRUE(zoff_base_topology_affinity(&after));
+            EXPECT_EQ(all.size() - 1, members(after).size()) << "one CPU at a time";
+            EXPECT_FALSE(zoff_base_topology_has(&after, cpu));
+        }
+        zoff_base_topology_come_back(&elsewhere);
+        ASSERT_TRUE(zoff_base_topology_affinity(&after));
+        EXPECT_EQ(all, members(after));
+        EXPECT_TRUE(zoff_base_topology_keep_off(&elsewhere, all[0]));
+        const zoff_cpus one = cpu_set({all[0]});
+        ASSERT_TRUE(zoff_base_topology_bind(&one));
+        zoff_base_topology_come_back(&elsewhere);
+        ASSERT_TRUE(zoff_base_topology_affinity(&after));
+        EXPECT_EQ(members(one), members(after)) << "the mask is somebody else's";
+        EXPECT_FALSE(zoff_base_topology_keep_off(&elsewhere, all[0])) << "somebody else has bound it";
+        ASSERT_TRUE(zoff_base_topology_affinity(&after));
+        EXPECT_EQ(members(one), members(after));
+        EXPECT_FALSE(zoff_base_topology_keep_off(&elsewhere, ZOFF_CPUS_MAX));
+    }).join();
+}
+
 TEST_F(topology, this_machine_makes_sense)
 {
     zoff_cpus mask;

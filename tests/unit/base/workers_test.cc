@@ -5,6 +5,7 @@
 #include "zoff_test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <thread>
 
 extern "C" {
+#include "topology.h"
 #include "try.h"
 #include "workers.h"
 }
@@ -45,7 +47,7 @@ size_t workers_of_this_process()
 unsigned run(unsigned threads)
 {
     tally t;
-    zoff_base_workers_run(threads, tally::count, &t);
+    zoff_base_workers_run(threads, false, tally::count, &t);
     t.expect_each_once();
     EXPECT_EQ(t.threads, t.all_tids().size()) << "two threads of a team are one";
     EXPECT_EQ(static_cast<pid_t>(syscall(SYS_gettid)), t.tids[0]) << "thread 0 is the caller's own";
@@ -87,7 +89,7 @@ TEST(workers, take_no_signals)
         EXPECT_EQ(0, sigismember(&mask, SIGUSR1)) << "the caller's own mask was changed";
         std::atomic<int> blocked{0};
         zoff_base_workers_run(
-            3,
+            3, false,
             [](void *ctx, unsigned thread, unsigned) {
                 sigset_t own;
                 pthread_sigmask(SIG_SETMASK, nullptr, &own);
@@ -179,6 +181,51 @@ TEST(workers, are_held_for_teams_up_to_their_number)
     });
 }
 
+// Linux may wake a worker there, also where another CPU is free.
+TEST(workers, do_not_stay_on_the_cpu_of_their_owner)
+{
+    struct places {
+        zoff_cpus mask;   // of the worker, from its next run on
+        unsigned of_work; // its CPU
+    };
+    new_caller([] {
+        zoff_cpus all, first = {}, two = {};
+        ASSERT_TRUE(zoff_base_topology_affinity(&all));
+        for (unsigned cpu = 0, found = 0; cpu < ZOFF_CPUS_MAX && found < 2; cpu++) {
+            if (!zoff_base_topology_has(&all, cpu))
+                continue;
+            zoff_base_topology_add(&two, cpu);
+            if (!found++)
+                zoff_base_topology_add(&first, cpu);
+        }
+        if (memcmp(&first, &two, sizeof two) == 0)
+            GTEST_SKIP() << "there is one CPU";
+        ASSERT_ZOFF_OK(zoff_base_workers_start(2));
+        ASSERT_TRUE(zoff_base_topology_bind(&first)) << "the owner";
+        const auto note = [](void *ctx, unsigned thread, unsigned) {
+            auto *p = static_cast<places *>(ctx);
+            if (thread) {
+                p->of_work = (unsigned)sched_getcpu();
+                zoff_base_topology_bind(&p->mask);
+            }
+        };
+        places p = {first, 0};
+        zoff_base_workers_run(2, false, note, &p);
+        p.mask = two;
+        zoff_base_workers_run(2, false, note, &p);
+        EXPECT_TRUE(zoff_base_topology_has(&first, p.of_work)) << "it may run nowhere else";
+        p.mask = first;
+        zoff_base_workers_run(2, true, note, &p);
+        p.mask = two;
+        zoff_base_workers_run(2, true, note, &p);
+        EXPECT_TRUE(zoff_base_topology_has(&first, p.of_work)) << "it is placed by its work";
+        for (int round = 0; round < 100; round++) {
+            zoff_base_workers_run(2, false, note, &p);
+            EXPECT_FALSE(zoff_base_topology_has(&first, p.of_work));
+        }
+    });
+}
+
 TEST(workers, wakes_are_the_callers_runs_on_workers)
 {
     new_caller([] {
@@ -204,7 +251,7 @@ TEST(workers, callers_do_not_wait_for_one_another)
     } flags = {&begun, &over};
     std::thread first([&] {
         zoff_base_workers_run(
-            2,
+            2, false,
             [](void *ctx, unsigned, unsigned) {
                 const auto f = static_cast<both *>(ctx);
                 *f->begun = true;
