@@ -182,7 +182,8 @@ static void feed_expected(zoff_engine *e)
 void zoff_engine_admit_feed_ahead(zoff_engine *e)
 {
     zoff_base_progress_pump(&e->progress);
-    feed_expected(e);
+    if (zoff_speculation_is_likely(&e->walk.speculation))
+        feed_expected(e);
 }
 
 /* Read while the last step is still being written, and while the trainer computes gradients. */

@@ -192,7 +192,7 @@ typedef struct zoff_life {
 typedef struct zoff_engine_threads {
     zoff_progress_thread *progress; /* NULL: none */
     bool in_progress;               /* the progress thread is working now */
-    bool holds_team;                /* in a step, the team's threads spin for some microseconds between buckets */
+    bool holds_team;                /* the team's threads spin for 50 us between buckets */
     unsigned update;                /* see update.c; 0: all threads */
     zoff_measure_threads measure;
 } zoff_engine_threads;
@@ -213,7 +213,8 @@ typedef struct zoff_engine_gate {
 typedef struct zoff_engine_walk {
     zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
     void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
-    bool in_order;  /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    bool in_order; /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    bool measures_early; /* a background thread measures gradients as soon as they are complete */
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
     zoff_speculation speculation;

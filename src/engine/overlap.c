@@ -30,7 +30,7 @@ static zoff_status repeat_fault(zoff_engine *e)
 static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
 {
     zoff_engine_stats_come(e);
-    zoff_base_team_hold(e->threads.holds_team && !e->threads.in_progress);
+    zoff_base_team_hold(e->threads.holds_team);
     const zoff_status status = run(ctx);
     zoff_base_team_hold(false);
     if (status < 0) {

@@ -3,6 +3,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "team.h"
 #include "try.h"
 
 static void open_runs(zoff_engine *e)
@@ -76,11 +77,13 @@ static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
     return run->row < end ? &rows->row[run->row] : NULL;
 }
 
-/* Advance a bucket until it would have to wait. A row may give it the rows of another table. */
+/* Advance a bucket until it would have to wait, or has opened the gate: those before it come first. A row may give it the rows
+ * of another table. */
 static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
 {
+    const zoff_gate before = e->run.gate;
     const zoff_row *row;
-    while ((row = row_of(e, run))) {
+    while ((row = row_of(e, run)) && (before == ZOFF_GATE_OPEN || e->run.gate != ZOFF_GATE_OPEN)) {
         e->transfer.route.link->range(&e->transfer, row->name, run->chunk);
         const double from = zoff_trace_begin_row(e->life.trace, row->name);
         zoff_status status = row->run(row->ctx, run);
@@ -118,7 +121,6 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zof
 {
     const zoff_gate before = e->run.gate;
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++) {
-        /* One of them may open the gate: those before it come first. */
         if (zoff_engine_progress_thread_yields(e) || (e->run.gate == ZOFF_GATE_OPEN && before != ZOFF_GATE_OPEN))
             break;
         ZOFF_TRY(advance(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
@@ -138,63 +140,89 @@ static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, b
 
 /* ---- ahead of the step ---- */
 
+/* A thread beside the program also measures gradients whose buckets are not updated ahead: the first update of the step waits
+ * for all of them. */
+static bool measures_early(const zoff_engine *e)
+{
+    return e->walk.measures_early && e->threads.in_progress;
+}
+
 /* Nothing may be updated while a save reads states, while ranges of states wait to be written, or while the drive's content is
  * in doubt. */
 static bool may_precede(const zoff_engine *e)
 {
     const zoff_speculation *s = &e->walk.speculation;
     const bool is_last = e->transfer.batch.micro + 1 == e->settings.values.accumulation;
-    const bool may_begin = zoff_speculation_is_likely(s) && !e->life.awaits_weights && !e->io.guard && !e->ranges.unsaved &&
-                           !zoff_offload_store_is_in_doubt(e->store);
-    return s->places && !s->is_over && e->life.phase == ZOFF_PHASE_IDLE && is_last && e->transfer.batch.handed_over &&
+    const bool may_begin = (zoff_speculation_is_likely(s) || measures_early(e)) && !e->life.awaits_weights && !e->io.guard &&
+                           !e->ranges.unsaved && !zoff_offload_store_is_in_doubt(e->store);
+    return !s->is_over && e->life.phase == ZOFF_PHASE_IDLE && is_last && e->transfer.batch.handed_over &&
            (s->is_begun || may_begin);
 }
 
-/* A bucket whose gradients are complete gets memory.  @return whether there is some */
-static bool enter(zoff_engine *e, zoff_bucket_run *run, size_t bucket)
+static bool open_ahead(zoff_engine *e)
 {
     zoff_speculation *s = &e->walk.speculation;
     if (!s->is_begun && zoff_engine_gate_assume(e) != ZOFF_OK)
         return false;
-    if (!s->is_begun)
-        open_runs(e);
+    e->walk.feed = zoff_engine_admit_feed_ahead;
+    if (s->is_begun)
+        return true;
+    open_runs(e);
+    zoff_trace_step_ahead(e->life.trace, e->run.t);
     s->is_begun = true;
-    if (!run->ahead.is_so && zoff_transfer_staging_lend_ahead(&e->transfer, bucket) != ZOFF_OK)
-        return false;
-    run->ahead.is_so = true;
+    s->updates = zoff_speculation_is_likely(s);
     return true;
 }
 
+/* A bucket whose gradients are complete gets memory.  @return whether it goes on before the step */
+static bool enter(zoff_engine *e, zoff_bucket_run *run, size_t bucket)
+{
+    if (e->walk.speculation.updates && !run->ahead.is_refused && zoff_engine_admit_can_precede(e, bucket))
+        run->ahead.is_so = run->ahead.is_so || zoff_transfer_staging_lend_ahead(&e->transfer, bucket) == ZOFF_OK;
+    return run->ahead.is_so || measures_early(e);
+}
+
 /* An error is not reported here: the bucket is updated in the step, which meets it again. */
-static zoff_status precede(zoff_engine *e, zoff_bucket_run *run)
+static void precede(zoff_engine *e, zoff_bucket_run *run)
 {
     bool moved = false;
     const zoff_status status = advance(e, run, &moved);
-    if (status >= 0 && !run->ahead.is_refused)
-        return status;
     e->walk.speculation.is_over = e->walk.speculation.is_over || status < 0;
-    (void)zoff_engine_stages_leave(e, run);
-    return ZOFF_OK;
+    if (run->ahead.is_so && (status < 0 || run->ahead.is_refused))
+        (void)zoff_engine_stages_leave(e, run);
 }
 
-zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
+/* Each bucket whose gradients are complete goes as far as it can.  @return whether a call of the program waits for this thread
+ */
+static bool precede_all(zoff_engine *e)
 {
     zoff_speculation *s = &e->walk.speculation;
-    if (!may_precede(e))
-        return ZOFF_OK;
-    e->walk.feed = zoff_engine_admit_feed_ahead;
     for (size_t k = 0; k < s->order.count && !s->is_over; k++) {
         const size_t bucket = zoff_speculation_expected(s, k);
         zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
         if (!e->transfer.route.peers->is_complete(&e->transfer, bucket))
             continue;
         zoff_speculation_note_arrival(s, bucket);
-        if (!zoff_engine_admit_can_precede(e, bucket) || (s->is_begun && run->ahead.is_refused) || !enter(e, run, bucket))
+        if (!open_ahead(e))
+            return false;
+        if (!enter(e, run, bucket))
             continue;
-        (void)precede(e, run);
+        precede(e, run);
         if (zoff_engine_progress_thread_yields(e))
-            return ZOFF_PENDING;
+            return true;
     }
+    return false;
+}
+
+zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
+{
+    if (!may_precede(e))
+        return ZOFF_OK;
+    zoff_base_team_hold(e->threads.holds_team);
+    const bool yields = precede_all(e);
+    zoff_base_team_hold(false);
+    if (yields)
+        return ZOFF_PENDING;
     zoff_engine_admit_feed_ahead(e);
     /* The caller sees reads and writes in flight. A bucket that has no slot goes on when other gradients have come. */
     return e->transfer.device.norm.waits ? ZOFF_PENDING : ZOFF_OK;

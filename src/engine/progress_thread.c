@@ -14,15 +14,18 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    NAP_NS = 200000, /* between two polls, while something is in flight */
-    QUEUE_MOST = 64  /* gradients; if more come, zoff_grad_ready() waits for the thread */
+    NAP_NS = 200000,      /* between two polls, while something is in flight */
+    SLICE_NS = 100000000, /* the most that Linux accepts */
+    QUEUE_MOST = 64       /* gradients; if more come, zoff_grad_ready() waits for the thread */
 };
 
 /* A queue of gradients that were handed over while the thread was at work, because zoff_grad_ready() must not wait for it. The
@@ -226,24 +229,52 @@ static bool look(zoff_engine *e)
     return status == ZOFF_PENDING;
 }
 
+/* Let threads of the program that wake up run at once, also where this thread and its team keep all cores busy: Linux from 6.12
+ * on prefers a thread with a shorter slice. Its share of the cores stays the same. A lower priority would be worse: a call of
+ * the program that waits for the engine would wait for a thread that others keep from running. */
+static void ask_for_long_slices(void)
+{
+    struct sched_attributes {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period; /* nanoseconds; for a thread of the default policy, `runtime` is the slice */
+    } attributes = {.size = sizeof attributes};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0 || attributes.policy != SCHED_OTHER)
+        return;
+    attributes.size = sizeof attributes;
+    attributes.runtime = SLICE_NS;
+    (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+static void sleep_until_call(zoff_progress_thread *c)
+{
+    c->sleeps = true;
+    heal(c, pthread_cond_wait(&c->work, &c->lock));
+    c->sleeps = false;
+}
+
+/* A call that waits for the engine gets it before the next turn, and wakes this thread when it returns. */
 static void *conduct(void *ctx)
 {
     zoff_progress_thread *c = ctx;
     zoff_trace_name_thread("background thread");
+    ask_for_long_slices(); /* also for its team, which it starts */
     lock(c);
     while (!c->stopping) {
         const bool waits = look(c->engine);
         const bool is_waiting = atomic_load(&c->queue.count);
-        if (is_waiting && !c->queue.failed_count && !atomic_load(&c->callers)) {
+        if (atomic_load(&c->callers)) {
+            sleep_until_call(c);
+        } else if (is_waiting && !c->queue.failed_count) {
             take_queued(c);
         } else if (waits || is_waiting) {
             pthread_mutex_unlock(&c->lock);
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
             lock(c);
         } else {
-            c->sleeps = true;
-            heal(c, pthread_cond_wait(&c->work, &c->lock));
-            c->sleeps = false;
+            sleep_until_call(c);
         }
     }
     pthread_mutex_unlock(&c->lock);

@@ -154,6 +154,10 @@ void zoff_engine_rows_choose(zoff_engine *e)
     e->walk.feed = zoff_engine_admit_feed_step;
     e->walk.in_order = false;
     e->walk.any_order = !zoff_transfer_ranks_several(&e->transfer);
+    /* With several ranks, or streams of a device, other rows come before that one. */
+    const zoff_config_values *values = &e->settings.values;
+    e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
+                             (values->clip_norm > 0 || values->skip_nonfinite);
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
                                                                [ZOFF_USED_BY_DEVICE] = &zoff_transfer_sum_places_used_by_device,
                                                                [ZOFF_USED_BY_DEVICE_FROM_HOST] =

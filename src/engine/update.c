@@ -12,9 +12,11 @@
 
 enum {
     TILE = 256 * 1024,           /* elements: a little more than 3 MiB of states, which are hashed while they are in a cache */
+    SHORT_TILE = 128 * 1024,     /* beside the program, whose calls wait until a tile is done */
     LARGE_TILE = ZOFF_ADAM_LARGE /* otherwise: enough to wake a sleeping thread for */
 };
-_Static_assert(TILE % ZOFF_NORM_BLOCK == 0 && LARGE_TILE % ZOFF_NORM_BLOCK == 0, "a tile must consist of whole blocks");
+_Static_assert(TILE % ZOFF_NORM_BLOCK == 0 && SHORT_TILE % ZOFF_NORM_BLOCK == 0 && LARGE_TILE % ZOFF_NORM_BLOCK == 0,
+               "a tile must consist of whole blocks");
 
 typedef struct tiling tiling;
 
@@ -244,12 +246,17 @@ static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_c
     zoff_adam_update_run(zoff_engine_update_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
 }
 
+static size_t tile_of(const zoff_engine *e, bool settles)
+{
+    return settles ? TILE : e->threads.in_progress ? SHORT_TILE : LARGE_TILE;
+}
+
 static zoff_status update_in_tiles(zoff_engine *e, zoff_bucket_run *run, const update_target *target)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
     const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
-    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target, .most = settles ? TILE : LARGE_TILE};
+    tiling t = {.engine = e, .run = run, .chunk = chunk, .target = target, .most = tile_of(e, settles)};
     choose_streams(&t, pieces);
     return run_tiles(&t, pieces);
 }

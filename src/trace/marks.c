@@ -58,6 +58,12 @@ void zoff_trace_step_begin(zoff_trace *t, int64_t step)
         zoff_trace_engines_close_window(t);
 }
 
+void zoff_trace_step_ahead(zoff_trace *t, int64_t step)
+{
+    if (t)
+        t->step = step;
+}
+
 void zoff_trace_step_end(zoff_trace *t)
 {
     bool is_last = false;

@@ -44,6 +44,8 @@ void zoff_trace_close(zoff_trace *t);
 /* An attempt at a step begins, inside of a call, and ends. The next call after the end may be of another step. */
 void zoff_trace_step_begin(zoff_trace *t, int64_t step);
 void zoff_trace_step_end(zoff_trace *t);
+/* Rows of this step begin before it. They are traced if the step before it was. */
+void zoff_trace_step_ahead(zoff_trace *t, int64_t step);
 
 /* ---- calls of the program ---- */
 

@@ -162,7 +162,8 @@ static size_t in_place_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
                                                            .dst = zoff_model_params_value(t->model, piece, NULL),
                                                            .src = zoff_transfer_staging_weights(t, piece, NULL),
                                                            .dst_dtype = dtype,
-                                                           .src_dtype = dtype};
+                                                           .src_dtype = dtype,
+                                                           .stream = zoff_adam_update_streams(t->plan->state_bytes)};
     }
     zoff_adam_cast_run(threads, t->scratch.cast_pieces, used);
     zoff_transfer_staging_release(t, bucket);

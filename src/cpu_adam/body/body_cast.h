@@ -15,6 +15,19 @@ ZOFF_KERNEL_INLINE void cast_span(const zoff_cast_piece *piece, size_t begin, si
         store_any(dst, i, load_any(src, i, end - i, from), end - i, to);
 }
 
+/* A copy past the caches. The destination is not read before it is written. */
+ZOFF_KERNEL_INLINE void copy_streaming(char *dst, const char *src, size_t bytes)
+{
+    enum { LINE = 64 };
+    const size_t head = (0 - (uintptr_t)dst) % LINE;
+    size_t i = head < bytes ? head : bytes;
+    __builtin_memcpy(dst, src, i);
+    for (; i + LINE <= bytes; i += LINE)
+        v_stream_line(dst + i, src + i);
+    __builtin_memcpy(dst + i, src + i, bytes - i);
+    v_stream_end();
+}
+
 static void kernel_cast(const zoff_cast_piece *piece, size_t begin, size_t count)
 {
     const zoff_dtype from = piece->src_dtype, to = piece->dst_dtype;
@@ -22,7 +35,12 @@ static void kernel_cast(const zoff_cast_piece *piece, size_t begin, size_t count
         return;
     if (from == to) { /* a copy, NaN and all */
         const size_t bytes = zoff_adam_dtype_bytes(to);
-        __builtin_memmove((char *)piece->dst + begin * bytes, (const char *)piece->src + begin * bytes, count * bytes);
+        char *dst = (char *)piece->dst + begin * bytes;
+        const char *src = (const char *)piece->src + begin * bytes;
+        if (piece->stream)
+            copy_streaming(dst, src, count * bytes);
+        else
+            __builtin_memmove(dst, src, count * bytes);
     } else if (from == ZOFF_F32 && to == ZOFF_BF16) {
         cast_span(piece, begin, count, ZOFF_F32, ZOFF_BF16);
     } else if (from == ZOFF_F32) {

@@ -72,7 +72,8 @@ int main(int argc, char **argv)
         j.sum.resize(n);
         j.master.resize(n), j.grad.resize(n), j.copy.resize(n);
         j.blocks.resize((n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
-        const zoff_cast_piece first = {n, j.master.data(), numbers.data() + k * 17, master_of(j.weights), ZOFF_F32, nullptr};
+        const zoff_cast_piece first = {n,    j.master.data(), numbers.data() + k * 17, master_of(j.weights), ZOFF_F32, nullptr,
+                                       false};
         zoff_adam_cast_run(1, &first, 1);
         jobs.push_back(j);
     }
@@ -89,7 +90,7 @@ int main(int argc, char **argv)
             const size_t n = j.sum.size();
             const rule_case &rule = rules[k / (3 * kinds)];
             const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
-            casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32, nullptr});
+            casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32, nullptr, false});
             sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1, 1, 0, nullptr});
             const bool summed = t % 4 == 0; // the accumulated gradient instead of the new one
             const void *grad = summed ? (const void *)j.sum.data() : (const void *)j.grad.data();
@@ -122,7 +123,7 @@ int main(int argc, char **argv)
     for (const auto &j : jobs) {
         const size_t n = j.sum.size();
         std::vector<float> wide(n); // a NaN differs between CPUs, so there must be none
-        const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, master_of(j.weights), nullptr};
+        const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, master_of(j.weights), nullptr, false};
         zoff_adam_cast_run(1, &up, 1);
         for (float x : wide) {
             if (isnan(x)) {

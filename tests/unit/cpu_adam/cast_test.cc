@@ -80,6 +80,21 @@ TEST(cast, writes_as_many_elements_as_a_piece_has)
     zoff_adam_cast_run(2, nullptr, 0);
 }
 
+// Both ends of the destination may lie in the middle of a line.
+TEST(cast, a_copy_past_the_caches_has_the_same_bytes)
+{
+    for (size_t n : {0, 1, 7, 31, 32, 33, 64, 1000}) {
+        for (size_t first : {0, 1, 5, 31, 32}) {
+            std::vector<uint16_t> src(n), dst(n + 100, 0x5a5a), expected(n + 100, 0x5a5a);
+            number_pool::get().fill(src.data(), ZOFF_BF16, n, 5);
+            std::copy(src.begin(), src.end(), expected.begin() + (ptrdiff_t)first);
+            const zoff_cast_piece piece = {n, dst.data() + first, src.data(), ZOFF_BF16, ZOFF_BF16, nullptr, true};
+            zoff_adam_cast_run(2, &piece, 1);
+            EXPECT_TRUE(expected == dst) << n << " elements from the element " << first;
+        }
+    }
+}
+
 // Two halves give the number again, but NaN becomes the canonical one. All 2^32 words: ZOFF_TEST_FULL=1.
 TEST(cast, halves_are_split_and_joined)
 {

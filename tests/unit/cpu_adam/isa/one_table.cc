@@ -189,6 +189,10 @@ void one_table::expect_casts_are_right()
                 const zoff_cast_piece other = {n, by_scalar.data(), src.data(), to, from};
                 zoff_adam_kernels_scalar.cast(&other, 0, n);
                 ASSERT_EQ(by_scalar, dst) << n << " elements";
+                std::vector<uint32_t> streamed(n);
+                const zoff_cast_piece past_caches = {n, streamed.data(), src.data(), to, from, nullptr, true};
+                table->cast(&past_caches, 0, n);
+                ASSERT_EQ(dst, streamed) << n << " elements past the caches";
             }
         }
     }
