@@ -37,6 +37,17 @@ static void share_is_done(const void *who, const char *work, unsigned thread, do
 
 static const zoff_team_watch WATCH = {.who_calls = who_calls, .share_is_done = share_is_done};
 
+/* The end of a call reads it, when a background thread may have begun with rows of the next step. */
+static int64_t step_of(const zoff_trace *t)
+{
+    return __atomic_load_n(&t->step, __ATOMIC_RELAXED);
+}
+
+static void set_step(zoff_trace *t, int64_t step)
+{
+    __atomic_store_n(&t->step, step, __ATOMIC_RELAXED);
+}
+
 /* ---- steps ---- */
 
 void zoff_trace_step_begin(zoff_trace *t, int64_t step)
@@ -46,7 +57,7 @@ void zoff_trace_step_begin(zoff_trace *t, int64_t step)
         return;
     const bool selects = zoff_trace_engines_selects(step, &is_last);
     memset(t->waits, 0, t->buckets * sizeof *t->waits); /* a skipped or dropped step leaves rows that wait */
-    t->step = step;
+    set_step(t, step);
     t->left = 0;
     t->in_step = true;
     t->ends = t->closes = false;
@@ -61,7 +72,7 @@ void zoff_trace_step_begin(zoff_trace *t, int64_t step)
 void zoff_trace_step_ahead(zoff_trace *t, int64_t step)
 {
     if (t)
-        t->step = step;
+        set_step(t, step);
 }
 
 void zoff_trace_step_end(zoff_trace *t)
@@ -69,7 +80,7 @@ void zoff_trace_step_end(zoff_trace *t)
     bool is_last = false;
     if (!t || !t->in_step || t->process != zoff_base_fork_number())
         return;
-    (void)zoff_trace_engines_selects(t->step, &is_last);
+    (void)zoff_trace_engines_selects(step_of(t), &is_last);
     t->in_step = false;
     t->ends = true;
     t->closes = is_last;
@@ -101,7 +112,7 @@ zoff_trace_call zoff_trace_enter(zoff_trace *t, const char *name, bool is_poll)
 static void emit_span(zoff_trace *t, const char *name, const char *category, double from, double to)
 {
     zoff_trace_event event = {.phase = 'X', .name = name, .category = category, .from = from, .to = to};
-    snprintf(event.args, sizeof event.args, "\"step\": %" PRId64, t->step);
+    snprintf(event.args, sizeof event.args, "\"step\": %" PRId64, step_of(t));
     zoff_trace_engines_emit(t, &event, 0);
 }
 
@@ -149,8 +160,8 @@ static void emit_row(zoff_trace *t, const zoff_trace_row *row, char phase, doubl
     zoff_trace_event event = {
         .phase = phase, .name = row->name, .category = phase == 'b' ? "waiting" : "row", .from = from, .to = to};
     event.id = phase == 'b' ? zoff_trace_engines_next_id() : 0;
-    snprintf(event.args, sizeof event.args, "\"bucket\": %zu, \"step\": %" PRId64 ", \"elements\": %zu", row->bucket, t->step,
-             row->elements);
+    snprintf(event.args, sizeof event.args, "\"bucket\": %zu, \"step\": %" PRId64 ", \"elements\": %zu", row->bucket,
+             step_of(t), row->elements);
     zoff_trace_engines_emit(t, &event, 0);
 }
 
@@ -175,7 +186,7 @@ void zoff_trace_instant(zoff_trace *t, const char *name)
     if (!zoff_trace_on() || !zoff_trace_engines_is_open(t))
         return;
     zoff_trace_event event = {.phase = 'i', .name = name, .category = "gate", .from = zoff_trace_clock()};
-    snprintf(event.args, sizeof event.args, "\"step\": %" PRId64, t->step);
+    snprintf(event.args, sizeof event.args, "\"step\": %" PRId64, step_of(t));
     zoff_trace_engines_emit(t, &event, 0);
 }
 
@@ -204,10 +215,10 @@ void zoff_trace_end_transfer(const zoff_trace_transfer *x)
         snprintf(name, sizeof name, "%s %.140s", x->kind, last_name(x->path));
         snprintf(event.args, sizeof event.args,
                  "\"%s\": %zu, \"step\": %" PRId64 ", \"bytes\": %" PRIu64 ", \"offset\": %" PRIu64 ", \"path\": \"%s\"",
-                 x->item_kind, x->item, t->step, x->bytes, x->offset, path);
+                 x->item_kind, x->item, step_of(t), x->bytes, x->offset, path);
     } else {
         snprintf(event.args, sizeof event.args, "\"%s\": %zu, \"step\": %" PRId64 ", \"bytes\": %" PRIu64, x->item_kind,
-                 x->item, t->step, x->bytes);
+                 x->item, step_of(t), x->bytes);
     }
     zoff_trace_engines_emit(t, &event, 0);
 }
