@@ -16,7 +16,7 @@ static const char USAGE[] =
     "half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over libaio.\n"
     "  --path FOLDER   on the disk in question; needs room for 10 times the states (default: the current folder)\n"
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
-    "                  Below 16Mi ratios are void\n"
+    "                  Below 16Mi ratios are void. The part ahead has 4 times as many in DRAM, up to 64Mi\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths, loop, windows, hidden, ahead (default: all; throttle, paths,\n"
     "                  hidden and ahead need root)\n"

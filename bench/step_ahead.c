@@ -5,8 +5,9 @@
 
 enum { FILES, FILES_AHEAD, DRAM, DRAM_AHEAD, ENGINES };
 
-/* A step of 16 Mi parameters in DRAM takes 15 ms. Threads wake up some hundred times in it, which would be a large part. */
-enum { DRAM_TIMES = 4 }; /* parameters in DRAM over those in files */
+/* A step of 16 Mi parameters in DRAM takes 15 ms. Threads wake up some hundred times in it, which would be a large part. So
+ * there are more parameters in DRAM than in files, up to a number that suffices. */
+enum { DRAM_TIMES = 4, DRAM_ENOUGH = 64 << 20 };
 
 typedef struct ahead {
     step_model in_files, in_dram;
@@ -42,11 +43,12 @@ enum { COUNT = sizeof CONTESTANTS / sizeof CONTESTANTS[0] };
 
 static int open_all(const step_options *options, const char *folder, ahead *a)
 {
-    const size_t elements = options->elements / STEP_SLICES * STEP_SLICES, more = DRAM_TIMES * elements;
+    const size_t elements = options->elements / STEP_SLICES * STEP_SLICES, most = DRAM_TIMES * elements;
+    const size_t in_dram = elements >= DRAM_ENOUGH ? elements : most < DRAM_ENOUGH ? most : DRAM_ENOUGH;
     const uint64_t budget = 3 * sizeof(float) * options->elements / options->budget_share;
     const uint64_t weights = sizeof(uint16_t), states = 3 * sizeof(float);
     /* Chunks of a slice, or smaller: the last bucket of a pass is then a small part of the step. */
-    const size_t chunk = more / STEP_SLICES;
+    const size_t chunk = in_dram / STEP_SLICES;
     const step_engine_opts opts[ENGINES] = {{.paths = &folder, .path_count = 1, .host_bytes = budget, .slices = STEP_SLICES},
                                             {.paths = &folder,
                                              .path_count = 1,
@@ -58,10 +60,10 @@ static int open_all(const step_options *options, const char *folder, ahead *a)
                                             {.slices = STEP_SLICES,
                                              .chunk_elements = chunk,
                                              .background_threads = (unsigned)options->background,
-                                             .speculation_bytes = 2 * (weights + states) * more}};
+                                             .speculation_bytes = 2 * (weights + states) * in_dram}};
     static const char *const NAMES[] = {"files", "files_ahead", "dram", "dram_ahead"};
     int ret = step_model_open(elements, &a->in_files);
-    ret = ret == 0 ? step_model_open(more, &a->in_dram) : ret;
+    ret = ret == 0 ? step_model_open(in_dram, &a->in_dram) : ret;
     for (unsigned i = 0; i < ENGINES && ret == 0; i++)
         ret = step_engine_open(i < DRAM ? &a->in_files : &a->in_dram, NAMES[i], &opts[i], &a->engines[i]);
     return ret;

@@ -24,11 +24,11 @@ bool zoff_base_topology_bind(const zoff_cpus *cpus);
 /* Bind the calling thread to the CPU that it is on. */
 bool zoff_base_topology_stay(void);
 
-/* Where a thread may run that keeps off one CPU. Set `all` to zero at first. */
+/* Where a thread may run that keeps off one CPU. All zero at first. */
 typedef struct zoff_elsewhere {
     zoff_cpus all;  /* its mask before */
     zoff_cpus left; /* its mask after the last call */
-    bool is_off;
+    bool is_off;    /* `left` is without a CPU of `all` */
 } zoff_elsewhere;
 
 /* Move the calling thread from a CPU to others of its mask, where it stays until the next call for another CPU. If somebody

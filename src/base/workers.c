@@ -163,6 +163,7 @@ static void wait_for_all(zoff_workers *team)
     }
     if (!left)
         return;
+    /* Otherwise Linux would wake it on the CPU of the worker that wakes it. */
     zoff_cpus all;
     const bool stays = zoff_base_topology_affinity(&all) && zoff_base_topology_stay();
     left = atomic_fetch_or(&team->left, OWNER_SLEEPS) | OWNER_SLEEPS;
