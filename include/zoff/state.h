@@ -94,13 +94,13 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for reads from files and for other
  *  ranks, where the slice was not read ahead
  *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free.
- *  ERR_STATE while a step is open. ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
+ *  ERR_STATE after a failed step. ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent
  *  during a micro-step that only accumulates.
  *  @param native_stream device stream whose work, as enqueued so far, reads the slice; NULL: none reads it any more
- *  @return ERR_STATE while a step is open */
+ *  @return ERR_STATE after a failed step */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a range of the weights of an engine-owned parameter, and its masters. Its slices are counted as one array, one after the
@@ -129,12 +129,15 @@ ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first,
  *  @owns the bytes stay the caller's: keep them until the next call, or until zoff_engine_destroy() has returned
  *  @blocks for the other ranks
  *  @return ERR_INVALID without zoff.persist, for a list that is too long, and for a number of bytes that differs from the
- * files': nothing was copied. ERR_STATE before seal, while a step is open, and between the micro-steps of an update */
+ * files': nothing was copied. ERR_STATE before seal, and between the micro-steps of an update */
 ZOFF_API zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, size_t count);
 
 /** Read the factor that the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in
  *  all micro-steps of an update. The engine divides the gradients by it before it takes their norm.
- *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
+ *
+ *  While a step is open it is the scale after that step, which its gradients decide.
+ *  @blocks where fp16.loss_scale is dynamic and a step is open: until all ranks have decided, as zoff_param_wait()
+ *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load(); otherwise as zoff_param_wait() */
 ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
 
 /** Read the loss scale and its counters, for a checkpoint.

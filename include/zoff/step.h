@@ -217,6 +217,10 @@ ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *arg
 /** Begin the step with the gradients that were declared ready. From here to zoff_step_wait() weights and gradients are the
  *  engine's.
  *
+ *  Calls that need whole states or weights finish the step first: saves and loads, zoff_params_pull() and zoff_params_push(),
+ *  ranges of states and weights, zoff_param_fetch(), zoff_loss_scaler_get(). They return its error if it fails. The next
+ *  zoff_step_wait() returns its result in any case, and gradients of the next step are accepted after that.
+ *
  *  Weights and states of a slice without a gradient stay as they are. The step still counts for it, also when no slice has a
  *  gradient: bias correction and schedule use one count of updates for the whole engine, as DeepSpeed's ZeRO does. (So Adam
  *  moves a weight whose first gradient comes late by up to (1 - beta1) / sqrt(1 - beta2) times lr: 3.2 times with the default
@@ -239,10 +243,10 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 /** Between zoff_step_begin() and zoff_step_wait(): wait until the weights of one slice are those after the step. So a trainer
  *  can begin its next forward pass before the step is over, and call this before each use of a weight. The step is the same to
  *  the bit. Weights without such a call may change at any time until zoff_step_wait(), which must come before the first
- * gradient of the next pass is written. Buckets are updated in the order in which these calls used them in earlier steps, on
- * rank 0 if there are several, at first in that of the parameters. They are updated inside this call, inside
- * zoff_engine_progress(), or by zoff.background_threads. Transfers go on between calls. Without an open step, and in a
- * micro-step that only adds gradients, it returns at once.
+ * gradient of the next pass is written, except to buffers of zoff_grad_reusable(). Buckets are updated in the order in which
+ * these calls used them in earlier steps, on rank 0 if there are several, at first in that of the parameters. They are updated
+ * inside this call, inside zoff_engine_progress(), or by zoff.background_threads. Transfers go on between calls. Without an
+ * open step, and in a micro-step that only adds gradients, it returns at once.
  *  @param native_stream device stream that will read the weights: it waits, and the call does not. NULL on the host; with a
  *  device the weights are there when the call returns
  *  @threads as zoff_step_wait()  @blocks until the slice is updated, or, with other ranks, until theirs are here
@@ -250,6 +254,17 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
  *  zoff_step_wait() return, too: then as after zoff_step_wait(). ERR_INVALID for weights of the engine, or another stream;
  *  ERR_STATE after a failed step that zoff_step_wait() has told */
 ZOFF_API zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Between zoff_step_begin() and zoff_step_wait(): wait until the engine has read the gradient of one slice, so that the
+ * program may write the next one to its buffer before zoff_step_wait(). With ZOFF_STEP_ZERO_GRADS the buffer is then cleared.
+ * Parameters with tied weights may share a buffer: one call is enough. The next gradient is handed over after zoff_step_wait().
+ * In a micro-step that only adds gradients, the call finishes the step, as a save does. Without an open step it returns at
+ * once.
+ *  @param native_stream device stream that will write the gradient: it waits for the clearing. NULL on the host; with a device
+ *  the buffer is clear when the call returns
+ *  @threads as zoff_step_wait()  @blocks until the slice is updated, and with several ranks until all gradients are sent
+ *  @return as zoff_param_wait(); ERR_INVALID also for a parameter without a buffer of the program */
+ZOFF_API zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Continue a step that failed, without repeating what is done. Weights and gradients must be as the failed call left them.
  *  After a flush of the drive failed (zoff.persist), everything that the step had written is written again; where the drive has

@@ -17,6 +17,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->life.process = zoff_base_fork_number();
+    e->life.finish_step = zoff_engine_step_finish;
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     ZOFF_TRY_OR(destroy, zoff_agreement_consensus_open(&e->agreement));

@@ -90,7 +90,8 @@ typedef struct zoff_step_talks {
     zoff_commit_stage stage;
 } zoff_step_talks;
 
-/* An error that a call before zoff_step_wait() has met. Each of these calls returns it, and zoff_step_wait() once. */
+/* An error that a call before zoff_step_wait() has met. Each of these calls returns it, and zoff_step_wait() once. Also the
+ * result of a step that another call has finished. */
 typedef struct zoff_step_fault {
     zoff_status status; /* OK: there is none, or zoff_step_wait() has returned it */
     zoff_saved_error words;
@@ -182,6 +183,8 @@ typedef struct zoff_progress_thread zoff_progress_thread;
 /* State that decides which call is allowed next. */
 typedef struct zoff_life {
     zoff_phase phase;
+    bool is_untold; /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
+    zoff_status (*finish_step)(zoff_engine *e); /* for such a call: zoff_engine_step_finish() */
     bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
     unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
     zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
@@ -323,11 +326,15 @@ void zoff_engine_options_free(zoff_engine *e);
 
 /* phase.c */
 const char *zoff_engine_phase_words(const zoff_engine *e); /* describes the phase, for messages */
-/* ERR_STATE unless the engine is in this phase. `call` names the public function. A NULL engine is ERR_INVALID. */
+/* ERR_STATE unless the engine is in this phase, or while zoff_step_wait() has still to return a result. `call` names the public
+ * function. A NULL engine is ERR_INVALID. */
 zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
-zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call);
-/* ERR_STATE unless zoff_engine_phase_check_whole() succeeds, or a push has failed. */
-zoff_status zoff_engine_phase_check_push(const zoff_engine *e, const char *call);
+/* Finish a step that is open: see zoff_engine_phase_whole().  @return its error  @blocks for an open step */
+zoff_status zoff_engine_phase_finish(zoff_engine *e, const char *call);
+/* The same, and ERR_STATE unless the engine is between steps. */
+zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call);
+/* As zoff_engine_phase_whole(), but also after a push has failed. */
+zoff_status zoff_engine_phase_whole_or_unsent(zoff_engine *e, const char *call);
 /* ERR_STATE after a load has failed: there are no states. For calls that are legal in several phases. */
 zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call);
 

@@ -89,7 +89,7 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
     const zoff_param p = gradient->param;
     const size_t slice = gradient->slice;
     void *native_stream = gradient->native_stream;
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_grad_ready"));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
@@ -136,7 +136,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_grad_acquire"));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
@@ -167,7 +167,7 @@ zoff_status zoff_grad_weight(zoff_engine *e, double weight)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_grad_weight"));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
                  "zoff_grad_weight: %g is not a finite fp32 number of at least 0", weight);
     ZOFF_FAIL_IF(e->transfer.batch.handed_over, ZOFF_ERR_STATE,

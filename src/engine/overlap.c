@@ -1,27 +1,24 @@
-/* overlap.c: the engine's work beside the program's. While a step is open, buckets are updated inside zoff_param_wait(), in the
- * order of the walk, until those of the slice are new; and inside zoff_engine_progress(), those that are ready. The rest is
- * for zoff_step_wait(). */
+/* overlap.c: while a step is open, the engine's work in calls before zoff_step_wait(). A wait for weights updates buckets in
+ * the order of the walk, until those of the slice are new. A wait for a gradient ends when it is read. zoff_engine_progress()
+ * updates what is ready, and the next loss scale needs the gate. */
 #include "engine_priv.h"
 
 #include "try.h"
 
-static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_wait: engine must not be NULL");
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
-                 "zoff_param_wait: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
-                 "zoff_param_wait: the weights of %s are the engine's; call zoff_step_wait(), then zoff_param_fetch()",
-                 e->model.params[p].name);
+                 "%s: there is no slice %zu of parameter %u", call, slice, p);
     ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
-                 "zoff_param_wait: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
+                 "%s: accelerator \"%s\" has no streams; pass NULL", call, zoff_accel_name(e->accel));
     return ZOFF_OK;
 }
 
 /* Until zoff_step_wait() has returned it, every call returns the error. */
-static zoff_status repeat_fault(zoff_engine *e)
+static zoff_status repeat_fault(zoff_engine *e, const char *call)
 {
-    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "zoff_param_wait: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
     zoff_base_status_restore(&e->run.fault.words);
     return e->run.fault.status;
 }
@@ -41,16 +38,26 @@ static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx
     return status;
 }
 
-typedef struct wanted_weights {
+/* Other ranks may be in zoff_step_wait(): the calls are one to them. */
+static zoff_status work_together(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
+{
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    const zoff_status status = work(e, run, ctx);
+    zoff_comm_exit(e->comm, false);
+    return status;
+}
+
+typedef struct wanted_slice {
     zoff_engine *engine;
-    size_t number; /* of the slice */
+    zoff_param param;
+    size_t slice, number; /* number: of the slice */
     zoff_slice_buckets buckets;
     void *native_stream;
-} wanted_weights;
+} wanted_slice;
 
 static zoff_status make_new(void *ctx)
 {
-    const wanted_weights *w = ctx;
+    const wanted_slice *w = ctx;
     zoff_engine *e = w->engine;
     zoff_transfer_walk_use(&e->transfer, w->buckets);
     ZOFF_TRY(zoff_engine_pipeline_until(e, w->buckets));
@@ -62,20 +69,77 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(check(e, p, slice, native_stream));
+    ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));
+    ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
+                 "zoff_param_wait: the weights of %s are the engine's; call zoff_param_fetch()", e->model.params[p].name);
     if (e->life.phase == ZOFF_PHASE_FAILED)
-        return repeat_fault(e);
+        return repeat_fault(e, "zoff_param_wait");
     if (e->life.phase == ZOFF_PHASE_IDLE || (e->life.phase == ZOFF_PHASE_OPEN && !e->run.last))
         return ZOFF_OK; /* they are what the last step has made them */
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_param_wait"));
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
-    /* Other ranks may be in zoff_step_wait(): the calls are one to them. */
-    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    const zoff_status status = work(e, make_new, &(wanted_weights){e, number, e->model.slice_buckets[number], native_stream});
-    zoff_comm_exit(e->comm, false);
-    return status;
+    return work_together(e, make_new, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], native_stream});
+}
+
+/* An error of the clearing comes from the device, and fails the step: a retry goes on behind it. */
+static zoff_status let_reuse(void *ctx)
+{
+    const wanted_slice *w = ctx;
+    zoff_engine *e = w->engine;
+    size_t bytes;
+    char *grad = zoff_model_params_grad_to_clear(&e->model, w->param, w->slice, &bytes);
+    ZOFF_TRY(zoff_engine_pipeline_until_read(e, w->buckets));
+    const bool clears = grad && e->run.flags & ZOFF_STEP_ZERO_GRADS;
+    ZOFF_TRY(e->transfer.route.link->step.reuse(&e->transfer, grad, clears ? bytes : 0, w->native_stream));
+    zoff_model_params_reuse(&e->model, w->param, w->slice);
+    return ZOFF_OK;
+}
+
+/* In a micro-step that adds gradients, all are read at its end. */
+zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    static const char CALL[] = "zoff_grad_reusable";
+    ZOFF_TRACED(e, false);
+    ZOFF_ENTER(e);
+    zoff_dtype dtype;
+    ZOFF_TRY(check(e, p, slice, native_stream, CALL));
+    ZOFF_FAIL_IF(e->model.params[p].count && !zoff_model_params_own_grad(&e->model, p, slice, &dtype), ZOFF_ERR_INVALID,
+                 "%s: %s has no gradient buffer of the program (zoff_param_desc.grad)", CALL, e->model.params[p].name);
+    if (e->life.phase == ZOFF_PHASE_FAILED)
+        return repeat_fault(e, CALL);
+    if (e->life.phase == ZOFF_PHASE_OPEN && !e->run.last)
+        return zoff_engine_phase_finish(e, CALL);
+    if (e->life.phase == ZOFF_PHASE_IDLE)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, CALL));
+    const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
+    if (!zoff_model_slices_has(&e->model, number))
+        return ZOFF_OK;
+    return work_together(e, let_reuse, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], native_stream});
+}
+
+static zoff_status decide(void *ctx)
+{
+    zoff_engine *e = ctx;
+    e->transfer.walk.is_used = true; /* this rank votes: the step cannot be dropped any more on each rank at its own moment */
+    return zoff_engine_pipeline_decide(e);
+}
+
+/* An open step decides about the next scale at its gate. */
+zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scale"));
+    zoff_engine *own = (zoff_engine *)(uintptr_t)e;
+    const bool is_open = e->life.phase == ZOFF_PHASE_OPEN && e->run.last,
+               changes = e->settings.values.fp16.enabled && e->settings.values.fp16.dynamic;
+    if (is_open && changes && e->run.gate < ZOFF_GATE_OPEN)
+        ZOFF_TRY(work_together(own, decide, own));
+    *out = is_open ? zoff_model_loss_scale_next(&e->model, e->run.gate == ZOFF_GATE_SKIP) : e->model.scaler.scale;
+    return ZOFF_OK;
 }
 
 static zoff_status turn(void *ctx)

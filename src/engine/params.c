@@ -1,5 +1,5 @@
-/* params.c: public calls about parameters, their groups and the loss scale; about the program's own bytes, which are recorded
- * with the states; about weights and masters; and lending engine-owned weights. */
+/* params.c: public calls about parameters, their groups and the loss scaler; about the number of updates and the program's own
+ * bytes, which are recorded with the states; about weights and masters; and lending engine-owned weights. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -44,19 +44,11 @@ zoff_comm *zoff_engine_comm(const zoff_engine *e)
     return e ? e->comm : NULL;
 }
 
-zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scale"));
-    *out = e->model.scaler.scale;
-    return ZOFF_OK;
-}
-
 zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_finish((zoff_engine *)(uintptr_t)e, "zoff_loss_scaler_get"));
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scaler_get"));
     ZOFF_TRY(zoff_base_structs_check_out("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", out));
     zoff_base_structs_write(&e->model.scaler, sizeof e->model.scaler, out);
@@ -68,8 +60,36 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
     if (e->life.phase != ZOFF_PHASE_BUILDING)
-        ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
+        ZOFF_TRY(zoff_engine_phase_whole(e, "zoff_loss_scaler_set"));
     return zoff_model_loss_scale_set(&e->model, scaler);
+}
+
+/* ---- the number of updates ---- */
+
+zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_count"));
+    *out = e->t;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
+    ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID,
+                 "zoff_step_count_set: t is %lld; expected the number of updates made", (long long)t);
+    if (e->life.phase != ZOFF_PHASE_BUILDING)
+        ZOFF_TRY(zoff_engine_phase_whole(e, "zoff_step_count_set"));
+    const int64_t before = e->t;
+    const bool is_recorded = e->store && (t != before || e->ranges.unsaved || e->model.program.count);
+    e->t = t;
+    zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
+    if (status < 0)
+        e->t = before;
+    return status;
 }
 
 /* ---- the program's own bytes ---- */
@@ -114,7 +134,7 @@ zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, 
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || (!data && count), ZOFF_ERR_INVALID, "zoff_persist_data: engine and data must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_persist_data"));
+    ZOFF_TRY(zoff_engine_phase_whole(e, "zoff_persist_data"));
     ZOFF_FAIL_IF(
         !e->settings.values.persist, ZOFF_ERR_INVALID,
         "zoff_persist_data: no file of this engine stays. Set zoff.persist to true, which needs states on NVMe, or save "
@@ -128,7 +148,7 @@ zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, 
 zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
+    ZOFF_TRY(zoff_engine_phase_whole(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
@@ -148,7 +168,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check_push(e, "zoff_params_push"));
+    ZOFF_TRY(zoff_engine_phase_whole_or_unsent(e, "zoff_params_push"));
     ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_push"));
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = zoff_agreement_identity_exit(&e->agreement, zoff_engine_states_push(e));
@@ -161,10 +181,9 @@ zoff_status zoff_params_push(zoff_engine *e)
 
 /* ---- engine-owned weights ---- */
 
-static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
+static zoff_status check_call(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    ZOFF_TRY(zoff_engine_phase_idle(e, call));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "%s: there is no slice %zu of parameter %u", call, slice, p);
     ZOFF_FAIL_IF(!e->model.params[p].engine_owned, ZOFF_ERR_INVALID,

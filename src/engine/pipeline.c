@@ -341,6 +341,36 @@ zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted
     return zoff_base_progress_wait(&e->progress, NULL, walk_until, &(weights_wait){e, wanted});
 }
 
+static zoff_status walk_until_read(void *ctx)
+{
+    const weights_wait *w = ctx;
+    zoff_engine *e = w->engine;
+    const zoff_status status = walk_for(e, NULL);
+    ZOFF_TRY(status);
+    if (status == ZOFF_OK)
+        ZOFF_TRY(zoff_transfer_all_gather_poll(&e->transfer));
+    const bool is_through = e->run.gate == ZOFF_GATE_SKIP || are_new(e, w->wanted);
+    return is_through ? zoff_transfer_reduce_scatter_poll(&e->transfer) : ZOFF_PENDING;
+}
+
+/* A gradient that goes to other ranks is read when all have come, because they are sent in one order. */
+zoff_status zoff_engine_pipeline_until_read(zoff_engine *e, zoff_slice_buckets wanted)
+{
+    return zoff_base_progress_wait(&e->progress, NULL, walk_until_read, &(weights_wait){e, wanted});
+}
+
+static zoff_status walk_to_gate(void *ctx)
+{
+    zoff_engine *e = ctx;
+    const zoff_status status = e->plan.chunk_count ? walk_for(e, NULL) : vote_alone(e);
+    return status < 0 || e->run.gate >= ZOFF_GATE_OPEN ? status < 0 ? status : ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_pipeline_decide(zoff_engine *e)
+{
+    return zoff_base_progress_wait(&e->progress, NULL, walk_to_gate, e);
+}
+
 zoff_status zoff_engine_pipeline_measure(zoff_engine *e)
 {
     if (e->run.last && e->plan.chunk_count == 0)

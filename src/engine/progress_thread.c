@@ -222,7 +222,8 @@ static bool look(zoff_engine *e)
         return false;
     zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
-    open_queue(c, e->life.phase == ZOFF_PHASE_IDLE && e->settings.values.background_threads && e->walk.speculation.places);
+    const bool accepts = e->life.phase == ZOFF_PHASE_IDLE && !e->life.is_untold;
+    open_queue(c, accepts && e->settings.values.background_threads && e->walk.speculation.places);
     const zoff_status status = c->calls.progress(e);
     open_queue(c, false);
     e->threads.in_progress = false;

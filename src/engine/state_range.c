@@ -29,9 +29,9 @@ typedef struct state_range {
 
 /* ---- checks ---- */
 
-static zoff_status check_range(const zoff_engine *e, const state_range *w, const char *call)
+static zoff_status check_range(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
+    ZOFF_TRY(zoff_engine_phase_idle(e, call));
     ZOFF_FAIL_IF(w->param >= e->model.param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
                  w->param, e->model.param_count);
     const zoff_model_param *p = &e->model.params[w->param];
@@ -68,9 +68,9 @@ static bool has_weights(const zoff_engine *e, const state_range *w)
     return w->is_weights || is_own_master(e, w) || is_split_master(e, w);
 }
 
-static zoff_status check_state(const zoff_engine *e, const state_range *w, const char *call)
+static zoff_status check_state(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
+    ZOFF_TRY(zoff_engine_phase_whole(e, call));
     ZOFF_TRY(check_range(e, w, call));
     const zoff_model_param *p = &e->model.params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
@@ -87,9 +87,9 @@ static zoff_status check_state(const zoff_engine *e, const state_range *w, const
     return ZOFF_OK;
 }
 
-static zoff_status check_weights(const zoff_engine *e, const state_range *w, const char *call)
+static zoff_status check_weights(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(w->write ? zoff_engine_phase_check_whole(e, call) : ZOFF_OK);
+    ZOFF_TRY(w->write ? zoff_engine_phase_whole(e, call) : ZOFF_OK);
     ZOFF_TRY(check_range(e, w, call));
     ZOFF_FAIL_IF(!e->model.params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
@@ -512,7 +512,6 @@ zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     const bool has_data = e && e->model.program.count;
-    ZOFF_TRY(has_data ? zoff_engine_phase_check_whole(e, "zoff_state_flush")
-                      : zoff_engine_phase_check_idle(e, "zoff_state_flush"));
+    ZOFF_TRY(has_data ? zoff_engine_phase_whole(e, "zoff_state_flush") : zoff_engine_phase_idle(e, "zoff_state_flush"));
     return has_data ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_state_range_commit(e);
 }

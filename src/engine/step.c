@@ -410,12 +410,38 @@ static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
     return status;
 }
 
+zoff_status zoff_engine_step_finish(zoff_engine *e)
+{
+    enter(e, ZOFF_COMM_IN_STEP_WAIT);
+    const zoff_status status = zoff_agreement_identity_exit(&e->agreement, go_on(e, NULL));
+    e->life.is_untold = e->life.phase == ZOFF_PHASE_IDLE;
+    e->run.fault.status = status;
+    if (status < 0)
+        zoff_base_status_save(&e->run.fault.words);
+    return e->life.is_untold ? ZOFF_OK : status;
+}
+
+/* The result of a step that another call has finished. */
+static zoff_status tell_result(zoff_engine *e, zoff_step_info *info)
+{
+    const zoff_status status = e->run.fault.status;
+    ZOFF_TRY(check_info(info));
+    e->life.is_untold = false;
+    e->run.fault.status = ZOFF_OK;
+    give_info(&e->run.info, info);
+    if (status < 0)
+        zoff_base_status_restore(&e->run.fault.words);
+    return status;
+}
+
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     if (e && e->life.phase == ZOFF_PHASE_FAILED && e->run.fault.status < 0)
         return tell_fault(e, info);
+    if (e && e->life.is_untold)
+        return tell_result(e, info);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
@@ -543,7 +569,8 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNSENT, ZOFF_ERR_STATE, "zoff_grads_drop: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNSENT || e->life.is_untold, ZOFF_ERR_STATE, "zoff_grads_drop: %s",
+                 zoff_engine_phase_words(e));
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_grads_drop"));
     /* An open step is half done, too, once zoff_param_wait() or a background thread has updated a bucket. */
     const bool has_step = e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_OPEN;
@@ -562,30 +589,4 @@ zoff_status zoff_grads_drop(zoff_engine *e)
         (void)zoff_engine_stores_drain(e); /* what the step has written is undone */
     enter(e, ZOFF_COMM_IN_DROP);
     return zoff_agreement_identity_exit(&e->agreement, drop(e, torn));
-}
-
-zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_count"));
-    *out = e->t;
-    return ZOFF_OK;
-}
-
-zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
-    ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID,
-                 "zoff_step_count_set: t is %lld; expected the number of updates made", (long long)t);
-    if (e->life.phase != ZOFF_PHASE_BUILDING)
-        ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_step_count_set"));
-    const int64_t before = e->t;
-    const bool is_recorded = e->store && (t != before || e->ranges.unsaved || e->model.program.count);
-    e->t = t;
-    zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
-    if (status < 0)
-        e->t = before;
-    return status;
 }

@@ -47,6 +47,9 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up 
 /* Run buckets in the order of the walk until the weights of these are new. On a device their copies are then in its streams.
  * @return OK also when the step is skipped */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted);
+/* The same for all buckets, until the gradients in these are read on every rank. */
+zoff_status zoff_engine_pipeline_until_read(zoff_engine *e, zoff_slice_buckets wanted);
+zoff_status zoff_engine_pipeline_decide(zoff_engine *e); /* run buckets until the gate is open, or the step is skipped */
 /* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
 void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: no bucket is ahead of the next one yet */
@@ -74,6 +77,9 @@ zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run);
 
 /* step.c */
+/* Finish an open step for a call that needs whole states or weights. zoff_step_wait() returns its result, and until then no
+ * gradient of the next step is accepted.  @return OK once it is over; else its error  @blocks until then */
+zoff_status zoff_engine_step_finish(zoff_engine *e);
 /* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
 zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 

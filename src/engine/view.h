@@ -60,10 +60,11 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
                  "%s: a child of fork() cannot use the files of its parent's engine; it may only destroy its copy", __func__)
 
 /* phase.c */
-/* ERR_STATE unless states may be read now: sealed, no step is open, and no update is half done. */
-zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
+/* Finish a step that is open, so that states may be read now. zoff_step_wait() still returns its result.
+ * @return its error, if it fails; ERR_STATE before seal, and while an update is half done  @blocks for an open step */
+zoff_status zoff_engine_phase_whole(zoff_engine *e, const char *call);
 /* The same, but also after a load has failed. */
-zoff_status zoff_engine_phase_check_load(const zoff_engine *e, const char *call);
+zoff_status zoff_engine_phase_whole_or_unloaded(zoff_engine *e, const char *call);
 /* ERR_STATE while the engine-owned weights differ from the states. */
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
 
@@ -98,7 +99,7 @@ typedef struct zoff_states_load {
 
 /* Replace all states, compute the weights from them, and commit. Collective.
  * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, where that fails, and where
- * the engine owns frozen weights, it is unloaded: zoff_engine_phase_check_load() */
+ * the engine owns frozen weights, it is unloaded: zoff_engine_phase_whole_or_unloaded() */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
 /* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
 void zoff_engine_states_unload(zoff_engine *e);

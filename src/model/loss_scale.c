@@ -91,6 +91,14 @@ zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, 
         (long long)t, why, s->scale, s->scale > 1 ? " (fp16.min_loss_scale may be as low as 1)" : "");
 }
 
+double zoff_model_loss_scale_next(const zoff_model *m, bool overflow)
+{
+    zoff_loss_scaler next = overflow ? m->scaler : zoff_model_loss_scale_after_update(m);
+    if (overflow && m->values->fp16.enabled && m->values->fp16.dynamic)
+        (void)overflow_on(&m->values->fp16, &next);
+    return next.scale;
+}
+
 void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_bytes)
 {
     const zoff_fp16_values *v = &m->values->fp16;

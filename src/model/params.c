@@ -263,3 +263,23 @@ bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice)
     const zoff_model_param *param = &m->params[p];
     return m->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
+
+void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice)
+{
+    zoff_dtype dtype;
+    const zoff_model_param *param = &m->params[p];
+    const char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
+    m->flags[param->first_flag + slice] |= ZOFF_SLICE_REUSED;
+    for (size_t i = 0; param->tie && i < m->param_count; i++)
+        if (m->params[i].tie == param->tie && zoff_model_params_own_grad(m, (zoff_param)i, slice, &dtype) == grad)
+            m->flags[m->params[i].first_flag + slice] |= ZOFF_SLICE_REUSED;
+}
+
+char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes)
+{
+    zoff_dtype dtype;
+    char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
+    *out_bytes = m->params[p].count * zoff_adam_dtype_bytes(dtype);
+    const bool is_reused = m->flags[m->params[p].first_flag + slice] & ZOFF_SLICE_REUSED;
+    return zoff_model_params_is_given(m, p, slice) && !is_reused ? grad : NULL;
+}

@@ -15,7 +15,8 @@ enum {
     ZOFF_SLICE_READY = 1,   /* its gradient was handed over in this micro-step */
     ZOFF_SLICE_PRESENT = 2, /* it had a gradient in this step; with accumulation, the accumulator holds a sum */
     ZOFF_SLICE_DOWN = 4,    /* device: the gradient that was handed over is downloaded */
-    ZOFF_SLICE_GIVEN = 8    /* tied weights: this parameter's gradient was handed over; READY then means the owner's sum */
+    ZOFF_SLICE_GIVEN = 8,   /* tied weights: this parameter's gradient was handed over; READY then means the owner's sum */
+    ZOFF_SLICE_REUSED = 16  /* the program may have written its next gradient: the end of the step does not clear it */
 };
 
 /* The first and last bucket of a slice. Buckets in between also contain parts of it. */
@@ -150,6 +151,10 @@ char *zoff_model_params_given_grad(const zoff_model *m, zoff_param p, size_t sli
 char *zoff_model_params_own_grad(const zoff_model *m, zoff_param p, size_t slice, zoff_dtype *out_dtype);
 /* Whether the gradient was handed over in this micro-step. */
 bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice);
+/* The program may write the next gradient of a slice to its buffer, which tied parameters may share. */
+void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice);
+/* The buffer whose gradient the end of a step clears.  @return NULL: there is none */
+char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes);
 
 /* masters.c */
 /* Where the fp32 master of a parameter is. */
@@ -240,6 +245,7 @@ void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_b
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why);
 /* The scaler that an update leaves behind: the one that is recorded with its states. */
 zoff_loss_scaler zoff_model_loss_scale_after_update(const zoff_model *m);
+double zoff_model_loss_scale_next(const zoff_model *m, bool overflow); /* the scale after a step that is still open */
 /* Continue with a recorded scaler. A static scale is the configuration's, and without fp16 there is none. */
 void zoff_model_loss_scale_continue(zoff_model *m, const zoff_loss_scaler *recorded);
 /* Restore a saved scaler.  @return ERR_STATE without fp16; ERR_INVALID for values that no scaler can have */

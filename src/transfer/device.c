@@ -375,10 +375,10 @@ static zoff_status zero_gradients(zoff_transfer *t)
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
-            zoff_dtype dtype;
-            char *grad = zoff_model_params_own_grad(t->model, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_model_params_is_given(t->model, (zoff_param)i, slice))
-                ZOFF_TRY(t->accel->ops->zero(t->accel, t->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
+            size_t bytes;
+            char *grad = zoff_model_params_grad_to_clear(t->model, (zoff_param)i, slice, &bytes);
+            if (grad)
+                ZOFF_TRY(t->accel->ops->zero(t->accel, t->device.down, grad, bytes));
         }
     }
     return zoff_transfer_streams_sync(t, t->device.down);
@@ -410,6 +410,14 @@ zoff_status zoff_transfer_device_let_read(zoff_transfer *t, zoff_slice_buckets b
         ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
     ZOFF_TRY(follow(t, t->device.up, native_stream));
     return t->device.computes ? follow(t, t->device.compute, native_stream) : ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_reuse(zoff_transfer *t, char *grad, size_t bytes, void *native_stream)
+{
+    ZOFF_TRY(zoff_transfer_streams_compute_settle(t)); /* kernels read gradients, too */
+    if (bytes)
+        ZOFF_TRY(t->accel->ops->zero(t->accel, t->device.down, grad, bytes));
+    return follow(t, t->device.down, native_stream);
 }
 
 zoff_status zoff_transfer_device_settle(zoff_transfer *t)

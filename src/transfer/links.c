@@ -134,12 +134,21 @@ static void in_place_recorded(zoff_transfer *t, bool zeroes)
     for (size_t i = 0; zeroes && i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
-            zoff_dtype dtype;
-            char *grad = zoff_model_params_own_grad(t->model, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_model_params_is_given(t->model, (zoff_param)i, slice))
-                memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
+            size_t bytes;
+            char *grad = zoff_model_params_grad_to_clear(t->model, (zoff_param)i, slice, &bytes);
+            if (grad)
+                memset(grad, 0, bytes);
         }
     }
+}
+
+static zoff_status in_place_reuse(zoff_transfer *t, char *grad, size_t bytes, void *native_stream)
+{
+    (void)t;
+    (void)native_stream;
+    if (bytes)
+        memset(grad, 0, bytes);
+    return ZOFF_OK;
 }
 
 static char *in_place_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
@@ -197,7 +206,10 @@ const zoff_link zoff_transfer_links_in_place = {
     .let_read = in_place_let_read,
     .settle = in_place_settle,
     .move = in_place_move,
-    .step = {.begun = zoff_transfer_reduce_scatter_close, .finish = in_place_finish, .recorded = in_place_recorded},
+    .step = {.begun = zoff_transfer_reduce_scatter_close,
+             .reuse = in_place_reuse,
+             .finish = in_place_finish,
+             .recorded = in_place_recorded},
     .range = in_place_range};
 
 /* ---- staged ---- */
@@ -281,7 +293,11 @@ enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
     .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights,      \
     .adopt = staged_adopt, .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read,                       \
     .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,                                                 \
-    .step = {.begun = staged_begun, .finish = zoff_transfer_device_finish, .recorded = staged_recorded}, .range = staged_range
+    .step = {.begun = staged_begun,                                                                                            \
+             .reuse = zoff_transfer_device_reuse,                                                                              \
+             .finish = zoff_transfer_device_finish,                                                                            \
+             .recorded = staged_recorded},                                                                                     \
+    .range = staged_range
 
 const zoff_link zoff_transfer_links_staged = {
     .name = "staged", .downloads = true, .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};

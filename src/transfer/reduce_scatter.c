@@ -186,10 +186,14 @@ zoff_status zoff_transfer_reduce_scatter_bucket(void *ctx, zoff_bucket_run *run)
     return zoff_zero_reduce_is_done(t->ranks.reduce, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
 }
 
+zoff_status zoff_transfer_reduce_scatter_poll(const zoff_transfer *t)
+{
+    return t->ranks.reduce ? zoff_zero_reduce_poll(t->ranks.reduce) : ZOFF_OK;
+}
+
 static zoff_status poll(void *ctx)
 {
-    const zoff_transfer *t = ctx;
-    return zoff_zero_reduce_poll(t->ranks.reduce);
+    return zoff_transfer_reduce_scatter_poll(ctx);
 }
 
 zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)

@@ -32,6 +32,9 @@ typedef struct zoff_link_sums {
 /* The begin and the end of a step. */
 typedef struct zoff_link_step {
     void (*begun)(zoff_transfer *t); /* a step begins: no other gradient is handed over before it ends */
+    /* The gradient in this buffer of the program is read: clear so many bytes of it, before later work in the stream. With NULL
+     * it is clear when the call returns. */
+    zoff_status (*reuse)(zoff_transfer *t, char *grad, size_t bytes, void *native_stream);
     /* All buckets are through: wait for the streams. `zeroes`: clear the gradients that were handed over, if the streams do
      * that.  @blocks */
     zoff_status (*finish)(zoff_transfer *t, bool zeroes);

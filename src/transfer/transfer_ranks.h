@@ -133,7 +133,9 @@ void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t sl
 bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t); /* advance without waiting; whether exchanges are in flight */
 void zoff_transfer_reduce_scatter_close(zoff_transfer *t); /* no other gradient will come */
 zoff_status zoff_transfer_reduce_scatter_bucket(void *ctx, zoff_bucket_run *run); /* a row */
-zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t);                /* wait for all buckets */
+zoff_status
+zoff_transfer_reduce_scatter_poll(const zoff_transfer *t);         /* PENDING: some exchanges of this micro-step are not done */
+zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t); /* wait for all buckets */
 /* Set the weight of this rank's gradients in the sum; get the sum of all ranks' weights for this micro-batch, once it is
  * reduced. */
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight);

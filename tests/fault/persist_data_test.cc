@@ -179,9 +179,8 @@ TEST_F(PersistData, RefusalsSayWhatToDo)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_persist_data: 1 of 2 micro-steps", give());
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_state_flush: 1 of 2 micro-steps", zoff_state_flush(e.get()));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", give());
+    ASSERT_ZOFF_OK(give(0)) << "it finishes the step";
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-    ASSERT_ZOFF_OK(give(0));
     EXPECT_ZOFF_OK(zoff_state_flush(e.get()));
     std::vector<char> large(70000);
     const zoff_checkpoint_data list[] = {{"large", large.data(), large.size(), true}};

@@ -9,7 +9,7 @@ using namespace zoff_test;
 
 namespace
 {
-enum phase { BUILDING, IDLE, OPEN };
+enum phase { BUILDING, IDLE, OPEN, DONE }; // DONE: another call has finished the step, and zoff_step_wait() has still to tell
 
 class sequence
 {
@@ -75,7 +75,7 @@ class sequence
 
     void call()
     {
-        switch (random() % 19) {
+        switch (random() % 20) {
         case 0:
         case 1:
             return add();
@@ -110,6 +110,8 @@ class sequence
             return random() % 8 ? set_group() : request_stop();
         case 17:
             return wait_for_weights();
+        case 18:
+            return reuse();
         default:
             return set_group();
         }
@@ -182,9 +184,20 @@ class sequence
     void wait()
     {
         auto info = new_info();
-        expect(phase == OPEN ? ZOFF_OK : ZOFF_ERR_STATE, zoff_step_wait(e.get(), &info), "wait");
+        expect(phase == OPEN || phase == DONE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_step_wait(e.get(), &info), "wait");
         if (phase == OPEN)
             finish(info);
+        else if (phase == DONE)
+            tell(info);
+    }
+
+    // A call that needs whole states or weights.
+    void finish_open()
+    {
+        if (phase != OPEN)
+            return;
+        settle();
+        phase = DONE;
     }
 
     // Between begin and wait it may advance the step; nothing that the model predicts depends on how far.
@@ -194,6 +207,19 @@ class sequence
         const bool exists = p < added && slice < t.tensors[p].slices && !t.is_given_away(p);
         const zoff_status want = !exists ? ZOFF_ERR_INVALID : phase == BUILDING ? ZOFF_ERR_STATE : ZOFF_OK;
         expect(want, zoff_param_wait(e.get(), (zoff_param)p, slice, nullptr), "weights");
+    }
+
+    // The next gradient may be written once this one is read. In a micro-step that adds gradients it finishes the step.
+    void reuse()
+    {
+        const size_t p = random() % (t.tensors.size() + 1), slice = random() % 4;
+        const bool exists = p < added && slice < t.tensors[p].slices, was_open = phase == OPEN;
+        const zoff_status want = !exists ? ZOFF_ERR_INVALID : phase == BUILDING ? ZOFF_ERR_STATE : ZOFF_OK;
+        expect(want, zoff_grad_reusable(e.get(), (zoff_param)p, slice, nullptr), "reusable");
+        if (want == ZOFF_OK && micro + 1 < accumulation)
+            finish_open();
+        for (size_t k = 0; exists && was_open && k < t.tensors[p].count; k++)
+            trainer::put(t.grad(p), t.tensors[p].grad_dtype, t.place(p, slice * t.tensors[p].count + k), NAN);
     }
 
     void step()
@@ -237,27 +263,42 @@ class sequence
         x.sum[k] = INFINITY; // stays INFINITY whatever is added
     }
 
-    void finish(const zoff_step_info &info)
+    // The step is over.
+    void settle()
     {
-        phase = IDLE;
         handed_over = false;
         for (auto &r : ready)
             r.assign(r.size(), false);
-        EXPECT_EQ(++micro, info.micro_step);
-        EXPECT_EQ(micro < accumulation, info.accumulated);
+        told.micro_step = ++micro;
         stop_told = stop_told || (stop_asked && micro == accumulation);
-        EXPECT_EQ(stop_told, info.stop_requested);
+        told.stops = stop_told;
         if (micro < accumulation)
             return;
         micro = 0;
-        auto want = reference::step(t.tensors, groups, updates + 1, 1, accumulation, clip);
+        told.update = reference::step(t.tensors, groups, updates + 1, 1, accumulation, clip);
         t.next_step();
-        EXPECT_EQ(want.skipped, info.skipped);
-        EXPECT_EQ(want.updated, info.numbers.elements_updated);
-        if (!want.skipped) {
-            EXPECT_EQ(want.norm, info.numbers.grad_norm);
-            EXPECT_EQ(want.clip, info.numbers.clip_factor);
-            updates++;
+        updates += !told.update.skipped;
+    }
+
+    void finish(const zoff_step_info &info)
+    {
+        settle();
+        tell(info);
+    }
+
+    void tell(const zoff_step_info &info)
+    {
+        phase = IDLE;
+        EXPECT_EQ(told.micro_step, info.micro_step);
+        EXPECT_EQ(told.micro_step < accumulation, info.accumulated);
+        EXPECT_EQ(told.stops, info.stop_requested);
+        if (told.micro_step < accumulation)
+            return;
+        EXPECT_EQ(told.update.skipped, info.skipped);
+        EXPECT_EQ(told.update.updated, info.numbers.elements_updated);
+        if (!told.update.skipped) {
+            EXPECT_EQ(told.update.norm, info.numbers.grad_norm);
+            EXPECT_EQ(told.update.clip, info.numbers.clip_factor);
         }
         int64_t count = -1;
         expect(ZOFF_OK, zoff_step_count(e.get(), &count), "count");
@@ -299,7 +340,8 @@ class sequence
     {
         p = random() % (t.tensors.size() + 1);
         slice = random() % 3;
-        if (phase != IDLE)
+        finish_open();
+        if (phase == BUILDING)
             return ZOFF_ERR_STATE;
         if (p >= added || slice >= t.tensors[p].slices || !t.is_given_away(p))
             return ZOFF_ERR_INVALID;
@@ -348,8 +390,8 @@ class sequence
         const zoff_status got = zoff_grads_drop(e.get());
         if (phase == OPEN && got == ZOFF_ERR_STATE) // the step has updated weights already, and goes on
             return;
-        expect(phase == BUILDING ? ZOFF_ERR_STATE : ZOFF_OK, got, "drop");
-        if (phase == BUILDING)
+        expect(phase == BUILDING || phase == DONE ? ZOFF_ERR_STATE : ZOFF_OK, got, "drop");
+        if (phase == BUILDING || phase == DONE)
             return;
         phase = IDLE;
         micro = 0;
@@ -360,10 +402,11 @@ class sequence
     }
 
     // Between updates no gradient is accumulated or in flight, so states are complete.
-    bool is_between_updates() const { return phase == IDLE && micro == 0 && !handed_over; }
+    bool is_between_updates() const { return phase != BUILDING && phase != OPEN && micro == 0 && !handed_over; }
 
     void pull()
     {
+        finish_open();
         const bool may = is_between_updates() && !any_lent();
         expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_pull(e.get()), "pull");
         if (may)
@@ -377,6 +420,7 @@ class sequence
 
     void push()
     {
+        finish_open();
         const bool may = is_between_updates() && !any_lent();
         expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_push(e.get()), "push");
         if (may)
@@ -396,6 +440,7 @@ class sequence
         size_t total = p < t.tensors.size() ? t.tensors[p].total() : 0;
         first = random() % (total + 1);
         count = random() % (total - first + 1) + (random() % 3 == 0);
+        finish_open();
         if (!is_between_updates())
             return ZOFF_ERR_STATE;
         if (p >= added || t.tensors[p].frozen || count > total - first)
@@ -481,7 +526,7 @@ class sequence
         for (unsigned i : set)
             named = named || i >= g;
         // After seal a group with parameters keeps its optimizer, and cannot add momentum that it did not have.
-        bool fits = phase != IDLE || !used ||
+        bool fits = phase == BUILDING || !used ||
                     (h.optimizer == sealed[g].optimizer && reference::keeps_m(h) <= reference::keeps_m(sealed[g]));
         zoff_status want = phase == OPEN ? ZOFF_ERR_STATE : !named || bad ? ZOFF_ERR_INVALID : fits ? ZOFF_OK : ZOFF_ERR_STATE;
         expect(want, zoff_engine_set_group(e.get(), g, &h), "group");
@@ -503,6 +548,11 @@ class sequence
     size_t added = 0;
     unsigned accumulation = 1, micro = 0;
     bool stop_asked = false, stop_told = false;
+    struct { // by zoff_step_wait()
+        unsigned micro_step;
+        bool stops;
+        decltype(reference::step(t.tensors, groups, 1, 1, 1, 0)) update;
+    } told = {};
     bool handed_over = false; // a gradient of the next micro-step was handed over
     double clip = 0;
     int64_t updates = 0;

@@ -240,9 +240,8 @@ TEST_P(BesideCalls, NoStateIsSavedInTheMiddleOfAnUpdate)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps", zoff_checkpoint_load(e, path, nullptr));
     r.backward(2);
     EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_checkpoint_save(e, path, nullptr));
+    EXPECT_ZOFF_OK(zoff_checkpoint_save(e, path, nullptr)) << "it finishes the step";
     EXPECT_ZOFF_OK(zoff_step_wait(e, &info));
-    EXPECT_ZOFF_OK(zoff_checkpoint_save(e, path, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_checkpoint_begin(e, path, nullptr, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "folder", zoff_checkpoint_begin(e, "", nullptr, &none));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine", zoff_checkpoint_save(nullptr, path, nullptr));

@@ -413,6 +413,7 @@ std::vector<call> all_calls(const char *folder)
             {"zoff_param_write", [](auto *e) { return zoff_param_write(e, 0, 0, 8, floats); }},
             {"zoff_param_read", [](auto *e) { return zoff_param_read(e, 0, 0, 8, floats); }},
             {"zoff_grad_ready", [](auto *e) { return zoff_grad_ready(e, 0, 0, nullptr); }},
+            {"zoff_grad_reusable", [](auto *e) { return zoff_grad_reusable(e, 0, 0, nullptr); }},
             {"zoff_grad_acquire", [](auto *e) { return zoff_grad_acquire(e, 0, 0, nullptr, &grad); }},
             {"zoff_grad_weight", [](auto *e) { return zoff_grad_weight(e, 2); }},
             {"zoff_step", [](auto *e) { return zoff_step(e, nullptr, nullptr); }},

@@ -98,8 +98,6 @@ TEST_F(Phase, CallsAtTheWrongTimeAreRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_step(e.get(), nullptr, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_grad_ready(e.get(), 0, 0, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_param_bind(e.get(), 0, t.value(0), nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_step_count_set(e.get(), 3));
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
 }
 
@@ -110,6 +108,7 @@ TEST_F(Phase, EachHasItsWords)
                                                          {ZOFF_PHASE_IDLE, "no step is open"},
                                                          {ZOFF_PHASE_OPEN, "a step is open"},
                                                          {ZOFF_PHASE_FAILED, "a step has failed"}};
+    made->life.finish_step = [](zoff_engine *) { return zoff_base_status_fail(ZOFF_ERR_STATE, "a step is open"); };
     for (const auto &is : words) {
         made->life.phase = is.first;
         EXPECT_NE(nullptr, strstr(zoff_engine_phase_words(made.get()), is.second));
@@ -120,7 +119,7 @@ TEST_F(Phase, EachHasItsWords)
                 EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, std::string("call: ") + zoff_engine_phase_words(made.get()),
                                   zoff_engine_phase_check(made.get(), wanted.first, "call"));
         }
-        EXPECT_EQ(is.first == ZOFF_PHASE_IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_engine_phase_check_idle(made.get(), "call"));
+        EXPECT_EQ(is.first == ZOFF_PHASE_IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_engine_phase_idle(made.get(), "call"));
     }
     made->life.phase = ZOFF_PHASE_BUILDING;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "call: engine must not be NULL",

@@ -1,0 +1,244 @@
+// open_step_test.cc: calls between zoff_step_begin() and zoff_step_wait() that need whole states: they finish the step, whose
+// result zoff_step_wait() still returns. And the two that ask for less: the next loss scale, and a gradient's buffer.
+#include "fp16_engine.h"
+#include "on_tiers.h"
+#include "rank_job.h"
+
+#include <string.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class OpenStep : public on_tiers
+{
+  protected:
+    enum { TENSORS = 4, COUNT = 6000 };
+
+    void add(trainer &t, zoff_dtype dtype = ZOFF_F32)
+    {
+        for (int i = 0; i < TENSORS; i++)
+            t.add(COUNT, 1, dtype, dtype);
+    }
+
+    static void begin(trainer &t, zoff_engine *e, const zoff_step_args *args = nullptr)
+    {
+        t.backward_all(0.1f);
+        t.hand_over_all(e);
+        ASSERT_ZOFF_OK(zoff_step_begin(e, args));
+    }
+
+    scratch_folder saves;
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, OpenStep, testing::Bool(), tier_name);
+
+TEST_P(OpenStep, IsFinishedByACallThatNeedsItsStates)
+{
+    const std::vector<std::pair<const char *, std::function<zoff_status(zoff_engine *, int64_t)>>> calls = {
+        {"pull", [](auto *e, int64_t) { return zoff_params_pull(e); }},
+        {"push", [](auto *e, int64_t) { return zoff_params_push(e); }},
+        {"read",
+         [](auto *e, int64_t) {
+             std::vector<float> x(COUNT);
+             return zoff_state_read(e, 1, ZOFF_STATE_M, 0, COUNT, x.data());
+         }},
+        {"flush", [](auto *e, int64_t) { return zoff_state_flush(e); }},
+        {"count", [](auto *e, int64_t t) { return zoff_step_count_set(e, t); }},
+        {"scaler",
+         [](auto *e, int64_t) {
+             zoff_loss_scaler s = new_scaler();
+             return zoff_loss_scaler_get(e, &s);
+         }},
+        {"save", [this](auto *e, int64_t) { return zoff_checkpoint_save(e, saves.path.c_str(), nullptr); }},
+        {"save beside", [this](auto *e, int64_t) {
+             zoff_checkpoint *save = nullptr;
+             zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+             opts.name = "beside";
+             EXPECT_ZOFF_OK(zoff_checkpoint_begin(e, saves.path.c_str(), &opts, &save));
+             return zoff_checkpoint_wait(save);
+         }}};
+    trainer t(1);
+    add(t);
+    engine e = seal_engine(t, text(), COUNT);
+    int64_t step = 0;
+    for (const auto &call : calls) {
+        for (const bool used : {false, true}) {
+            SCOPED_TRACE(std::string(call.first) + (used ? ", half updated" : ""));
+            t.next_step();
+            ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+            ASSERT_ZOFF_OK(used ? zoff_param_wait(e.get(), 0, 0, nullptr) : ZOFF_OK);
+            reference::step(t.tensors, config_groups(), ++step, 1, 1, 0);
+            ASSERT_ZOFF_OK(call.second(e.get(), step));
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+            EXPECT_ZOFF_OK(zoff_param_wait(e.get(), 2, 0, nullptr));
+            const char *const words = "the step is complete; zoff_step_wait() returns its result";
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, words, zoff_grad_ready(e.get(), 0, 0, nullptr));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, words, zoff_step_begin(e.get(), nullptr));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, words, zoff_grads_drop(e.get()));
+            zoff_step_info info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            EXPECT_EQ(step, info.t);
+            EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+            EXPECT_EQ((uint64_t)TENSORS * COUNT, info.numbers.elements_updated);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no step is open", zoff_step_wait(e.get(), nullptr));
+        }
+    }
+    // What was saved is the state after its step.
+    trainer other(2);
+    add(other);
+    engine loaded = seal_engine(other, config_text(""), COUNT);
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(loaded.get(), (saves.path + "/beside").c_str(), nullptr));
+    std::vector<float> x(COUNT), y(COUNT);
+    for (zoff_param p = 0; p < TENSORS; p++) {
+        ASSERT_ZOFF_OK(zoff_state_read(e.get(), p, ZOFF_STATE_V, 0, COUNT, x.data()));
+        ASSERT_ZOFF_OK(zoff_state_read(loaded.get(), p, ZOFF_STATE_V, 0, COUNT, y.data()));
+        EXPECT_EQ(x, y);
+    }
+}
+
+TEST_P(OpenStep, AMicroStepIsFinishedToo)
+{
+    trainer t(3);
+    add(t);
+    engine e = seal_engine(t, text(2), COUNT);
+    zoff_step_info info = new_info();
+    t.next_step();
+    ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_params_push: 1 of 2 micro-steps", zoff_params_push(e.get()));
+    EXPECT_ZOFF_OK(zoff_grad_reusable(e.get(), 1, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    EXPECT_TRUE(info.accumulated);
+    ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+    EXPECT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+TEST_P(OpenStep, IsFinishedByAFetchOfTheEnginesWeights)
+{
+    trainer t(4);
+    add(t, ZOFF_BF16);
+    t.give_away(1);
+    engine e = seal_engine(t, text(), COUNT);
+    for (int64_t step = 1; step <= 2; step++) {
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "call zoff_param_fetch()", zoff_param_wait(e.get(), 1, 0, nullptr));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    }
+}
+
+// One rank saves the step that the others wait for.
+TEST_P(OpenStep, IsFinishedByOneRankWhileOthersWait)
+{
+    enum { RANKS = 3 };
+    rank_job job(RANKS);
+    const std::string config = GetParam() ? text() : config_text("", 1, ", \"zero_optimization\": {\"stage\": 1}");
+    job.on_each([&](unsigned rank) {
+        trainer t(9);
+        add(t, ZOFF_BF16);
+        engine e = make_engine(t, config, COUNT, 0, job.comm_of(rank));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        for (int64_t step = 1; step <= 3; step++) {
+            t.next_step();
+            ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+            zoff_step_info info = new_info();
+            if (rank == 1) {
+                ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), 2, 0, nullptr));
+            }
+            if (rank == 0) {
+                ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+                ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            } else {
+                ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+                ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+            }
+            EXPECT_EQ(step, info.t);
+            reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        }
+    });
+}
+
+// The program writes the next gradient while the step is open: the step has read the one before, and does not clear it later.
+TEST_P(OpenStep, AGradientThatIsReadMayBeOverwritten)
+{
+    log.expect("skipped");
+    for (const bool zeroes : {false, true}) {
+        trainer t(5);
+        add(t, ZOFF_BF16);
+        engine e = seal_engine(t, text(), COUNT);
+        zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+        args.flags = zeroes ? ZOFF_STEP_ZERO_GRADS : 0;
+        for (int64_t step = 1; step <= 4; step++) {
+            const bool overflows = step == 3;
+            t.next_step();
+            t.backward_all(0.1f);
+            if (overflows)
+                trainer::put(t.grad(2), ZOFF_BF16, t.place(2, 7), INFINITY);
+            t.hand_over_all(e.get());
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
+            for (zoff_param p = 1; p < TENSORS; p++) {
+                ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), p, 0, nullptr));
+                ASSERT_EQ(zeroes, trainer::get(t.grad(p), ZOFF_BF16, t.place(p, 3)) == 0);
+                memset(t.grad(p), 0x41, COUNT * 2);
+            }
+            zoff_step_info info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            EXPECT_EQ(overflows, info.skipped);
+            EXPECT_EQ(zeroes, trainer::get(t.grad(0), ZOFF_BF16, t.place(0, 3)) == 0);
+            for (zoff_param p = 1; p < TENSORS; p++)
+                EXPECT_EQ('A', *t.grad(p)) << "the end of the step has cleared the next gradient of " << p;
+            if (!overflows)
+                reference::step(t.tensors, config_groups(), step - (step > 3), 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        }
+    }
+}
+
+TEST_P(OpenStep, AsksForABufferOfTheProgram)
+{
+    trainer t(6);
+    add(t);
+    t.give_away_grad(1);
+    engine e = seal_engine(t, text(), COUNT);
+    int stream;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine must not be NULL", zoff_grad_reusable(nullptr, 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there is no slice 1", zoff_grad_reusable(e.get(), 0, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_grad_reusable(e.get(), 0, 0, &stream));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no gradient buffer", zoff_grad_reusable(e.get(), 1, 0, nullptr));
+    EXPECT_ZOFF_OK(zoff_grad_reusable(e.get(), 0, 0, nullptr)) << "no step is open";
+}
+
+// The scale for the next loss, before the step is over that decides about it.
+TEST(OpenStepLossScale, IsThatAfterTheStep)
+{
+    log_catcher log;
+    log.expect("skipped");
+    tiny one(fp16_text("\"initial_scale_power\": 3, \"loss_scale_window\": 2, \"min_loss_scale\": 4, \"hysteresis\": 1"));
+    const double want[] = {8, 8, 16, 8, 4, 4}; // doubled after two good steps; two overflows, and a third at the minimum
+    for (int step = 0; step < 6; step++) {
+        const bool overflow = step >= 3, ends = step == 5;
+        SCOPED_TRACE(step);
+        trainer::put(one.t.grad(0), ZOFF_F32, 1, overflow ? INFINITY : 1.0f);
+        ASSERT_ZOFF_OK(zoff_grad_ready(one.e.get(), 0, 0, nullptr));
+        ASSERT_ZOFF_OK(zoff_step_begin(one.e.get(), nullptr));
+        EXPECT_EQ(want[step], one.scale());
+        EXPECT_EQ(want[step], one.scale()) << "asked again";
+        EXPECT_EQ(want[step], one.scaler().scale) << "this call has finished the step";
+        EXPECT_EQ(want[step], one.scale());
+        zoff_step_info info = new_info();
+        // An error about a step that is over is that of zoff_step_wait(), and not of the call that has finished it.
+        EXPECT_EQ(ends ? ZOFF_ERR_OVERFLOW : ZOFF_OK, zoff_step_wait(one.e.get(), &info));
+        EXPECT_EQ(!ends, strstr(zoff_last_error(), "the minimum (fp16.min_loss_scale)") == nullptr);
+        EXPECT_EQ(overflow, info.skipped);
+        EXPECT_EQ(want[step], one.scale());
+    }
+}
+} // namespace
