@@ -222,15 +222,20 @@ def check_lacking(bundle, folder, runtime):
 TRAINER = """#!/bin/sh
 loss=1 most=1000
 case "$*" in *"--stage 3"*) loss=$LOSS most=$MOST ;; esac
+case "$*" in *just-in-time*) loss=$LATE ;; esac
+for word; do
+    [ "$last" = --config ] && grep -q speculation_memory "$word" && echo "  $AHEAD"
+    last=$word
+done
 echo "  step 1/1  loss $loss  norm 1"
 echo "  device memory of the library: 1000 bytes planned; 1000 at first, $most at most after a step"
 echo "  weights 1"
 """
 
 
-def check_zero3(bundle, folder, runtime):
-    """A trainer whose losses differ at stage 3, or whose device memory grows, must fail. A script stands in for it, because
-    cuBLAS is not here."""
+def check_trainer(bundle, folder, runtime):
+    """A trainer whose losses differ at stage 3 or beside the passes, whose device memory grows, or that updates nothing before
+    its step, must fail. A script stands in for it, because cuBLAS is not here."""
     copy = os.path.join(folder, "with a trainer")
     tools = os.path.join(folder, "tools that find cuBLAS")
     shutil.copytree(bundle, copy)
@@ -241,11 +246,15 @@ def check_zero3(bundle, folder, runtime):
         with open(name, "w", encoding="utf-8") as f:
             f.write(script)
         os.chmod(name, 0o755)
-    for loss, most, failed in (("1", "1000", []), ("2", "1000", ["cuda_trainer_zero3_cpu"]), ("1", "1001", ["cuda_trainer_zero3_cpu"])):
-        told = run(copy, folder, ["--only", "^(cuda_trainer|cuda_trainer_zero3_cpu)$"], 1 if failed else 0, LOSS=loss, MOST=most,
-                   PATH=tools + ":" + os.environ["PATH"], ZOFF_CUDART_PATH=runtime)
-        if told["failed"] != failed or [p["verdict"] for p in told["programs"]] != ["passed", "failed" if failed else "passed"]:
-            complain(f"a trainer with loss {loss} and {most} bytes at stage 3: {told}")
+    good = {"LOSS": "1", "MOST": "1000", "LATE": "1", "AHEAD": "3 of 4 buckets were updated before their step began, 0 of them again"}
+    for name, wrong in ((None, {}), ("zero3_cpu", {"LOSS": "2"}), ("zero3_cpu", {"MOST": "1001"}), ("hidden", {"LATE": "2"}),
+                        ("hidden", {"AHEAD": ""})):
+        failed = [f"cuda_trainer_{name}"] if name else []
+        told = run(copy, folder, ["--only", "^cuda_trainer(|_zero3_cpu|_hidden)$"], 1 if failed else 0,
+                   PATH=tools + ":" + os.environ["PATH"], ZOFF_CUDART_PATH=runtime, **{**good, **wrong})
+        passed = [p["name"] for p in told["programs"] if p["verdict"] == "passed"]
+        if told["failed"] != failed or len(passed) != 3 - len(failed):
+            complain(f"a trainer with {wrong}: {told}")
 
 
 def main():
@@ -264,7 +273,7 @@ def main():
     check_time(bundle, folder, runtime)
     check_interrupted(bundle, folder, runtime)
     check_lacking(bundle, folder, runtime)
-    check_zero3(bundle, folder, runtime)
+    check_trainer(bundle, folder, runtime)
     check_broken(bundle, folder, runtime)
     shutil.rmtree(folder)
     print(f"{len(complaints)} complaints")
