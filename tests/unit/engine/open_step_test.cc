@@ -84,7 +84,7 @@ TEST_P(OpenStep, IsFinishedByACallThatNeedsItsStates)
             EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no step is open", zoff_step_wait(e.get(), nullptr));
         }
     }
-    // What was saved is the state after its step.
+    // The checkpoint has the states after the step that the save has finished.
     trainer other(2);
     add(other);
     engine loaded = seal_engine(other, config_text(""), COUNT);
