@@ -94,6 +94,7 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
     if (e->settings.values.check_use)
         ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.is_new, "buckets", &e->walk.is_new));
     ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
     ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
     ZOFF_TRY(zoff_speculation_open(&e->walk.speculation, e->transfer.device.staging.ahead, e->model.group_count,
@@ -216,7 +217,7 @@ static void deallocate(zoff_engine *e)
     zoff_agreement_presence_close(&e->agreement);
     zoff_agreement_terms_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
-    void *blocks[] = {e->gate.hyper, e->gate.votes, e->gate.vote_bytes, e->walk.streamed};
+    void *blocks[] = {e->gate.hyper, e->gate.votes, e->gate.vote_bytes, e->walk.streamed, e->walk.is_new};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
@@ -224,6 +225,7 @@ static void deallocate(zoff_engine *e)
     e->gate.votes = NULL;
     e->gate.vote_bytes = NULL;
     e->walk.streamed = NULL;
+    e->walk.is_new = NULL;
 }
 
 /* Every parameter that has states needs weights to initialize them. */

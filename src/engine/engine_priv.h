@@ -221,6 +221,10 @@ typedef struct zoff_engine_walk {
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
     zoff_speculation speculation;
+    bool tells_new; /* the weights of a bucket that is through need nothing else to reach the program */
+    /* With tells_new, by bucket: its weights are new in this step. Calls read it without the lock, so that a program need not
+     * wait for a background thread that updates other buckets. */
+    bool *is_new;     /* atomic */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
 } zoff_engine_walk;
@@ -304,6 +308,9 @@ typedef struct zoff_engine_background {
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
 /* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient);
+/* Without the engine's lock: note that the program uses these buckets, whose weights are new.  @return false: no thread or no
+ * room is there, so the call takes the lock */
+bool zoff_engine_progress_thread_notes(const zoff_engine *e, zoff_slice_buckets used);
 /* The error of a gradient that was left to the thread and could not be taken. Each call tries again, until they are dropped.
  * After a wrong call, which changes nothing, it is told once. */
 zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e);

@@ -65,8 +65,21 @@ static zoff_status make_new(void *ctx)
     return e->transfer.route.link->let_read(&e->transfer, w->buckets, w->native_stream);
 }
 
+/* Where a background thread has made the weights new already, the call does not wait for its lock. */
+static bool is_new(const zoff_engine *e, zoff_param p, size_t slice, const void *native_stream)
+{
+    if (!e || !e->walk.is_new || native_stream || p >= e->model.param_count || slice >= e->model.params[p].slices)
+        return false;
+    const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
+    const zoff_slice_buckets wanted = e->model.slice_buckets[number];
+    return !e->model.params[p].engine_owned && wanted.first != UINT32_MAX && zoff_engine_pipeline_knows_new(e, wanted) &&
+           zoff_engine_progress_thread_notes(e, wanted);
+}
+
 zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    if (is_new(e, p, slice, native_stream))
+        return ZOFF_OK;
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));

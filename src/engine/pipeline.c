@@ -25,6 +25,20 @@ static void join_step(zoff_engine *e)
     }
 }
 
+bool zoff_engine_pipeline_knows_new(const zoff_engine *e, zoff_slice_buckets wanted)
+{
+    bool all = true;
+    for (size_t b = wanted.first; b <= wanted.last && all; b++)
+        all = __atomic_load_n(&e->walk.is_new[b], __ATOMIC_ACQUIRE);
+    return all;
+}
+
+void zoff_engine_pipeline_forget_new(zoff_engine *e)
+{
+    for (size_t b = 0; e->walk.is_new && b < e->plan.chunk_count; b++)
+        __atomic_store_n(&e->walk.is_new[b], false, __ATOMIC_RELEASE);
+}
+
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
     if (e->walk.speculation.is_begun)
@@ -32,6 +46,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     else
         open_runs(e);
     e->run.first = 0;
+    zoff_engine_pipeline_forget_new(e);
     e->walk.feed = zoff_engine_admit_feed_step;
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
@@ -97,6 +112,8 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
         run->row++;
         *moved = true;
     }
+    if (!row && e->walk.tells_new && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
+        __atomic_store_n(&e->walk.is_new[run->chunk], true, __ATOMIC_RELEASE);
     return ZOFF_OK;
 }
 

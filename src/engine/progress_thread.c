@@ -42,6 +42,12 @@ typedef struct grad_queue {
     zoff_saved_error words;
 } grad_queue;
 
+/* Buckets whose weights the program uses, and which are noted when a call next has the engine. Uses the lock of the queue. */
+typedef struct use_queue {
+    zoff_slice_buckets list[QUEUE_MOST];
+    atomic_uint count;
+} use_queue;
+
 struct zoff_progress_thread {
     pid_t process; /* the process in which the thread runs */
     zoff_engine *engine;
@@ -52,6 +58,7 @@ struct zoff_progress_thread {
     bool stopping, sleeps;
     atomic_uint callers; /* calls of the program that wait for the lock */
     grad_queue queue;
+    use_queue uses;
 };
 
 /* A thread of the program may end inside a call, for example in tests where ranks are threads that die. The lock is then
@@ -107,9 +114,23 @@ static void take_part(zoff_progress_thread *c)
     }
 }
 
+/* Those before a step are of no interest: its order is that of the waits in it. */
+static void note_uses(zoff_progress_thread *c)
+{
+    const zoff_engine *e = c->engine;
+    const bool counts = e->life.phase == ZOFF_PHASE_OPEN && e->run.last;
+    pthread_mutex_lock(&c->queue.lock);
+    for (unsigned i = 0; counts && i < atomic_load(&c->uses.count); i++)
+        zoff_transfer_walk_use(&c->engine->transfer, c->uses.list[i]);
+    atomic_store(&c->uses.count, 0);
+    pthread_mutex_unlock(&c->queue.lock);
+}
+
 /* Take all gradients of the queue, until one fails. Call with the engine's lock held. */
 static void take_queued(zoff_progress_thread *c)
 {
+    if (atomic_load(&c->uses.count))
+        note_uses(c);
     if (c->queue.failed_count)
         take_part(c);
     while (atomic_load(&c->queue.count) && !c->queue.failed_count)
@@ -149,6 +170,22 @@ bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *
     if (fits) {
         c->queue.list[count] = *gradient;
         atomic_store(&c->queue.count, count + 1);
+    }
+    pthread_mutex_unlock(&c->queue.lock);
+    return fits;
+}
+
+bool zoff_engine_progress_thread_notes(const zoff_engine *e, zoff_slice_buckets used)
+{
+    zoff_progress_thread *c = e->threads.progress;
+    if (!c || is_inherited(c))
+        return false;
+    pthread_mutex_lock(&c->queue.lock);
+    const unsigned count = atomic_load(&c->uses.count);
+    const bool fits = count < QUEUE_MOST;
+    if (fits) {
+        c->uses.list[count] = used;
+        atomic_store(&c->uses.count, count + 1);
     }
     pthread_mutex_unlock(&c->queue.lock);
     return fits;
@@ -223,7 +260,7 @@ static bool look(zoff_engine *e)
     zoff_progress_thread *c = e->threads.progress;
     e->threads.in_progress = true;
     const bool accepts = e->life.phase == ZOFF_PHASE_IDLE && !e->life.is_untold;
-    open_queue(c, accepts && e->settings.values.background_threads && e->walk.speculation.places);
+    open_queue(c, accepts && e->settings.values.background_threads && (e->walk.speculation.places || e->walk.measures_early));
     const zoff_status status = c->calls.progress(e);
     open_queue(c, false);
     e->threads.in_progress = false;

@@ -158,6 +158,8 @@ void zoff_engine_rows_choose(zoff_engine *e)
     const zoff_config_values *values = &e->settings.values;
     e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
                              (values->clip_norm > 0 || values->skip_nonfinite);
+    e->walk.tells_new =
+        e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads && !values->check_use;
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
                                                                [ZOFF_USED_BY_DEVICE] = &zoff_transfer_sum_places_used_by_device,
                                                                [ZOFF_USED_BY_DEVICE_FROM_HOST] =

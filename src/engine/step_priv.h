@@ -50,6 +50,9 @@ zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted
 /* The same for all buckets, until the gradients in these are read on every rank. */
 zoff_status zoff_engine_pipeline_until_read(zoff_engine *e, zoff_slice_buckets wanted);
 zoff_status zoff_engine_pipeline_decide(zoff_engine *e); /* run buckets until the gate is open, or the step is skipped */
+/* Whether it is known without the engine's lock that the weights of these buckets are new. */
+bool zoff_engine_pipeline_knows_new(const zoff_engine *e, zoff_slice_buckets wanted);
+void zoff_engine_pipeline_forget_new(zoff_engine *e); /* a step begins, or has failed */
 /* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
 void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: no bucket is ahead of the next one yet */

@@ -8,8 +8,10 @@ extern "C" {
 #include "engine_priv.h"
 }
 
+#include <future>
 #include <math.h>
 #include <string.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace zoff_test;
@@ -194,6 +196,43 @@ TEST_P(ParamWait, ABackgroundThreadUpdatesTheRest)
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
+// A thread that is busy with other buckets does not keep the program from weights that are new. Their use still counts.
+TEST_P(ParamWait, NewWeightsNeedNoLock)
+{
+    trainer t(13);
+    for (int i = 0; i < TENSORS; i++)
+        t.add(COUNT, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(1, ", \"zoff\": {\"background_threads\": 1}"), COUNT);
+    for (int64_t step = 1; step <= 3; step++) {
+        t.next_step();
+        begin(t, e.get());
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), TENSORS - 1, 0, nullptr)); // the thread updates the others
+        for (int ms = 0; ms < 30000 && !zoff_engine_pipeline_knows_new(e.get(), {0, TENSORS - 1}); ms++)
+            usleep(1000);
+        std::promise<void> is_held, returned;
+        std::thread holder([&] {
+            zoff_engine *entered = zoff_engine_progress_thread_enter(e.get());
+            is_held.set_value();
+            EXPECT_EQ(std::future_status::ready, returned.get_future().wait_for(std::chrono::seconds(20)))
+                << "it waits for the lock";
+            zoff_engine_progress_thread_leave(&entered);
+        });
+        is_held.get_future().wait();
+        for (zoff_param p = TENSORS - 1; p-- > 0;) {
+            EXPECT_ZOFF_OK(zoff_param_wait(e.get(), p, 0, nullptr));
+            EXPECT_TRUE(is_new(t, p));
+        }
+        returned.set_value();
+        holder.join();
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        for (size_t i = 0; i < TENSORS; i++)
+            EXPECT_EQ(TENSORS - 1 - i, zoff_transfer_walk_bucket(&e->transfer, i)) << "the order of use";
+        EXPECT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr)); // between steps it says nothing of the order
     }
 }
 
