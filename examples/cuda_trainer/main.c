@@ -49,7 +49,7 @@ static int optimizer_step(const optimizer *o, zoff_step_info *info) /* returns w
 /* Totals of the link and the library, over all steps. */
 typedef struct totals {
     double down_bytes, up_bytes, step_seconds, seconds;
-    zoff_step_buckets buckets;
+    unsigned long long buckets, ahead, again; /* updated; before their step; and once more in it */
     footprint memory;
 } totals;
 
@@ -98,9 +98,9 @@ static int end_step(trainer_run *r)
     r->sum->down_bytes += (double)info->bytes.device_read;
     r->sum->up_bytes += (double)info->bytes.device_written;
     r->sum->step_seconds += info->seconds.visible;
-    r->sum->buckets.all += info->buckets.all;
-    r->sum->buckets.speculated += info->buckets.speculated;
-    r->sum->buckets.redone += info->buckets.redone;
+    r->sum->buckets += info->buckets.all;
+    r->sum->ahead += info->buckets.speculated;
+    r->sum->again += info->buckets.redone;
     return 0;
 }
 
@@ -141,10 +141,9 @@ static void report(const trainer_options *options, gpu_model *model, const total
     /* The passes still run when the step begins, so most of their time counts in the step. */
     printf("  %.6f s a step, %.6f of them in calls from zoff_step_begin() to zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
-    if (sum->buckets.speculated) /* zoff.speculation_memory */
-        printf("  %llu of %llu buckets were updated before their step began, %llu of them again\n",
-               (unsigned long long)sum->buckets.speculated, (unsigned long long)sum->buckets.all,
-               (unsigned long long)sum->buckets.redone);
+    if (sum->ahead)
+        printf("  %llu of %llu buckets were updated before their step began, %llu of them again\n", sum->ahead, sum->buckets,
+               sum->again);
     const footprint *f = &sum->memory;
     printf("  device memory of the library: %llu bytes planned; %llu at first, %llu at most after a step\n",
            (unsigned long long)f->planned, (unsigned long long)f->sealed, (unsigned long long)f->most);

@@ -78,9 +78,9 @@ static bool is_new(const zoff_engine *e, zoff_param p, size_t slice, const void 
 
 zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    ZOFF_TRACED(e, false);
     if (is_new(e, p, slice, native_stream))
         return ZOFF_OK;
-    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));
     ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
