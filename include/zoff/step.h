@@ -148,7 +148,9 @@ typedef struct zoff_step_info {
  *  @param native_stream device stream that computes the gradient; NULL on the host, and for a gradient that is complete
  *  @blocks never, except: for reads of the "posix" I/O back-end; as zoff_grad_acquire() on a device from stage 2 on; as
  *  zoff_state_flush() after ranges were written
- *  @return ERR_STATE before seal, for a gradient that was declared twice, or without a gradient buffer */
+ *  @return ERR_STATE before seal, for a gradient that was declared twice, or without a gradient buffer. With
+ *  zoff.background_threads the engine's thread may take the gradient later: then the next zoff_grad_ready() or the begin of the
+ *  step returns its error */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,

@@ -143,6 +143,7 @@ static zoff_status decide(void *ctx)
 /* An open step decides about the next scale at its gate. */
 zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
     ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scale"));

@@ -264,14 +264,20 @@ bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice)
     return m->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
 
+/* `p` has tied weights: whether another parameter has the same weights, and the same buffer for its gradient. */
+static bool shares_buffer(const zoff_model *m, zoff_param p, size_t other, size_t slice, zoff_dtype *out_dtype)
+{
+    zoff_dtype dtype;
+    return m->params[other].tie == m->params[p].tie && zoff_model_params_own_grad(m, (zoff_param)other, slice, out_dtype) ==
+                                                           zoff_model_params_own_grad(m, p, slice, &dtype);
+}
+
 void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice)
 {
     zoff_dtype dtype;
-    const zoff_model_param *param = &m->params[p];
-    const char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
-    m->flags[param->first_flag + slice] |= ZOFF_SLICE_REUSED;
-    for (size_t i = 0; param->tie && i < m->param_count; i++)
-        if (m->params[i].tie == param->tie && zoff_model_params_own_grad(m, (zoff_param)i, slice, &dtype) == grad)
+    m->flags[m->params[p].first_flag + slice] |= ZOFF_SLICE_REUSED;
+    for (size_t i = 0; i < m->param_count && m->params[p].tie; i++)
+        if (shares_buffer(m, p, i, slice, &dtype))
             m->flags[m->params[i].first_flag + slice] |= ZOFF_SLICE_REUSED;
 }
 
@@ -279,7 +285,9 @@ char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t 
 {
     zoff_dtype dtype;
     char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
+    bool is_given = zoff_model_params_is_given(m, p, slice);
+    for (size_t i = 0; i < m->param_count && m->params[p].tie && !is_given; i++)
+        is_given = shares_buffer(m, p, i, slice, &dtype) && zoff_model_params_is_given(m, (zoff_param)i, slice);
     *out_bytes = m->params[p].count * zoff_adam_dtype_bytes(dtype);
-    const bool is_reused = m->flags[m->params[p].first_flag + slice] & ZOFF_SLICE_REUSED;
-    return zoff_model_params_is_given(m, p, slice) && !is_reused ? grad : NULL;
+    return is_given && !(m->flags[m->params[p].first_flag + slice] & ZOFF_SLICE_REUSED) ? grad : NULL;
 }

@@ -153,7 +153,8 @@ char *zoff_model_params_own_grad(const zoff_model *m, zoff_param p, size_t slice
 bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice);
 /* The program may write the next gradient of a slice to its buffer, which tied parameters may share. */
 void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice);
-/* The buffer whose gradient the end of a step clears.  @return NULL: there is none */
+/* The buffer whose gradient the end of a step clears: that of a parameter which was handed over, or which shares it with such a
+ * one.  @return NULL: there is none */
 char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes);
 
 /* masters.c */

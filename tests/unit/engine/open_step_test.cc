@@ -202,6 +202,39 @@ TEST_P(OpenStep, AGradientThatIsReadMayBeOverwritten)
     }
 }
 
+// Two parameters with the same weights, and one buffer for their gradients. Whichever of them is asked for, and whichever was
+// handed over, the buffer is cleared once, and not again at the end of the step.
+TEST_P(OpenStep, ABufferOfTiedWeightsIsClearedOnce)
+{
+    for (const zoff_param handed_over : {0u, 1u}) {
+        for (const zoff_param asked_for : {0u, 1u}) {
+            SCOPED_TRACE(testing::Message() << handed_over << " was handed over, " << asked_for << " is asked for");
+            std::vector<float> w(COUNT, 1), g(COUNT, 0.5f);
+            zoff_engine_opts opts = {};
+            engine e = make_engine(text(), opts);
+            for (const char *name : {"wte", "lm_head"}) {
+                zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+                d.name = name;
+                d.value = w.data();
+                d.grad = g.data();
+                d.count = COUNT;
+                ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+            }
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+            args.flags = ZOFF_STEP_ZERO_GRADS;
+            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), handed_over, 0, nullptr));
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
+            ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), asked_for, 0, nullptr));
+            EXPECT_EQ(std::vector<float>(COUNT, 0), g);
+            g.assign(COUNT, 2);
+            ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), 1 - asked_for, 0, nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+            EXPECT_EQ(std::vector<float>(COUNT, 2), g);
+        }
+    }
+}
+
 TEST_P(OpenStep, AsksForABufferOfTheProgram)
 {
     trainer t(6);
