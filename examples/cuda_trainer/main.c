@@ -142,7 +142,7 @@ static void report(const trainer_options *options, gpu_model *model, const total
     printf("  %.6f s a step, %.6f of them in calls from zoff_step_begin() to zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
     if (sum->ahead)
-        printf("  %llu of %llu buckets were updated before their step began, %llu of them again\n", sum->ahead, sum->buckets,
+        printf("  %llu of %llu buckets were updated before the norm was known, %llu of them again\n", sum->ahead, sum->buckets,
                sum->again);
     const footprint *f = &sum->memory;
     printf("  device memory of the library: %llu bytes planned; %llu at first, %llu at most after a step\n",

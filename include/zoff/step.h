@@ -105,10 +105,10 @@ typedef struct zoff_step_seconds {
     double reserved[3]; /**< zero */
 } zoff_step_seconds;
 
-/** Buckets of a step on this rank that were updated before it was asked for (zoff.speculation_memory). */
+/** Buckets of a step on this rank that were updated before its norm was known (zoff.speculation_memory). */
 typedef struct zoff_step_buckets {
     uint64_t all;        /**< buckets of this rank with a gradient in the step */
-    uint64_t speculated; /**< of these, updated before zoff_step_begin() */
+    uint64_t speculated; /**< of these, updated before zoff_step_begin(), or before a device had computed the last gradient */
     uint64_t committed;  /**< of these, whose results count */
     uint64_t redone;     /**< speculated, and updated again: the step clips, or differs from what was assumed */
 } zoff_step_buckets;

@@ -217,7 +217,8 @@ typedef struct zoff_engine_walk {
     zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
     void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
     bool in_order; /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
-    bool measures_early; /* a background thread measures gradients as soon as they are complete */
+    bool measures_early;     /* a background thread measures gradients as soon as they are complete */
+    bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
     zoff_speculation speculation;

@@ -207,6 +207,17 @@ zoff_status zoff_engine_gate_assume(zoff_engine *e)
     return ZOFF_OK;
 }
 
+bool zoff_engine_gate_still_assumes(zoff_engine *e)
+{
+    zoff_adam_consts *consts = e->transfer.scratch.consts;
+    const double scale = scale_of(e, e->run.grad_scale, e->run.info.numbers.loss_scale);
+    for (size_t g = 0; g < e->model.group_count; g++)
+        zoff_adam_hyper_consts(&e->gate.hyper[g], e->run.t, scale, &consts[g]);
+    if (!e->walk.speculation.is_begun)
+        zoff_speculation_assume(&e->walk.speculation, consts);
+    return !isnan(scale) && zoff_speculation_holds(&e->walk.speculation, consts);
+}
+
 /* Send this rank's vote to all, and receive theirs. */
 static zoff_status ask(zoff_engine *e)
 {

@@ -15,6 +15,12 @@ static void open_runs(zoff_engine *e)
     e->lending.secondary.next = 0;
 }
 
+/* Whether a bucket goes on ahead of the gate. */
+static bool is_on_its_way(const zoff_engine *e, const zoff_bucket_run *run)
+{
+    return run->ahead.is_so && run->row < zoff_engine_rows_of(e, run)->joint;
+}
+
 /* Buckets that are not updated yet take the rows of the others. */
 static void join_step(zoff_engine *e)
 {
@@ -39,23 +45,51 @@ void zoff_engine_pipeline_forget_new(zoff_engine *e)
         __atomic_store_n(&e->walk.is_new[b], false, __ATOMIC_RELEASE);
 }
 
-void zoff_engine_pipeline_begin(zoff_engine *e)
+/* All gradients have come: buckets are read in the order of the walk. */
+static void turn_to_walk(zoff_engine *e)
 {
-    if (e->walk.speculation.is_begun)
-        join_step(e);
-    else
-        open_runs(e);
-    e->run.first = 0;
-    zoff_engine_pipeline_forget_new(e);
     e->walk.feed = zoff_engine_admit_feed_step;
-    /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
-    zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
-    if (e->run.last)
-        zoff_lending_param_cache_clear(&e->lending);
     if (e->run.last)
         zoff_engine_admit_turn_round(e);
     e->walk.begun(e);
     zoff_engine_admit_feed(e);
+}
+
+/* Nothing may be updated before its step decides while a save reads states, while ranges of states wait to be written, or while
+ * the drive's content is in doubt. */
+static bool may_speculate(const zoff_engine *e)
+{
+    return !e->life.awaits_weights && !e->io.guard && !e->ranges.unsaved && !zoff_offload_store_is_in_doubt(e->store);
+}
+
+/* A device may still compute gradients when the step begins: buckets are then updated until the last one has come. */
+static bool goes_on_in_step(zoff_engine *e)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    return e->walk.speculates_in_step && e->run.last && e->run.looks && !e->run.measures && !s->is_over &&
+           zoff_speculation_is_likely(s) && may_speculate(e) && zoff_transfer_device_norm_waits(&e->transfer) == ZOFF_PENDING &&
+           zoff_engine_gate_still_assumes(e);
+}
+
+void zoff_engine_pipeline_begin(zoff_engine *e)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    s->in_step = goes_on_in_step(e);
+    s->updates = s->updates || s->in_step;
+    if (!s->is_begun)
+        open_runs(e);
+    else if (!s->in_step)
+        join_step(e);
+    e->run.first = 0;
+    zoff_engine_pipeline_forget_new(e);
+    /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
+    zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
+    if (e->run.last)
+        zoff_lending_param_cache_clear(&e->lending);
+    if (s->in_step)
+        zoff_engine_admit_feed_ahead(e);
+    else
+        turn_to_walk(e);
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
@@ -133,26 +167,26 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
     return all;
 }
 
+/* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
+static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
+{
+    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+    const bool is_untouched = !run->ahead.is_so && !run->ahead.is_refused && run->row == 0;
+    return e->walk.speculation.in_step && (is_untouched || is_on_its_way(e, run)) && zoff_engine_admit_can_precede(e, bucket);
+}
+
 /* The same for a part of the walk; with `wanted` only until those buckets are new. The progress thread stops for a call. */
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zoff_slice_buckets *wanted, bool *moved)
 {
     const zoff_gate before = e->run.gate;
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++) {
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, i);
         if (zoff_engine_progress_thread_yields(e) || (e->run.gate == ZOFF_GATE_OPEN && before != ZOFF_GATE_OPEN))
             break;
-        ZOFF_TRY(advance(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
+        if (!is_left_to_speculation(e, bucket))
+            ZOFF_TRY(advance(e, &e->transfer.walk.runs[bucket], moved));
     }
     return ZOFF_OK;
-}
-
-/* Advance device buckets first: they borrow nothing, and the device works in parallel with the CPU. Then the others: all of
- * them before the gate opens, and after it only those that can borrow. */
-static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, bool *moved)
-{
-    const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
-    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
-    ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, NULL, moved));
-    return advance_all(e, first, end, wanted, moved);
 }
 
 /* ---- ahead of the step ---- */
@@ -164,14 +198,11 @@ static bool measures_early(const zoff_engine *e)
     return e->walk.measures_early && e->threads.in_progress;
 }
 
-/* Nothing may be updated while a save reads states, while ranges of states wait to be written, or while the drive's content is
- * in doubt. */
 static bool may_precede(const zoff_engine *e)
 {
     const zoff_speculation *s = &e->walk.speculation;
     const bool is_last = e->transfer.batch.micro + 1 == e->settings.values.accumulation;
-    const bool may_begin = (zoff_speculation_is_likely(s) || measures_early(e)) && !e->life.awaits_weights && !e->io.guard &&
-                           !e->ranges.unsaved && !zoff_offload_store_is_in_doubt(e->store);
+    const bool may_begin = (zoff_speculation_is_likely(s) || measures_early(e)) && may_speculate(e);
     return !s->is_over && e->life.phase == ZOFF_PHASE_IDLE && is_last && e->transfer.batch.handed_over &&
            (s->is_begun || may_begin);
 }
@@ -243,6 +274,50 @@ zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
     zoff_engine_admit_feed_ahead(e);
     /* The caller sees reads and writes in flight. A bucket that has no slot goes on when other gradients have come. */
     return e->transfer.device.norm.waits ? ZOFF_PENDING : ZOFF_OK;
+}
+
+/* The step is open, and a device still computes gradients: buckets whose own have come go on as before the step. Once the last
+ * one has come, those that are not updated yet take the rows of the others. */
+static void precede_in_step(zoff_engine *e, bool *moved)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    if (!s->in_step)
+        return;
+    if (s->is_over || zoff_transfer_device_norm_waits(&e->transfer) != ZOFF_PENDING) {
+        s->in_step = false;
+        join_step(e);
+        turn_to_walk(e);
+        return;
+    }
+    for (size_t k = 0; k < s->order.count && !s->is_over; k++) {
+        const size_t bucket = zoff_speculation_expected(s, k);
+        zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+        if (!is_left_to_speculation(e, bucket) || !e->transfer.route.peers->is_complete(&e->transfer, bucket))
+            continue;
+        zoff_speculation_note_arrival(s, bucket);
+        const unsigned row = run->row;
+        if (enter(e, run, bucket))
+            precede(e, run);
+        else
+            run->ahead.is_refused = true; /* there is no memory for it */
+        *moved = *moved || run->row != row;
+        if (zoff_engine_progress_thread_yields(e))
+            break;
+    }
+    zoff_engine_admit_feed_ahead(e);
+}
+
+/* ---- one turn ---- */
+
+/* Advance device buckets first: they borrow nothing, and the device works in parallel with the CPU. Then the others: all of
+ * them before the gate opens, and after it only those that can borrow. */
+static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, bool *moved)
+{
+    precede_in_step(e, moved);
+    const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
+    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
+    ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, NULL, moved));
+    return advance_all(e, first, end, wanted, moved);
 }
 
 /* ---- waiting ---- */

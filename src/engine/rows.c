@@ -81,10 +81,11 @@ static const conditional_row STEP[] = {
 static const conditional_row AHEAD[] = {
     {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS},
     {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE},
-    {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
     {"fetch", zoff_engine_stages_fetch, ENGINE, 0},
     {"precede", zoff_engine_stages_precede, ENGINE, 0}, /* cpu_adam: to a second content, and to staged weights */
     {"put", zoff_engine_stages_put, ENGINE, 0},         /* offload: starts the write */
+    {"measure", zoff_transfer_device_norm_measure, TRANSFER,
+     ALONE | THERE}, /* last: kernels of the engine run behind the work that the program has enqueued */
     {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
     {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL},
@@ -158,6 +159,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
     const zoff_config_values *values = &e->settings.values;
     e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
                              (values->clip_norm > 0 || values->skip_nonfinite);
+    e->walk.speculates_in_step = e->walk.any_order && zoff_transfer_device_is(&e->transfer) && e->transfer.device.staging.ahead;
     e->walk.tells_new =
         e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads && !values->check_use;
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,

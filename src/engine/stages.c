@@ -195,14 +195,24 @@ zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-/* The row of an update that has the same function as the present one, or else the first one that needs the step. */
+/* Whether the bucket still has to pass a row with this function. */
+static bool is_to_come(const zoff_rows *rows, unsigned from, const zoff_row *row)
+{
+    for (unsigned i = from; i < rows->count; i++) {
+        if (rows->row[i].run == row->run)
+            return true;
+    }
+    return false;
+}
+
+/* The first row of an update in the step that the bucket has not passed ahead of it, or else the first one that needs the step.
+ */
 static unsigned row_of_step(const zoff_bucket_rows *rows, const zoff_bucket_run *run)
 {
-    for (unsigned i = 0; i < rows->step.joint && run->row < rows->ahead.count; i++) {
-        if (rows->step.row[i].run == rows->ahead.row[run->row].run)
-            return i;
-    }
-    return rows->step.joint;
+    unsigned i = 0;
+    while (i < rows->step.joint && !is_to_come(&rows->ahead, run->row, &rows->step.row[i]))
+        i++;
+    return i;
 }
 
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)

@@ -105,6 +105,9 @@ void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 unsigned zoff_engine_update_threads_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
+/* The step is open: whether the constants without clipping are those that buckets were updated with, or were never assumed.
+ * Then more of them may be updated until all gradients are there. */
+bool zoff_engine_gate_still_assumes(zoff_engine *e);
 /* Compute the constants of the next step as if it did not clip, by zoff_step_prepare() or the configuration. Opens the run of
  * that step. */
 zoff_status zoff_engine_gate_assume(zoff_engine *e);

@@ -30,6 +30,7 @@ typedef struct zoff_speculation {
     size_t places;     /* buckets at a time; 0: this engine does not speculate */
     bool is_begun;     /* for the next step: its run is open, before zoff_step_begin() */
     bool updates;      /* buckets are updated for it; otherwise gradients are only measured */
+    bool in_step;      /* the step is open, and gradients are still on their way: buckets without them go on as before it */
     bool is_over;      /* no bucket begins any more before the next step: one has met an error */
     unsigned restless; /* steps without clipping that must follow before one is likely to go without */
     size_t group_count;

@@ -58,5 +58,5 @@ void zoff_speculation_end(zoff_speculation *s)
         memset(o->has_arrived, 0, o->count * sizeof *o->has_arrived);
     }
     o->arrived_count = 0;
-    s->is_begun = s->is_over = s->terms.is_said = false;
+    s->is_begun = s->is_over = s->in_step = s->terms.is_said = false;
 }

@@ -130,6 +130,15 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
     t->measure.buckets++;
 }
 
+/* Gradients that the device measures wait only until they are computed. The event is recorded again for a pass that waits for
+ * weights, so that pass must not be waited for: it may need this step. */
+zoff_status zoff_transfer_device_norm_waits(zoff_transfer *t)
+{
+    const zoff_status down = zoff_transfer_download_poll(t);
+    const bool all_there = t->device.norm.count == t->plan->chunk_count;
+    return down == ZOFF_PENDING && all_there ? t->accel->ops->event_poll(t->accel, t->device.handed_over) : down;
+}
+
 /* Enqueue the measurement of a bucket. */
 static zoff_status start(zoff_transfer *t, zoff_bucket_run *run)
 {

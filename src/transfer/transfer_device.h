@@ -249,6 +249,8 @@ uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan
 zoff_status zoff_transfer_device_norm_open(zoff_transfer *t);
 void zoff_transfer_device_norm_close(zoff_transfer *t);
 zoff_status zoff_transfer_device_norm_measure(void *ctx, zoff_bucket_run *run); /* a row */
+/* Whether measurements of the step still wait for gradients.  @return PENDING: they do */
+zoff_status zoff_transfer_device_norm_waits(zoff_transfer *t);
 /* The same for several ranks: enqueue the measurement of this rank's part in a stream; when it is complete, count it. */
 zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void *stream);
 void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket);

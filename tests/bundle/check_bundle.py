@@ -234,8 +234,8 @@ echo "  weights 1"
 
 
 def check_trainer(bundle, folder, runtime):
-    """A trainer whose losses differ at stage 3 or beside the passes, whose device memory grows, or that updates nothing before
-    its step, must fail. A script stands in for it, because cuBLAS is not here."""
+    """A trainer whose losses differ at stage 3 or beside the passes, whose device memory grows, or that updates nothing
+    ahead, must fail. A script stands in for it, because cuBLAS is not here."""
     copy = os.path.join(folder, "with a trainer")
     tools = os.path.join(folder, "tools that find cuBLAS")
     shutil.copytree(bundle, copy)
@@ -246,7 +246,7 @@ def check_trainer(bundle, folder, runtime):
         with open(name, "w", encoding="utf-8") as f:
             f.write(script)
         os.chmod(name, 0o755)
-    good = {"LOSS": "1", "MOST": "1000", "LATE": "1", "AHEAD": "3 of 4 buckets were updated before their step began, 0 of them again"}
+    good = {"LOSS": "1", "MOST": "1000", "LATE": "1", "AHEAD": "3 of 4 buckets were updated before the norm was known, 0 of them again"}
     for name, wrong in ((None, {}), ("zero3_cpu", {"LOSS": "2"}), ("zero3_cpu", {"MOST": "1001"}), ("hidden", {"LATE": "2"}),
                         ("hidden", {"AHEAD": ""})):
         failed = [f"cuda_trainer_{name}"] if name else []

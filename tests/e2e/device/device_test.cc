@@ -223,7 +223,7 @@ TEST(DeviceOrder, ABucketWaitsOnlyForItsOwnGradients)
     t.add(20000, 1, ZOFF_BF16, ZOFF_BF16);
     t.add(100, 2, ZOFF_BF16, ZOFF_BF16);
     t.put_on(&device);
-    engine e = make_engine(t, config_text(""), 3000, 0, nullptr, device.accel);
+    engine e = make_engine(t, config_text("", 1, ", \"zoff\": {\"skip_nonfinite\": false}"), 3000, 0, nullptr, device.accel);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     ASSERT_LE(3u, plan_of(e.get()).chunk_count);
     t.backward_all(0.5f);
@@ -245,6 +245,58 @@ TEST(DeviceOrder, ABucketWaitsOnlyForItsOwnGradients)
     EXPECT_TRUE(others.saw) << "weights of other buckets were sent before this one's gradient had come";
     reference::step(t.tensors, config_groups(), 1, 1.0, 1.0, 0);
     t.expect_weights();
+}
+
+// The program begins the step while the device still computes. Buckets are updated as their gradients come, before it is known
+// whether the step clips.
+TEST(DeviceOrder, BucketsAreUpdatedWhileOthersAreComputed)
+{
+    log_catcher log;
+    struct {
+        std::atomic<bool> goes_on{false};
+    } backward;
+    for (const double share : DEVICE_RATIOS) {
+        for (const char *clip : {"1e6", "1e-3"}) {
+            test_device device;
+            trainer t(4);
+            zoff_step_info info = new_info();
+            for (int i = 0; i < 8; i++)
+                t.add(6000, 2, ZOFF_BF16, ZOFF_BF16);
+            t.put_on(&device);
+            std::string text = with_ratio(config_text("", 1, ", \"zoff\": {\"speculation_memory\": \"64MiB\"}"), share);
+            const std::string off = "\"gradient_clipping\": 0";
+            text.replace(text.find(off), off.size(), "\"gradient_clipping\": " + std::string(clip));
+            engine e = make_engine(t, text, 3000, 0, nullptr, device.accel);
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            for (int64_t step = 1; step <= 2; step++) {
+                backward.goes_on = false;
+                t.next_step();
+                t.backward_all(0.1f);
+                const auto wait = [](void *ctx) { // gradients are computed when the step is open, and slowly
+                    for (int i = 0; i < 20000 && !static_cast<decltype(&backward)>(ctx)->goes_on; i++)
+                        usleep(500);
+                    usleep(2000);
+                };
+                for (size_t i = 8; i-- > 0;) {
+                    for (size_t slice = 2; slice-- > 0;) {
+                        ASSERT_ZOFF_OK(zoff_accel_stream_call(device.accel, device.stream, wait, &backward));
+                        t.hand_over(e.get(), i, slice);
+                    }
+                }
+                ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+                backward.goes_on = true;
+                ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+                reference::step(t.tensors, config_groups(), step, 1.0, 1.0, atof(clip));
+                ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+                const bool clips = info.numbers.clip_factor < 1;
+                EXPECT_EQ(atof(clip) < 1, clips);
+                EXPECT_EQ(step > 1 && clips, info.buckets.speculated == 0) << "a step that clipped is followed by plain ones";
+                EXPECT_EQ(clips ? info.buckets.speculated : 0, info.buckets.redone);
+                EXPECT_EQ(clips ? 0 : info.buckets.speculated, info.buckets.committed);
+            }
+            t.expect_states(e.get());
+        }
+    }
 }
 
 TEST_F(Device, LeavesOutWhatHasNoGradient)
