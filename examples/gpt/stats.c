@@ -117,6 +117,7 @@ void gpt_stats_step(gpt_stats *stats, size_t step, double loss, gpt_times second
                                                   .grad_norm = info->numbers.grad_norm,
                                                   .clip_factor = info->numbers.clip_factor,
                                                   .seconds = seconds,
+                                                  .buckets = info->buckets,
                                                   .state_read_bytes = info->bytes.nvme_read,
                                                   .state_write_bytes = info->bytes.nvme_written,
                                                   .process_read_bytes = read_bytes - stats->process_read_bytes,
@@ -193,6 +194,21 @@ static void print_optimizer(FILE *file, const gpt_record *record)
     fprintf(file, "%.6f", record->seconds.optimizer);
 }
 
+static void print_buckets(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%" PRIu64, record->buckets.all);
+}
+
+static void print_ahead(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%" PRIu64, record->buckets.speculated);
+}
+
+static void print_redone(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%" PRIu64, record->buckets.redone);
+}
+
 static void print_state_read(FILE *file, const gpt_record *record)
 {
     fprintf(file, "%" PRIu64, record->state_read_bytes);
@@ -266,6 +282,7 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
             plan->accumulator_bytes);
     fprintf(file, "  \"weight_host_bytes\": %" PRIu64 ", \"exchange_bytes\": %" PRIu64 ",\n", plan->weight_host_bytes,
             plan->exchange_bytes);
+    fprintf(file, "  \"speculation_bytes\": %" PRIu64 ",\n", plan->speculation_bytes);
     fprintf(file, "  \"chunk_count\": %" PRIu64 ", \"slots\": %u, \"update_threads\": %u,\n", plan->chunk_count, plan->slots,
             plan->threads);
     fprintf(file, "  \"state_files\": %zu, \"state_files_direct\": %zu,\n", stats->state_file_count, stats->direct_file_count);
@@ -291,6 +308,9 @@ int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gp
     print_each(file, stats, "forward_seconds", print_forward);
     print_each(file, stats, "backward_seconds", print_backward);
     print_each(file, stats, "step_seconds", print_optimizer);
+    print_each(file, stats, "buckets", print_buckets);
+    print_each(file, stats, "buckets_ahead", print_ahead);
+    print_each(file, stats, "buckets_redone", print_redone);
     print_each(file, stats, "state_read_bytes", print_state_read);
     print_each(file, stats, "state_write_bytes", print_state_write);
     print_each(file, stats, "process_read_bytes", print_process_read);

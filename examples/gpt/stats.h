@@ -17,6 +17,7 @@ typedef struct gpt_record {
     double loss, grad_norm;
     double clip_factor; /* below 1: the gradients were clipped; 0: the plain optimizer does not tell */
     gpt_times seconds;
+    zoff_step_buckets buckets;
     uint64_t state_read_bytes, state_write_bytes;     /* of the state files, as the library counts */
     uint64_t process_read_bytes, process_write_bytes; /* of any storage, as the kernel counts: /proc/self/io */
 } gpt_record;

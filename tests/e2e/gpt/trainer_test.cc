@@ -208,12 +208,14 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     ASSERT_EQ(0, run("plain", "--steps 4").status);
     const shell_result r =
         shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json nvme=plain.json " +
-              "big-dram=plain.json big-nvme=plain.json hidden=plain.json long-dram=plain.json long-hidden=plain.json");
+              "big-dram=plain.json big-nvme=plain.json hidden=plain.json long-dram=plain.json long-hidden=plain.json "
+              "long-ahead=plain.json");
     EXPECT_EQ(1, r.status) << r.output;
     EXPECT_NE(r.output.find("ok    losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("ok    losses of DRAM and of hidden steps are equal"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  peak memory is lower"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  state files are open with O_DIRECT"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("FAIL  at least half of the buckets are updated then"), std::string::npos) << r.output;
     EXPECT_NE(r.output.find("FAIL  the final loss is 0.4 nat below"), std::string::npos) << r.output;
     const std::string json = read_file(folder.file("out.json"));
     EXPECT_NE(json.find("\"passed\": false"), std::string::npos) << json;
@@ -226,14 +228,14 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     write_file(folder.file("changed.json"), changed);
     const shell_result other = shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json " +
                                      "nvme=changed.json big-dram=plain.json big-nvme=plain.json hidden=changed.json " +
-                                     "long-dram=plain.json long-hidden=plain.json");
+                                     "long-dram=plain.json long-hidden=plain.json long-ahead=plain.json");
     EXPECT_EQ(1, other.status);
     EXPECT_NE(other.output.find("FAIL  losses of DRAM and of hidden steps are equal"), std::string::npos) << other.output;
     EXPECT_NE(other.output.find("FAIL  losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << other.output;
     EXPECT_NE(read_file(folder.file("out.json")).find("\"bit_identical\": false"), std::string::npos);
 
     EXPECT_EQ(2, shell("'" GPT_REPORT "'").status);
-    EXPECT_EQ(2,
-              shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=no.json a=b c=d e=f g=h i=j k=l m=n").status);
+    EXPECT_EQ(
+        2, shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=no.json a=b c=d e=f g=h i=j k=l m=n o=p").status);
 }
 } // namespace
