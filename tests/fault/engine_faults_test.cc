@@ -5,6 +5,7 @@
 #include "small_engine.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <set>
@@ -483,5 +484,36 @@ TEST_P(Faults, MastersOfTheCallerNeedNoDisk)
     EXPECT_EQ(0, fault.results);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error",
                       zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, masters.size(), masters.data()));
+}
+
+// The save fails, and not the step that it has finished.
+TEST(OpenStepSave, OnAFullDiskLeavesACompleteStep)
+{
+    log_catcher log;
+    scratch_folder saves;
+    trainer t(7);
+    for (int i = 0; i < 3; i++)
+        t.add(6000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text(""), 6000); // only the save writes
+    for (int64_t step = 1; step <= 2; step++) {
+        t.next_step();
+        t.backward_all(0.1f);
+        t.hand_over_all(e.get());
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        {
+            aio_fault full;
+            full.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, strerror(ENOSPC), zoff_checkpoint_save(e.get(), saves.path.c_str(), nullptr));
+        }
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_EQ(step, info.t);
+        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        ASSERT_ZOFF_OK(zoff_checkpoint_save(e.get(), saves.path.c_str(), nullptr)) << "there is space again";
+    }
 }
 } // namespace
