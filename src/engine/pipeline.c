@@ -26,7 +26,7 @@ static void join_step(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         zoff_bucket_run *run = &e->transfer.walk.runs[i];
-        if (run->ahead.is_so && !run->ahead.is_put)
+        if (is_on_its_way(e, run) && !run->ahead.is_put)
             (void)zoff_engine_stages_leave(e, run); /* nothing of it is in flight to a file */
     }
 }
@@ -43,6 +43,13 @@ void zoff_engine_pipeline_forget_new(zoff_engine *e)
 {
     for (size_t b = 0; e->walk.is_new && b < e->plan.chunk_count; b++)
         __atomic_store_n(&e->walk.is_new[b], false, __ATOMIC_RELEASE);
+}
+
+/* Buckets are read in the order of gradients. */
+static void turn_ahead(zoff_engine *e)
+{
+    e->walk.feed = zoff_engine_admit_feed_ahead;
+    zoff_engine_admit_feed_ahead(e);
 }
 
 /* All gradients have come: buckets are read in the order of the walk. */
@@ -87,7 +94,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
     if (s->in_step)
-        zoff_engine_admit_feed_ahead(e);
+        turn_ahead(e);
     else
         turn_to_walk(e);
 }

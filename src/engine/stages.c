@@ -79,6 +79,8 @@ zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run)
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
+    if (e->walk.speculation.in_step) /* buckets that are not updated yet must leave the rows ahead of the step first */
+        return ZOFF_PENDING;
     zoff_status status = zoff_engine_gate_vote(e);
     /* After the gate, only buckets that can borrow may continue: one further back would take a slot from one that needs it
      * first. */
@@ -223,6 +225,7 @@ zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
     else if (run->states.base)
         zoff_offload_store_release(e->store, run->chunk);
     run->row = row_of_step(rows, run);
+    e->run.info.buckets.redone += run->ahead.is_put;
     run->ahead = (zoff_bucket_ahead){.is_refused = true};
     run->states = (zoff_loan){.base = NULL};
     run->cursor = (zoff_update_cursor){.piece = 0};
@@ -236,7 +239,6 @@ static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
 {
     ZOFF_TRY(zoff_engine_stages_leave(e, run));
     run->row = e->walk.rows[ZOFF_USED_BY_HOST].step.gate;
-    e->run.info.buckets.redone++;
     return ZOFF_OK;
 }
 
