@@ -5,6 +5,7 @@
 
 #include "accel_under_test.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <random>
@@ -95,6 +96,7 @@ class test_device
     bool refuses_to_pin = false;                                    // Kernels cannot access memory of the host.
     std::function<void(void *stream, const void *dst)> before_copy; // of the engine
     std::function<bool(const void *event)> is_late;                 // whether a poll of an event that has happened misses it
+    std::atomic<int> polls{0};                                      // of events, by the engine
 
   private:
     struct with_self {
@@ -195,6 +197,7 @@ class test_device
     {
         if (of(a)->forgets_poll)
             return ZOFF_OK;
+        of(a)->polls++;
         zoff_status status = of(a)->count("event_poll", true);
         if (status == ZOFF_OK)
             status = of(a)->real->event_poll(a, event);

@@ -260,11 +260,13 @@ TEST_P(DeviceBackward, UpdatesBucketsWhileOthersAreComputed)
     log_catcher log;
     scratch_folder folder;
     struct {
+        test_device *device;
         std::atomic<bool> goes_on{false};
-    } backward;
+    } backward{};
     for (const double share : DEVICE_RATIOS) {
         for (const char *clip : {"1e6", "1e-3"}) {
             test_device device;
+            backward.device = &device;
             trainer t(4);
             zoff_step_info info = new_info();
             for (int i = 0; i < 8; i++)
@@ -281,9 +283,13 @@ TEST_P(DeviceBackward, UpdatesBucketsWhileOthersAreComputed)
                 t.next_step();
                 t.backward_all(0.1f);
                 const auto wait = [](void *ctx) { // gradients are computed when the step is open, and slowly
-                    for (int i = 0; i < 20000 && !static_cast<decltype(&backward)>(ctx)->goes_on; i++)
+                    auto *b = static_cast<decltype(&backward)>(ctx);
+                    for (int i = 0; i < 20000 && !b->goes_on; i++)
                         usleep(500);
+                    const int polls = b->device->polls;
                     usleep(2000);
+                    for (int i = 0; i < 20000 && b->device->polls < polls + 20; i++) // the engine has had its turns
+                        usleep(500);
                 };
                 for (size_t i = 8; i-- > 0;) {
                     for (size_t slice = 2; slice-- > 0;) {
@@ -326,8 +332,10 @@ TEST_P(DeviceGate, WaitsForBucketsAheadOfIt)
         scratch_folder folder;
         test_device device;
         trainer t(4);
-        std::set<const void *> missed;
+        std::set<std::pair<int, const void *>> missed; // in which step
+        std::atomic<int> late_step{0};
         std::atomic<bool> goes_on{false};
+        device.is_late = [&](const void *event) { return late_step && missed.insert({late_step, event}).second; };
         for (int i = 0; i < tensors; i++)
             t.add(6000, 1, ZOFF_BF16, ZOFF_BF16);
         t.give_away(0);
@@ -354,8 +362,7 @@ TEST_P(DeviceGate, WaitsForBucketsAheadOfIt)
             ASSERT_ZOFF_OK(zoff_accel_stream_call(device.accel, device.stream, wait, &goes_on));
             for (size_t i = t.tensors.size(); i-- > 0;)
                 t.hand_over(e.get(), i, 0);
-            missed.clear();
-            device.is_late = [&](const void *event) { return missed.insert(event).second; };
+            late_step++;
             ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
             goes_on = true;
             ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, device.stream));
@@ -364,7 +371,6 @@ TEST_P(DeviceGate, WaitsForBucketsAheadOfIt)
                     ASSERT_ZOFF_OK(zoff_param_wait(e.get(), p, 0, device.stream));
             }
             ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-            device.is_late = nullptr;
             EXPECT_EQ(overflows, info.skipped);
             if (!overflows)
                 reference::step(t.tensors, config_groups(), ++steps, 1.0, 2.0, 0);
