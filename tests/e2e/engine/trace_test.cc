@@ -153,6 +153,44 @@ TEST_P(Traced, ShowsTheSelectedStepsBesideTheForwardPass)
     }
 }
 
+// One thread beside the program updates, checks what it has read and computes checksums alone, although calls have two. (A part
+// of a row that a team works on is shown for each of its threads.)
+TEST(TracedThread, WorksAloneIfItIsOne)
+{
+    enum { LARGE = 1 << 20, PIECE = 1 << 18 };
+    log_catcher log;
+    scratch_folder folder;
+    const std::string path = folder.file("trace.json");
+    trainer t(9);
+    for (int i = 0; i < 3; i++)
+        t.add(LARGE, 1, ZOFF_BF16, ZOFF_BF16);
+    ASSERT_EQ(0, setenv("ZOFF_TRACE", path.c_str(), 1));
+    const std::string own = ", \"zoff\": {\"background_threads\": 1, \"threads\": 2, \"speculation_memory\": \"16MiB\"}";
+    engine e = seal_engine(t, config_text(folder.path, 1, own), PIECE);
+    unsetenv("ZOFF_TRACE");
+    for (int i = 0; i < 4; i++) {
+        t.next_step();
+        t.backward_all(0.01f);
+        t.hand_over_all(e.get());
+        usleep(50000); // the thread has this time
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    }
+    e.reset();
+    int64_t thread = -1;
+    const auto events = read_trace(path);
+    for (const auto &x : events)
+        thread = x.phase == "M" && x.text == "background thread" ? x.tid : thread;
+    size_t fetched = 0, put = 0, shared = 0;
+    for (const auto &x : events) {
+        fetched += x.tid == thread && x.name == "fetch";
+        put += x.tid == thread && x.name == "put";
+        shared += x.tid == thread && x.name.compare(0, 9, "share of ") == 0;
+    }
+    EXPECT_LT(0u, fetched);
+    EXPECT_LT(0u, put);
+    EXPECT_EQ(0u, shared);
+}
+
 // The thread has 20 ms for it. On a busy machine that may be too few, but not in each step.
 TEST_P(Traced, AThreadMeasuresGradientsBeforeTheStep)
 {
