@@ -364,7 +364,7 @@ static zoff_status seal(zoff_engine *e)
     zoff_transfer_ranks_count_anew(&e->transfer);
     zoff_engine_stats_count_device_anew(e);
     zoff_engine_progress_thread_start(
-        e, &(zoff_engine_background){.progress = zoff_engine_overlap_progress, .receive = zoff_engine_handover_take});
+        e, &(zoff_engine_background){.progress = zoff_engine_progress, .receive = zoff_engine_handover_take});
     return ZOFF_OK;
 undo:
     deallocate(e);

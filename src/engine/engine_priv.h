@@ -305,9 +305,6 @@ typedef struct zoff_engine_background {
     zoff_status (*progress)(zoff_engine *e);
     zoff_status (*receive)(zoff_engine *e, const zoff_handed_over *gradient);
 } zoff_engine_background;
-/* overlap.c: `progress` of the thread. Checksums then take as many threads as its updates do: others would take cores from the
- * program, and the thread would wait for them. */
-zoff_status zoff_engine_overlap_progress(zoff_engine *e);
 /* Start the thread if the program asked for it. From then on calls take the lock. */
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
 /* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */

@@ -190,11 +190,3 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     const bool precedes = works && zoff_engine_pipeline_precede(e) == ZOFF_PENDING;
     return moves || exchanges || assembles || steps || precedes || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
-
-zoff_status zoff_engine_overlap_progress(zoff_engine *e)
-{
-    zoff_engine_stores_set_threads(e, zoff_engine_progress_thread_threads(e));
-    const zoff_status status = zoff_engine_progress(e);
-    zoff_engine_stores_set_threads(e, e->threads.update ? e->threads.update : e->settings.threads);
-    return status;
-}

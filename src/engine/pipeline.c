@@ -274,7 +274,11 @@ zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
     if (!may_precede(e))
         return ZOFF_OK;
     zoff_base_team_hold(e->threads.holds_team);
+    /* Beside the backward pass checksums take no more threads than updates: others would take cores from the program, and the
+     * thread of the engine would wait for them. In an open step a call may wait for a checksum. */
+    zoff_engine_stores_set_threads(e, zoff_engine_update_threads_of_update(e));
     const bool yields = precede_all(e);
+    zoff_engine_stores_set_threads(e, zoff_engine_update_threads_of_calls(e));
     zoff_base_team_hold(false);
     if (yields)
         return ZOFF_PENDING;

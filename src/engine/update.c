@@ -359,8 +359,11 @@ zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
 
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e)
 {
-    if (e->threads.in_progress)
-        return zoff_engine_progress_thread_threads(e);
+    return e->threads.in_progress ? zoff_engine_progress_thread_threads(e) : zoff_engine_update_threads_of_calls(e);
+}
+
+unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e)
+{
     return e->threads.update ? e->threads.update : e->settings.threads;
 }
 

@@ -153,8 +153,8 @@ TEST_P(Traced, ShowsTheSelectedStepsBesideTheForwardPass)
     }
 }
 
-// One thread beside the program updates, checks what it has read and computes checksums alone, although calls have two. (A part
-// of a row that a team works on is shown for each of its threads.)
+// One thread beside the backward pass updates, checks what it has read and computes checksums alone, although calls have two.
+// (A part of a row that a team works on is shown for each of its threads.)
 TEST(TracedThread, WorksAloneIfItIsOne)
 {
     enum { LARGE = 1 << 20, PIECE = 1 << 18 };
