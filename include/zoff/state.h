@@ -87,6 +87,9 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  With a device they are lent in its memory. Work that the program enqueues in `native_stream` after this call finds them. The
  *  call does not wait for copies to the device, nor for the program's work with other slices: the streams do.
  *
+ *  In an open step it lends the weights after that step, whose buckets it updates as zoff_param_wait() does. With several
+ *  ranks, and for weights in files (offload_param.device "nvme"), it finishes the step first.
+ *
  *  The engine learns the order of these calls. In the next pass, from one step to the next, it reads slices ahead by
  *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay there for their next use.
  *  @param native_stream device stream that will read them; NULL on the host. NULL with a device: they are there when the call
@@ -94,13 +97,14 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for reads from files and for other
  *  ranks, where the slice was not read ahead
  *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free.
- *  ERR_STATE after a failed step. ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
+ *  ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again. An error of the open step, as
+ *  zoff_param_wait(). ERR_STATE after a failed step that zoff_step_wait() has told */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent
  *  during a micro-step that only accumulates.
  *  @param native_stream device stream whose work, as enqueued so far, reads the slice; NULL: none reads it any more
- *  @return ERR_STATE after a failed step */
+ *  @return ERR_STATE for a slice that is not lent; with several ranks, or weights in files, also after a failed step */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a range of the weights of an engine-owned parameter, and its masters. Its slices are counted as one array, one after the

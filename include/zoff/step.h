@@ -220,7 +220,7 @@ ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *arg
  *  engine's.
  *
  *  Calls that need whole states or weights finish the step first: saves and loads, zoff_params_pull() and zoff_params_push(),
- *  ranges of states and weights, zoff_param_fetch(), zoff_loss_scaler_get(). They return its error if it fails. The next
+ *  ranges of states and weights, zoff_loss_scaler_get(). They return its error if it fails. The next
  *  zoff_step_wait() returns its result in any case, and gradients of the next step are accepted after that.
  *
  *  Weights and states of a slice without a gradient stay as they are. The step still counts for it, also when no slice has a
@@ -277,7 +277,8 @@ ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 /** Drop the gradients of this step and of all its micro-steps so far, without an update. Also ends a failed step that has
  *  changed nothing (ZOFF_OUTCOME_BEFORE). With zoff.persist it undoes a torn step: states and weights are those before it.
  * After a flush of the drive failed it also undoes states set since the last commit. Collective over the ranks.
- *  @return ERR_STATE for a torn step where states do not persist; ERR_IO: not undone, call it again */
+ *  @return ERR_STATE for a torn step where states do not persist, or while weights are lent; ERR_IO: not undone, call it again
+ */
 ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 
 /** Read the number of updates made so far.

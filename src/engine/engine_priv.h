@@ -222,7 +222,8 @@ typedef struct zoff_engine_walk {
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
     zoff_speculation speculation;
-    bool tells_new; /* the weights of a bucket that is through need nothing else to reach the program */
+    bool lends_in_step; /* weights of the engine can be lent while a step updates others */
+    bool tells_new;     /* the weights of a bucket that is through need nothing else to reach the program */
     /* With tells_new, by bucket: its weights are new in this step. Calls read it without the lock, so that a program need not
      * wait for a background thread that updates other buckets. */
     bool *is_new;     /* atomic */

@@ -1,6 +1,6 @@
-/* overlap.c: while a step is open, the engine's work in calls before zoff_step_wait(). A wait for weights updates buckets in
- * the order of the walk, until those of the slice are new. A wait for a gradient ends when it is read. zoff_engine_progress()
- * updates what is ready, and the next loss scale needs the gate. */
+/* overlap.c: while a step is open, the engine's work in calls before zoff_step_wait(). A wait for weights, or a call that
+ * borrows them, updates buckets in the order of the walk, until those of the slice are new. A wait for a gradient ends when it
+ * is read. zoff_engine_progress() updates what is ready, and the next loss scale needs the gate. */
 #include "engine_priv.h"
 
 #include "try.h"
@@ -55,12 +55,18 @@ typedef struct wanted_slice {
     void *native_stream;
 } wanted_slice;
 
+static zoff_status update(void *ctx)
+{
+    const wanted_slice *w = ctx;
+    zoff_transfer_walk_use(&w->engine->transfer, w->buckets);
+    return zoff_engine_pipeline_until(w->engine, w->buckets);
+}
+
 static zoff_status make_new(void *ctx)
 {
     const wanted_slice *w = ctx;
     zoff_engine *e = w->engine;
-    zoff_transfer_walk_use(&e->transfer, w->buckets);
-    ZOFF_TRY(zoff_engine_pipeline_until(e, w->buckets));
+    ZOFF_TRY(update(ctx));
     zoff_traps_weights_lift(e->life.traps, w->number);
     return e->transfer.route.link->let_read(&e->transfer, w->buckets, w->native_stream);
 }
@@ -94,6 +100,19 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
     return work_together(e, make_new, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], native_stream});
+}
+
+/* Where slices cannot be lent while others are updated, the step is finished. */
+zoff_status zoff_engine_overlap_renew(zoff_engine *e, zoff_param p, size_t slice, const char *call)
+{
+    if (e->walk.lends_in_step && e->life.phase == ZOFF_PHASE_FAILED)
+        return repeat_fault(e, call);
+    if (!e->walk.lends_in_step || e->life.phase != ZOFF_PHASE_OPEN)
+        return zoff_engine_phase_idle(e, call);
+    const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
+    if (!e->run.last || !zoff_model_slices_has(&e->model, number))
+        return ZOFF_OK;
+    return work_together(e, update, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], NULL});
 }
 
 /* An error of the clearing comes from the device, and fails the step: a retry goes on behind it. */

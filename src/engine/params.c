@@ -183,7 +183,10 @@ zoff_status zoff_params_push(zoff_engine *e)
 
 static zoff_status check_call(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_idle(e, call));
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    const zoff_phase phase = e->life.phase;
+    if (phase != ZOFF_PHASE_IDLE && phase != ZOFF_PHASE_OPEN && phase != ZOFF_PHASE_FAILED)
+        return zoff_engine_phase_idle(e, call); /* says why not */
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "%s: there is no slice %zu of parameter %u", call, slice, p);
     ZOFF_FAIL_IF(!e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
@@ -196,9 +199,11 @@ static zoff_status check_call(zoff_engine *e, zoff_param p, size_t slice, void *
 
 zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
+    ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
+    ZOFF_TRY(zoff_engine_overlap_renew(e, p, slice, "zoff_param_fetch"));
     ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
     return zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
 }
@@ -207,6 +212,8 @@ zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void 
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
+    if (!e->walk.lends_in_step)
+        ZOFF_TRY(zoff_engine_phase_idle(e, "zoff_param_release"));
     /* First: a release that has failed must not have released. */
     ZOFF_TRY(native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK);
     return zoff_lending_fetch_release(&e->lending, p, slice, native_stream);

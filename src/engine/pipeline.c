@@ -174,6 +174,12 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
     return all;
 }
 
+bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number)
+{
+    const bool updates = e->life.phase != ZOFF_PHASE_IDLE && e->run.last && e->run.gate != ZOFF_GATE_SKIP;
+    return !updates || !zoff_model_slices_has(&e->model, number) || are_new(e, e->model.slice_buckets[number]);
+}
+
 /* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
 static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
 {

@@ -9,6 +9,11 @@ static void take_gradients(void *ctx)
     (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
 }
 
+static bool is_new(void *ctx, size_t number)
+{
+    return zoff_engine_pipeline_is_new(ctx, number);
+}
+
 static unsigned threads_now(void *ctx)
 {
     return zoff_engine_progress_thread_threads(ctx);
@@ -48,6 +53,7 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                             .ranks = &e->transfer.pollers.ranks,
                                             .device = &e->transfer.pollers.device},
                                 .go_on = take_gradients,
+                                .is_new = is_new,
                                 .ctx = e};
     e->transfer = (zoff_transfer){.model = &e->model,
                                   .plan = &e->plan,

@@ -581,6 +581,8 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
+    if (torn)
+        ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_grads_drop"));
     zoff_traps_weights_lift_all(e->life.traps);
     /* Errors of these downloads do not matter, because the gradients are dropped. But no download may stay in flight. */
     zoff_status ended = zoff_transfer_download_finish(&e->transfer);

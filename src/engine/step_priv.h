@@ -53,12 +53,18 @@ zoff_status zoff_engine_pipeline_decide(zoff_engine *e); /* run buckets until th
 /* Whether it is known without the engine's lock that the weights of these buckets are new. */
 bool zoff_engine_pipeline_knows_new(const zoff_engine *e, zoff_slice_buckets wanted);
 void zoff_engine_pipeline_forget_new(zoff_engine *e); /* a step begins, or has failed */
+/* Whether a slice has the weights that it will have at the end of the open step, or no step is open. */
+bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number);
 /* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
 void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: no bucket is ahead of the next one yet */
 /* Give back all borrowed chunks, unchanged. The old content of those that have a second one stays.  @blocks for writes of the
  * latter  @return their error: call again */
 zoff_status zoff_engine_pipeline_release(zoff_engine *e);
+
+/* overlap.c: before a slice of the engine's weights is lent. If a step is open, update its buckets, or finish the step. `call`
+ * names the public function.  @return the error of the step, which has then failed; ERR_STATE in another phase */
+zoff_status zoff_engine_overlap_renew(zoff_engine *e, zoff_param p, size_t slice, const char *call);
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);

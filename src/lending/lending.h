@@ -34,6 +34,7 @@ typedef struct zoff_cached_slice {
     bool ahead;       /* prefetched, and not fetched since */
     bool persistent;  /* always whole, on every rank */
     bool direct;      /* persistent and lent directly from the memory of its home, where it is one piece */
+    bool is_stale;    /* a device, persistent: it has changed in host memory only */
     size_t filled;    /* from own chunks: elements that are in place, or whose copy is enqueued */
     /* A device: */
     void *arrived;     /* event behind the copies that made it whole; NULL: none was needed */
@@ -117,7 +118,6 @@ typedef struct zoff_param_cache {
     zoff_map arena;            /* host memory: all of the arena; with a device, a copy of the persistent slices */
     zoff_cached_slice *slices; /* by flag number */
     size_t persistent_bytes;
-    bool is_stale;   /* a device: persistent slices have changed in host memory only */
     size_t elements; /* elements of the slices that are not persistent */
     uint32_t lowest; /* the slice at the lowest address that is not persistent */
     uint32_t latest; /* the slice that was placed last; if that was removed, its neighbour below */
@@ -151,9 +151,10 @@ typedef struct zoff_weight_sizes {
 /* Where the weights of this rank are stored: DRAM, files, or the memory of a device. */
 typedef struct zoff_weight_home {
     const char *name;
-    bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
-    bool is_dram;  /* every chunk is in DRAM all the time */
-    bool is_there; /* every chunk is in device memory all the time */
+    bool streams;       /* chunks pass through few slots, so only some are borrowed at a time */
+    bool is_dram;       /* every chunk is in DRAM all the time */
+    bool is_there;      /* every chunk is in device memory all the time */
+    bool lends_in_step; /* slices can be lent while a step updates other chunks: reading them takes no slot */
     zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
     /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
      * elements from there on, for reading ahead.  @blocks for a read */
@@ -242,6 +243,8 @@ struct zoff_lending {
     zoff_lending_pollers pollers;
     /* Called while this rank waits for weights of other ranks: advance other work that those may wait for. */
     void (*go_on)(void *ctx);
+    /* Whether a slice has the weights that it will have at the end of the open step. Others are not copied. */
+    bool (*is_new)(void *ctx, size_t number);
     void *ctx;
     zoff_store *store; /* weights, with the same chunks as the states; NULL: no engine-owned weights */
     zoff_weight_group group;

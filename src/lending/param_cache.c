@@ -128,9 +128,9 @@ zoff_status zoff_lending_param_cache_open(zoff_lending *l)
     const room r = measure(l, l->plan, cache->slices);
     ZOFF_TRY(check_largest(l));
     ZOFF_TRY(l->place->open(l, r.persistent_bytes, arena_bytes(l, &r)));
-    cache->is_stale = true;
     for (size_t i = 0; i < l->model->slice_count; i++) {
         zoff_cached_slice *s = &cache->slices[i];
+        s->is_stale = true;
         if (!s->persistent || s->direct)
             continue;
         s->at = cache->base + cache->persistent_bytes;
@@ -250,9 +250,10 @@ void zoff_lending_param_cache_clear(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
     (void)zoff_lending_held_let_go(l); /* copies have settled, or the communicator is broken */
-    cache->is_stale = true;
-    for (size_t i = 0; l->store && i < l->model->slice_count; i++)
+    for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
+        cache->slices[i].is_stale = true;
         l->place->vacate(l, &cache->slices[i]);
+    }
     for (uint32_t i = cache->lowest, above; i != NONE; i = above) {
         above = cache->slices[i].above;
         if (!cache->slices[i].lent)

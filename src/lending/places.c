@@ -155,17 +155,38 @@ static zoff_status device_placed(zoff_lending *l, zoff_cached_slice *s)
     return zoff_lending_copies_record(l, &s->arrived);
 }
 
-/* Copy all persistent slices to the device, behind the program's work that reads them. */
+/* Whether the device needs a persistent slice from host memory. While a step is open, the others will be updated. */
+static bool is_due(zoff_lending *l, size_t number)
+{
+    const zoff_cached_slice *s = &l->cache.slices[number];
+    return s->persistent && !s->direct && s->is_stale && l->is_new(l->ctx, number);
+}
+
+static zoff_status send(zoff_lending *l, char *from, const char *to)
+{
+    const char *host = l->cache.arena.base;
+    return from ? zoff_lending_copies_up(l, from, host + (from - l->cache.base), (size_t)(to - from)) : ZOFF_OK;
+}
+
+/* Copy persistent slices to the device, behind the program's work that reads them. Neighbours take one copy. */
 static zoff_status publish(zoff_lending *l)
 {
-    zoff_param_cache *cache = &l->cache;
+    char *from = NULL, *to = NULL;
     for (size_t i = 0; i < l->model->slice_count; i++) {
-        if (cache->slices[i].persistent && !cache->slices[i].direct)
-            l->place->vacate(l, &cache->slices[i]);
+        zoff_cached_slice *s = &l->cache.slices[i];
+        if (!is_due(l, i))
+            continue;
+        l->place->vacate(l, s);
+        if (s->at != to) {
+            ZOFF_TRY(send(l, from, to));
+            from = s->at;
+        }
+        to = s->at + s->bytes;
     }
-    ZOFF_TRY(zoff_lending_copies_up(l, cache->base, cache->arena.base, cache->persistent_bytes));
+    ZOFF_TRY(send(l, from, to));
     ZOFF_TRY(zoff_lending_copies_record(l, &l->there.published));
-    cache->is_stale = false;
+    for (size_t i = 0; i < l->model->slice_count; i++)
+        l->cache.slices[i].is_stale = l->cache.slices[i].is_stale && !is_due(l, i);
     return ZOFF_OK;
 }
 
@@ -189,7 +210,7 @@ static zoff_status lend_there(zoff_lending *l, zoff_cached_slice *s, void *nativ
 
 static zoff_status device_lend(zoff_lending *l, zoff_cached_slice *s, void *native_stream)
 {
-    if (l->cache.is_stale && s->persistent && !s->direct)
+    if (s->is_stale && s->persistent && !s->direct)
         ZOFF_TRY(publish(l));
     return lend_there(l, s, native_stream);
 }
@@ -238,10 +259,9 @@ static zoff_status device_is_read(zoff_lending *l, zoff_held_chunk *held)
 
 static zoff_status device_follow(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes)
 {
-    (void)s;
     (void)first_byte;
     (void)bytes;
-    l->cache.is_stale = true;
+    l->cache.slices[s - l->cache.slices].is_stale = true;
     return ZOFF_OK;
 }
 

@@ -77,7 +77,8 @@ void zoff_lending_prefetch_own(zoff_lending *l)
     }
 }
 
-/* A chunk that is not there yet ends the turn: its read was started, and so were those of the slice behind it. */
+/* A chunk that is not there yet ends the turn: its read was started, and so were those of the slice behind it. So does a slice
+ * that the open step has not updated. */
 void zoff_lending_prefetch_into_arena(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
@@ -86,7 +87,7 @@ void zoff_lending_prefetch_into_arena(zoff_lending *l)
     for (size_t i = cache->next; left && i < cache->before.count; i++) {
         const uint32_t number = cache->before.slices[i];
         zoff_cached_slice *s = &cache->slices[number];
-        if (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
+        if (!l->is_new(l->ctx, number) || (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK))
             return;
         s->used = ++cache->clock; /* so that slices needed next are evicted last */
         if (zoff_lending_fill_ahead(l, s) != ZOFF_OK)

@@ -14,7 +14,7 @@ enum phase { BUILDING, IDLE, OPEN, DONE }; // DONE: another call has finished th
 class sequence
 {
   public:
-    sequence(unsigned seed, const std::string &folder) : random(seed), t(seed + 1)
+    sequence(unsigned seed, const std::string &folder) : random(seed), t(seed + 1), lends_in_step(folder.empty())
     {
         accumulation = 1 + random() % 3;
         clip = random() % 2 ? 0.5 : 0.0;
@@ -340,12 +340,19 @@ class sequence
     {
         p = random() % (t.tensors.size() + 1);
         slice = random() % 3;
-        finish_open();
-        if (phase == BUILDING)
-            return ZOFF_ERR_STATE;
-        if (p >= added || slice >= t.tensors[p].slices || !t.is_given_away(p))
-            return ZOFF_ERR_INVALID;
-        return ZOFF_OK;
+        const bool exists = p < added && slice < t.tensors[p].slices && t.is_given_away(p);
+        if (phase != BUILDING && exists && !lends_in_step)
+            finish_open();
+        return phase == BUILDING ? ZOFF_ERR_STATE : exists ? ZOFF_OK : ZOFF_ERR_INVALID;
+    }
+
+    // In an open step that updates, a fetch lends the weights after it.
+    std::vector<float> masters_to_lend(size_t p)
+    {
+        auto now = t.tensors;
+        if (phase == OPEN && micro + 1 == accumulation)
+            reference::step(now, groups, updates + 1, 1, accumulation, clip);
+        return now[p].master;
     }
 
     void fetch()
@@ -358,8 +365,9 @@ class sequence
             return;
         lent[p][slice]++;
         auto &x = t.tensors[p];
+        const std::vector<float> masters = masters_to_lend(p);
         for (size_t k = 0; k < x.count; k++)
-            ASSERT_EQ(reference::rounded(x.dtype, x.master[slice * x.count + k]),
+            ASSERT_EQ(reference::rounded(x.dtype, masters[slice * x.count + k]),
                       trainer::get((const char *)weights, x.dtype, k))
                 << "weight " << k << " of slice " << slice << " of " << p;
     }
@@ -367,9 +375,7 @@ class sequence
     void release()
     {
         size_t p, slice;
-        zoff_status want = loan(p, slice);
-        if (want == ZOFF_OK && !lent[p][slice])
-            want = ZOFF_ERR_STATE;
+        const zoff_status may = loan(p, slice), want = may == ZOFF_OK && !lent[p][slice] ? ZOFF_ERR_STATE : may;
         expect(want, zoff_param_release(e.get(), (zoff_param)p, slice, nullptr), "release");
         if (want == ZOFF_OK)
             lent[p][slice]--;
@@ -538,6 +544,7 @@ class sequence
 
     std::mt19937 random;
     trainer t;
+    const bool lends_in_step; // weights in files are lent when the step is over
     engine e;
     std::vector<zoff_optimizer_hyper> groups, sealed; // groups: current values; sealed: values at seal
     std::vector<unsigned> set;                        // groups set by set_group

@@ -101,6 +101,34 @@ TEST_P(DeviceOwned, DeviceMemoryIsThatOfThePlan)
     EXPECT_EQ(0u, allocated());
 }
 
+// The forward pass fetches while the step before it is open, and a slice may stay lent across the end of that step.
+TEST_P(DeviceOwned, WeightsFetchedInAnOpenStepAreNew)
+{
+    add_awkward(t, ZOFF_BF16, ZOFF_BF16);
+    give_all_away();
+    make(text(", \"stage3_max_live_parameters\": 80000, \"stage3_prefetch_bucket_size\": 40000, "
+              "\"stage3_param_persistence_threshold\": 1024",
+              ", \"zoff\": {\"background_threads\": 1}"));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    for (int64_t number = 1; number <= 5; number++) {
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get(), true));
+        t.backward_all(0.1f);
+        ASSERT_NO_FATAL_FAILURE(t.hand_over_all(e.get()));
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        const void *lent = nullptr;
+        const zoff_param kept = (zoff_param)(number % (int64_t)t.tensors.size());
+        ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), kept, 0, device.stream, &lent));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << number;
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_param_release(e.get(), kept, 0, device.stream));
+        ASSERT_NO_FATAL_FAILURE(expect_all());
+    }
+}
+
 // 40 layers of 8,000 elements are 640,000 bytes of weights, and as many of gradients. The device may hold an eighth of them.
 TEST_P(DeviceLimit, AModelLargerThanTheDeviceTrains)
 {

@@ -125,6 +125,38 @@ TEST_P(Owned, FetchedWeightsAndStatesEqualTheReference)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
+// Each step stays open while the next forward pass fetches: slices are lent with the weights after the step.
+TEST_P(Owned, WeightsFetchedInAnOpenStepAreNew)
+{
+    log_catcher log;
+    const cell &c = GetParam();
+    trainer t(27);
+    add_awkward(t, c.dtype, c.dtype);
+    give_away(t);
+    engine e = seal_engine(t, text(), 4096);
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    for (int64_t step = 1; step <= 4; step++) {
+        t.next_step();
+        for (unsigned micro = 1; micro <= c.accumulation; micro++) {
+            ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get(), true));
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << step;
+            t.backward_all(0.1f);
+            t.hand_over_all(e.get());
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            if (micro == c.accumulation)
+                reference::step(t.tensors, config_groups(), step, 1.0, c.accumulation, 0);
+            ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+            for (size_t i = 0; i < t.tensors.size(); i++) {
+                for (size_t slice = 0; !t.is_given_away(i) && slice < t.tensors[i].slices; slice++)
+                    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), (zoff_param)i, slice, nullptr));
+            }
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "in open step " << step;
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+        }
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
 // With persistent files another process continues and derives the weights from the masters.
 TEST(OwnedPersist, AnotherProcessContinues)
 {

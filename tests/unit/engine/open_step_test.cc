@@ -3,6 +3,7 @@
 #include "fp16_engine.h"
 #include "on_tiers.h"
 #include "rank_job.h"
+#include "trace_file.h"
 
 #include <string.h>
 
@@ -116,22 +117,80 @@ TEST_P(OpenStep, AMicroStepIsFinishedToo)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
-TEST_P(OpenStep, IsFinishedByAFetchOfTheEnginesWeights)
+// The trace tells in which call a bucket was updated: with one thread, rows are inside of calls.
+static int64_t begin_of(const std::vector<trace_event> &events, const std::string &name, int64_t bucket, int nth = 0)
+{
+    for (const auto &x : events) {
+        if (x.phase == "X" && x.name == name && (bucket < 0 || x.bucket == bucket) && nth-- == 0)
+            return x.begin;
+    }
+    ADD_FAILURE() << name << " " << bucket;
+    return 0;
+}
+
+TEST_P(OpenStep, AFetchOfTheEnginesWeightsUpdatesThem)
 {
     trainer t(4);
     add(t, ZOFF_BF16);
     t.give_away(1);
+    const std::string path = folder.file("trace.json");
+    ASSERT_EQ(0, setenv("ZOFF_TRACE", path.c_str(), 1));
     engine e = seal_engine(t, text(), COUNT);
+    unsetenv("ZOFF_TRACE");
+    const void *lent = nullptr;
     for (int64_t step = 1; step <= 2; step++) {
         t.next_step();
         ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
-        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "call zoff_param_fetch()", zoff_param_wait(e.get(), 1, 0, nullptr));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 9", zoff_param_fetch(e.get(), 1, 9, nullptr, &lent));
         ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 1, 0, nullptr, &lent));
+        for (zoff_param p = 0; p < TENSORS; p++)
+            ASSERT_ZOFF_OK(p == 1 ? ZOFF_OK : zoff_param_wait(e.get(), p, 0, nullptr));
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_EQ((uint64_t)TENSORS * COUNT, info.numbers.elements_updated);
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        ASSERT_ZOFF_OK(zoff_param_release(e.get(), 1, 0, nullptr)); // it was lent across the end of the step
     }
+    e.reset();
+    if (GetParam())
+        return; // states in files: all buckets that were read are updated
+    const auto events = read_trace(path);
+    const int64_t fetch = begin_of(events, "zoff_param_fetch", -1, 1), wait = begin_of(events, "zoff_param_wait", -1, 1);
+    EXPECT_LT(fetch, begin_of(events, "update", 1));
+    EXPECT_GT(wait, begin_of(events, "update", 1));
+    EXPECT_LT(wait, begin_of(events, "update", 3)) << "the fetch updates no more than its weights";
+}
+
+// While a slice is lent, its step is not undone.
+TEST_P(OpenStep, IsNotDroppedWhileItsWeightsAreLent)
+{
+    if (!GetParam())
+        return; // without files nothing is undone
+    trainer t(5);
+    add(t, ZOFF_BF16);
+    t.give_away(1);
+    std::string persists = text();
+    persists.insert(1, "\"zoff\": {\"persist\": true}, ");
+    engine e = seal_engine(t, persists, COUNT);
+    const void *lent = nullptr;
+    t.next_step();
+    ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 1, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_grads_drop: slice 0 of param1 is still lent", zoff_grads_drop(e.get()));
+    ASSERT_ZOFF_OK(zoff_param_release(e.get(), 1, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "those before the step";
+    t.next_step();
+    ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
 // One rank saves the step that the others wait for.
