@@ -4,6 +4,7 @@
  * again. */
 #include "swap_file_priv.h"
 
+#include "clock.h"
 #include "digest.h"
 #include "log.h"
 #include "map.h"
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 static const char MAGIC[8] = "zoffswp";
+enum { LOCK_SECONDS = 2 };
 
 /* The head page, little-endian like the supported machines. */
 typedef struct head {
@@ -349,6 +351,19 @@ static void remove_description(const zoff_swap_file *file)
         ZOFF_WARN("cannot remove %s: %s", name, zoff_base_status_errno(errno));
 }
 
+/* A process that was killed has its lock until its memory is freed and its transfers have ended: a second or more, if it was
+ * large. Whoever starts it again at once need not try twice.  @return 0, or errno */
+static int lock_in_time(int fd)
+{
+    const double until = zoff_base_clock_seconds() + LOCK_SECONDS;
+    for (unsigned naps = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; naps++) {
+        if (errno != EWOULDBLOCK || zoff_base_clock_seconds() > until)
+            return errno;
+        zoff_base_clock_nap(naps);
+    }
+    return 0;
+}
+
 static zoff_status open_locked(const char *folder, zoff_swap_file *file)
 {
     struct stat st;
@@ -362,12 +377,12 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
                  "'%s' belongs to user %u, and this process runs as user %u; run as that user, or give this one another "
                  "nvme_path",
                  file->name, (unsigned)st.st_uid, (unsigned)geteuid());
-    if (flock(file->lock, LOCK_EX | LOCK_NB) != 0) {
-        ZOFF_FAIL_IF(errno == EWOULDBLOCK, ZOFF_ERR_STATE,
-                     "'%s' is in use by another engine, in this process or another; give each its own nvme_path", file->name);
+    const int refused = lock_in_time(file->lock);
+    ZOFF_FAIL_IF(refused == EWOULDBLOCK, ZOFF_ERR_STATE,
+                 "'%s' is in use by another engine, in this process or another; give each its own nvme_path", file->name);
+    if (refused)
         ZOFF_WARN("%s cannot be locked (%s): nothing keeps a second run from using it at the same time", file->name,
-                  zoff_base_status_errno(errno));
-    }
+                  zoff_base_status_errno(refused));
     /* A first run that failed may have removed it between the two calls. */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || st.st_nlink == 0, ZOFF_ERR_STATE,
                  "'%s' was removed by another engine a moment ago; try again", file->name);

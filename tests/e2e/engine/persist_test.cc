@@ -2,6 +2,11 @@
 // the next step, and what may change between two runs. The test parity_test.cc checks that the numbers continue bit for bit.
 #include "small_engine.h"
 
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <thread>
+
 using namespace zoff_test;
 
 namespace
@@ -162,6 +167,28 @@ TEST_F(Persist, OneEngineAtATime)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is in use by another engine", zoff_engine_seal(second.get()));
     e.reset();
     EXPECT_ZOFF_OK(zoff_engine_seal(second.get()));
+}
+
+// A process that was killed may be waited for before its lock is gone, and `kill -9` does not wait at all.
+TEST_F(Persist, ALockThatIsAboutToGoIsWaitedFor)
+{
+    open();
+    e.reset();
+    std::string name;
+    for (const auto &file : std::filesystem::directory_iterator(folder.path)) {
+        if (file.path().extension() == ".states")
+            name = file.path();
+    }
+    const int fd = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_LE(0, fd);
+    ASSERT_EQ(0, flock(fd, LOCK_EX | LOCK_NB));
+    std::thread ends([fd] {
+        usleep(300000);
+        close(fd);
+    });
+    engine again = make_engine(t, text(), 2048);
+    EXPECT_ZOFF_OK(zoff_engine_seal(again.get()));
+    ends.join();
 }
 
 TEST_F(Persist, StatesInDramDoNotPersist)
