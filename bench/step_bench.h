@@ -61,6 +61,7 @@ typedef struct step_engine_opts {
     const char *moments; /* zoff.moments; NULL: fp32 */
     size_t slices;       /* of the parameter; 0: one */
     unsigned background_threads;
+    bool owned;                 /* the engine owns the weights */
     uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 

@@ -5,11 +5,11 @@
 
 typedef struct hidden {
     step_model model;
-    step_engine engines[2]; /* that updates in calls, and with a thread of its own */
+    step_engine engines[3]; /* that updates in calls; with a thread of its own; the same, and it owns the weights */
     double update;          /* seconds of a plain step */
 } hidden;
 
-enum { IN_CALLS, BACKGROUND, ASLEEP = 1, BUSY = 2 };
+enum { IN_CALLS, BACKGROUND, LENDS, ENGINES, ASLEEP = 1, BUSY = 2 };
 
 static const struct contestant {
     race_line line;
@@ -25,6 +25,11 @@ static const struct contestant {
      ASLEEP},
     {{"jit_asleep", "the same with steps, by a thread of the engine", NULL, 0, step_trainer_in_time, 0, 0},
      BACKGROUND,
+     1.2,
+     0.6,
+     ASLEEP},
+    {{"jit_lent", "the same with weights of the engine, in DRAM", NULL, 0, step_trainer_borrows, 0, 0},
+     LENDS,
      1.2,
      0.6,
      ASLEEP},
@@ -51,18 +56,29 @@ static int open_all(const step_options *options, const char *folder, hidden *h)
     const uint64_t budget = 3 * sizeof(float) * options->elements / options->budget_share;
     const step_engine_opts opts[] = {
         {.paths = &folder, .path_count = 1, .host_bytes = budget, .slices = STEP_SLICES},
-        {.paths = &folder, .path_count = 1, .host_bytes = budget, .slices = STEP_SLICES, .background_threads = 1}};
-    if (step_model_open(options->elements / STEP_SLICES * STEP_SLICES, &h->model) != 0 ||
-        step_engine_open(&h->model, "in_calls", &opts[IN_CALLS], &h->engines[IN_CALLS]) != 0)
-        return -1;
-    return step_engine_open(&h->model, "background", &opts[BACKGROUND], &h->engines[BACKGROUND]);
+        {.paths = &folder, .path_count = 1, .host_bytes = budget, .slices = STEP_SLICES, .background_threads = 1},
+        {.paths = &folder,
+         .path_count = 1,
+         .host_bytes = budget,
+         .slices = STEP_SLICES,
+         .background_threads = 1,
+         .owned = true}};
+    static const char *const NAMES[] = {"in_calls", "background", "lends"};
+    int ret = step_model_open(options->elements / STEP_SLICES * STEP_SLICES, &h->model);
+    for (unsigned i = 0; i < ENGINES && ret == 0; i++)
+        ret = step_engine_open(&h->model, NAMES[i], &opts[i], &h->engines[i]);
+    return ret;
 }
 
-/* The time of a plain step on the throttled disk, which the computation is a share of. The other engine learns its order. */
+/* The time of a plain step on the throttled disk, which the computation is a share of. The other engines learn their order. */
 static int measure_update(hidden *h)
 {
-    step_trainer both[] = {{.engine = h->engines[IN_CALLS].engine}, {.engine = h->engines[BACKGROUND].engine}};
-    return step_trainer_in_time(&both[BACKGROUND], 0) != 0 ? -1 : step_trainer_update(&both[IN_CALLS], &h->update);
+    step_trainer all[ENGINES];
+    for (unsigned i = 0; i < ENGINES; i++)
+        all[i] = (step_trainer){.engine = h->engines[i].engine};
+    return step_trainer_in_time(&all[BACKGROUND], 0) != 0 || step_trainer_borrows(&all[LENDS], 0) != 0
+               ? -1
+               : step_trainer_update(&all[IN_CALLS], &h->update);
 }
 
 static int run(const step_options *options, hidden *h, step_found *found)
@@ -94,8 +110,8 @@ int step_hidden(const step_options *options, const char *folder, step_found *fou
         ret = run(options, &h, found);
         throttle_close(&step_throttle);
     }
-    step_engine_close(&h.engines[IN_CALLS]);
-    step_engine_close(&h.engines[BACKGROUND]);
+    for (unsigned i = 0; i < ENGINES; i++)
+        step_engine_close(&h.engines[i]);
     bench_streams_close(&h.model.mapping);
     return ret;
 }

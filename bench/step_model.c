@@ -75,7 +75,8 @@ int step_engine_open(const step_model *m, const char *name, const step_engine_op
         return -1;
     const size_t slices = opts->slices ? opts->slices : 1;
     uint16_t *weights = opts->split ? bench_streams_take(&out->weights, m->elements * sizeof(uint16_t)) : m->weights;
-    const zoff_param_desc param = bench_param(weights, m->grads, m->elements / slices, slices, ZOFF_BF16);
+    zoff_param_desc param = bench_param(weights, m->grads, m->elements / slices, slices, ZOFF_BF16);
+    param.engine_owned = opts->owned;
     char *text = write_config(name, opts, out);
     if (!text)
         return bench_fail("cannot make a folder for %s: %s", name, strerror(errno));

@@ -57,21 +57,45 @@ int step_trainer_waits(void *ctx, int which)
     return ret;
 }
 
-int step_trainer_in_time(void *ctx, int which)
+/* The forward pass uses a slice of weights. */
+static int use_own(const step_trainer *t, size_t slice)
 {
-    const step_trainer *t = ctx;
+    const int ret = bench_told(zoff_param_wait(t->engine, 0, slice, NULL));
+    compute(t, t->forward);
+    return ret;
+}
+
+static int use_lent(const step_trainer *t, size_t slice)
+{
+    const void *weights;
+    const int ret = bench_told(zoff_param_fetch(t->engine, 0, slice, NULL, &weights));
+    compute(t, t->forward);
+    return ret == 0 ? bench_told(zoff_param_release(t->engine, 0, slice, NULL)) : ret;
+}
+
+static int in_time(const step_trainer *t, int (*use)(const step_trainer *t, size_t slice))
+{
     int ret = 0;
-    (void)which;
     for (unsigned i = 0; i < STEP_ITERATIONS && ret == 0; i++) {
         ret = begin(t);
-        for (size_t slice = 0; slice < STEP_SLICES && ret == 0; slice++) {
-            ret = bench_told(zoff_param_wait(t->engine, 0, slice, NULL));
-            compute(t, t->forward);
-        }
+        for (size_t slice = 0; slice < STEP_SLICES && ret == 0; slice++)
+            ret = use(t, slice);
         ret = ret == 0 ? bench_told(zoff_step_wait(t->engine, NULL)) : ret;
     }
     settle(t);
     return ret;
+}
+
+int step_trainer_in_time(void *ctx, int which)
+{
+    (void)which;
+    return in_time(ctx, use_own);
+}
+
+int step_trainer_borrows(void *ctx, int which)
+{
+    (void)which;
+    return in_time(ctx, use_lent);
 }
 
 double step_trainer_turns(void)

@@ -17,10 +17,11 @@ typedef struct step_trainer {
 } step_trainer;
 
 /* Turns of a contestant, whose ctx is the trainer: STEP_ITERATIONS passes alone; with steps that it waits for; with steps whose
- * weights it waits for slice by slice in the next forward pass. */
+ * weights it waits for slice by slice in the next forward pass. In the last one it borrows those weights from the engine. */
 int step_trainer_computes(void *ctx, int which);
 int step_trainer_waits(void *ctx, int which);
 int step_trainer_in_time(void *ctx, int which);
+int step_trainer_borrows(void *ctx, int which);
 double step_trainer_turns(void);                             /* of a busy thread, for each second */
 int step_trainer_update(const step_trainer *t, double *out); /* seconds of a step; -1 with a message */
 

@@ -86,6 +86,9 @@ TABLES = {
         ("the same where the next forward pass waits for each weight", "xeon-2cpu:step-ahead",
          "dram_visible_of_both_over_update"),
         ("visible of a step in DRAM that is taken again", "xeon-2cpu:step-ahead", "dram_visible_after_redo_over_update"),
+        ("visible of a step in files beside 1.2 steps of forward pass on a device", "xeon-2cpu:step-ahead",
+         "visible_of_jit_over_update"),
+        ("the same with weights that the engine owns, in DRAM", "xeon-2cpu:step-ahead", "visible_of_lent_over_update"),
     ]),
     "step_formats": ("ratio or bytes", [
         ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
