@@ -351,8 +351,8 @@ static void remove_description(const zoff_swap_file *file)
         ZOFF_WARN("cannot remove %s: %s", name, zoff_base_status_errno(errno));
 }
 
-/* A process that was killed has its lock until its memory is freed and its transfers have ended: a second or more, if it was
- * large. Whoever starts it again at once need not try twice.  @return 0, or errno */
+/* A process that was killed has its lock until its memory is freed and its transfers have ended, and `kill` does not wait for
+ * that. Whoever starts it again at once need not try twice.  @return 0, or errno */
 static int lock_in_time(int fd)
 {
     const double until = zoff_base_clock_seconds() + LOCK_SECONDS;

@@ -52,6 +52,44 @@ TEST(OwnedFaults, AFetchAfterAWriteThatFailed)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
+// Weights in DRAM are fetched in an open step, whose states cannot be written. Each fetch tells it until zoff_step_wait() has.
+// Slices that were lent before can be returned, and the step goes on when the disk has room.
+TEST(OwnedFaults, AFetchTellsThatTheOpenStepHasFailed)
+{
+    enum { COUNT = 2000, SLICES = 12 };
+    log_catcher log;
+    watchdog dog;
+    scratch_folder folder;
+    trainer t(5);
+    t.add(COUNT, SLICES, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e = seal_engine(t, config_text(folder.path), 2048);
+    aio_fault fault;
+    fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
+    t.next_step();
+    t.backward_all(0.1f);
+    t.hand_over_all(e.get());
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    const void *lent = nullptr;
+    size_t borrowed = 0;
+    while (borrowed < SLICES && zoff_param_fetch(e.get(), 0, borrowed, nullptr, &lent) == ZOFF_OK)
+        borrowed++;
+    ASSERT_LT(borrowed, size_t(SLICES)) << "the slots are fewer than the slices";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "step 1 failed half way", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+    auto info = new_info();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "step 1 failed half way", zoff_step_wait(e.get(), &info));
+    EXPECT_EQ(ZOFF_OUTCOME_TORN, info.outcome);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+    for (size_t slice = 0; slice < borrowed; slice++)
+        EXPECT_ZOFF_OK(zoff_param_release(e.get(), 0, slice, nullptr));
+    fault.result = nullptr;
+    ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
+    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
 class Chaos : public testing::TestWithParam<unsigned>
 {
   protected:

@@ -56,6 +56,23 @@ class DeviceOwned : public testing::TestWithParam<std::tuple<const char *, doubl
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
     }
+    // Borrow a slice of each parameter. A call of the device that fails may fail the step: then so does the second attempt.
+    // @return the number of failures that were not of the step
+    int borrow_in_open_step()
+    {
+        int failures = 0;
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            const void *lent = nullptr;
+            zoff_status status = zoff_param_fetch(e.get(), (zoff_param)i, 0, device.stream, &lent);
+            if (status < 0 && zoff_param_fetch(e.get(), (zoff_param)i, 0, device.stream, &lent) < 0)
+                return failures;
+            failures += status < 0;
+            status = zoff_param_release(e.get(), (zoff_param)i, 0, device.stream);
+            failures += status < 0;
+            EXPECT_ZOFF_OK(status < 0 ? zoff_param_release(e.get(), (zoff_param)i, 0, device.stream) : ZOFF_OK);
+        }
+        return failures;
+    }
     void expect_all()
     {
         ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
@@ -237,7 +254,8 @@ TEST_P(DeviceOwned, AFetchDoesNotWaitForTheDevice)
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
-// Each call of the device fails once, in turn: in fetches, gradients and steps. The engine reports it, and goes on from there.
+// Each call of the device fails once, in turn: in fetches, also in an open step, in gradients and in steps. The engine reports
+// it, and goes on from there.
 TEST_P(DeviceOwned, EachCallMayFailOnce)
 {
     add_awkward(t, ZOFF_BF16, ZOFF_BF16);
@@ -304,6 +322,7 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
             failed++;
             ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
         }
+        failed += borrow_in_open_step();
         status = zoff_step_wait(e.get(), &info);
         if (status < 0) {
             ASSERT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
