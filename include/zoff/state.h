@@ -87,8 +87,9 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  With a device they are lent in its memory. Work that the program enqueues in `native_stream` after this call finds them. The
  *  call does not wait for copies to the device, nor for the program's work with other slices: the streams do.
  *
- *  In an open step it lends the weights after that step, whose buckets it updates as zoff_param_wait() does. With several
- *  ranks, and for weights in files (offload_param.device "nvme"), it finishes the step first.
+ *  In an open step it lends the weights after that step, whose buckets it updates as zoff_param_wait() does. On one
+ *  rank without a device the slices that it expects next are copied when they are updated. Otherwise they are copied, sent or
+ *  read after that, from files one chunk at a time. With several ranks it finishes a micro-step that only adds gradients.
  *
  *  The engine learns the order of these calls. In the next pass, from one step to the next, it reads slices ahead by
  *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay there for their next use.
@@ -98,13 +99,14 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  ranks, where the slice was not read ahead
  *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free.
  *  ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again. An error of the open step, as
- *  zoff_param_wait(). ERR_STATE after a failed step that zoff_step_wait() has told */
+ *  zoff_param_wait(); with several ranks the step stays open, and this rank repeats the call, in which the others wait for it.
+ *  ERR_STATE after a failed step that zoff_step_wait() has told */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent
  *  during a micro-step that only accumulates.
  *  @param native_stream device stream whose work, as enqueued so far, reads the slice; NULL: none reads it any more
- *  @return ERR_STATE for a slice that is not lent; with several ranks, or weights in files, also after a failed step */
+ *  @return ERR_STATE for a slice that is not lent; with several ranks also after a failed step */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a range of the weights of an engine-owned parameter, and its masters. Its slices are counted as one array, one after the

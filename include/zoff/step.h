@@ -253,7 +253,8 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
  *  device the weights are there when the call returns
  *  @threads as zoff_step_wait()  @blocks until the slice is updated, or, with other ranks, until theirs are here
  *  @return OK, also when the step is skipped: the weights stay as they are. An error of the step, which every further call and
- *  zoff_step_wait() return, too: then as after zoff_step_wait(). ERR_INVALID for weights of the engine, or another stream;
+ *  zoff_step_wait() return, too: then as after zoff_step_wait(). With several ranks and weights of the engine the step stays
+ *  open, and the call is repeated. ERR_INVALID for weights of the engine, or another stream;
  *  ERR_STATE after a failed step that zoff_step_wait() has told */
 ZOFF_API zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 

@@ -133,6 +133,7 @@ typedef enum zoff_comm_visit_call {
     ZOFF_COMM_IN_CALLS,         /* number of calls, plus one */
     ZOFF_COMM_IN_STEP = 0x100,  /* flag: inside zoff_step(); not compared */
     ZOFF_COMM_IN_RETRY = 0x200, /* flag: inside zoff_step_retry(); not compared */
+    ZOFF_COMM_IN_OPEN = 0x400,  /* flag: in an open step, in which other ranks may be in zoff_param_fetch() already */
 } zoff_comm_visit_call;
 
 typedef struct zoff_comm_visit {

@@ -130,7 +130,7 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
         const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         states += states_take_slot(e, position, bucket);
         weights += weights_take_slot(e, bucket);
-        if (states > values->slots || weights > e->lending.slots)
+        if (states > values->slots || weights > e->lending.slots - zoff_lending_held_kept(&e->lending))
             return position;
     }
     return e->plan.chunk_count;

@@ -95,6 +95,7 @@ typedef struct zoff_step_talks {
 typedef struct zoff_step_fault {
     zoff_status status; /* OK: there is none, or zoff_step_wait() has returned it */
     zoff_saved_error words;
+    bool rests; /* the step is open, and goes on in the next call of the program */
 } zoff_step_fault;
 
 /* When a step was in the hands of the engine. Seconds of the clock. */
@@ -222,8 +223,9 @@ typedef struct zoff_engine_walk {
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
     zoff_speculation speculation;
-    bool lends_in_step; /* weights of the engine can be lent while a step updates others */
-    bool tells_new;     /* the weights of a bucket that is through need nothing else to reach the program */
+    void (*failed)(zoff_engine *e, zoff_status status); /* in a call before zoff_step_wait(), or in the background */
+    bool lends_always; /* weights of the engine: not only between steps, and while one updates others */
+    bool tells_new;    /* the weights of a bucket that is through need nothing else to reach the program */
     /* With tells_new, by bucket: its weights are new in this step. Calls read it without the lock, so that a program need not
      * wait for a background thread that updates other buckets. */
     bool *is_new;     /* atomic */

@@ -23,17 +23,56 @@ static zoff_status repeat_fault(zoff_engine *e, const char *call)
     return e->run.fault.status;
 }
 
-/* Work on the open step. An error fails the step. */
-static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
+void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status)
 {
-    zoff_engine_stats_come(e);
+    e->run.fault.status = zoff_engine_step_fail(e, status);
+    zoff_base_status_save(&e->run.fault.words);
+}
+
+/* The next call starts anew what has failed, and nobody before it: other ranks may drop the step. If this is the background
+ * thread, that call returns the error first. */
+void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status)
+{
+    zoff_saved_error first;
+    if (zoff_comm_is_broken(e->comm)) { /* nobody waits any more */
+        zoff_engine_overlap_fail(e, status);
+        return;
+    }
+    (void)zoff_base_status_prefix(status, "step %lld is open, and goes on when the call is repeated: ", (long long)e->run.t);
+    zoff_base_status_save(&first);
+    (void)zoff_engine_stores_drain(e);
+    (void)zoff_engine_stores_retry(e);
+    zoff_base_status_restore(&first);
+    e->run.fault.rests = true;
+    e->run.fault.status = e->threads.in_progress ? status : ZOFF_OK;
+    e->run.fault.words = first;
+}
+
+static zoff_status take_fault(zoff_engine *e)
+{
+    const zoff_status status = e->run.fault.status;
+    e->run.fault.status = ZOFF_OK;
+    e->run.fault.rests = false;
+    if (status < 0)
+        zoff_base_status_restore(&e->run.fault.words);
+    return status;
+}
+
+/* Work on the open step, within a call that is counted already. */
+static zoff_status work_within(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
+{
     zoff_base_team_hold(e->threads.holds_team);
     const zoff_status status = run(ctx);
     zoff_base_team_hold(false);
-    if (status < 0) {
-        e->run.fault.status = zoff_engine_step_fail(e, status);
-        zoff_base_status_save(&e->run.fault.words);
-    }
+    if (status < 0)
+        e->walk.failed(e, status);
+    return status;
+}
+
+static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
+{
+    zoff_engine_stats_come(e);
+    const zoff_status status = work_within(e, run, ctx);
     zoff_engine_stats_leave(e);
     return status;
 }
@@ -41,7 +80,9 @@ static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx
 /* Other ranks may be in zoff_step_wait(): the calls are one to them. */
 static zoff_status work_together(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
 {
-    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    ZOFF_TRY(take_fault(e));
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_OPEN,
+                                  (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     const zoff_status status = work(e, run, ctx);
     zoff_comm_exit(e->comm, false);
     return status;
@@ -102,17 +143,66 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     return work_together(e, make_new, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], native_stream});
 }
 
-/* Where slices cannot be lent while others are updated, the step is finished. */
-zoff_status zoff_engine_overlap_renew(zoff_engine *e, zoff_param p, size_t slice, const char *call)
+bool zoff_engine_overlap_lends(const zoff_engine *e)
 {
-    if (e->walk.lends_in_step && e->life.phase == ZOFF_PHASE_FAILED)
-        return repeat_fault(e, call);
-    if (!e->walk.lends_in_step || e->life.phase != ZOFF_PHASE_OPEN)
-        return zoff_engine_phase_idle(e, call);
+    return e->walk.lends_always || (e->life.phase == ZOFF_PHASE_OPEN && e->run.last);
+}
+
+static zoff_status renew(zoff_engine *e, zoff_param p, size_t slice)
+{
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
-    if (!e->run.last || !zoff_model_slices_has(&e->model, number))
+    if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
     return work_together(e, update, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], NULL});
+}
+
+/* A step that is skipped needs no chunk any more. */
+static zoff_status let_go_if_skipped(zoff_engine *e)
+{
+    if (e->run.gate != ZOFF_GATE_SKIP)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_pipeline_release(e));
+    zoff_engine_stores_forget(e);
+    return ZOFF_OK;
+}
+
+/* The error may be that of a write of the step, whose chunk keeps its slot until it is written again. */
+static void write_again(zoff_engine *e)
+{
+    zoff_saved_error first;
+    zoff_base_status_save(&first);
+    (void)zoff_engine_stores_drain(e);
+    (void)zoff_engine_stores_retry(e);
+    zoff_base_status_restore(&first);
+}
+
+static zoff_status lend_in_step(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+{
+    ZOFF_TRY(renew(e, p, slice));
+    zoff_engine_stats_come(e);
+    zoff_status status = let_go_if_skipped(e);
+    if (status == ZOFF_OK)
+        status = zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
+    if (status < 0 && e->life.phase == ZOFF_PHASE_OPEN)
+        write_again(e);
+    zoff_engine_stats_leave(e);
+    return status;
+}
+
+/* Several ranks finish a micro-step first. In a step that updates they work on it while they wait for each other's weights. */
+zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+{
+    static const char CALL[] = "zoff_param_fetch";
+    if (e->life.phase == ZOFF_PHASE_FAILED && (e->walk.lends_always || e->run.fault.status < 0))
+        return repeat_fault(e, CALL);
+    if (e->life.phase != ZOFF_PHASE_OPEN || !zoff_engine_overlap_lends(e))
+        ZOFF_TRY(zoff_engine_phase_idle(e, CALL));
+    ZOFF_TRY(zoff_engine_phase_check_weights(e, CALL));
+    const bool in_step = e->life.phase == ZOFF_PHASE_OPEN && e->run.last;
+    zoff_lending_fetch_enter(&e->lending, p, slice, in_step);
+    const zoff_status status = in_step ? lend_in_step(e, p, slice, native_stream, out)
+                                       : zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
+    return zoff_lending_fetch_exit(&e->lending, p, slice, status);
 }
 
 /* An error of the clearing comes from the device, and fails the step: a retry goes on behind it. */
@@ -180,13 +270,23 @@ static zoff_status turn(void *ctx)
     return zoff_engine_pipeline_turn(ctx);
 }
 
+/* An error of this engine's part ends the wait; the other ranks' weights are waited for on and on. */
+zoff_status zoff_engine_overlap_go_on(zoff_engine *e)
+{
+    if (e->life.phase != ZOFF_PHASE_OPEN || !e->run.last)
+        return ZOFF_OK;
+    e->transfer.walk.is_used = true;
+    const zoff_status status = work_within(e, turn, e);
+    return status < 0 ? status : ZOFF_OK;
+}
+
 /* A step that nobody has waited for may still be dropped, on each rank at its own moment: nothing is updated, and no rank
  * votes. No visit of a call: the progress thread works beside the calls of other engines of the communicator. It updates only
  * with threads of its own: otherwise it would take a core from the program for long. */
 static zoff_status go_on(zoff_engine *e)
 {
     const bool works = !e->threads.in_progress || e->settings.values.background_threads;
-    if (works && e->transfer.walk.is_used)
+    if (works && e->transfer.walk.is_used && !e->run.fault.rests)
         return work(e, turn, e);
     zoff_engine_admit_feed(e);
     return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;

@@ -203,16 +203,14 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
-    ZOFF_TRY(zoff_engine_overlap_renew(e, p, slice, "zoff_param_fetch"));
-    ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
-    return zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
+    return zoff_engine_overlap_fetch(e, p, slice, native_stream, out);
 }
 
 zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
-    if (!e->walk.lends_in_step)
+    if (!zoff_engine_overlap_lends(e))
         ZOFF_TRY(zoff_engine_phase_idle(e, "zoff_param_release"));
     /* First: a release that has failed must not have released. */
     ZOFF_TRY(native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK);

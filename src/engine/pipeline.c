@@ -110,6 +110,7 @@ void zoff_engine_pipeline_end(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->transfer.walk.runs[i].ahead = (zoff_bucket_ahead){.is_so = false};
+    e->lending.cache.in_step = false;
     zoff_speculation_end(&e->walk.speculation);
 }
 
@@ -169,7 +170,8 @@ static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
     bool all = true;
     for (size_t b = wanted.first; b <= wanted.last && all; b++) {
         const zoff_bucket_run *run = &e->transfer.walk.runs[b];
-        all = is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts);
+        all = is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts) &&
+              zoff_lending_secondary_has_come(&e->lending, b);
     }
     return all;
 }
@@ -387,6 +389,15 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_lending_secondary_finish(&e->lending);
 }
 
+/* The same in one turn, for what other ranks wait for in an open step. */
+static zoff_status poll_together(zoff_engine *e)
+{
+    const zoff_status gathers = zoff_transfer_all_gather_poll(&e->transfer);
+    const zoff_status copies = zoff_lending_secondary_poll(&e->lending);
+    ZOFF_TRY(copies);
+    return gathers != ZOFF_OK ? gathers : copies;
+}
+
 /* One turn: advance each bucket until it would have to wait, or until those that are wanted are new. */
 static zoff_status walk_for(zoff_engine *e, const zoff_slice_buckets *wanted)
 {
@@ -423,7 +434,7 @@ static zoff_status walk_until(void *ctx)
     if (status < 0 || e->run.gate == ZOFF_GATE_SKIP)
         return status < 0 ? status : ZOFF_OK;
     if (status == ZOFF_OK)
-        ZOFF_TRY(zoff_transfer_all_gather_poll(&e->transfer));
+        ZOFF_TRY(poll_together(e));
     return are_new(e, w->wanted) ? ZOFF_OK : ZOFF_PENDING;
 }
 
@@ -431,11 +442,7 @@ static zoff_status walk_until(void *ctx)
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 {
     const zoff_status status = walk_for(e, NULL);
-    if (status != ZOFF_OK)
-        return status;
-    const zoff_status gathers = zoff_transfer_all_gather_poll(&e->transfer);
-    const zoff_status copies = zoff_lending_secondary_poll(&e->lending);
-    return gathers != ZOFF_OK ? gathers : copies;
+    return status == ZOFF_OK ? poll_together(e) : status;
 }
 
 /* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while
@@ -457,7 +464,7 @@ static zoff_status walk_until_read(void *ctx)
     const zoff_status status = walk_for(e, NULL);
     ZOFF_TRY(status);
     if (status == ZOFF_OK)
-        ZOFF_TRY(zoff_transfer_all_gather_poll(&e->transfer));
+        ZOFF_TRY(poll_together(e));
     const bool is_through = e->run.gate == ZOFF_GATE_SKIP || are_new(e, w->wanted);
     return is_through ? zoff_transfer_reduce_scatter_poll(&e->transfer) : ZOFF_PENDING;
 }

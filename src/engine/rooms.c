@@ -1,12 +1,14 @@
 /* rooms.c: connects other rooms to the fields and functions of the engine that they use. Those rooms do not know the engine. */
 #include "engine_priv.h"
 
-/* Receive gradients while weights are awaited. Another rank may send its weights only after it has memory for gradients, and
- * it gets that memory only after this rank has received some. */
-static void take_gradients(void *ctx)
+/* While weights are awaited, receive gradients, and go on with an open step. Another rank may send its weights only after it
+ * has memory for gradients, and it gets that memory only after this rank has received some. Or it waits in the step for this
+ * one. */
+static zoff_status go_on(void *ctx)
 {
     zoff_engine *e = ctx;
     (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
+    return zoff_engine_overlap_go_on(e);
 }
 
 static bool is_new(void *ctx, size_t number)
@@ -52,7 +54,7 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                             .reads = &e->io.weights,
                                             .ranks = &e->transfer.pollers.ranks,
                                             .device = &e->transfer.pollers.device},
-                                .go_on = take_gradients,
+                                .go_on = go_on,
                                 .is_new = is_new,
                                 .ctx = e};
     e->transfer = (zoff_transfer){.model = &e->model,

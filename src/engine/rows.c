@@ -160,7 +160,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
     e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
                              (values->clip_norm > 0 || values->skip_nonfinite);
     e->walk.speculates_in_step = e->walk.any_order && zoff_transfer_device_is(&e->transfer) && e->transfer.device.staging.ahead;
-    e->walk.lends_in_step = e->walk.any_order && e->lending.home && e->lending.home->lends_in_step;
+    e->walk.lends_always = e->walk.any_order && zoff_model_params_any_owned(&e->model);
     e->walk.tells_new =
         e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads && !values->check_use;
     static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,

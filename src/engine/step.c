@@ -445,6 +445,7 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
         return tell_result(e, info);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
+    e->run.fault.status = ZOFF_OK; /* the step goes on where the background thread has left it open */
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
     return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
 }

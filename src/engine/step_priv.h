@@ -62,9 +62,19 @@ void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: 
  * latter  @return their error: call again */
 zoff_status zoff_engine_pipeline_release(zoff_engine *e);
 
-/* overlap.c: before a slice of the engine's weights is lent. If a step is open, update its buckets, or finish the step. `call`
- * names the public function.  @return the error of the step, which has then failed; ERR_STATE in another phase */
-zoff_status zoff_engine_overlap_renew(zoff_engine *e, zoff_param p, size_t slice, const char *call);
+/* ---- overlap.c ---- */
+
+/* Lend a slice of the engine's weights. If a step is open that updates, its buckets are updated first. */
+zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
+/* Whether slices can be lent and given back in the present phase: OPEN or FAILED. */
+bool zoff_engine_overlap_lends(const zoff_engine *e);
+/* One turn of an open step, while a call waits for weights of other ranks. */
+zoff_status zoff_engine_overlap_go_on(zoff_engine *e);
+/* Work on an open step has met an error, before zoff_step_wait(): the step has failed. */
+void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status);
+/* The same where ranks gather weights of the engine. They number their calls, so this rank must repeat the call in which the
+ * others wait for it: the step stays open. */
+void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status);
 
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);

@@ -3,9 +3,35 @@
 
 #include "try.h"
 
-static zoff_cached_slice *slice_of(zoff_lending *l, zoff_param p, size_t slice)
+static zoff_cached_slice *slice_of(const zoff_lending *l, zoff_param p, size_t slice)
 {
     return &l->cache.slices[l->model->params[p].first_flag + slice];
+}
+
+/* All ranks agree on whether a slice needs other ranks, but not on whether one has to wait. So each announces that it is in
+ * this call. */
+static bool is_joint(const zoff_lending *l, const zoff_cached_slice *s)
+{
+    return l->source->takes_all && s->count && !s->persistent;
+}
+
+void zoff_lending_fetch_enter(zoff_lending *l, zoff_param p, size_t slice, bool in_step)
+{
+    if (in_step && !l->cache.in_step) {
+        l->cache.in_step = true;
+        l->source->ahead(l);
+    }
+    l->cache.in_step = in_step;
+    const zoff_comm_item item = {.about = ZOFF_COMM_ABOUT_SLICE, .param = p, .index = slice, .extra = ZOFF_COMM_ALL};
+    if (is_joint(l, slice_of(l, p, slice)))
+        zoff_comm_enter(l->comm, l->channel, ZOFF_COMM_IN_FETCH, item);
+}
+
+zoff_status zoff_lending_fetch_exit(const zoff_lending *l, zoff_param p, size_t slice, zoff_status status)
+{
+    if (is_joint(l, slice_of(l, p, slice)))
+        zoff_comm_exit(l->comm, status >= 0);
+    return status;
 }
 
 zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, void *native_stream, const void **out)

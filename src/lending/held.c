@@ -6,13 +6,19 @@
 
 #include <string.h>
 
+void zoff_lending_held_read_chunk_ahead(zoff_lending *l, size_t chunk)
+{
+    if (!l->cache.in_step)
+        (void)zoff_offload_store_ahead(l->group.store, chunk); /* fetch reports errors */
+}
+
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
 {
     size_t chunk = l->plan->pieces[piece].bucket;
     for (size_t done = 0; done < count; done += l->plan->pieces[piece++].count) {
         while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
             chunk++;
-        (void)zoff_offload_store_ahead(l->group.store, chunk); /* fetch reports errors */
+        zoff_lending_held_read_chunk_ahead(l, chunk);
     }
 }
 
@@ -20,6 +26,40 @@ void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
 static unsigned held_most(const zoff_lending *l)
 {
     return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
+}
+
+unsigned zoff_lending_held_kept(const zoff_lending *l)
+{
+    return l->cache.in_step && l->home->holds && l->group.store == l->store ? held_most(l) : 0;
+}
+
+/* All slots hold other chunks, and no transfer is in flight. Chunks whose write has failed are written again. Prefetched ones
+ * are dropped, but not those of an open step: it goes on with them. */
+static zoff_status make_room(zoff_lending *l)
+{
+    if (!l->cache.in_step)
+        zoff_offload_store_forget(l->group.store);
+    return zoff_offload_store_retry(l->group.store);
+}
+
+/* In an open step one chunk at a time is read for slices. A read that nobody waits for any more would keep a slot from the
+ * step.
+ */
+static void await(zoff_lending *l, size_t chunk)
+{
+    zoff_param_cache *cache = &l->cache;
+    if (cache->in_step && cache->awaited && cache->awaited != chunk + 1)
+        zoff_offload_store_drop(l->group.store, cache->awaited - 1);
+    cache->awaited = chunk + 1;
+}
+
+/* The error of a prefetch is dropped, because the chunk is read again. In an open step it may be that of a write. */
+zoff_status zoff_lending_held_start_anew(zoff_lending *l)
+{
+    if (l->cache.in_step)
+        return zoff_base_progress_take(l->pollers.reads);
+    zoff_base_progress_forget(l->pollers.reads);
+    return ZOFF_OK;
 }
 
 typedef struct chunk_wait {
@@ -36,11 +76,10 @@ static zoff_status fetch_chunk(void *ctx)
     if (status != ZOFF_PENDING)
         return status;
     zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */
+    ZOFF_TRY(l->go_on(l->ctx));
     if (zoff_offload_store_busy(l->group.store, false))
         return ZOFF_PENDING;
-    /* No read is in flight, so all slots hold other prefetched chunks, or chunks whose write failed. */
-    zoff_offload_store_forget(l->group.store);
-    ZOFF_TRY(zoff_offload_store_retry(l->group.store));
+    ZOFF_TRY(make_room(l));
     zoff_base_progress_moved(l->progress);
     return ZOFF_PENDING;
 }
@@ -48,8 +87,10 @@ static zoff_status fetch_chunk(void *ctx)
 static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
     chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
-    zoff_base_progress_forget(l->pollers.reads); /* drop the error of a prefetch: the fetch reads the chunk again */
+    ZOFF_TRY(zoff_lending_held_start_anew(l));
+    await(l, chunk);
     ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.reads, fetch_chunk, &w));
+    l->cache.awaited = 0;
     ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
     *out = w.base;
     return ZOFF_OK;
@@ -116,14 +157,13 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
         if (status != ZOFF_OK)
             return status;
     }
+    await(l, chunk);
     zoff_status status = zoff_offload_store_fetch(l->group.store, chunk, &base);
-    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->group.store, false)) {
-        /* All slots hold other prefetched chunks, or chunks whose write failed. */
-        zoff_offload_store_forget(l->group.store);
-        ZOFF_TRY(zoff_offload_store_retry(l->group.store));
-    }
+    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->group.store, false))
+        ZOFF_TRY(make_room(l));
     if (status != ZOFF_OK)
         return status;
+    cache->awaited = 0;
     ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
     to_front(cache, cache->held_count++, chunk, base);
     *out = base;
@@ -167,5 +207,6 @@ zoff_status zoff_lending_held_let_go(zoff_lending *l)
         ZOFF_TRY(wait_and_release(l));
     if (l->group.store)
         zoff_offload_store_forget(l->group.store);
+    l->cache.awaited = 0;
     return ZOFF_OK;
 }

@@ -44,7 +44,6 @@ static zoff_status borrow_in_dram(zoff_lending *l, size_t chunk, size_t piece, s
 
 const zoff_weight_home zoff_lending_homes_dram = {.name = "DRAM",
                                                   .is_dram = true,
-                                                  .lends_in_step = true,
                                                   .open = open_store,
                                                   .borrow = borrow_in_dram,
                                                   .try_to_borrow = find_in_dram,
@@ -52,6 +51,7 @@ const zoff_weight_home zoff_lending_homes_dram = {.name = "DRAM",
 
 const zoff_weight_home zoff_lending_homes_files = {.name = "files",
                                                    .streams = true,
+                                                   .holds = true,
                                                    .open = open_store,
                                                    .borrow = zoff_lending_held_hold,
                                                    .try_to_borrow = zoff_lending_held_borrow,
@@ -81,7 +81,6 @@ static void plan_device(const zoff_lending *l, const zoff_weight_sizes *sizes, z
 const zoff_weight_home zoff_lending_homes_device = {.name = "device memory",
                                                     .streams = true,
                                                     .is_there = true,
-                                                    .lends_in_step = true,
                                                     .open = zoff_lending_shards_open,
                                                     .borrow = borrow_there,
                                                     .try_to_borrow = find_there,

@@ -61,6 +61,7 @@ typedef struct zoff_assembly {
     zoff_gather *gather;
     zoff_assembly_part *parts; /* a ring, indexed by part number */
     size_t capacity, planned, started, done_before;
+    size_t brought;                     /* the parts before it have this rank's share, or its copy is enqueued */
     bool has_own[ZOFF_PARTS_IN_FLIGHT]; /* by slot: this rank's share is in place, or its copy is enqueued */
 } zoff_assembly;
 
@@ -125,6 +126,8 @@ typedef struct zoff_param_cache {
     size_t lent;                         /* sum of `lent` over all slices */
     zoff_held_chunk held[ZOFF_HELD_MAX]; /* the most recently used first */
     unsigned held_count;
+    bool in_step;   /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
+    size_t awaited; /* that chunk, plus 1; 0: none */
     zoff_use_order before, now;
     size_t next; /* index in `before`: the expected next use */
     zoff_assembly assembly;
@@ -151,10 +154,10 @@ typedef struct zoff_weight_sizes {
 /* Where the weights of this rank are stored: DRAM, files, or the memory of a device. */
 typedef struct zoff_weight_home {
     const char *name;
-    bool streams;       /* chunks pass through few slots, so only some are borrowed at a time */
-    bool is_dram;       /* every chunk is in DRAM all the time */
-    bool is_there;      /* every chunk is in device memory all the time */
-    bool lends_in_step; /* slices can be lent while a step updates other chunks: reading them takes no slot */
+    bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
+    bool is_dram;  /* every chunk is in DRAM all the time */
+    bool is_there; /* every chunk is in device memory all the time */
+    bool holds;    /* chunks that are read take slots; some of them are kept for that in an open step */
     zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
     /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
      * elements from there on, for reading ahead.  @blocks for a read */
@@ -182,6 +185,7 @@ typedef struct zoff_slice_place {
     /* All ranks have the same bytes of a persistent slice in the host's copy: make the arena follow. */
     zoff_status (*follow)(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes);
     void (*ahead)(zoff_lending *l); /* prefetch from own chunks */
+    bool is_at_once;                /* put() copies, and enqueues nothing: what it reads may be used again when it returns */
     const struct zoff_part_landing *landing;
 } zoff_slice_place;
 
@@ -241,8 +245,9 @@ struct zoff_lending {
     zoff_progress *progress;
     zoff_accel *accel;
     zoff_lending_pollers pollers;
-    /* Called while this rank waits for weights of other ranks: advance other work that those may wait for. */
-    void (*go_on)(void *ctx);
+    /* Called while the program waits for weights that are read, or that come from other ranks: advance other work. They may
+     * wait for that, or it has the slots. An error ends the wait. */
+    zoff_status (*go_on)(void *ctx);
     /* Whether a slice has the weights that it will have at the end of the open step. Others are not copied. */
     bool (*is_new)(void *ctx, size_t number);
     void *ctx;
@@ -300,12 +305,17 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
 /* Borrow a chunk, or move it to the front of the borrowed ones. `count`: elements wanted from `piece` on.  @blocks for the read
  */
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
+/* Before a wait for chunks.  @return the error of an earlier transfer, if a step is open */
+zoff_status zoff_lending_held_start_anew(zoff_lending *l);
+/* Slots that a step leaves to chunks that are lent while it is open. */
+unsigned zoff_lending_held_kept(const zoff_lending *l);
 /* Copies were enqueued that read a chunk: it stays borrowed until they are done. */
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
 /* Release all borrowed chunks, and drop prefetched ones.  @blocks for copies that read them  @return ERR_DEVICE: the device
  * stands still, and the chunks stay borrowed */
 zoff_status zoff_lending_held_let_go(zoff_lending *l);
-/* Start reading the chunks of `count` elements from a piece on, while slots are free. */
+/* Start reading a chunk; or the chunks of `count` elements from a piece on; while slots are free. */
+void zoff_lending_held_read_chunk_ahead(zoff_lending *l, size_t chunk);
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count);
 
 /* fill.c */
@@ -353,6 +363,8 @@ void zoff_lending_secondary_close(zoff_lending *l);
 zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket);
 /* Whether the chunk of a bucket that was started is not read any more. */
 bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket);
+/* Whether all of a bucket that was started has come, and is on its way to its chunk. */
+bool zoff_lending_secondary_has_come(const zoff_lending *l, size_t bucket);
 zoff_status zoff_lending_secondary_poll(zoff_lending *l);   /* advance without waiting; OK: nothing is in flight */
 zoff_status zoff_lending_secondary_finish(zoff_lending *l); /* wait until nothing is in flight */
 /* The same with all weights of all buckets.  @blocks for other ranks */
@@ -417,6 +429,10 @@ zoff_status zoff_lending_sources_open(zoff_lending *l);
  * work that is enqueued in the stream from now on finds it.  @blocks for reads and for other ranks  @return ERR_NO_MEMORY: lent
  * slices leave no room */
 zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, void *native_stream, const void **out);
+/* The program's call that lends a slice, which may wait for other ranks before zoff_lending_fetch_slice(), too. `in_step`: a
+ * step is open that updates weights. */
+void zoff_lending_fetch_enter(zoff_lending *l, zoff_param p, size_t slice, bool in_step);
+zoff_status zoff_lending_fetch_exit(const zoff_lending *l, zoff_param p, size_t slice, zoff_status status);
 /* Release a slice, on a device behind the work that is now in the stream.  @return ERR_STATE, in the name of
  * zoff_param_release(): it is not lent */
 zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice, void *native_stream);

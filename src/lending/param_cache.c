@@ -249,6 +249,7 @@ zoff_status zoff_lending_param_cache_check(const zoff_lending *l, zoff_param fir
 void zoff_lending_param_cache_clear(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
+    cache->in_step = false;
     (void)zoff_lending_held_let_go(l); /* copies have settled, or the communicator is broken */
     for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
         cache->slices[i].is_stale = true;
@@ -267,17 +268,31 @@ static char *host_copy(const zoff_lending *l, const zoff_cached_slice *s)
     return (char *)l->cache.arena.base + (s->at - l->cache.base);
 }
 
+/* A slice that has a place in the arena already is filled when its chunks are updated, if that is in the order of its
+ * elements. Otherwise its fetch reads them. */
+static void take_updated(zoff_lending *l, zoff_cached_slice *s, const zoff_plan_piece *piece, const char *weights)
+{
+    const bool is_next = s->at && s->first_piece != SIZE_MAX && s->filled == piece->first;
+    if (!is_next || !l->cache.in_step || !l->place->is_at_once)
+        return;
+    memcpy(s->at + piece->first * s->element_bytes, weights + piece->weight_offset, piece->count * s->element_bytes);
+    s->filled += piece->count;
+}
+
 void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char *weights, bool all)
 {
     const zoff_plan_chunk *c = &l->plan->chunks[chunk];
     for (size_t i = 0; weights && i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &l->plan->pieces[c->first_piece + i];
         const zoff_model_param *p = &l->model->params[piece->param];
-        const zoff_cached_slice *s = &l->cache.slices[p->first_flag + piece->slice];
-        const size_t element_bytes = zoff_adam_dtype_bytes(p->dtype);
-        if (p->engine_owned && s->persistent && !s->direct && (all || *zoff_model_params_flag(l->model, piece)))
-            memcpy(host_copy(l, s) + piece->first * element_bytes, weights + piece->weight_offset,
-                   piece->count * element_bytes);
+        zoff_cached_slice *s = &l->cache.slices[p->first_flag + piece->slice];
+        if (!p->engine_owned || s->direct)
+            continue;
+        if (!s->persistent)
+            take_updated(l, s, piece, weights);
+        else if (all || *zoff_model_params_flag(l->model, piece))
+            memcpy(host_copy(l, s) + piece->first * s->element_bytes, weights + piece->weight_offset,
+                   piece->count * s->element_bytes);
     }
 }
 

@@ -72,16 +72,29 @@ static void read_ahead(zoff_lending *l, size_t from)
         const zoff_plan_piece *run = run_of(l, part_of(l, i));
         size_t first;
         if (zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first))
-            (void)zoff_offload_store_ahead(l->group.store, run->bucket); /* fetch reports errors */
+            zoff_lending_held_read_chunk_ahead(l, run->bucket);
     }
 }
 
-/* This rank's share has to be in place.  @return PENDING: its chunk is being read, or copied */
+/* Whether an open step has yet to update this rank's share. */
+static bool is_old(const zoff_lending *l, zoff_assembly_part part)
+{
+    size_t first;
+    return zoff_lending_group_share(l, l->plan, run_of(l, part), l->plan->rank, &first) && !l->is_new(l->ctx, part.slice);
+}
+
+/* This rank's share has to be in place. In an open step, whose buckets need slots, one share at a time is read.  @return
+ * PENDING: it is not updated yet, its chunk is being read, or it is copied */
 static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
 {
     zoff_lending *l = ctx;
+    zoff_assembly *a = &l->cache.assembly;
+    if (!a->has_own[slot] && (is_old(l, part_of(l, item)) || (l->cache.in_step && item > a->brought)))
+        return ZOFF_PENDING;
     const zoff_status status = l->place->landing->begin(l, item, slot, place_of(l, part_of(l, item)), out);
-    if (status == ZOFF_PENDING && !l->cache.assembly.has_own[slot])
+    if (status == ZOFF_OK || a->has_own[slot])
+        a->brought = zoff_base_bits_max(a->brought, item + 1);
+    else if (status == ZOFF_PENDING)
         read_ahead(l, item);
     return status;
 }
@@ -205,7 +218,7 @@ static zoff_status go_on(zoff_lending *l)
         zoff_base_progress_take(l->pollers.reads)); /* without this, a chunk that cannot be read would be retried endlessly */
     const zoff_status status = zoff_lending_param_gather_go_on(l);
     if (status == ZOFF_PENDING)
-        l->go_on(l->ctx);
+        ZOFF_TRY(l->go_on(l->ctx));
     return status;
 }
 
@@ -220,14 +233,14 @@ static zoff_status go_on_until_enough(void *ctx)
 
 zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number)
 {
-    zoff_base_progress_forget(l->pollers.reads);
+    ZOFF_TRY(zoff_lending_held_start_anew(l));
     return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
                                    &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
 }
 
 zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number)
 {
-    zoff_base_progress_forget(l->pollers.reads);
+    ZOFF_TRY(zoff_lending_held_start_anew(l));
     return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
                                    &(assemble_wait){.lending = l, .parts = count_parts(l, number)});
 }
@@ -253,6 +266,6 @@ zoff_status zoff_lending_param_gather_finish(zoff_lending *l)
         abandon(l);
         return ZOFF_OK;
     }
-    zoff_base_progress_forget(l->pollers.reads);
+    ZOFF_TRY(zoff_lending_held_start_anew(l));
     return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_empty, l);
 }

@@ -98,6 +98,7 @@ const zoff_slice_place zoff_lending_places_host = {.name = "host memory",
                                                    .is_read = host_read,
                                                    .follow = host_follow,
                                                    .ahead = zoff_lending_prefetch_own,
+                                                   .is_at_once = true,
                                                    .landing = &zoff_lending_landings_place};
 
 /* ---- a device ---- */

@@ -62,12 +62,26 @@ void zoff_lending_prefetch_gathered(zoff_lending *l)
     (void)zoff_lending_param_gather_go_on(l); /* fetch reports errors */
 }
 
-void zoff_lending_prefetch_own(zoff_lending *l)
+/* Slices that the open step has yet to update get a place, where its update copies them. So a background thread does it, and no
+ * slot has to keep them until their fetch. */
+static void place_next(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    uint64_t left = l->values->ahead_count;
+    for (size_t i = cache->next; left && i < cache->before.count; i++) {
+        const uint32_t number = cache->before.slices[i];
+        zoff_cached_slice *s = &cache->slices[number];
+        if (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
+            return;
+        s->used = ++cache->clock;
+        left -= zoff_base_bits_min(left, s->count);
+    }
+}
+
+static void read_next(zoff_lending *l)
 {
     const zoff_param_cache *cache = &l->cache;
     uint64_t left = l->values->ahead_count;
-    if (!l->home->streams)
-        return;
     zoff_base_progress_pump(l->progress); /* the step reports errors */
     for (size_t i = cache->next; left && i < cache->before.count; i++) {
         const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
@@ -75,6 +89,14 @@ void zoff_lending_prefetch_own(zoff_lending *l)
             zoff_lending_held_read_ahead(l, s->first_piece, s->count);
         left -= zoff_base_bits_min(left, s->count);
     }
+}
+
+void zoff_lending_prefetch_own(zoff_lending *l)
+{
+    if (l->cache.in_step)
+        place_next(l);
+    else if (l->home->streams)
+        read_next(l);
 }
 
 /* A chunk that is not there yet ends the turn: its read was started, and so were those of the slice behind it. So does a slice

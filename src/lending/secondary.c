@@ -431,6 +431,15 @@ bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket)
     return true;
 }
 
+bool zoff_lending_secondary_has_come(const zoff_lending *l, size_t bucket)
+{
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
+        if (l->secondary.slots[i].phase != ZOFF_SECONDARY_FREE && l->secondary.slots[i].bucket == bucket)
+            return false;
+    }
+    return true;
+}
+
 /* ---- waiting ---- */
 
 static zoff_status poll_all(void *ctx)

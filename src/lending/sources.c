@@ -77,8 +77,9 @@ static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t
     (void)out;
 }
 
-static zoff_status gather(zoff_lending *l, zoff_param p, uint32_t number)
+static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
+    const uint32_t number = number_of(l, p, slice);
     const zoff_cached_slice *s = &l->cache.slices[number];
     ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
     if (!s->at && s->count) {
@@ -88,21 +89,6 @@ static zoff_status gather(zoff_lending *l, zoff_param p, uint32_t number)
     }
     const zoff_status status = s->missing ? zoff_lending_param_gather_wait(l, number) : ZOFF_OK;
     return status < 0 ? name_param(l, p, status) : ZOFF_OK;
-}
-
-/* All ranks agree on whether a slice needs other ranks, but not on whether one has to wait. So each announces that it is in
- * this call. */
-static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
-{
-    const uint32_t number = number_of(l, p, slice);
-    const zoff_cached_slice *s = &l->cache.slices[number];
-    if (!s->count || s->persistent)
-        return gather(l, p, number);
-    const zoff_comm_item item = {.about = ZOFF_COMM_ABOUT_SLICE, .param = p, .index = slice, .extra = ZOFF_COMM_ALL};
-    zoff_comm_enter(l->comm, l->channel, ZOFF_COMM_IN_FETCH, item);
-    const zoff_status status = gather(l, p, number);
-    zoff_comm_exit(l->comm, status >= 0);
-    return status;
 }
 
 static size_t plan_offset(const zoff_lending *l, size_t run, size_t first)

@@ -14,7 +14,7 @@ enum phase { BUILDING, IDLE, OPEN, DONE }; // DONE: another call has finished th
 class sequence
 {
   public:
-    sequence(unsigned seed, const std::string &folder) : random(seed), t(seed + 1), lends_in_step(folder.empty())
+    sequence(unsigned seed, const std::string &folder) : random(seed), t(seed + 1)
     {
         accumulation = 1 + random() % 3;
         clip = random() % 2 ? 0.5 : 0.0;
@@ -341,8 +341,6 @@ class sequence
         p = random() % (t.tensors.size() + 1);
         slice = random() % 3;
         const bool exists = p < added && slice < t.tensors[p].slices && t.is_given_away(p);
-        if (phase != BUILDING && exists && !lends_in_step)
-            finish_open();
         return phase == BUILDING ? ZOFF_ERR_STATE : exists ? ZOFF_OK : ZOFF_ERR_INVALID;
     }
 
@@ -544,7 +542,6 @@ class sequence
 
     std::mt19937 random;
     trainer t;
-    const bool lends_in_step; // weights in files are lent when the step is over
     engine e;
     std::vector<zoff_optimizer_hyper> groups, sealed; // groups: current values; sealed: values at seal
     std::vector<unsigned> set;                        // groups set by set_group

@@ -1,5 +1,6 @@
 // identity_random_test.cc: random programs of several ranks with several engines on one communicator. They take steps, fetch
-// and read weights, and destroy and remake engines. Each rank hands over gradients in its own order of engines and parameters.
+// and read weights, also while a step is open, and destroy and remake engines. Each rank hands over gradients in its own order
+// of engines and parameters.
 //
 // If the blocking calls come in one order on all ranks, all results must be right. If one rank makes a different call, each
 // call must fail or return the right result. No program may hang.
@@ -76,7 +77,7 @@ program make(unsigned seed, bool only_right)
     for (unsigned i = 0; i < count; i++)
         p.ops.push_back(any_op(p, random));
     for (unsigned e = 0; e < engines; e++) // the last step of each engine uses up all gradients
-        p.ops.push_back({op::STEP, e, 0, 0, 0});
+        p.ops.push_back({op::STEP, e, 0, random() % 6, random() % 2});
     p.odd = random() % p.ranks;
     for (unsigned tries = only_right || random() % 2 ? 0 : 20; tries > 0 && !p.how; tries--) {
         p.at = random() % (p.ops.size() - 1);
@@ -159,7 +160,7 @@ class one_rank
         tiny_engine &e = *engines[o.engine];
         switch (o.what) {
         case op::STEP:
-            return e.step(rank, p.ranks);
+            return o.count % 2 ? e.step_in_time(rank, p.ranks, o.first % 6, random) : e.step(rank, p.ranks);
         case op::FETCH:
             return e.fetch(o.param, p.ranks);
         case op::READ:

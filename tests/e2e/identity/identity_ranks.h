@@ -168,10 +168,33 @@ class tiny_engine
         if (status < 0)
             return status;
         t++;
+        return end_step(ranks);
+    }
+
+    // The same with a forward pass while the step is open: all ranks fetch the same weights, and each waits for what `own`
+    // says.
+    zoff_status step_in_time(unsigned rank, unsigned ranks, size_t fetches, std::mt19937 &own)
+    {
+        zoff_status status = hand_over_rest(rank);
+        status = status < 0 ? status : zoff_step_begin(e.get(), nullptr);
+        t++;
+        for (size_t k = 0; k < fetches && status >= 0; k++) {
+            const size_t p = k % shapes.size(), other = own() % shapes.size();
+            if (!shapes[other].owned)
+                status = zoff_param_wait(e.get(), (zoff_param)other, 0, nullptr);
+            if (shapes[p].owned && status >= 0)
+                status = fetch(p, ranks);
+        }
+        status = status < 0 ? status : zoff_step_wait(e.get(), nullptr);
+        return status < 0 ? status : end_step(ranks);
+    }
+
+    zoff_status end_step(unsigned ranks)
+    {
         handed.assign(shapes.size(), false);
         for (size_t p = 0; p < shapes.size(); p++)
             wrong += shapes[p].owned ? 0 : count_wrong(p, weights[p].data(), 0, shapes[p].count, ranks);
-        return status;
+        return ZOFF_OK;
     }
 
     zoff_status fetch(size_t p, unsigned ranks)

@@ -29,6 +29,16 @@ class OpenStep : public on_tiers
         ASSERT_ZOFF_OK(zoff_step_begin(e, args));
     }
 
+    // The weights are in files. A step overwrites them: split masters would be read from them.
+    std::string text_with_files() const
+    {
+        const std::string nvme = "\"offload_optimizer\": {\"device\": \"nvme\"",
+                          cpu = "\"offload_optimizer\": {\"device\": \"cpu\"";
+        std::string made = config_text(folder.path, 1, ", \"zoff\": {\"master\": \"fp32\"}");
+        made = with_offloaded_weights(made, folder.path);
+        return GetParam() ? made : made.replace(made.find(nvme), nvme.size(), cpu);
+    }
+
     scratch_folder saves;
 };
 INSTANTIATE_TEST_SUITE_P(Tiers, OpenStep, testing::Bool(), tier_name);
@@ -162,6 +172,59 @@ TEST_P(OpenStep, AFetchOfTheEnginesWeightsUpdatesThem)
     EXPECT_GT(wait, begin_of(events, "update", 1));
     if (!GetParam()) { // where states stream, all buckets that were read are updated
         EXPECT_LT(wait, begin_of(events, "update", 3)) << "the fetch updates no more than its weights";
+    }
+}
+
+// The second pass knows the order of the first. Its slices have places when they are updated, and no file is read for them.
+TEST_P(OpenStep, WeightsInFilesAreCopiedWhereTheyAreUpdated)
+{
+    trainer t(7);
+    add(t, ZOFF_BF16);
+    for (size_t i = 0; i < TENSORS; i++)
+        t.give_away(i);
+    engine e = seal_engine(t, text_with_files(), COUNT / 2);
+    uint64_t read[3];
+    for (int64_t step = 1; step <= 3; step++) {
+        zoff_step_info info = new_info();
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(begin(t, e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        read[step - 1] = info.bytes.nvme_read;
+    }
+    const uint64_t states = plan_of(e.get()).step_read_bytes;
+    EXPECT_LT(0u, read[0]);
+    EXPECT_EQ(states, read[1]);
+    EXPECT_EQ(states, read[2]);
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+// The step has borrowed chunks when it finds that it is skipped. Fetches need them.
+TEST_P(OpenStep, ASkippedStepLendsTheWeightsBeforeIt)
+{
+    trainer t(8);
+    add(t, ZOFF_BF16);
+    for (size_t i = 0; i < TENSORS; i++)
+        t.give_away(i);
+    engine e = seal_engine(t, text_with_files(), COUNT / 4);
+    for (int64_t step = 1, done = 0; step <= 4; step++) {
+        const bool skips = step % 2 == 0;
+        zoff_step_info info = new_info();
+        log.expect(skips ? "skipped" : "");
+        t.next_step();
+        t.backward_all(0.1f);
+        if (skips)
+            trainer::put(t.grad(3), ZOFF_BF16, 17, INFINITY);
+        t.hand_over_all(e.get());
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get(), step > 2));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_EQ(skips, info.skipped);
+        if (!skips)
+            reference::step(t.tensors, config_groups(), ++done, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
 }
 

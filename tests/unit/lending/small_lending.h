@@ -32,7 +32,10 @@ class small_lending
         l.pollers.reads = &reads;
         l.pollers.ranks = &others;
         l.pollers.device = &device;
-        l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
+        l.go_on = [](void *ctx) {
+            static_cast<small_lending *>(ctx)->go_on();
+            return ZOFF_OK;
+        };
         l.is_new = [](void *, size_t) { return true; };
         l.ctx = this;
         others.timeout_seconds = -1;
