@@ -62,6 +62,7 @@ typedef struct step_engine_opts {
     size_t slices;       /* of the parameter; 0: one */
     unsigned background_threads;
     bool owned;                 /* the engine owns the weights */
+    bool owned_in_files;        /* in files, of which none stay in DRAM */
     uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 

@@ -5,11 +5,12 @@
 
 typedef struct hidden {
     step_model model;
-    step_engine engines[3]; /* that updates in calls; with a thread of its own; the same, and it owns the weights */
-    double update;          /* seconds of a plain step */
+    step_engine
+        engines[4]; /* that updates in calls; with a thread of its own; and that owns the weights, too: in DRAM, in files */
+    double update;  /* seconds of a plain step */
 } hidden;
 
-enum { IN_CALLS, BACKGROUND, LENDS, ENGINES, ASLEEP = 1, BUSY = 2 };
+enum { IN_CALLS, BACKGROUND, LENDS, LENDS_FILES, ENGINES, ASLEEP = 1, BUSY = 2 };
 
 static const struct contestant {
     race_line line;
@@ -30,6 +31,11 @@ static const struct contestant {
      ASLEEP},
     {{"jit_lent", "the same with weights of the engine, in DRAM", NULL, 0, step_trainer_borrows, 0, 0},
      LENDS,
+     1.2,
+     0.6,
+     ASLEEP},
+    {{"jit_lent_files", "the same with weights of the engine, in files", NULL, 0, step_trainer_borrows, 0, 0},
+     LENDS_FILES,
      1.2,
      0.6,
      ASLEEP},
@@ -62,8 +68,15 @@ static int open_all(const step_options *options, const char *folder, hidden *h)
          .host_bytes = budget,
          .slices = STEP_SLICES,
          .background_threads = 1,
-         .owned = true}};
-    static const char *const NAMES[] = {"in_calls", "background", "lends"};
+         .owned = true},
+        {.paths = &folder,
+         .path_count = 1,
+         .host_bytes = budget,
+         .slices = STEP_SLICES,
+         .background_threads = 1,
+         .owned = true,
+         .owned_in_files = true}};
+    static const char *const NAMES[] = {"in_calls", "background", "lends", "lends_files"};
     int ret = step_model_open(options->elements / STEP_SLICES * STEP_SLICES, &h->model);
     for (unsigned i = 0; i < ENGINES && ret == 0; i++)
         ret = step_engine_open(&h->model, NAMES[i], &opts[i], &h->engines[i]);
@@ -76,9 +89,9 @@ static int measure_update(hidden *h)
     step_trainer all[ENGINES];
     for (unsigned i = 0; i < ENGINES; i++)
         all[i] = (step_trainer){.engine = h->engines[i].engine};
-    return step_trainer_in_time(&all[BACKGROUND], 0) != 0 || step_trainer_borrows(&all[LENDS], 0) != 0
-               ? -1
-               : step_trainer_update(&all[IN_CALLS], &h->update);
+    const bool learn = step_trainer_in_time(&all[BACKGROUND], 0) == 0 && step_trainer_borrows(&all[LENDS], 0) == 0 &&
+                       step_trainer_borrows(&all[LENDS_FILES], 0) == 0;
+    return learn ? step_trainer_update(&all[IN_CALLS], &h->update) : -1;
 }
 
 static int run(const step_options *options, hidden *h, step_found *found)

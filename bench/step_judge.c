@@ -217,6 +217,11 @@ static double visible_lent(const race *r, unsigned k)
     return visible(r, k, "jit_lent", "asleep");
 }
 
+static double visible_lent_files(const race *r, unsigned k)
+{
+    return visible(r, k, "jit_lent_files", "asleep");
+}
+
 static double visible_busy(const race *r, unsigned k)
 {
     return visible(r, k, "jit_busy", "busy");
@@ -239,16 +244,18 @@ static void judge_hidden(const step_found *found, bench_figures *out)
         {"visible_of_jit_over_update", -1, 0.05, "what a trainer sees of a step beside 1.2 steps on a device / the step", NULL,
          NULL},
         {"visible_of_lent_over_update", 0, 0, "the same with weights that the engine owns, in DRAM", NULL, NULL},
+        {"visible_of_lent_files_over_update", 0, 0, "the same with weights that the engine owns, in files", NULL, NULL},
         {"visible_of_jit_busy_over_update", 0, 0, "the same where the trainer computes on all cores", NULL, NULL},
         {"visible_of_jit_calls_over_update", 0, 0, "the same without a thread of the engine", NULL, NULL}};
     static const bench_asked HALF = {
         "jit_half_over_update", -1, 1.12, "a step beside half of its time on a device / the step alone", "jit_half", "plain"};
-    static double (*const VALUES[])(const race *, unsigned) = {visible_asleep, visible_lent, visible_busy, visible_in_calls};
+    static double (*const VALUES[])(const race *, unsigned) = {visible_asleep, visible_lent, visible_lent_files, visible_busy,
+                                                               visible_in_calls};
     const race *r = race_of(&found->book, "hidden", "");
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 5; i++)
         (void)bench_figures_add_values(out, &ASKED[i], r, VALUES[i]);
     (void)bench_figures_add(out, &HALF, r);
-    ask_chunks(out, 5, found->hidden_chunks, found->no_hidden);
+    ask_chunks(out, 6, found->hidden_chunks, found->no_hidden);
 }
 
 static double visible_ahead(const race *r, unsigned k)

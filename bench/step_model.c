@@ -34,6 +34,11 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
     }
     if (opts->path_count)
         json_object_set(offload, "nvme_path", folders);
+    if (opts->owned_in_files) {
+        json_object_set_new(zero, "stage", json_integer(3));
+        json_object_set_new(zero, "offload_param",
+                            json_pack("{s:s, s:O, s:i}", "device", "nvme", "nvme_path", folders, "max_in_cpu", 0));
+    }
     if (opts->chunk_elements)
         json_object_set_new(zero, "sub_group_size", json_integer((json_int_t)opts->chunk_elements));
     if (opts->host_bytes)

@@ -89,6 +89,7 @@ TABLES = {
         ("visible of a step in files beside 1.2 steps of forward pass on a device", "xeon-2cpu:step-ahead",
          "visible_of_jit_over_update"),
         ("the same with weights that the engine owns, in DRAM", "xeon-2cpu:step-ahead", "visible_of_lent_over_update"),
+        ("the same with weights that the engine owns, in files", "xeon-2cpu:step-ahead", "visible_of_lent_files_over_update"),
     ]),
     "step_formats": ("ratio or bytes", [
         ("bytes a parameter each way, masters in two halves", "step-formats", "split_bytes"),
