@@ -546,6 +546,8 @@ static zoff_status drop(zoff_engine *e, bool torn)
 {
     e->walk.speculation.is_over = true; /* the batch is closed, and some gradients may be missing in it */
     ZOFF_TRY(drop_together(e));
+    if (torn)
+        e->life.phase = ZOFF_PHASE_FAILED; /* until it is undone, nobody goes on with it */
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
         ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */
         ZOFF_TRY(zoff_engine_pipeline_release(e));

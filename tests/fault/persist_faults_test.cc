@@ -234,6 +234,33 @@ TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
+// The same where the step is open, and half of it is done. Nobody may go on with it after a drop that has failed.
+TEST(PersistFault, ADropOfAnOpenStepIsRepeated)
+{
+    log_catcher log;
+    scratch_folder folder;
+    aio_fault fault;
+    trainer t(5);
+    t.add(20000, 2, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(
+        t, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true, \"background_threads\": 1, \"master\": \"fp32\"}"),
+        2048);
+    t.next_step();
+    t.backward_all(0.1f);
+    t.hand_over_all(e.get());
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
+    fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? res : -EIO; };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read", zoff_grads_drop(e.get()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step_wait(e.get(), nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being undone", zoff_step_retry(e.get(), nullptr));
+    fault.result = nullptr;
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
 // Seal allocates all the disk space that steps need, even if the file system cannot reserve it. So no step fails on a full
 // disk.
 TEST(PersistFault, AStepTakesNoRoomThatSealDidNotTake)
