@@ -123,6 +123,7 @@ static size_t streamed_from(const zoff_engine *e, size_t first)
 size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
 {
     const zoff_config_values *values = &e->settings.values;
+    const size_t weight_slots = e->lending.slots - zoff_lending_held_kept(&e->lending, e->walk.in_order);
     size_t states = 0, weights = 0;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return e->walk.any_order ? e->plan.chunk_count : zoff_base_bits_min(e->plan.chunk_count, first + 1);
@@ -130,7 +131,7 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
         const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         states += states_take_slot(e, position, bucket);
         weights += weights_take_slot(e, bucket);
-        if (states > values->slots || weights > e->lending.slots - zoff_lending_held_kept(&e->lending))
+        if (states > values->slots || weights > weight_slots)
             return position;
     }
     return e->plan.chunk_count;
@@ -224,7 +225,7 @@ void zoff_engine_admit_feed(zoff_engine *e)
 void zoff_engine_admit_feed_step(zoff_engine *e)
 {
     zoff_base_progress_pump(&e->progress);
-    if (!e->run.last)
+    if (!e->run.last || e->run.gate == ZOFF_GATE_SKIP)
         return;
     /* A bucket in DRAM is borrowed in its turn: no read has to be started for it. */
     const size_t end = zoff_engine_admit_until(e, e->run.first);

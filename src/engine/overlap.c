@@ -29,23 +29,28 @@ void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status)
     zoff_base_status_save(&e->run.fault.words);
 }
 
-/* The next call starts anew what has failed, and nobody before it: other ranks may drop the step. If this is the background
- * thread, that call returns the error first. */
-void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status)
+/* The error may be that of a write of the step, whose chunk keeps its slot until it is written again. If that cannot be
+ * started, the next row returns its error. */
+static void write_again(zoff_engine *e)
 {
     zoff_saved_error first;
+    zoff_base_status_save(&first);
+    (void)zoff_engine_stores_drain(e);
+    zoff_base_progress_keep(&e->io.states, zoff_engine_stores_retry(e));
+    zoff_base_status_restore(&first);
+}
+
+/* The next call starts anew what has failed, and nobody before it: other ranks may drop the step. */
+void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status)
+{
     if (zoff_comm_is_broken(e->comm)) { /* nobody waits any more */
         zoff_engine_overlap_fail(e, status);
         return;
     }
     (void)zoff_base_status_prefix(status, "step %lld is open, and goes on when the call is repeated: ", (long long)e->run.t);
-    zoff_base_status_save(&first);
-    (void)zoff_engine_stores_drain(e);
-    (void)zoff_engine_stores_retry(e);
-    zoff_base_status_restore(&first);
+    write_again(e);
+    zoff_base_status_save(&e->run.fault.words);
     e->run.fault.rests = true;
-    e->run.fault.status = e->threads.in_progress ? status : ZOFF_OK;
-    e->run.fault.words = first;
 }
 
 static zoff_status take_fault(zoff_engine *e)
@@ -166,16 +171,6 @@ static zoff_status let_go_if_skipped(zoff_engine *e)
     return ZOFF_OK;
 }
 
-/* The error may be that of a write of the step, whose chunk keeps its slot until it is written again. */
-static void write_again(zoff_engine *e)
-{
-    zoff_saved_error first;
-    zoff_base_status_save(&first);
-    (void)zoff_engine_stores_drain(e);
-    (void)zoff_engine_stores_retry(e);
-    zoff_base_status_restore(&first);
-}
-
 static zoff_status lend_in_step(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
     ZOFF_TRY(renew(e, p, slice));
@@ -286,8 +281,11 @@ zoff_status zoff_engine_overlap_go_on(zoff_engine *e)
 static zoff_status go_on(zoff_engine *e)
 {
     const bool works = !e->threads.in_progress || e->settings.values.background_threads;
-    if (works && e->transfer.walk.is_used && !e->run.fault.rests)
-        return work(e, turn, e);
+    if (works && e->transfer.walk.is_used && !e->run.fault.rests) {
+        const zoff_status status = work(e, turn, e);
+        e->run.fault.status = status < 0 ? status : e->run.fault.status; /* the next call returns it */
+        return status;
+    }
     zoff_engine_admit_feed(e);
     return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }

@@ -28,9 +28,10 @@ static unsigned held_most(const zoff_lending *l)
     return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
 }
 
-unsigned zoff_lending_held_kept(const zoff_lending *l)
+unsigned zoff_lending_held_kept(const zoff_lending *l, bool always)
 {
-    return l->cache.in_step && l->home->holds && l->group.store == l->store ? held_most(l) : 0;
+    const bool keeps = always || l->cache.in_step;
+    return keeps && l->store && l->home->holds && l->group.store == l->store ? held_most(l) : 0;
 }
 
 /* All slots hold other chunks, and no transfer is in flight. Chunks whose write has failed are written again. Prefetched ones

@@ -307,8 +307,8 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
 /* Before a wait for chunks.  @return the error of an earlier transfer, if a step is open */
 zoff_status zoff_lending_held_start_anew(zoff_lending *l);
-/* Slots that a step leaves to chunks that are lent while it is open. */
-unsigned zoff_lending_held_kept(const zoff_lending *l);
+/* Slots that a step leaves to chunks that are lent while it is open. `always`: before any is lent, too. */
+unsigned zoff_lending_held_kept(const zoff_lending *l, bool always);
 /* Copies were enqueued that read a chunk: it stays borrowed until they are done. */
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
 /* Release all borrowed chunks, and drop prefetched ones.  @blocks for copies that read them  @return ERR_DEVICE: the device

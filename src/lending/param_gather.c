@@ -238,11 +238,14 @@ zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number)
                                    &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
 }
 
+/* Without a wait no error is taken: a prefetch could not return it, and would plan less than other ranks do. */
 zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number)
 {
+    assemble_wait w = {.lending = l, .parts = count_parts(l, number)};
+    if (is_enough(&w))
+        return ZOFF_OK;
     ZOFF_TRY(zoff_lending_held_start_anew(l));
-    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
-                                   &(assemble_wait){.lending = l, .parts = count_parts(l, number)});
+    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough, &w);
 }
 
 /* The communicator is broken, so the missing parts will never arrive: drop them. */

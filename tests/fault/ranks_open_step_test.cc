@@ -10,7 +10,11 @@ using namespace zoff_test;
 
 namespace
 {
-enum { SLICES = 12 };
+#if defined(ZOFF_TEST_SANITIZED)
+enum { SLICES = 12, STRIDE = 15 };
+#else
+enum { SLICES = 12, STRIDE = 5 }; // of the transfers that fail
+#endif
 
 struct cell {
     const char *weights; // offload_param.device
@@ -38,6 +42,11 @@ class RanksOpenStep : public testing::TestWithParam<cell>
   protected:
     RanksOpenStep() : job(2 * GetParam().groups), all(job, 11, add)
     {
+        fault.result = [this](int, int res, bool, uint64_t, size_t) {
+            transfers++;
+            const int left = countdown--;
+            return left <= 0 && left > -most ? faults++, -EIO : res;
+        };
         all.seal("{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
                  "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 6000, \"zero_hpz_partition_size\": " +
                      std::to_string(GetParam().groups > 1 ? 2 : 1) +
@@ -96,6 +105,9 @@ class RanksOpenStep : public testing::TestWithParam<cell>
 
     log_catcher log;
     scratch_folder folder;
+    // Threads of the engines read these until they end: so the engines are declared behind them.
+    aio_fault fault;
+    std::atomic<int> transfers{0}, faults{0}, countdown{-1000}, most{1}; // `most` transfers fail once `countdown` is 0
     rank_job job;
     rank_trainers all;
     std::atomic<int> repeated{0};
@@ -202,19 +214,12 @@ TEST_P(RanksOpenStep, StepsThatDifferAreDropped)
 // chunk that was not written leaves one.
 TEST_P(RanksOpenStep, EveryTransferMayFail)
 {
-    int transfers = 1, failed = 0;
-    for (unsigned nth = 0, round = 1; nth < (unsigned)transfers && !HasFailure(); nth += round == 1      ? 0
-                                                                                         : is_full_run() ? 1
-                                                                                                         : 5,
-                  round++) {
+    int count = 1; // transfers of a round
+    for (int nth = 0, round = 1; nth < count && !HasFailure(); round++) {
         SCOPED_TRACE("transfer " + std::to_string(nth));
-        aio_fault fault;
-        const int most = round % 2 ? 1 : 3; // a single one, or a short outage
-        std::atomic<int> countdown{round == 1 ? -9 : (int)nth}, faults{0};
-        fault.result = [&](int, int res, bool, uint64_t, size_t) {
-            const int left = countdown--;
-            return left <= 0 && left > -most ? faults++, -EIO : res;
-        };
+        const int before = transfers;
+        most = round % 2 ? 1 : 3; // a single one, or a short outage
+        countdown = round == 1 ? -1000 : nth;
         all.backward(round, 0.5f);
         job.on_each([&](unsigned rank) {
             zoff_engine *e = all.engines[rank].get();
@@ -229,17 +234,18 @@ TEST_P(RanksOpenStep, EveryTransferMayFail)
                 status = zoff_step_retry(e, nullptr);
             ASSERT_ZOFF_OK(status);
         });
-        transfers = round == 1 ? fault.results : transfers;
-        failed += faults;
+        count = round == 1 ? transfers - before : count;
+        nth += round == 1 ? 0 : is_full_run() ? 1 : STRIDE;
         (void)all.step(config_groups(), round, 0);
         ASSERT_NO_FATAL_FAILURE(expect_weights());
     }
+    countdown = -1000;
     job.on_each([&](unsigned rank) {
         all.trainers[rank]->tensors = all.want.tensors;
         all.trainers[rank]->expect_states(all.engines[rank].get());
     });
-    EXPECT_LT(20, transfers);
-    EXPECT_LT(transfers / 10, failed);
+    EXPECT_LT(20, count);
+    EXPECT_LT(count / STRIDE / 2, faults);
     EXPECT_LT(0, repeated) << "some were met in calls of the open step";
 }
 } // namespace
