@@ -39,6 +39,7 @@ zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice
     zoff_cached_slice *s = slice_of(l, p, slice);
     ZOFF_TRY(l->source->fetch(l, p, slice));
     ZOFF_TRY(l->place->lend(l, s, native_stream));
+    l->cache.ahead_elements -= s->ahead ? s->count : 0;
     s->ahead = false;
     s->used = ++l->cache.clock;
     s->lent++;

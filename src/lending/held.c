@@ -43,9 +43,7 @@ static zoff_status make_room(zoff_lending *l)
     return zoff_offload_store_retry(l->group.store);
 }
 
-/* In an open step one chunk at a time is read for slices. A read that nobody waits for any more would keep a slot from the
- * step.
- */
+/* In an open step one chunk at a time is read for slices: a read that nobody waits for would keep a slot from the step. */
 static void await(zoff_lending *l, size_t chunk)
 {
     zoff_param_cache *cache = &l->cache;

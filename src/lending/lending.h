@@ -129,7 +129,9 @@ typedef struct zoff_param_cache {
     bool in_step;   /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
     size_t awaited; /* that chunk, plus 1; 0: none */
     zoff_use_order before, now;
-    size_t next; /* index in `before`: the expected next use */
+    size_t next;           /* index in `before`: the expected next use */
+    size_t placed;         /* the same: an open step has given places to those before it */
+    size_t ahead_elements; /* of the slices that are `ahead` */
     zoff_assembly assembly;
 } zoff_param_cache;
 

@@ -218,6 +218,7 @@ void zoff_lending_param_cache_remove(zoff_lending *l, zoff_cached_slice *s)
     s->at = NULL;
     s->filled = 0;
     cache->elements -= s->count;
+    cache->ahead_elements -= s->ahead ? s->count : 0;
     s->ahead = false;
 }
 
@@ -250,6 +251,7 @@ void zoff_lending_param_cache_clear(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
     cache->in_step = false;
+    cache->placed = 0;
     (void)zoff_lending_held_let_go(l); /* copies have settled, or the communicator is broken */
     for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
         cache->slices[i].is_stale = true;

@@ -67,14 +67,11 @@ void zoff_lending_prefetch_gathered(zoff_lending *l)
 static void place_next(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
-    uint64_t left = l->values->ahead_count;
-    for (size_t i = cache->next; left && i < cache->before.count; i++) {
-        const uint32_t number = cache->before.slices[i];
-        zoff_cached_slice *s = &cache->slices[number];
-        if (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
+    cache->placed = zoff_base_bits_max(cache->placed, cache->next);
+    for (; cache->ahead_elements < l->values->ahead_count && cache->placed < cache->before.count; cache->placed++) {
+        const uint32_t number = cache->before.slices[cache->placed];
+        if (!cache->slices[number].at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
             return;
-        s->used = ++cache->clock;
-        left -= zoff_base_bits_min(left, s->count);
     }
 }
 
@@ -129,6 +126,6 @@ void zoff_lending_prefetch_turn(zoff_lending *l)
         cache->now = before;
     }
     cache->now.count = 0;
-    cache->next = 0;
+    cache->next = cache->placed = 0;
     l->source->ahead(l);
 }

@@ -25,6 +25,7 @@ zoff_status zoff_lending_room_place_ahead(zoff_lending *l, uint32_t number)
         ZOFF_TRY(give_up(l, idle));
     }
     s->ahead = true;
+    cache->ahead_elements += s->count;
     s->used = ++cache->clock;
     return ZOFF_OK;
 }

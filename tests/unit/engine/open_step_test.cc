@@ -22,6 +22,13 @@ class OpenStep : public on_tiers
             t.add(COUNT, 1, dtype, dtype);
     }
 
+    void add_owned(trainer &t)
+    {
+        add(t, ZOFF_BF16);
+        for (size_t i = 0; i < TENSORS; i++)
+            t.give_away(i);
+    }
+
     static void begin(trainer &t, zoff_engine *e, const zoff_step_args *args = nullptr)
     {
         t.backward_all(0.1f);
@@ -179,9 +186,7 @@ TEST_P(OpenStep, AFetchOfTheEnginesWeightsUpdatesThem)
 TEST_P(OpenStep, WeightsInFilesAreCopiedWhereTheyAreUpdated)
 {
     trainer t(7);
-    add(t, ZOFF_BF16);
-    for (size_t i = 0; i < TENSORS; i++)
-        t.give_away(i);
+    add_owned(t);
     engine e = seal_engine(t, text_with_files(), COUNT / 2);
     uint64_t read[3];
     for (int64_t step = 1; step <= 3; step++) {
@@ -205,9 +210,7 @@ TEST_P(OpenStep, WeightsInFilesAreCopiedWhereTheyAreUpdated)
 TEST_P(OpenStep, ASkippedStepLendsTheWeightsBeforeIt)
 {
     trainer t(8);
-    add(t, ZOFF_BF16);
-    for (size_t i = 0; i < TENSORS; i++)
-        t.give_away(i);
+    add_owned(t);
     engine e = seal_engine(t, text_with_files(), COUNT / 4);
     for (int64_t step = 1, done = 0; step <= 4; step++) {
         const bool skips = step % 2 == 0;
