@@ -41,6 +41,8 @@ int bench_arrays_open(bench_arrays *a, size_t count)
         *halves[i] = bench_streams_take(&a->mapping, count * sizeof(uint16_t));
         bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
     }
+    for (size_t i = 0; i < count; i++)
+        a->s.v16[i] &= 0x7fff; /* a second moment is not negative: weights would become NaN */
     uint8_t **const codes[CODES] = {&a->s.m8, &a->s.v8};
     for (unsigned i = 0; i < CODES; i++) {
         *codes[i] = bench_streams_take(&a->mapping, bench_codes_bytes(count));

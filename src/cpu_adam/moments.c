@@ -67,9 +67,7 @@ static void load_block(zoff_moment which, const uint8_t *block, size_t first, si
 /* The nearest code; ties go away from zero. `multiple` is not negative. */
 static uint32_t nearest(float multiple, uint32_t codes)
 {
-    const float low = 4; /* below it codes are multiples of 1/2 */
-    const uint32_t code =
-        multiple < low ? (uint32_t)(2 * multiple + 0.5f) : ((q8_bits(multiple) - Q8_TWO + (1u << (Q8_SHIFT - 1))) >> Q8_SHIFT);
+    const uint32_t code = (q8_bits(multiple + 2) - Q8_TWO + (1u << (Q8_SHIFT - 1))) >> Q8_SHIFT;
     return code < codes ? code : codes - 1;
 }
 
@@ -81,12 +79,43 @@ static float size_of(zoff_moment which, float x)
     return which == ZOFF_MOMENT_V && x < 0 ? 0 : fabsf(x);
 }
 
+static uint32_t codes_of(zoff_moment which)
+{
+    return which == ZOFF_MOMENT_M ? CODES_M : CODES_V;
+}
+
+/* Whether all numbers are values of codes with this scale. */
+static bool is_exact(zoff_moment which, int scale, size_t count, const float *in)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float multiple = ldexpf(size_of(which, in[i]), -scale);
+        if (q8_value(nearest(multiple, codes_of(which))) != multiple)
+            return false;
+    }
+    return true;
+}
+
+/* A bound for numbers up to `most`. Numbers that were loaded from a block are stored as they were. Its scale may be larger than
+ * they need, because a step computes the bound before the numbers, and values of a scale are not values of half of it. */
+static float bound_for(zoff_moment which, float most, size_t count, const float *in)
+{
+    const float largest = q8_value(codes_of(which) - 1), quantum = q8_value(1);
+    const int least = scale_of(which, most);
+    for (int scale = least; scale < 127 && most > 0 && ldexpf(most, -scale) >= quantum; scale++) {
+        if (is_exact(which, scale, count, in))
+            return scale == least ? most : nextafterf(ldexpf(largest, scale - 1), INFINITY);
+    }
+    return most;
+}
+
 static void store_block(zoff_moment which, uint8_t *block, size_t count, const float *in)
 {
-    const uint32_t codes = which == ZOFF_MOMENT_M ? CODES_M : CODES_V;
+    const uint32_t codes = codes_of(which);
     float bound = 0;
     for (size_t i = 0; i < count; i++)
         bound = fmaxf(bound, size_of(which, in[i]));
+    if (bound <= FLT_MAX)
+        bound = bound_for(which, bound, count, in);
     memset(block, 0, Q8_HEADER);
     q8_store_bound(block, bound);
     const int scale = bound <= FLT_MAX ? scale_of(which, bound) : 0;

@@ -6,10 +6,14 @@
  * A byte is a code c of 3 fraction bits and an exponent: of 5 bits for v, which has no sign; of 4 bits for m, below the sign.
  * Every code is a number, and code 0 is zero:
  *
- *     value(c) = scale * (c / 2 for c < 8, otherwise (1 + c % 8 / 8) * 2^(1 + c / 8))
+ *     value(c) = scale * (x(c) - 2), x(c) = (1 + c % 8 / 8) * 2^(1 + c / 8)
  *
- * So codes below 8 are multiples of the quantum, scale / 2. The scale is the least power of two for which the largest code is
- * not below the bound: 1.875 * 2^16 times the scale for m, 1.875 * 2^32 for v. It is at least 2^-64 for m and 2^-126 for v.
+ * So the first codes are multiples of the quantum, scale / 4, and large ones are 1/16 to 1/8 apart. The bits of x(c) are the
+ * code and a constant. A multiple k of a value, k * x(c) - 2 k, is one operation. Such a product is rounded once.
+ *
+ * The scale is the least power of two for which the largest code is not below the bound. For m that code is 1.875 * 2^16 - 2
+ * times the scale. For v it is 1.875 * 2^32, because values of v are rounded to fp32. The scale is at least 2^-64 for m and
+ * 2^-126 for v.
  *
  * A step first finds the largest |g| of the block, G, and its largest stored moments, M and V, and then its new bounds. They
  * are the formulas of a step on these numbers, with the same operations:
@@ -43,8 +47,11 @@
 
 enum { Q8_HEADER = 64, Q8_SCALE_M_LEAST = -64, Q8_SCALE_V_LEAST = -126 };
 
-/* A code is the bits of an fp32 number from bit 20 on, less those of 2. Twice that number less 4 is a code's value below 8. */
+/* A code is the bits of x(c) from bit 20 on, less those of 2. */
 enum { Q8_SHIFT = 20, Q8_TWO = 0x40000000 };
+
+/* These carry into the exponent of an fp32 number where its fraction is above that of the largest value. */
+enum { Q8_ABOVE_M = 0x1000ff, Q8_ABOVE_V = 0xfffff };
 
 typedef struct q8_bounds {
     float m, v; /* v: 0 if it is not in 8 bits */
@@ -94,28 +101,27 @@ ZOFF_KERNEL_INLINE float q8_power(int n)
     return q8_number((uint32_t)(n + 127) << 23);
 }
 
-/* Exponent of the least power of two p with |bound| <= 1.875 * 2^most * p; at least `least`. */
-ZOFF_KERNEL_INLINE int q8_scale(float bound, int most, int least)
+/* Exponent of the least power of two p with |bound| <= p * the largest value, which is below 2^(most + 1); at least `least`. */
+ZOFF_KERNEL_INLINE int q8_scale(float bound, int most, uint32_t above, int least)
 {
     const uint32_t size = q8_bits(bound) & 0x7fffffffu;
-    return q8_within((int)((size + 0xfffffu) >> 23) - 127 - most, least, 127);
+    return q8_within((int)((size + above) >> 23) - 127 - most, least, 127);
 }
 
 ZOFF_KERNEL_INLINE int q8_scale_m(float bound)
 {
-    return q8_scale(bound, 16, Q8_SCALE_M_LEAST);
+    return q8_scale(bound, 16, Q8_ABOVE_M, Q8_SCALE_M_LEAST);
 }
 
 ZOFF_KERNEL_INLINE int q8_scale_v(float bound)
 {
-    return q8_scale(bound, 32, Q8_SCALE_V_LEAST);
+    return q8_scale(bound, 32, Q8_ABOVE_V, Q8_SCALE_V_LEAST);
 }
 
 /* A code without its sign, in multiples of the scale. */
 ZOFF_KERNEL_INLINE float q8_value(uint32_t code)
 {
-    const float x = q8_number(Q8_TWO + (code << Q8_SHIFT)), low = 2 * x - 4;
-    return x < low ? x : low;
+    return q8_number(Q8_TWO + (code << Q8_SHIFT)) - 2;
 }
 
 /* The largest moment that is stored under a bound; infinite for good once the bound is. */
@@ -153,7 +159,7 @@ ZOFF_KERNEL_INLINE zoff_adam_consts q8_consts(const zoff_adam_consts *k, q8_boun
         own.beta2 = k->beta2 * q8_power(q8_within(q8_scale_v(old.v) - v, -126, 127));
         own.one_minus_beta2 = k->one_minus_beta2 * q8_power(-v);
     }
-    const float quanta = has_v ? 0.5f + q8_root(v - 1, m) : 0.5f;
+    const float quanta = has_v ? 0.25f + q8_root(v - 2, m) : 0.25f;
     own.inv_sqrt_bias2 = k->inv_sqrt_bias2 * (has_v ? q8_root(v, m) : q8_power(-m));
     own.eps = k->eps * q8_power(-m) + k->inv_sqrt_bias2 * quanta;
     if (!(now.m <= FLT_MAX && now.v <= FLT_MAX))

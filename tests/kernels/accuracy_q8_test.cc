@@ -47,7 +47,7 @@ void round_to_nearest(std::vector<float> *v)
             const uint16_t half = 32768;
             uint8_t code = 0;
             v_store_code_dithered(&code, std::ldexp((*v)[i], -scale), &half, 0, 1, false);
-            (*v)[i] = std::ldexp(v_load_code(&code, 1, false), scale);
+            (*v)[i] = std::ldexp(v_load_code(&code, 1, false, 1), scale);
         }
     }
 }
@@ -86,7 +86,7 @@ struct moments {
     {
         const uint8_t *block = (is_v ? v8 : m8).data() + q8_block_at(i / 1024 * 1024);
         const float bound = q8_load_bound(block);
-        return std::ldexp(v_load_code(block + 64 + i % 1024, 1, !is_v), is_v ? q8_scale_v(bound) : q8_scale_m(bound));
+        return std::ldexp(v_load_code(block + 64 + i % 1024, 1, !is_v, 1), is_v ? q8_scale_v(bound) : q8_scale_m(bound));
     }
 };
 

@@ -37,16 +37,18 @@ struct block {
     {
         memcpy(&old_bound, memory, sizeof old_bound);
     }
-    double multiple(size_t lane) const
+    unsigned plain(size_t lane) const { return memory[HEADER + lane] % oracle_q8::codes(moment); }
+    // keep * the multiple of a lane
+    float kept(size_t lane, float keep) const
     {
-        const unsigned code = memory[HEADER + lane], plain = moment ? code : code % 128;
-        return plain == code ? oracle_q8::value(code) : -oracle_q8::value(plain);
+        const float sign = memory[HEADER + lane] == plain(lane) ? 1.0f : -1.0f;
+        return std::fmaf(keep, sign * (float)oracle_q8::number(plain(lane)), -sign * 2 * keep);
     }
     float largest() const
     {
         double most = 0;
         for (size_t lane = 0; lane < count; lane++)
-            most = std::max(most, std::fabs(multiple(lane)));
+            most = std::max(most, oracle_q8::value(plain(lane)));
         return std::isfinite(old_bound) ? (float)std::ldexp(most, oracle_q8::scale(moment, old_bound)) : old_bound;
     }
     int scale() const { return oracle_q8::scale(moment, bound); }
@@ -77,12 +79,12 @@ constants constants_of(const zoff_adam_consts &k, const block &m, const block *v
                    k.one_minus_beta2,
                    k.inv_sqrt_bias2 * power(-m.scale(), -126, 127),
                    0};
-    float quanta = 0.5f;
+    float quanta = 0.25f;
     if (v) {
         c.keep2 = k.beta2 * power(v->shift(), -126, 127);
         c.rest2 = k.one_minus_beta2 * power(-v->scale(), -126, 127);
         c.root = k.inv_sqrt_bias2 * root(v->scale(), m.scale());
-        quanta = 0.5f + root(v->scale() - 1, m.scale());
+        quanta = 0.25f + root(v->scale() - 2, m.scale());
     }
     c.eps = k.eps * power(-m.scale(), -126, 127) + k.inv_sqrt_bias2 * quanta;
     if (!std::isfinite(m.bound) || (v && !std::isfinite(v->bound)))
@@ -112,9 +114,8 @@ void step_block(const zoff_adam_consts &k, int64_t t, oracle_q8::parameter *p, s
     const constants c = constants_of(k, m, has_v ? &v : nullptr);
     for (size_t i = 0; i < count; i++) {
         const float g = gradient(k, p->tensor, begin + i), weight = ((const float *)p->tensor.master)[begin + i];
-        const float old_v = has_v ? (float)v.multiple(i) : oracle_from_bf16(v16[i]);
-        const float new_m = std::fmaf(c.rest1, g, c.keep1 * (float)m.multiple(i));
-        const float new_v = std::fmaf(c.rest2 * g, g, c.keep2 * old_v);
+        const float new_m = std::fmaf(c.rest1, g, m.kept(i, c.keep1));
+        const float new_v = std::fmaf(c.rest2 * g, g, has_v ? v.kept(i, c.keep2) : c.keep2 * oracle_from_bf16(v16[i]));
         const float u = new_m / std::fmaf(std::sqrt(new_v), c.root, c.eps);
         const uint64_t of_block = p->key + index;
         m.store(i, new_m, oracle_dither(0, of_block, i, t));
@@ -135,9 +136,14 @@ void step_block(const zoff_adam_consts &k, int64_t t, oracle_q8::parameter *p, s
 }
 } // namespace
 
+double oracle_q8::number(unsigned code)
+{
+    return std::ldexp(1 + code % 8 / 8.0, 1 + (int)(code / 8));
+}
+
 double oracle_q8::value(unsigned code)
 {
-    return code < 8 ? code / 2.0 : std::ldexp(1 + code % 8 / 8.0, 1 + (int)(code / 8));
+    return number(code) - 2;
 }
 
 unsigned oracle_q8::codes(unsigned moment)
@@ -150,23 +156,22 @@ int oracle_q8::scale(unsigned moment, float bound)
     int n = moment ? -126 : -64;
     if (!std::isfinite(bound))
         bound = FLT_MAX;
-    while (std::ldexp(value(codes(moment) - 1), n) < (double)bound)
+    while (std::ldexp((float)value(codes(moment) - 1), n) < bound)
         n++;
     return n;
 }
 
 unsigned oracle_q8::round(unsigned moment, double multiple, unsigned random)
 {
-    if (multiple < 4) // as fp32 holds these numbers in fixed point, above 2
-        multiple = std::nearbyint(multiple * 2097152) / 2097152;
+    const double x = (float)(multiple + 2);
     unsigned low = 0, high = codes(moment);
     while (high - low > 1) {
         const unsigned middle = (low + high) / 2;
-        (value(middle) <= multiple ? low : high) = middle;
+        (number(middle) <= x ? low : high) = middle;
     }
     if (low == codes(moment) - 1)
         return low; // the largest, and nothing is above it
-    return low + ((multiple - value(low)) / (value(low + 1) - value(low)) + random / 65536.0 >= 1);
+    return low + ((x - number(low)) / (number(low + 1) - number(low)) + random / 65536.0 >= 1);
 }
 
 void oracle_q8::step(const zoff_adam_consts &k, int64_t t, parameter *p)

@@ -13,8 +13,9 @@ namespace oracle_q8
 {
 // `moment` is 0 for m and 1 for v.
 
-// A code without its sign, in multiples of the scale.
+// A code without its sign, in multiples of the scale: two less than this number of 3 fraction bits and an exponent.
 double value(unsigned code);
+double number(unsigned code);
 // Number of codes without sign.
 unsigned codes(unsigned moment);
 // Exponent of the scale of a block with this bound.

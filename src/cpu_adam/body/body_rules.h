@@ -32,6 +32,16 @@ ZOFF_KERNEL_INLINE v_f rule_load_v(const rule_states *s, size_t i, size_t left)
     return load_state(s->v, i, left, s->v_form);
 }
 
+ZOFF_KERNEL_INLINE v_f rule_keep_m(const rule_states *s, size_t i, size_t left, float keep)
+{
+    return load_kept(s->m, i, left, s->m_form, keep);
+}
+
+ZOFF_KERNEL_INLINE v_f rule_keep_v(const rule_states *s, size_t i, size_t left, float keep)
+{
+    return load_kept(s->v, i, left, s->v_form, keep);
+}
+
 ZOFF_KERNEL_INLINE bool rule_has_m(zoff_adam_rule rule)
 {
     return rule != ZOFF_RULE_ADAGRAD && rule != ZOFF_RULE_ADAGRAD_L2 && rule != ZOFF_RULE_SGD && rule != ZOFF_RULE_SGD_L2;
@@ -54,8 +64,8 @@ ZOFF_KERNEL_INLINE v_f rule_blend(float keep, v_f m, float rest, v_f g)
 ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, v_f *m_out,
                                  v_f *v_out)
 {
-    const v_f m = rule_blend(k->beta1, rule_load_m(s, i, left), k->one_minus_beta1, g);
-    const v_f v = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), rule_load_v(s, i, left)));
+    const v_f m = v_fma(v_set1(k->one_minus_beta1), g, rule_keep_m(s, i, left, k->beta1));
+    const v_f v = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, rule_keep_v(s, i, left, k->beta2));
     *m_out = m;
     *v_out = v;
     return v_div(m, v_fma(v_sqrt(v), v_set1(k->inv_sqrt_bias2), v_set1(k->eps)));

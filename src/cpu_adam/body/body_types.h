@@ -33,11 +33,17 @@ ZOFF_KERNEL_INLINE state_form state_form_v(zoff_moments moments)
     return moments == ZOFF_MOMENTS_F32 ? STATE_F32 : moments == ZOFF_MOMENTS_Q8 ? STATE_V8 : STATE_BF16;
 }
 
+/* A state in fp32 or bf16. */
 ZOFF_KERNEL_INLINE v_f load_state(const void *p, size_t i, size_t left, state_form form)
 {
-    return form == STATE_F32    ? v_load((const float *)p + i, left)
-           : form == STATE_BF16 ? v_load_bf16((const uint16_t *)p + i, left)
-                                : v_load_code((const uint8_t *)p + i, left, form == STATE_M8);
+    return form == STATE_BF16 ? v_load_bf16((const uint16_t *)p + i, left) : v_load((const float *)p + i, left);
+}
+
+/* keep * a state */
+ZOFF_KERNEL_INLINE v_f load_kept(const void *p, size_t i, size_t left, state_form form, float keep)
+{
+    return form == STATE_M8 || form == STATE_V8 ? v_load_code((const uint8_t *)p + i, left, form == STATE_M8, keep)
+                                                : v_mul(v_set1(keep), load_state(p, i, left, form));
 }
 
 /* Store a state. It is rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: none is NaN. */

@@ -204,30 +204,33 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* `size` with the sign of x, or the opposite one if `size` is negative. */
+ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
+{
+    return _mm256_xor_ps(_mm256_and_ps(x, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(size));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     __m128i bytes = _mm_setzero_si128();
     if (left >= v_lanes())
         bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
     else
         memcpy(&bytes, p, left % v_lanes());
-    const __m256i codes = _mm256_cvtepu8_epi32(bytes), two = _mm256_set1_epi32(0x40000000);
-    const __m256i digits = _mm256_slli_epi32(codes, 20), size = _mm256_set1_epi32(has_sign ? 0x07f00000 : 0x0ff00000);
-    const v_f x = _mm256_castsi256_ps(_mm256_or_si256(has_sign ? _mm256_and_si256(digits, size) : digits, two));
-    const v_f value = _mm256_min_ps(x, _mm256_fmadd_ps(x, _mm256_set1_ps(2), _mm256_set1_ps(-4)));
-    const v_f sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes, 24)), _mm256_set1_ps(-0.0f));
-    return has_sign ? _mm256_or_ps(value, sign) : value;
+    const __m256i codes = has_sign ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes); /* bit 31 is the sign */
+    const __m256i kept = _mm256_set1_epi32(has_sign ? (int)0x87f00000 : 0x0ff00000), two = _mm256_set1_epi32(0x40000000);
+    const v_f x = _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(codes, 20), kept), two));
+    return _mm256_fmadd_ps(_mm256_set1_ps(keep), x, has_sign ? v_signed(x, -2 * keep) : _mm256_set1_ps(-2 * keep));
 }
 
 ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
                                               bool has_sign)
 {
     const __m128i random = _mm_add_epi16(_mm_loadu_si128((const __m128i *)lanes), _mm_set1_epi16((short)key));
-    const v_f size = has_sign ? v_abs(x) : x;
-    const v_f number = _mm256_max_ps(size, _mm256_fmadd_ps(size, _mm256_set1_ps(0.5f), _mm256_set1_ps(2)));
+    const v_f number = _mm256_add_ps(x, has_sign ? v_signed(x, 2) : _mm256_set1_ps(2));
     const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(number), _mm256_slli_epi32(_mm256_cvtepu16_epi32(random), 4));
     const __m256i digits = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(has_sign ? 0x7f : 0xff));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(x), 24), _mm256_set1_epi32(0x80));
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
     const __m256i codes = has_sign ? _mm256_or_si256(digits, sign) : digits;
     const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
     const __m128i bytes = _mm_packus_epi16(words, words);

@@ -155,43 +155,47 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* The value of a code whose digits are in the upper half of each lane, and whose sign is the highest bit of `sign`. */
-ZOFF_KERNEL_INLINE __m256 v_value(__m256i digits, __m256i sign, bool has_sign)
+/* `size` with the sign of x, or the opposite one if `size` is negative. */
+ZOFF_KERNEL_INLINE __m256 v_signed(__m256 x, float size)
 {
-    const __m256 x = _mm256_castsi256_ps(digits), minus = _mm256_set1_ps(-0.0f);
-    const __m256 value = _mm256_min_ps(x, _mm256_fmadd_ps(x, _mm256_set1_ps(2), _mm256_set1_ps(-4)));
-    return has_sign ? _mm256_or_ps(value, _mm256_and_ps(_mm256_castsi256_ps(sign), minus)) : value;
+    return _mm256_xor_ps(_mm256_and_ps(x, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(size));
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+ZOFF_KERNEL_INLINE __m256 v_kept(__m256i bits, bool has_sign, float keep)
+{
+    const __m256 x = _mm256_castsi256_ps(bits);
+    return _mm256_fmadd_ps(_mm256_set1_ps(keep), x, has_sign ? v_signed(x, -2 * keep) : _mm256_set1_ps(-2 * keep));
+}
+
+/* The upper halves of numbers hold the digits of their codes. */
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     __m128i bytes = _mm_setzero_si128();
     if (left >= v_lanes())
         bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
     else
         memcpy(&bytes, p, left % v_lanes());
-    const __m256i codes = _mm256_cvtepu8_epi16(bytes), shifted = _mm256_slli_epi16(codes, 4);
-    const __m256i size = has_sign ? _mm256_and_si256(shifted, _mm256_set1_epi16(0x07f0)) : shifted;
-    const __m256i digits = _mm256_or_si256(size, _mm256_set1_epi16(0x4000));
-    return (v_f){v_value(_mm256_slli_epi32(digits, 16), _mm256_slli_epi32(codes, 24), has_sign),
-                 v_value(v_odd_only(digits), _mm256_slli_epi32(codes, 8), has_sign)};
+    const __m256i codes = has_sign ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes); /* bit 15 is the sign */
+    const __m256i shifted = _mm256_slli_epi16(codes, 4); /* without a sign no bit is wrong */
+    const __m256i digits = has_sign ? _mm256_and_si256(shifted, _mm256_set1_epi16((short)0x87f0)) : shifted;
+    const __m256i halves = _mm256_or_si256(digits, _mm256_set1_epi16(0x4000));
+    return (v_f){v_kept(_mm256_slli_epi32(halves, 16), has_sign, keep), v_kept(v_odd_only(halves), has_sign, keep)};
 }
 
 /* The number whose bits from bit 20 on are a code, without its last four bits: those are never part of a code. */
-ZOFF_KERNEL_INLINE __m256i v_number(__m256 size)
+ZOFF_KERNEL_INLINE __m256i v_number(__m256 x, bool has_sign)
 {
-    const __m256 number = _mm256_max_ps(size, _mm256_fmadd_ps(size, _mm256_set1_ps(0.5f), _mm256_set1_ps(2)));
+    const __m256 number = _mm256_add_ps(x, has_sign ? v_signed(x, 2) : _mm256_set1_ps(2));
     return _mm256_srli_epi32(_mm256_castps_si256(number), 4);
 }
 
 ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
                                               bool has_sign)
 {
-    const __m256i even = v_number(has_sign ? v_abs(x.even) : x.even), odd = v_number(has_sign ? v_abs(x.odd) : x.odd);
-    const __m256i words = _mm256_and_si256(v_dither(even, odd, lanes, key), _mm256_set1_epi16(has_sign ? 0x7f : 0xff));
-    const __m256i upper = v_upper(_mm256_castps_si256(x.even), _mm256_castps_si256(x.odd));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(upper, 8), _mm256_set1_epi16(0x80));
-    const __m256i codes = has_sign ? _mm256_or_si256(words, sign) : words;
+    const __m256i words = v_dither(v_number(x.even, has_sign), v_number(x.odd, has_sign), lanes, key);
+    const __m256i digits = _mm256_and_si256(words, _mm256_set1_epi16(has_sign ? 0x7f : 0xff));
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(words, 4), _mm256_set1_epi16(0x80)); /* was bit 11 */
+    const __m256i codes = has_sign ? _mm256_or_si256(digits, sign) : digits;
     const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
     if (left >= v_lanes())
         _mm_storeu_si128((__m128i *)(void *)p, bytes);

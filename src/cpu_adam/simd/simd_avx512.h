@@ -198,16 +198,20 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm512_reduce_max_ps(a);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* `size` with the sign of x, or the opposite one if `size` is negative. */
+ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
+{
+    return _mm512_xor_ps(_mm512_and_ps(x, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(size));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     const __m128i bytes =
         left >= v_lanes() ? _mm_loadu_si128((const __m128i *)(const void *)p) : _mm_maskz_loadu_epi8(v_mask(left), p);
-    const __m512i codes = _mm512_cvtepu8_epi32(bytes), digits = _mm512_slli_epi32(codes, 20);
-    const __m512i two = _mm512_set1_epi32(0x40000000), size = _mm512_set1_epi32(0x07f00000);
-    const v_f x = _mm512_castsi512_ps(_mm512_or_si512(has_sign ? _mm512_and_si512(digits, size) : digits, two));
-    const v_f value = _mm512_min_ps(x, _mm512_fmadd_ps(x, _mm512_set1_ps(2), _mm512_set1_ps(-4)));
-    const v_f sign = _mm512_and_ps(_mm512_castsi512_ps(_mm512_slli_epi32(codes, 24)), _mm512_set1_ps(-0.0f));
-    return has_sign ? _mm512_or_ps(value, sign) : value;
+    const __m512i codes = has_sign ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes); /* bit 31 is the sign */
+    const __m512i kept = _mm512_set1_epi32(has_sign ? (int)0x87f00000 : 0x0ff00000), two = _mm512_set1_epi32(0x40000000);
+    const v_f x = _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(_mm512_slli_epi32(codes, 20), kept), two));
+    return _mm512_fmadd_ps(_mm512_set1_ps(keep), x, has_sign ? v_signed(x, -2 * keep) : _mm512_set1_ps(-2 * keep));
 }
 
 /* The conversion to bytes keeps the lower eight bits of a lane. */
@@ -215,8 +219,7 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
                                               bool has_sign)
 {
     const __m256i random = _mm256_add_epi16(_mm256_loadu_si256((const __m256i *)lanes), _mm256_set1_epi16((short)key));
-    const v_f low = _mm512_fmadd_ps(has_sign ? _mm512_abs_ps(x) : x, _mm512_set1_ps(0.5f), _mm512_set1_ps(2));
-    const v_f number = has_sign ? _mm512_range_ps(x, low, 0x03) : _mm512_max_ps(x, low); /* the larger magnitude, sign of x */
+    const v_f number = _mm512_add_ps(x, has_sign ? v_signed(x, 2) : _mm512_set1_ps(2));
     const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(number), _mm512_slli_epi32(_mm512_cvtepu16_epi32(random), 4));
     const __m512i digits = _mm512_srli_epi32(bits, 20), sign = _mm512_srli_epi32(bits, 24);
     const __m512i codes = has_sign ? _mm512_ternarylogic_epi32(digits, sign, _mm512_set1_epi32(0x7f), 0xe4) : digits;

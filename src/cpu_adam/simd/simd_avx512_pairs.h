@@ -138,30 +138,34 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm512_reduce_max_ps(_mm512_max_ps(a.even, a.odd));
 }
 
-/* Values in bf16, which holds them all: the digits of codes from 8 on are their own, those below are in a table. */
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* `size` with the sign of x, or the opposite one if `size` is negative. */
+ZOFF_KERNEL_INLINE __m512 v_signed(__m512 x, float size)
+{
+    return _mm512_xor_ps(_mm512_and_ps(x, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(size));
+}
+
+ZOFF_KERNEL_INLINE __m512 v_kept(__m512i bits, bool has_sign, float keep)
+{
+    const __m512 x = _mm512_castsi512_ps(bits);
+    return _mm512_fmadd_ps(_mm512_set1_ps(keep), x, has_sign ? v_signed(x, -2 * keep) : _mm512_set1_ps(-2 * keep));
+}
+
+/* The upper halves of numbers hold the digits of their codes. */
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     const __m256i bytes =
         left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi8(v_mask(left), p);
     const __m512i codes = has_sign ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes); /* bit 15 is the sign */
-    const __m512i shifted = _mm512_slli_epi16(codes, 4);
-    const __m512i size = has_sign ? _mm512_and_si512(shifted, _mm512_set1_epi16(0x07f0)) : shifted;
-    const __m512i digits = _mm512_or_si512(size, _mm512_set1_epi16(0x4000));
-    const __m512i table = _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4020, 0x4040, 0x4060));
-    const __mmask32 below_8 = _mm512_testn_epi16_mask(codes, _mm512_set1_epi16(has_sign ? 0x78 : 0xf8));
-    __m512i halves = _mm512_mask_permutexvar_epi16(digits, below_8, codes, table);
-    if (has_sign)
-        halves = _mm512_or_si512(halves, _mm512_and_si512(codes, _mm512_set1_epi16((short)0x8000)));
-    return (v_f){_mm512_castsi512_ps(_mm512_slli_epi32(halves, 16)),
-                 _mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)))};
+    const __m512i digits = _mm512_and_si512(_mm512_slli_epi16(codes, 4), _mm512_set1_epi16(has_sign ? (short)0x87f0 : 0x0ff0));
+    const __m512i halves = _mm512_or_si512(digits, _mm512_set1_epi16(0x4000));
+    return (v_f){v_kept(_mm512_slli_epi32(halves, 16), has_sign, keep),
+                 v_kept(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)), has_sign, keep)};
 }
 
 /* The number whose bits from bit 20 on are a code, without its last four bits: those are never part of a code. */
 ZOFF_KERNEL_INLINE __m512i v_number(__m512 x, bool has_sign)
 {
-    const __m512 half = _mm512_set1_ps(0.5f), two = _mm512_set1_ps(2);
-    const __m512 number = has_sign ? _mm512_range_ps(x, _mm512_fmadd_ps(_mm512_abs_ps(x), half, two), 0x03) /* sign of x */
-                                   : _mm512_max_ps(x, _mm512_fmadd_ps(x, half, two));
+    const __m512 number = _mm512_add_ps(x, has_sign ? v_signed(x, 2) : _mm512_set1_ps(2));
     return _mm512_srli_epi32(_mm512_castps_si512(number), 4);
 }
 

@@ -136,25 +136,31 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return vmaxvq_f32(a);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* `size` with the sign of x */
+ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
+{
+    return vbslq_f32(vdupq_n_u32(0x80000000), x, vdupq_n_f32(size));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     uint32_t bytes = 0;
     memcpy(&bytes, p, left >= QUAD_LANES ? QUAD_LANES : left % QUAD_LANES);
     const uint32x4_t codes = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
     const uint32x4_t digits = vandq_u32(codes, vdupq_n_u32(has_sign ? 0x7f : 0xff));
-    const v_f x = vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(digits, 20), vdupq_n_u32(0x40000000)));
-    const v_f value = vminq_f32(x, vfmaq_f32(vdupq_n_f32(-4), x, vdupq_n_f32(2)));
-    return has_sign ? vbslq_f32(vdupq_n_u32(0x80000000), vreinterpretq_f32_u32(vshlq_n_u32(codes, 24)), value) : value;
+    const v_f size = vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(digits, 20), vdupq_n_u32(0x40000000)));
+    const uint32x4_t minus = vdupq_n_u32(0x80000000);
+    const v_f x = has_sign ? vbslq_f32(minus, vreinterpretq_f32_u32(vshlq_n_u32(codes, 24)), size) : size;
+    return vfmaq_f32(has_sign ? v_signed(vnegq_f32(x), 2 * keep) : vdupq_n_f32(-2 * keep), x, vdupq_n_f32(keep));
 }
 
 ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t *lanes, uint16_t key, size_t left,
                                               bool has_sign)
 {
     const uint16x4_t random = vadd_u16(vld1_u16(lanes), vdup_n_u16(key));
-    const v_f size = vabsq_f32(x);
-    const v_f number = vmaxq_f32(size, vfmaq_f32(vdupq_n_f32(2), size, vdupq_n_f32(0.5f)));
+    const v_f number = vaddq_f32(x, has_sign ? v_signed(x, 2) : vdupq_n_f32(2));
     const uint32x4_t bits = vaddq_u32(vreinterpretq_u32_f32(number), vshll_n_u16(random, 4));
-    const uint32x4_t digits = vshrq_n_u32(bits, 20), sign = vshrq_n_u32(vreinterpretq_u32_f32(x), 24);
+    const uint32x4_t digits = vshrq_n_u32(bits, 20), sign = vshrq_n_u32(bits, 24);
     const uint16x4_t codes = vmovn_u32(has_sign ? vbslq_u32(vdupq_n_u32(0x7f), digits, sign) : digits);
     const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(codes, codes))), 0);
     memcpy(p, &bytes, left >= QUAD_LANES ? QUAD_LANES : left % QUAD_LANES);

@@ -162,16 +162,15 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return a;
 }
 
-/* A code, whose upper bit is the sign if it has one. Below 8 its value is twice x less 4, and from there on it is x. */
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* keep * the value of a code, whose upper bit is the sign if it has one: keep * x - keep * 2, rounded once. */
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     (void)left;
     const uint32_t sign = has_sign ? *p & 0x80u : 0;
-    const uint32_t bits = 0x40000000u + ((*p - sign) << 20);
+    const uint32_t bits = sign << 24 | (0x40000000u + ((*p - sign) << 20));
     v_f x;
     memcpy(&x, &bits, sizeof x);
-    x = fmaf(x, 2, -4) < x ? fmaf(x, 2, -4) : x;
-    return sign ? -x : x;
+    return fmaf(keep, x, sign ? 2 * keep : -2 * keep);
 }
 
 /* Add 16 random bits behind the digits that stay, above four zeros, and cut off the rest. Lanes behind `left` are read, too.
@@ -180,12 +179,11 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
                                               bool has_sign)
 {
     (void)left;
-    const v_f size = fabsf(x), low = fmaf(size, 0.5f, 2);
-    uint32_t sign, bits;
-    memcpy(&sign, &x, sizeof sign);
-    memcpy(&bits, size > low ? &size : &low, sizeof bits);
+    const v_f number = x + (has_sign ? copysignf(2, x) : 2);
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
     bits += (uint32_t)(uint16_t)(*lanes + key) << 4;
-    *p = (uint8_t)(has_sign ? (bits >> 20 & 0x7fu) | (sign >> 24 & 0x80u) : bits >> 20 & 0xffu);
+    *p = (uint8_t)(has_sign ? (bits >> 20 & 0x7fu) | (bits >> 24 & 0x80u) : bits >> 20 & 0xffu);
 }
 
 /* 1 with the sign of a number, +0 for either zero, NaN for NaN. */

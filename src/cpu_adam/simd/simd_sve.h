@@ -135,15 +135,23 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return svmaxv_f32(svptrue_b32(), a);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign)
+/* `size` with the sign of x */
+ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t sign = svand_n_u32_x(all, svreinterpret_u32_f32(x), 0x80000000);
+    return svreinterpret_f32_u32(svorr_u32_x(all, sign, svreinterpret_u32_f32(svdup_n_f32(size))));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     const svbool_t all = svptrue_b32();
     const svuint32_t codes = svld1ub_u32(v_mask(left), p);
     const svuint32_t digits = svlsl_n_u32_x(all, svand_n_u32_x(all, codes, has_sign ? 0x7f : 0xff), 20);
-    const v_f x = svreinterpret_f32_u32(svadd_n_u32_x(all, digits, 0x40000000));
-    const v_f value = svmin_f32_x(all, x, svmla_n_f32_x(all, svdup_n_f32(-4), x, 2));
+    const svuint32_t size = svadd_n_u32_x(all, digits, 0x40000000);
     const svuint32_t sign = svlsl_n_u32_x(all, svand_n_u32_x(all, codes, 0x80), 24);
-    return has_sign ? svreinterpret_f32_u32(svorr_u32_x(all, svreinterpret_u32_f32(value), sign)) : value;
+    const v_f x = svreinterpret_f32_u32(has_sign ? svorr_u32_x(all, size, sign) : size);
+    return svmla_n_f32_x(all, has_sign ? v_signed(svneg_f32_x(all, x), 2 * keep) : svdup_n_f32(-2 * keep), x, keep);
 }
 
 /* The store keeps the lower eight bits of a lane. */
@@ -152,10 +160,9 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
 {
     const svbool_t all = svptrue_b32();
     const svuint32_t random = svand_n_u32_x(all, svadd_n_u32_x(all, svld1uh_u32(all, lanes), key), 0xffff);
-    const v_f size = svabs_f32_x(all, x);
-    const v_f number = svmax_f32_x(all, size, svmla_n_f32_x(all, svdup_n_f32(2), size, 0.5f));
+    const v_f number = svadd_f32_x(all, x, has_sign ? v_signed(x, 2) : svdup_n_f32(2));
     const svuint32_t bits = svadd_u32_x(all, svreinterpret_u32_f32(number), svlsl_n_u32_x(all, random, 4));
-    const svuint32_t digits = svlsr_n_u32_x(all, bits, 20), sign = svlsr_n_u32_x(all, svreinterpret_u32_f32(x), 24);
+    const svuint32_t digits = svlsr_n_u32_x(all, bits, 20), sign = svlsr_n_u32_x(all, bits, 24);
     const svuint32_t codes = svorr_u32_x(all, svand_n_u32_x(all, digits, 0x7f), svand_n_u32_x(all, sign, 0x80));
     svst1b_u32(v_mask(left), p, has_sign ? codes : digits);
 }

@@ -69,13 +69,14 @@ def block_elements(block, form):
     want(not any(block[4:HEADER]), "a block has no zeros behind its bound")
     if bound == float("inf"):
         return [0.0 if form == 5 else bound] * (len(block) - HEADER)
-    largest, exponent = (2.0 ** 16, -64) if form == 5 else (2.0 ** 32, -126)
-    while 1.875 * largest * 2.0 ** exponent < bound:
+    largest, exponent = (1.875 * 2 ** 16 - 2, -64) if form == 5 else (1.875 * 2 ** 32, -126)
+    while largest * 2.0 ** exponent < bound:
         exponent += 1
     values = []
     for code in block[HEADER:]:
         is_negative, code = (code >> 7, code & 127) if form == 5 else (0, code)
-        value = (code / 2 if code < 8 else (1 + code % 8 / 8) * 2.0 ** (1 + code // 8)) * 2.0 ** exponent
+        value, = struct.unpack("<f", struct.pack("<f", (1 + code % 8 / 8) * 2.0 ** (1 + code // 8) - 2))
+        value *= 2.0 ** exponent
         values.append(-value if is_negative else value)
     return values
 

@@ -102,7 +102,7 @@ TEST(moments, every_code_is_a_number_of_its_own)
 {
     for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
         state s(ZOFF_MOMENTS_Q8, which, 256);
-        const float bound = which == ZOFF_MOMENT_M ? 1.875f * 0x1p16f : 1.875f * 0x1p32f; // the scale is 1
+        const float bound = which == ZOFF_MOMENT_M ? 0x1.ep16f - 2 : 0x1.ep32f; // the scale is 1
         memcpy(s.bytes.data(), &bound, sizeof bound);
         for (int code = 0; code < 256; code++)
             s.bytes[(size_t)(64 + code)] = (char)code;
@@ -112,6 +112,24 @@ TEST(moments, every_code_is_a_number_of_its_own)
             EXPECT_LT(numbers[(size_t)code - 1], numbers[(size_t)code]);
         s.store(0, numbers);
         EXPECT_EQ(before, s.bytes);
+    }
+}
+
+// A step computes the bound of a block before its numbers, which may all be far below it.
+TEST(moments, numbers_far_below_their_bound_are_stored_as_they_were)
+{
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        for (const int most : {1, 2, 9, 40, 100}) {
+            std::mt19937 random(3);
+            state s(ZOFF_MOMENTS_Q8, which, 1000);
+            const float bound = 1.5f;
+            memcpy(s.bytes.data(), &bound, sizeof bound);
+            for (int i = 0; i < 1000; i++)
+                s.bytes[(size_t)(64 + i)] = (char)(random() % (unsigned)(most + 1));
+            const std::vector<float> numbers = s.load(0, 1000);
+            s.store(0, numbers);
+            EXPECT_EQ(numbers, s.load(0, 1000)) << most;
+        }
     }
 }
 
