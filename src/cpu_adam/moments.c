@@ -3,6 +3,8 @@
 #include "q8.h"
 #include "update_priv.h"
 
+#include "cpu.h"
+
 enum { CODES_M = 128, CODES_V = 256 }; /* without sign */
 
 bool zoff_adam_moments_in_blocks(zoff_moments moments, zoff_moment which)
@@ -84,26 +86,32 @@ static uint32_t codes_of(zoff_moment which)
     return which == ZOFF_MOMENT_M ? CODES_M : CODES_V;
 }
 
-/* Whether all numbers are values of codes with this scale. */
-static bool is_exact(zoff_moment which, int scale, size_t count, const float *in)
+/* The first number, from number `first` on and around, that is not the value of a code with this scale; `count` if there is
+ * none. */
+static size_t find_inexact(zoff_moment which, int scale, size_t count, const float *in, size_t first)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t k = 0; k < count; k++) {
+        const size_t i = first + k < count ? first + k : first + k - count;
         const float multiple = ldexpf(size_of(which, in[i]), -scale);
         if (q8_value(nearest(multiple, codes_of(which))) != multiple)
-            return false;
+            return i;
     }
-    return true;
+    return count;
 }
 
 /* A bound for numbers up to `most`. Numbers that were loaded from a block are stored as they were. Its scale may be larger than
- * they need, because a step computes the bound before the numbers, and values of a scale are not values of half of it. */
+ * they need, because a step computes the bound before the numbers, and values of a scale are not values of half of it. The
+ * number for which a scale failed is the first that the next one is tried on, so other numbers take little time. */
 static float bound_for(zoff_moment which, float most, size_t count, const float *in)
 {
     const float largest = q8_value(codes_of(which) - 1), quantum = q8_value(1);
-    const int least = scale_of(which, most);
-    for (int scale = least; scale < 127 && most > 0 && ldexpf(most, -scale) >= quantum; scale++) {
-        if (is_exact(which, scale, count, in))
+    const int least = scale_of(which, most), end = scale_of(which, FLT_MAX);
+    size_t at = 0;
+    for (int scale = least; scale <= end && most > 0 && ldexpf(most, -scale) >= quantum; scale++) {
+        const size_t inexact = find_inexact(which, scale, count, in, at);
+        if (inexact == count)
             return scale == least ? most : nextafterf(ldexpf(largest, scale - 1), INFINITY);
+        at = inexact;
     }
     return most;
 }
@@ -144,11 +152,13 @@ void zoff_adam_moments_load(zoff_moments moments, zoff_moment which, const void 
         zoff_adam_cast_run(1, &cast, 1);
         return;
     }
+    const unsigned saved = zoff_base_cpu_float_enter();
     for (size_t done = 0, now; done < count; done += now) {
         const size_t skip = (first + done) % ZOFF_NORM_BLOCK, rest = ZOFF_NORM_BLOCK - skip;
         now = rest < count - done ? rest : count - done;
         load_block(which, (uint8_t *)at(moments, which, state, first + done - skip), skip, now, out + done);
     }
+    zoff_base_cpu_float_leave(saved);
 }
 
 void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *state, size_t size, size_t first, size_t count,
@@ -164,6 +174,7 @@ void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *stat
         zoff_adam_cast_run(1, &cast, 1);
         return;
     }
+    const unsigned saved = zoff_base_cpu_float_enter();
     for (size_t done = 0, now; done < count; done += now) {
         const size_t begin = (first + done) / ZOFF_NORM_BLOCK * ZOFF_NORM_BLOCK, skip = first + done - begin;
         const size_t length = size - begin < ZOFF_NORM_BLOCK ? size - begin : ZOFF_NORM_BLOCK;
@@ -174,4 +185,5 @@ void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *stat
         memcpy(whole + skip, in + done, now * sizeof *in);
         store_block(which, block, length, whole);
     }
+    zoff_base_cpu_float_leave(saved);
 }

@@ -130,15 +130,21 @@ ZOFF_KERNEL_INLINE float q8_stored(float bound, int scale, uint32_t code)
     return bound <= FLT_MAX ? q8_value(code) * q8_power(scale) : bound;
 }
 
+/* 0 * infinity has other bits on each machine. */
+ZOFF_KERNEL_INLINE float q8_or_infinity(float bound)
+{
+    return bound == bound ? bound : INFINITY;
+}
+
 /* New bounds from the old ones, the largest codes stored, and the largest |g|. */
 ZOFF_KERNEL_INLINE float q8_bound_m(const zoff_adam_consts *k, float bound, uint32_t code, float g)
 {
-    return fmaf(k->one_minus_beta1, g, k->beta1 * q8_stored(bound, q8_scale_m(bound), code));
+    return q8_or_infinity(fmaf(k->one_minus_beta1, g, k->beta1 * q8_stored(bound, q8_scale_m(bound), code)));
 }
 
 ZOFF_KERNEL_INLINE float q8_bound_v(const zoff_adam_consts *k, float bound, uint32_t code, float g)
 {
-    return fmaf(k->one_minus_beta2 * g, g, k->beta2 * q8_stored(bound, q8_scale_v(bound), code));
+    return q8_or_infinity(fmaf(k->one_minus_beta2 * g, g, k->beta2 * q8_stored(bound, q8_scale_v(bound), code)));
 }
 
 /* 2^(n / 2 - scale). Ends of the range, where sqrt(v) and m are unrelated numbers, keep the products finite. */
@@ -148,15 +154,21 @@ ZOFF_KERNEL_INLINE float q8_root(int n, int scale)
     return (n == 2 * half ? 1.0f : 0x1.6a09e6p0f) * q8_power(q8_within(half - scale, -126, 90));
 }
 
+/* keep * 2^n for codes: twice of it is finite, and it is not -0. Where n is larger, all codes are 0. */
+ZOFF_KERNEL_INLINE float q8_keep(float keep, int n)
+{
+    return fabsf(keep) * q8_power(q8_within(n, -126, 126));
+}
+
 /* The constants of a step on moments that are multiples of their scales. */
 ZOFF_KERNEL_INLINE zoff_adam_consts q8_consts(const zoff_adam_consts *k, q8_bounds old, q8_bounds now, bool has_v)
 {
     const int m = q8_scale_m(now.m), v = q8_scale_v(now.v);
     zoff_adam_consts own = *k;
-    own.beta1 = k->beta1 * q8_power(q8_within(q8_scale_m(old.m) - m, -126, 127));
+    own.beta1 = q8_keep(k->beta1, q8_scale_m(old.m) - m);
     own.one_minus_beta1 = k->one_minus_beta1 * q8_power(-m);
     if (has_v) {
-        own.beta2 = k->beta2 * q8_power(q8_within(q8_scale_v(old.v) - v, -126, 127));
+        own.beta2 = q8_keep(k->beta2, q8_scale_v(old.v) - v);
         own.one_minus_beta2 = k->one_minus_beta2 * q8_power(-v);
     }
     const float quanta = has_v ? 0.25f + q8_root(v - 2, m) : 0.25f;

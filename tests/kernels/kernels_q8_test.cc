@@ -193,7 +193,7 @@ TEST_P(kernels_q8, every_code_is_kept)
     for (bool split : {false, true}) {
         for (float bound : {1.875f, 1e-8f, 3e9f}) {
             std::vector<uint8_t> m(SIZE), v(SIZE);
-            std::vector<uint16_t> high(N), low(N), g16(N, 0x8000); // -0 keeps the sign of a zero
+            std::vector<uint16_t> high(N), low(N), g16(N, 0x8000); // -0
             std::vector<float> p(N), g(N, -0.0f);
             const float bounds[] = {(float)std::ldexp(oracle_q8::value(127), oracle_q8::scale(0, bound)),
                                     (float)std::ldexp(oracle_q8::value(255), oracle_q8::scale(1, bound))};

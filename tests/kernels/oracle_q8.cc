@@ -66,6 +66,12 @@ float gradient(const zoff_adam_consts &k, const zoff_optimizer_tensor &t, size_t
     return k.rule == ZOFF_RULE_ADAM_L2 ? std::fmaf(k.decay, ((const float *)t.master)[i], g) : g;
 }
 
+// A bound that is no number is infinite.
+float bound(float x)
+{
+    return std::isnan(x) ? INFINITY : x;
+}
+
 // The constants of a block.
 struct constants {
     float keep1, rest1, keep2, rest2, root, eps;
@@ -73,7 +79,7 @@ struct constants {
 
 constants constants_of(const zoff_adam_consts &k, const block &m, const block *v)
 {
-    constants c = {k.beta1 * power(m.shift(), -126, 127),
+    constants c = {std::fabs(k.beta1) * power(m.shift(), -126, 126),
                    k.one_minus_beta1 * power(-m.scale(), -126, 127),
                    k.beta2,
                    k.one_minus_beta2,
@@ -81,7 +87,7 @@ constants constants_of(const zoff_adam_consts &k, const block &m, const block *v
                    0};
     float quanta = 0.25f;
     if (v) {
-        c.keep2 = k.beta2 * power(v->shift(), -126, 127);
+        c.keep2 = std::fabs(k.beta2) * power(v->shift(), -126, 126);
         c.rest2 = k.one_minus_beta2 * power(-v->scale(), -126, 127);
         c.root = k.inv_sqrt_bias2 * root(v->scale(), m.scale());
         quanta = 0.25f + root(v->scale() - 2, m.scale());
@@ -108,9 +114,9 @@ void step_block(const zoff_adam_consts &k, int64_t t, oracle_q8::parameter *p, s
     float most = 0;
     for (size_t i = 0; i < count; i++)
         most = std::max(most, std::fabs(gradient(k, p->tensor, begin + i)));
-    m.bound = std::fmaf(k.one_minus_beta1, most, k.beta1 * m.largest());
+    m.bound = bound(std::fmaf(k.one_minus_beta1, most, k.beta1 * m.largest()));
     if (has_v)
-        v.bound = std::fmaf(k.one_minus_beta2 * most, most, k.beta2 * v.largest());
+        v.bound = bound(std::fmaf(k.one_minus_beta2 * most, most, k.beta2 * v.largest()));
     const constants c = constants_of(k, m, has_v ? &v : nullptr);
     for (size_t i = 0; i < count; i++) {
         const float g = gradient(k, p->tensor, begin + i), weight = ((const float *)p->tensor.master)[begin + i];

@@ -82,7 +82,7 @@ TEST(moments, loaded_numbers_are_stored_as_they_were)
             state s(moments, which, 5000);
             std::vector<float> numbers(5000);
             for (float &x : numbers)
-                x = sizes(random);
+                x = sizes(random) * (which == ZOFF_MOMENT_M && random() % 2 ? -1.0f : 1.0f);
             s.store(0, numbers);
             const std::vector<float> all = s.load(0, 5000);
             const std::vector<char> before = s.bytes;
@@ -124,11 +124,29 @@ TEST(moments, numbers_far_below_their_bound_are_stored_as_they_were)
             state s(ZOFF_MOMENTS_Q8, which, 1000);
             const float bound = 1.5f;
             memcpy(s.bytes.data(), &bound, sizeof bound);
-            for (int i = 0; i < 1000; i++)
-                s.bytes[(size_t)(64 + i)] = (char)(random() % (unsigned)(most + 1));
+            for (int i = 0; i < 1000; i++) {
+                const unsigned sign = which == ZOFF_MOMENT_M ? random() % 2 * 128 : 0;
+                s.bytes[(size_t)(64 + i)] = (char)(random() % (unsigned)(most + 1) + sign);
+            }
             const std::vector<float> numbers = s.load(0, 1000);
             s.store(0, numbers);
             EXPECT_EQ(numbers, s.load(0, 1000)) << most;
+        }
+    }
+}
+
+// Finite numbers do not get an infinite bound, however large.
+TEST(moments, large_numbers_are_not_lost)
+{
+    for (const float large : {0x1p117f, 0x1.2p117f, 0x1p123f, 0x1.ep127f}) {
+        for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+            state s(ZOFF_MOMENTS_Q8, which, 100);
+            std::vector<float> numbers(100, large);
+            numbers[7] = large / 8;
+            s.store(0, numbers);
+            const std::vector<float> have = s.load(0, 100);
+            for (size_t i = 0; i < numbers.size(); i++)
+                ASSERT_NEAR(numbers[i] * 0x1p-10, have[i] * 0x1p-10, numbers[i] * 0x1p-14) << large;
         }
     }
 }

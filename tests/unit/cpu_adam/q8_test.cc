@@ -216,6 +216,32 @@ TEST(q8, no_step_is_huge)
     EXPECT_LT(most, 10 * lr);
 }
 
+// Moments that cancel leave codes of zero under a large scale. The next scale is the least one, and zero must stay zero.
+TEST(q8, zeros_under_a_large_scale_stay_zeros)
+{
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
+    h.beta1 = 1 - 1e-9; // 1 in fp32
+    std::vector<float> p(64), g(64);
+    std::vector<uint8_t> m(64 + 64);
+    std::vector<uint16_t> v(64);
+    for (int64_t t = 1; t <= 3; t++) {
+        g[0] = t == 1 ? 0x1.dcd298p110f : t == 2 ? -0x1.dcd298p110f : 0;
+        zoff_adam_consts k;
+        zoff_adam_hyper_consts(&h, t, 1, &k);
+        zoff_adam_piece piece = {};
+        piece.count = p.size();
+        piece.master = p.data();
+        piece.m = m.data();
+        piece.v = v.data();
+        piece.grad = g.data();
+        piece.consts = &k;
+        piece.moments = ZOFF_MOMENTS_M8V16;
+        zoff_adam_update_run(1, &piece, 1, nullptr, nullptr);
+    }
+    EXPECT_EQ(std::vector<float>(64), p);
+}
+
 // Squares that overflow make v infinite, for good. Then a weight is not moved any more, as with fp32 moments.
 TEST(q8, a_block_without_a_bound_stands_still)
 {
