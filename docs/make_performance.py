@@ -141,7 +141,7 @@ TABLES = {
         ("the same, both", "h200-16cpu:cpu_adam-quick", "split_bf16_vs_chain"),
     ]),
     "codes": ("ratio or cycles", [
-        (f"{words}, {isa}", f"cpu_adam-formats{end}", key)
+        (f"{words}, {isa}", f"epyc-zen5-2cpu:cpu_adam-formats{end}", key)
         for isa, end in (("AVX-512", ""), ("AVX2", "-avx2"))
         for words, key in (("five passes to a norm and a step, split masters and bf16 moments", "split_bf16_vs_chain"),
                            ("the same with m in 8 bits", "split_m8v16_vs_chain"),

@@ -43,16 +43,18 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m512i halves, size_t left)
         _mm512_mask_storeu_epi16(p, v_mask(left), halves);
 }
 
-/* The even 16-bit lanes of one register, and the odd ones of another. */
-ZOFF_KERNEL_INLINE __m512i v_merge(__m512i even, __m512i odd)
-{
-    return _mm512_mask_mov_epi16(even, 0xaaaaaaaau, odd);
-}
-
-/* The upper halves of two registers. */
+/* The upper halves of two registers. One shuffle with a mask does what a shift and a blend would. */
 ZOFF_KERNEL_INLINE __m512i v_upper(__m512i even, __m512i odd)
 {
-    return v_merge(_mm512_srli_epi32(even, 16), odd);
+    const __m512i two_down = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
+    return _mm512_mask_shuffle_epi8(odd, 0x3333333333333333u, even, two_down);
+}
+
+/* The lower halves of two registers. */
+ZOFF_KERNEL_INLINE __m512i v_lower(__m512i even, __m512i odd)
+{
+    const __m512i two_up = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
+    return _mm512_mask_shuffle_epi8(even, 0xccccccccccccccccu, odd, two_up);
 }
 
 ZOFF_KERNEL_INLINE __m512i v_one_nan(__m512 x, bool ordered)
@@ -75,15 +77,14 @@ ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, s
 {
     const __m512i lower = v_load_halves(low, left);
     const __m512i upper = _mm512_add_epi16(v_load_halves(high, left), _mm512_srai_epi16(lower, 15));
-    return (v_f){_mm512_castsi512_ps(v_merge(lower, _mm512_slli_epi32(upper, 16))),
-                 _mm512_castsi512_ps(v_merge(_mm512_srli_epi32(lower, 16), upper))};
+    return (v_f){_mm512_castsi512_ps(v_lower(lower, upper)), _mm512_castsi512_ps(v_upper(lower, upper))};
 }
 
 /* The upper half of a number and the first bit of the lower one make the rounded upper half. */
 ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
 {
     const __m512i even = v_one_nan(x.even, ordered), odd = v_one_nan(x.odd, ordered);
-    const __m512i lower = v_merge(even, _mm512_slli_epi32(odd, 16));
+    const __m512i lower = v_lower(even, odd);
     v_store_halves(high, _mm512_add_epi16(v_upper(even, odd), _mm512_srli_epi16(lower, 15)), left);
     v_store_halves(low, lower, left);
 }
