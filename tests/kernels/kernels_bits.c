@@ -54,7 +54,7 @@ static const char *rule_name(zoff_adam_rule rule)
 }
 
 /* Constants are written by hand, because pow() may differ between libraries. Sets: the usual ones; no eps, so that zeros
- * divide; large ones that overflow; small ones that make states subnormal. */
+ * divide; large ones that overflow; a beta of minus zero; small ones that make states subnormal. */
 static zoff_adam_consts consts_of(zoff_adam_rule rule, size_t n)
 {
     zoff_adam_consts k = {.rule = rule,
@@ -75,6 +75,9 @@ static zoff_adam_consts consts_of(zoff_adam_rule rule, size_t n)
     } else if (n % 5 == 2) {
         k.grad_scale = 0x1p70f;
         k.step_size = -0x1p100f;
+    } else if (n % 5 == 3) {
+        k.beta1 = -0.0f;
+        k.one_minus_beta1 = 1;
     } else if (n % 5 == 4) {
         k.beta1 = k.beta2 = 0x1.8p-122f;
         k.one_minus_beta1 = k.one_minus_beta2 = 0x1.4p-121f;

@@ -1,6 +1,7 @@
 // moments_test.cc: elements of a moment as fp32 numbers, in every format.
 #include "zoff_test.h"
 
+#include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -131,6 +132,30 @@ TEST(moments, numbers_far_below_their_bound_are_stored_as_they_were)
             const std::vector<float> numbers = s.load(0, 1000);
             s.store(0, numbers);
             EXPECT_EQ(numbers, s.load(0, 1000)) << most;
+        }
+    }
+}
+
+// The program's rounding mode changes no number.
+TEST(moments, rounding_of_the_program_does_not_matter)
+{
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        state s(ZOFF_MOMENTS_Q8, which, 256), same = s;
+        const float bound = 1.5f;
+        memcpy(s.bytes.data(), &bound, sizeof bound);
+        for (int code = 0; code < 256; code++)
+            s.bytes[(size_t)(64 + code)] = (char)code;
+        const std::vector<float> numbers = s.load(0, 256), others(256, 0.1f);
+        s.store(0, others);
+        same.bytes = s.bytes;
+        for (const int mode : {FE_DOWNWARD, FE_UPWARD}) {
+            s.store(0, numbers);
+            ASSERT_EQ(0, fesetround(mode));
+            const std::vector<float> loaded = s.load(0, 256);
+            s.store(0, others);
+            fesetround(FE_TONEAREST);
+            EXPECT_EQ(numbers, loaded);
+            EXPECT_EQ(same.bytes, s.bytes);
         }
     }
 }
