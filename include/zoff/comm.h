@@ -35,6 +35,10 @@ typedef struct zoff_comm_info {
  *  set, "nccl" under torchrun when the plug-in for NCCL loads, and "self" otherwise. A launcher without a way to send messages
  *  (srun without PMIx, torchrun without NCCL) and variables that contradict each other are errors that say what to do.
  *
+ *  The ranks that were started must be those that join. The call fails if this process has joined alone and variables of a
+ *  launcher say that there are more ranks, because each rank would train a model of its own. A launcher of another MPI starts
+ *  such processes. "self" is never compared with the launcher: choose it for one rank on purpose.
+ *
  *  "mpi" loads the plug-in libzoff_mpi.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. If the program has not
  *  initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none
  *  can be opened afterwards. A program with another MPI, or with MPI in some of its ranks, includes zoff/mpi.h instead.
@@ -43,7 +47,8 @@ typedef struct zoff_comm_info {
  * its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at
  *  NCCL_COMM_ID ("host:port") where it is set. A program whose ranks are connected already calls zoff_comm_open_nccl().
  *  @owns caller; close it after every engine on it  @blocks until all ranks have joined
- *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have */
+ *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have, and where a launcher has started more ranks
+ *  than the one that has joined */
 ZOFF_API zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out);
 
 /** Make a group of ranks inside this process, one for each of the program's threads, to try and test several ranks. Each handle
@@ -78,14 +83,17 @@ typedef struct zoff_comm_transport {
     /** Free ctx. `clean` is 0 when messages may still be in flight: then the memory that they use must stay. */
     void (*close)(void *ctx, int clean);
     const char *failure; /**< not NULL: why there is no transport; nothing else is read */
-    int any_thread; /**< not 0: any thread may call the functions, one at a time, while others of the program run. Needed for
-                         zoff_engine_opts.progress_thread */
+    int any_thread;    /**< not 0: any thread may call the functions, one at a time, while others of the program run. Needed for
+                            zoff_engine_opts.progress_thread */
+    size_t world_size; /**< all ranks that the network knows, where the program asked for all or some of them; 0: not compared
+                            with the launcher. A world of one rank beside launcher's variables of more is an error */
 } zoff_comm_transport;
 #define ZOFF_COMM_TRANSPORT_INIT ZOFF_SIZED(zoff_comm_transport)
 
 /** Make a communicator over a transport.
  *  @owns caller; closing it closes the transport. After an error the transport stays the caller's
- *  @return ERR_UNSUPPORTED with the text of transport->failure, if there is one */
+ *  @return ERR_UNSUPPORTED with the text of transport->failure, if there is one, and where world_size is 1 and the launcher has
+ *  started more */
 ZOFF_API zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport,
                                               zoff_comm **out);
 

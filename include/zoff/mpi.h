@@ -142,7 +142,7 @@ static inline void zoff_mpi_close(void *ctx, int clean)
 /* Fill in a transport over a duplicate of `comm`, or say in its `failure` why there is none. All ranks of `comm` call it. */
 static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
 {
-    int level = MPI_THREAD_SINGLE, is_main = 1, is_inter = 0, rank = 0, size = 0;
+    int level = MPI_THREAD_SINGLE, is_main = 1, is_inter = 0, rank = 0, size = 0, world_size = 0;
     zoff_mpi_context *c;
     memset(out, 0, sizeof *out);
     out->struct_size = sizeof *out;
@@ -175,6 +175,7 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
     MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(c->comm, &rank);
     MPI_Comm_size(c->comm, &size);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     out->failure = NULL;
     out->name = "mpi";
     out->ctx = c;
@@ -188,15 +189,19 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
     out->cancel = zoff_mpi_cancel;
     out->error = zoff_mpi_error;
     out->close = zoff_mpi_close;
+    /* MPI_COMM_SELF says that this rank is alone on purpose. */
+    out->world_size = comm == MPI_COMM_SELF ? 0 : ZOFF_MPI_CAST(size_t, world_size);
 }
 
 /** Make a communicator of the ranks of an MPI communicator. zoff works on a duplicate, so its messages never mix with those of
- *  `comm`, which stays the caller's.
+ *  `comm`, which stays the caller's. If MPI_COMM_WORLD has one rank and variables of a launcher say that there are more, the
+ *  call fails, because the launcher belongs to another MPI. MPI_COMM_SELF is never compared: pass it for one rank on purpose.
  *  @param comm all ranks or some  @param opts its backend is not read; may be NULL
  *  @owns caller; zoff_comm_close() before MPI_Finalize(), on all ranks at about the same time. Closing waits up to 2 s for the
  *        others; the duplicate of a rank that others left waiting is freed by MPI_Finalize()
  *  @blocks until all ranks of `comm` have called
- *  @return ERR_UNSUPPORTED when MPI is not initialised, or may not be called by this thread */
+ *  @return ERR_UNSUPPORTED when MPI is not initialised, may not be called by this thread, or does not know the other ranks that
+ *  the launcher has started */
 static inline zoff_status zoff_comm_from_mpi(MPI_Comm comm, const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm_transport transport;

@@ -79,16 +79,11 @@ static const char *text_of(const char *variable)
 bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out)
 {
     *out = (zoff_env_place){.launcher = WORLDS[id].launcher, .rank_name = WORLDS[id].rank, .size_name = WORLDS[id].size};
-    if (WORLDS[id].only_with && !getenv(WORLDS[id].only_with))
+    if (WORLDS[id].only_with && !text_of(WORLDS[id].only_with))
         return false;
     out->rank = text_of(WORLDS[id].rank);
     out->size = text_of(WORLDS[id].size);
     return out->rank || out->size;
-}
-
-bool zoff_base_env_has_local_rank(void)
-{
-    return text_of("LOCAL_RANK") != NULL;
 }
 
 void zoff_base_env_meeting(zoff_env_meeting *out)

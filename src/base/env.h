@@ -52,15 +52,21 @@ typedef struct zoff_env_ranks {
 void zoff_base_env_ranks(zoff_env_ranks *out);
 
 /* The variables by which launchers tell a process its rank and the number of ranks; inner launchers come first. Slurm's count
- * only inside a step, as above. */
+ * only inside a step, as above, and only its number of the step's tasks: the shell of salloc is a step of one task, in which
+ * SLURM_NTASKS counts the tasks of the job. Without LOCAL_RANK, RANK and WORLD_SIZE may count hosts. PALS may leave out the
+ * size. */
 /* clang-format off */
 #define ZOFF_ENV_WORLD_LIST(E) /* id  launcher    rank                     ranks                   only where set */    \
+    E(TORCHRUN, "torchrun", "RANK",                 "WORLD_SIZE",           "LOCAL_RANK")                               \
     E(OPEN_MPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL)                                       \
     E(MVAPICH,  "MVAPICH",  "MV2_COMM_WORLD_RANK",  "MV2_COMM_WORLD_SIZE",  NULL)                                       \
     E(PMI,      "PMI",      "PMI_RANK",             "PMI_SIZE",             NULL)                                       \
     E(PMIX,     "PMIx",     "PMIX_RANK",            "PMIX_SIZE",            NULL)                                       \
-    E(SLURM,    "Slurm",    "SLURM_PROCID",         "SLURM_NTASKS",         "SLURM_STEP_ID")                            \
-    E(TORCHRUN, "torchrun", "RANK",                 "WORLD_SIZE",           NULL)
+    E(JSM,      "jsrun",    "JSM_NAMESPACE_RANK",   "JSM_NAMESPACE_SIZE",   NULL)                                       \
+    E(FLUX,     "Flux",     "FLUX_TASK_RANK",       "FLUX_JOB_SIZE",        NULL)                                       \
+    E(PALS,     "PALS",     "PALS_RANKID",          "PALS_SIZE",            NULL)                                       \
+    E(SLURM,    "Slurm",    "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID")                            \
+    E(JOB,      "the job",  "RANK",                 "WORLD_SIZE",           NULL)
 /* clang-format on */
 
 typedef enum zoff_env_world {
@@ -78,9 +84,6 @@ typedef struct zoff_env_place {
 
 /* @return whether any of them is set */
 bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
-
-/* Whether LOCAL_RANK is set. Without it, RANK and WORLD_SIZE may count hosts. */
-bool zoff_base_env_has_local_rank(void);
 
 /* Where ranks can meet that know nothing but their number. Texts come from the environment; NULL if not set or empty. */
 typedef struct zoff_env_meeting {

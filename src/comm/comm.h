@@ -3,6 +3,8 @@
 #ifndef ZOFF_COMM_DOOR_H
 #define ZOFF_COMM_DOOR_H
 
+#include "env.h"
+
 #include <zoff/comm.h>
 
 typedef enum zoff_comm_kind {
@@ -220,6 +222,16 @@ zoff_status zoff_comm_nccl_probe(char *out, size_t bytes);
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
 /* Whether the program itself has initialised MPI. */
 bool zoff_comm_discover_mpi(void);
+
+/* ---- world.c ---- */
+
+/* The innermost launcher that has started more than this process, by its variables; COUNT: none has. */
+zoff_env_world zoff_comm_world_several(zoff_env_place *out);
+/* Print those of both variables that are set: "RANK=1, WORLD_SIZE=2".  @return dst */
+const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t dst_bytes);
+/* Compare the number of ranks that have joined with the launcher's. Only 1 is compared, because launchers may be nested; 0: not
+ * known.  @return ERR_UNSUPPORTED if one rank has joined and the launcher has started more */
+zoff_status zoff_comm_world_check(const char *backend, size_t joined);
 
 /* ---- opts.c ---- */
 

@@ -56,31 +56,28 @@ static zoff_status find_contradiction(void)
     return ZOFF_OK;
 }
 
-static bool is_alone(const zoff_env_place *place)
-{
-    return place->size && strcmp(place->size, "1") == 0;
-}
-
 static zoff_status of_torchrun(const zoff_env_place *place, const char **out)
 {
     const zoff_status status = zoff_comm_nccl_find();
+    char words[160];
     *out = "nccl";
     if (status == ZOFF_OK)
         return ZOFF_OK;
     return zoff_base_status_prefix(
         status,
-        "communicator \"auto\": %s=%s, %s=%s and LOCAL_RANK are set as by torchrun. Only NCCL can join such ranks, and it "
-        "cannot "
-        "be loaded. Install it, or start the program with mpirun or srun --mpi=pmix, or choose \"self\" for independent ranks. "
+        "communicator \"auto\": %s and LOCAL_RANK are set as by torchrun. Only NCCL can join such ranks, and it cannot be "
+        "loaded. Install it, or start the program with mpirun or srun --mpi=pmix, or choose \"self\" for independent ranks. "
         "NCCL: ",
-        place->rank_name, place->rank ? place->rank : "", place->size_name, place->size ? place->size : "");
+        zoff_comm_world_print(place, words, sizeof words));
 }
 
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
 {
     static const zoff_env_world MPIS[] = {ZOFF_ENV_WORLD_OPEN_MPI, ZOFF_ENV_WORLD_MVAPICH, ZOFF_ENV_WORLD_PMI,
-                                          ZOFF_ENV_WORLD_PMIX};
+                                          ZOFF_ENV_WORLD_PMIX,     ZOFF_ENV_WORLD_JSM,     ZOFF_ENV_WORLD_FLUX,
+                                          ZOFF_ENV_WORLD_PALS};
     zoff_env_place place;
+    char words[160];
     *out = "mpi";
     if (mpi_is_up)
         return ZOFF_OK;
@@ -90,14 +87,23 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
             return ZOFF_OK;
     }
     *out = "self";
-    if (zoff_base_env_world(ZOFF_ENV_WORLD_TORCHRUN, &place) && zoff_base_env_has_local_rank() && !is_alone(&place))
+    const zoff_env_world several = zoff_comm_world_several(&place);
+    if (several == ZOFF_ENV_WORLD_COUNT)
+        return ZOFF_OK;
+    if (several == ZOFF_ENV_WORLD_TORCHRUN)
         return of_torchrun(&place, out);
-    if (zoff_base_env_world(ZOFF_ENV_WORLD_SLURM, &place) && !is_alone(&place))
-        return zoff_base_status_fail(
-            ZOFF_ERR_UNSUPPORTED,
-            "communicator \"auto\": srun has started several ranks (%s=%s, %s=%s), but they cannot find "
-            "each other: neither PMIX_RANK nor PMI_RANK is set. Use srun --mpi=pmix (srun --mpi=list "
-            "shows the choices) or mpirun, or choose \"self\" for independent ranks",
-            place.rank_name, place.rank ? place.rank : "", place.size_name, place.size ? place.size : "");
-    return ZOFF_OK;
+    zoff_comm_world_print(&place, words, sizeof words);
+    ZOFF_FAIL_IF(
+        several == ZOFF_ENV_WORLD_SLURM, ZOFF_ERR_UNSUPPORTED,
+        "communicator \"auto\": srun has started several ranks (%s), but they cannot find each other: neither PMIX_RANK "
+        "nor PMI_RANK is set. Use srun --mpi=pmix (srun --mpi=list shows the choices) or mpirun, or choose \"self\" for "
+        "independent ranks",
+        words);
+    return zoff_base_status_fail(
+        ZOFF_ERR_UNSUPPORTED,
+        "communicator \"auto\": %s says that there are several ranks, but LOCAL_RANK is not set, so the numbers may count "
+        "hosts. "
+        "Set LOCAL_RANK to the number of the rank on its host (0 where each host has one), choose \"nccl\", or start the ranks "
+        "with torchrun or mpirun. For ranks that are independent on purpose choose \"self\"",
+        words);
 }

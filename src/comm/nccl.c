@@ -141,6 +141,7 @@ zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
     zoff_env_ranks here;
     char place[320];
     ZOFF_TRY(find_place(&with.opts));
+    ZOFF_TRY(zoff_comm_world_check("nccl", with.opts.size));
     zoff_base_env_meeting(&meeting);
     zoff_base_env_ranks(&here);
     unsigned local = here.index;

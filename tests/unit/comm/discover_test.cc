@@ -1,57 +1,27 @@
 // discover_test.cc: the group that "auto" chooses, for every environment that a launcher creates.
-#include "zoff_test.h"
+#include "launcher.h"
+#include "plugin.h"
+#include "post_office.h"
 
-#include <map>
-#include <set>
+#include <dlfcn.h>
 
 extern "C" {
 #include "comm.h"
-#include "env.h"
 }
 
 using namespace zoff_test;
 
 namespace
 {
-using variables = std::map<std::string, std::string>;
-
-// An environment without any launcher's variables, restored at the end.
 class Discover : public testing::Test
 {
   protected:
-    Discover()
-    {
-#define E(id, launcher, rank, size, only_with) take(rank), take(size), take(only_with);
-        ZOFF_ENV_WORLD_LIST(E)
-#undef E
-        for (const char *name : {"LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ZOFF_PLUGIN_PATH"})
-            take(name);
-    }
-    ~Discover() override
-    {
-        for (const auto &name : names)
-            unsetenv(name.c_str());
-        for (const auto &line : kept)
-            setenv(line.first.c_str(), line.second.c_str(), 1);
-    }
-    void take(const char *name)
-    {
-        if (!name || !names.insert(name).second)
-            return;
-        if (getenv(name))
-            kept[name] = getenv(name);
-        unsetenv(name);
-    }
-
     // The meaning of these variables: a back-end, or the words of an error.
     std::string meaning(const variables &set, bool mpi_is_up = false)
     {
         const char *backend = nullptr;
-        for (const auto &line : set)
-            setenv(line.first.c_str(), line.second.c_str(), 1);
+        const with_variables here(set);
         const zoff_status status = zoff_comm_discover(mpi_is_up, &backend);
-        for (const auto &line : set)
-            unsetenv(line.first.c_str());
         last = status;
         return status < 0 ? zoff_last_error() : backend;
     }
@@ -63,8 +33,7 @@ class Discover : public testing::Test
             EXPECT_NE(std::string::npos, said.find(one)) << one << " is not in: " << said;
     }
 
-    std::set<std::string> names;
-    variables kept;
+    const no_launcher clean{"ZOFF_PLUGIN_PATH"};
     zoff_status last = ZOFF_OK;
 };
 
@@ -92,8 +61,8 @@ TEST_F(Discover, LaunchersOfMpi)
 
 TEST_F(Discover, Slurm)
 {
-    const variables step = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}};
-    expect_error(ZOFF_ERR_UNSUPPORTED, {"SLURM_PROCID=1", "SLURM_NTASKS=4", "srun --mpi=pmix", "mpirun"}, step);
+    const variables step = {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}};
+    expect_error(ZOFF_ERR_UNSUPPORTED, {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "srun --mpi=pmix", "mpirun"}, step);
     variables with = step;
     with["PMIX_RANK"] = "1";
     EXPECT_EQ("mpi", meaning(with));
@@ -103,13 +72,15 @@ TEST_F(Discover, Slurm)
     EXPECT_EQ("mpi", meaning(with));
     // mpirun in a job of two hosts, with a daemon on each, started by srun.
     with = step;
-    with["SLURM_NTASKS"] = "2";
+    with["SLURM_STEP_NUM_TASKS"] = "2";
     with["OMPI_COMM_WORLD_RANK"] = "5";
     with["OMPI_COMM_WORLD_SIZE"] = "8";
     EXPECT_EQ("mpi", meaning(with));
     // One task; and the batch script itself, which is alone in a job of any size.
-    EXPECT_EQ("self", meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}}));
+    EXPECT_EQ("self", meaning({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "0"}}));
     EXPECT_EQ("self", meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+    EXPECT_EQ("self",
+              meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "4"}}));
 }
 
 TEST_F(Discover, Torchrun)
@@ -129,11 +100,14 @@ TEST_F(Discover, Torchrun)
     EXPECT_EQ("mpi", meaning(both));
 }
 
-// Some clouds set it to the number of hosts.
-TEST_F(Discover, WithoutALocalRankItMayCountHosts)
+// Kubeflow sets them so. On some clouds they count hosts.
+TEST_F(Discover, WithoutALocalRankNobodyKnowsWhatTheyCount)
 {
-    EXPECT_EQ("self", meaning({{"RANK", "0"}, {"WORLD_SIZE", "2"}}));
-    EXPECT_EQ("self", meaning({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "1"}}));
+    for (const char *rank : {"0", "1"})
+        expect_error(ZOFF_ERR_UNSUPPORTED, {"WORLD_SIZE=2", "RANK=", "LOCAL_RANK", "\"nccl\"", "\"self\""},
+                     {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "1"}});
+    expect_error(ZOFF_ERR_UNSUPPORTED, {"WORLD_SIZE=2", "LOCAL_RANK"}, {{"WORLD_SIZE", "2"}});
+    EXPECT_EQ("self", meaning({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
 }
 
 TEST_F(Discover, ContradictionsAreNamed)
@@ -149,6 +123,76 @@ TEST_F(Discover, ContradictionsAreNamed)
     expect_error(ZOFF_ERR_INVALID, {"PMI_SIZE=2", "MV2_COMM_WORLD_SIZE=3"}, {{"MV2_COMM_WORLD_SIZE", "3"}, {"PMI_SIZE", "2"}});
     expect_error(ZOFF_ERR_INVALID, {"PMIX_RANK=1", "OMPI_COMM_WORLD_RANK=0"},
                  {{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "1"}});
+}
+
+// Each launcher, each word, each rank of two, over an MPI that has started this process alone: an error, never a rank of one.
+// Only "self" and the default stay alone, as they promise.
+TEST_F(Discover, TheWorldThatWasStartedIsTheWorldThatIsJoined)
+{
+    post_office office(1);
+    zoff_comm_transport transport = office.transport(0);
+    transport.world_size = 1;
+    const with_variables fake(variables{{"ZOFF_PLUGIN_PATH", ZOFF_TEST_PLUGINS}});
+    void *library = dlopen(ZOFF_TEST_PLUGINS "/libzoff_mpi.so", RTLD_NOW | RTLD_GLOBAL);
+    ASSERT_NE(nullptr, library) << dlerror();
+    void *found = dlsym(library, "test_plugin_get");
+    test_plugin *(*get)() = nullptr;
+    memcpy(&get, &found, sizeof get);
+    get()->transport = &transport;
+    unsigned cells = 0;
+    for (unsigned rank = 0; rank < 2; rank++) {
+        for (const auto &launcher : launchers_of_two(rank)) {
+            const with_variables here(launcher.second);
+            for (const char *word : {"auto", "mpi", "nccl", "self"}) {
+                SCOPED_TRACE(launcher.first + ", \"" + word + "\", rank " + std::to_string(rank));
+                zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+                zoff_engine *made = nullptr;
+                opts.ranks = word;
+                const zoff_status status = zoff_engine_create(&opts, &made);
+                const engine closes(made);
+                cells++;
+                if (strcmp(word, "self") == 0) {
+                    EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
+                    continue;
+                }
+                EXPECT_EQ(ZOFF_ERR_UNSUPPORTED, status);
+                if (strcmp(word, "nccl") == 0)
+                    continue; // it has the launcher's number of ranks, and no library here
+                for (const char *words : {"=" /* the variables */, "\"self\""})
+                    EXPECT_NE(nullptr, strstr(zoff_last_error(), words)) << zoff_last_error();
+            }
+        }
+    }
+    for (const auto &launcher : launchers_of_one()) {
+        const with_variables here(launcher.second);
+        for (const char *word : {"auto", "mpi", "self"}) {
+            SCOPED_TRACE(launcher.first + ", \"" + word + "\"");
+            zoff_comm_opts opts = ZOFF_COMM_OPTS_INIT;
+            zoff_comm *made = nullptr;
+            opts.backend = word;
+            EXPECT_ZOFF_OK(zoff_comm_open(&opts, &made));
+            zoff_comm_close(made);
+            cells++;
+        }
+    }
+    RecordProperty("cells", std::to_string(cells));
+    zoff_comm *part = nullptr;
+    const with_variables here({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "Open MPI has started 2 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2)",
+                      zoff_comm_open_transport(nullptr, &transport, &part));
+    transport.world_size = 2; // the program asked for one rank of a larger world
+    EXPECT_ZOFF_OK(zoff_comm_open_transport(nullptr, &transport, &part));
+    zoff_comm_close(part);
+}
+
+// NCCL takes its number of ranks from the innermost launcher.
+TEST_F(Discover, NcclAloneBesideALauncherOfMore)
+{
+    zoff_comm_opts opts = ZOFF_COMM_OPTS_INIT;
+    zoff_comm *made = nullptr;
+    opts.backend = "nccl";
+    const with_variables here({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the job has started 2 (RANK=1, WORLD_SIZE=2)", zoff_comm_open(&opts, &made));
 }
 
 TEST_F(Discover, AutoOpensWhatItFinds)
