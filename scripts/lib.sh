@@ -22,11 +22,13 @@ zoff_install_deps() {
     "$root/scripts/install-deps" "${1:-test}"
 }
 
-# ccache, where it is installed, compiles what has not changed. A precompiled header needs these words.
+# ccache, where it is installed, compiles what has not changed, in this clone or in another: paths are relative to the clone.
+# Precompiled headers need the sloppiness.
 zoff_use_ccache() {
     command -v ccache >/dev/null || return 0
     export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER:-ccache} CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}
     export CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER:-ccache}
+    export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
     export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}pch_defines,time_macros
 }
 

@@ -75,7 +75,7 @@ def main():
         if not a.build:
             a.build = os.path.join(scratch, "build")
             run(a.cmake, "-S", a.source, "-B", a.build, "-G", a.generator, "-DCMAKE_C_COMPILER=" + a.cc, "-DCMAKE_CXX_COMPILER=no-such-compiler",
-                "-DZOFF_TESTS=OFF", "-DZOFF_BENCH=OFF", "-DZOFF_EXAMPLES=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INSTALL_LIBDIR=" + a.libdir)
+                "-DZOFF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INSTALL_LIBDIR=" + a.libdir)
             run(a.cmake, "--build", a.build, "--parallel", "2")
         run(a.cmake, "--install", a.build, "--prefix", os.path.join(scratch, "installed"))
         prefix = os.path.join(scratch, "moved")
