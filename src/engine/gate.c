@@ -120,8 +120,8 @@ static zoff_status count_votes(zoff_engine *e)
     }
     norm->terms[ZOFF_NORM_T] = (double)run->t;
     norm->terms[ZOFF_NORM_CLIP] = fmax(run->clip_norm, 0);
-    if (e->plan.run_count)
-        norm->terms[ZOFF_NORM_SCALE] = scale;
+    /* An engine that trains nothing has no factor of its own, and decides by that of the others. */
+    norm->terms[ZOFF_NORM_SCALE] = e->plan.run_count ? scale : run->has_sum ? run->sum.scale : 0;
     norm->terms[ZOFF_NORM_LOOKS] = run->looks;
     norm->stop_requested = e->gate.stop_agreed;
     if (run->looks && first_poison(e)) {
