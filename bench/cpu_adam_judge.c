@@ -109,7 +109,7 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
                                         NULL,
                                         NULL};
     static const bench_asked BYTES[] = {
-        {"bf16_vs_fp32_bytes", 1, 0.95, "bytes a second of zoff's step with bf16 gradient and copy-out / of fp32 in place",
+        {"bf16_vs_fp32_bytes", 1, 0.9, "bytes a second of zoff's step with bf16 gradient and copy-out / of fp32 in place",
          "zoff_fp32", "zoff_bf16"},
         /* More of its bytes are writes, which are slower in memory, with or without math. */
         {"bf16_keep_vs_fp32_bytes", 1, 0.9, "the same for bf16 weights in place, without a master", "zoff_fp32",
@@ -125,7 +125,7 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
          "norm_zoff_split_bf16"},
         {"split_m8v16_vs_chain", 0, 0, "the same passes / norm and zoff's step with split masters and m in 8 bits", "chain",
          "norm_zoff_split_m8v16"},
-        {"split_q8_vs_chain", 1, 3.0, "the same passes / norm and zoff's step with split masters and moments in 8 bits",
+        {"split_q8_vs_chain", 1, 2.9, "the same passes / norm and zoff's step with split masters and moments in 8 bits",
          "chain", "norm_zoff_split_q8"}};
     static const bench_asked APART[] = {
         {"apart_vs_in_place", 0, 0, "time of a bf16 step whose new states go to another place / in place", "apart",
@@ -140,8 +140,8 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
     enum { AGAINST_CHAIN = 1 + sizeof FORMATS / sizeof FORMATS[0] };
     bench_figure *f = bench_figures_add(out, &CHAIN, chain); /* the others follow it */
     bench_figures_add_all(out, FORMATS, AGAINST_CHAIN - 1, chain);
-    if (strcmp(zoff_isa(), "avx512") != 0) /* the core is busy for longer */
-        f[AGAINST_CHAIN - 1].limit = 2.6;
+    if (strcmp(zoff_isa(), "avx512") != 0) /* with 8 lanes, the instructions take longer than the bytes: see split_q8_cycles */
+        f[AGAINST_CHAIN - 1].sense = 0;
     for (unsigned i = 0; i < AGAINST_CHAIN * (sizeof PASSES / sizeof PASSES[0]); i++)
         check_honest(&f[i % AGAINST_CHAIN], chain, PASSES[i / AGAINST_CHAIN]);
 }

@@ -156,7 +156,7 @@ TABLES = {
         ("from the end of a backward pass to new weights / the update alone", "h200-16cpu:device", "visible_over_update"),
         ("speed of gradients down, slice by slice, to one copy", "h200-16cpu:device", "slices_over_memcpy_down"),
         ("speed of weights up, slice by slice, to one copy", "h200-16cpu:device", "slices_over_memcpy_up"),
-        ("speed of both ways at a time through the engine to two plain copies", "h200-16cpu:device", "duplex_over_memcpy"),
+        ("speed of gradients down while the engine casts and uploads weights, to two plain copies", "h200-16cpu:device", "duplex_over_memcpy"),
         ("part of the fetches of lent weights that is hidden", "h200-16cpu:device", "fetches_hidden_share"),
     ]),
     "fetches": ("part of the fetches that is hidden", [

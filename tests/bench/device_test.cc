@@ -10,9 +10,9 @@ using zoff_test::shell;
 using zoff_test::shell_result;
 
 const std::string PROGRAM = "'" DEVICE "'";
-const char *const RATIOS[] = {"wall_over_slowest",    "wall_over_kernels",       "duplex_over_memcpy",
+const char *const RATIOS[] = {"wall_over_slowest",    "wall_over_kernels",       "slices_over_memcpy_both",
                               "bus_in_step",          "slices_over_memcpy_down", "slices_over_memcpy_up",
-                              "two_way_over_one_way", "visible_over_update"};
+                              "two_way_over_one_way", "visible_over_update",     "push_beside_over_push"};
 
 class bench_device : public zoff_test::bench_program
 {
@@ -32,7 +32,7 @@ class bench_device : public zoff_test::bench_program
         EXPECT_EQ(4.0, json_real_value(at("ratios", "bytes_per_parameter")))
             << "each gradient is downloaded once and each weight uploaded once";
         EXPECT_TRUE(json_is_true(json_object_get(at("verdict", "bytes_per_parameter"), "held")));
-        for (const char *name : {"wall_over_slowest", "duplex_over_memcpy"}) {
+        for (const char *name : {"wall_over_slowest", "slices_over_memcpy_both"}) {
             EXPECT_FALSE(json_is_true(json_object_get(at("verdict", name), "held")))
                 << name << " must not hold without a real bus";
             EXPECT_NE("", json_text(at("verdict", name), "void")) << name;
@@ -49,7 +49,7 @@ class bench_device : public zoff_test::bench_program
             rows++;
             EXPECT_EQ(1u, json_array_size(json_object_get(row, "seconds")));
         });
-        EXPECT_EQ(13u, rows);
+        EXPECT_EQ(14u, rows);
     }
 };
 
