@@ -36,10 +36,39 @@ bool name_is_utf8(const char *text)
     return true;
 }
 
+/* The key of safetensors for what is no tensor. */
+static const char RESERVED[] = "__metadata__";
+
+/* The value of a digit as name_encode() writes it; -1: none. */
+static int digit_of(char c)
+{
+    static const char DIGITS[] = "0123456789ABCDEF";
+    const char *digit = c ? strchr(DIGITS, c) : NULL;
+    return digit ? (int)(digit - DIGITS) : -1;
+}
+
+/* Whether a byte that name_encode() writes as digits is here in that form. */
+static bool is_encoded(const char *c)
+{
+    const int high = *c == '%' ? digit_of(c[1]) : -1, low = high < 0 ? -1 : digit_of(c[2]);
+    return low >= 0 && (high >= 8 || (high << 4 | low) == '%' || (high << 4 | low) == RESERVED[0]);
+}
+
+bool name_is_plain(const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (is_encoded(c))
+            return false;
+    }
+    return name_is_utf8(text) && strcmp(text, RESERVED) != 0;
+}
+
 char *name_encode(pool *p, const char *text)
 {
     char *encoded = pool_take(p, strlen(text) + 1, 3);
     char *to = encoded;
+    if (encoded && strcmp(text, RESERVED) == 0)
+        to += snprintf(to, 4, "%%%02X", (unsigned char)*text++);
     while (encoded && *text) {
         const size_t bytes = *text == '%' ? 0 : name_character(text);
         if (bytes == 0) {
@@ -51,14 +80,6 @@ char *name_encode(pool *p, const char *text)
         }
     }
     return encoded;
-}
-
-/* The value of a digit as name_encode() writes it; -1: none. */
-static int digit_of(char c)
-{
-    static const char DIGITS[] = "0123456789ABCDEF";
-    const char *digit = c ? strchr(DIGITS, c) : NULL;
-    return digit ? (int)(digit - DIGITS) : -1;
 }
 
 char *name_decode(pool *p, const char *text)
@@ -102,5 +123,5 @@ char *name_of_slice(pool *p, const char *pattern, size_t slice)
 char *name_of_tensor(pool *p, const char *pattern, size_t slice)
 {
     char *name = name_of_slice(p, pattern, slice);
-    return name && !name_is_utf8(name) ? name_encode(p, name) : name;
+    return name && !name_is_plain(name) ? name_encode(p, name) : name;
 }

@@ -12,6 +12,10 @@
 /* True if JSON can hold the text as it is. */
 bool name_is_utf8(const char *text);
 
+/* True if a tensor can have the name: it is UTF-8, is not reserved, and does not look like one that name_encode() has written,
+ * so two names never become one. */
+bool name_is_plain(const char *text);
+
 /* Bytes of the UTF-8 character at `text`; 0: there is none. */
 size_t name_character(const char *text);
 
@@ -25,7 +29,7 @@ char *name_decode(pool *p, const char *text);
  * @return as pool_take() */
 char *name_of_slice(pool *p, const char *pattern, size_t slice);
 
-/* The same as the name of a tensor: a name that is not UTF-8 is encoded. */
+/* The same as the name of a tensor: a name that is not plain is encoded. */
 char *name_of_tensor(pool *p, const char *pattern, size_t slice);
 
 #endif

@@ -23,7 +23,7 @@ char *record_tensor_name(pool *memory, const zoff_checkpoint_param *p, size_t i)
 
 bool record_is_needed(const zoff_checkpoint_param *p)
 {
-    return p->slices != 1 || p->slice_name || p->tied_to || record_is_frozen(p) || !name_is_utf8(p->name);
+    return p->slices != 1 || p->slice_name || p->tied_to || record_is_frozen(p) || !name_is_plain(p->name);
 }
 
 /* Set a member unless its text is NULL. */

@@ -81,14 +81,16 @@ typedef struct zoff_param_desc {
     zoff_dtype grad_dtype;  /**< of grad: any type beside any dtype; 0 means the same as dtype */
     unsigned group;         /**< index of its hyper-parameters */
     bool frozen;            /**< never updated; has no states */
-    const char *name;       /**< for messages; copied; NULL: "param<index>" */
+    const char *name;       /**< in messages, checkpoints and exports; at most 4,095 bytes, and no other parameter may have it;
+                                 copied; NULL: "param<index>" */
     bool engine_owned;      /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights,
                                  which seal reads once, in host memory also where the engine has a device; NULL: zeros, until
                                  zoff_param_write() */
     const size_t *dims;     /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
     size_t dim_count;       /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
     const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
-                                 "layers.{}.weight"; copied. NULL: slices are exported as one tensor */
+                                 "layers.{}.weight"; at most 4,095 bytes; copied. No other parameter or slice may have the
+                                 resulting names. NULL: slices are exported as one tensor */
     bool norm_replicated;   /**< other ranks of norm_comm have this parameter by the same name, and the same gradient: its norm
                                  counts once, on the lowest of them */
     bool reduced;           /**< every rank of the engine hands over the same gradient, which the trainer has reduced itself:

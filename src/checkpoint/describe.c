@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert((int)ZOFF_MODEL_NAME_MOST == (int)ZOFF_ARCHIVE_PARAM_NAME_MOST,
+               "an engine refuses names that no checkpoint holds");
+
 unsigned zoff_checkpoint_describe_states(const zoff_engine_view *v, size_t param, bool skip_frozen)
 {
     const zoff_model_param *p = &v->model->params[param];

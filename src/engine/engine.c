@@ -265,6 +265,7 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
 {
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_model_params_check_names(&e->model));
     ZOFF_TRY(find_ties(e));
     ZOFF_TRY(zoff_transfer_links_check(&e->transfer));
     const zoff_planning planning = zoff_engine_planning(e);

@@ -7,21 +7,24 @@
 #include "try.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SLICES_MAX = 1 << 30, DIMS_MAX = 64 };
 
-/* The product of dimensions.  @return false: it is more than fits into a size_t */
+/* The product of dimensions. Those beside a 0 count, too: a checkpoint stores each of them, and multiplies them in any order.
+ * @return false: it is more than a checkpoint holds */
 static bool multiply_dims(const size_t *dims, size_t count, size_t *out)
 {
     size_t product = 1;
-    bool fits = true, is_empty = false;
+    bool is_empty = false;
     for (size_t i = 0; i < count; i++) {
         is_empty = is_empty || dims[i] == 0;
-        fits = fits && zoff_base_bits_mul(product, dims[i], &product);
+        if (dims[i] && (!zoff_base_bits_mul(product, dims[i], &product) || product > ZOFF_MODEL_ELEMENTS_MOST))
+            return false;
     }
     *out = is_empty ? 0 : product;
-    return fits || is_empty;
+    return true;
 }
 
 static zoff_status check_shape(const zoff_param_desc *d, const char *name)
@@ -38,7 +41,7 @@ static zoff_status check_shape(const zoff_param_desc *d, const char *name)
                  "%s: zoff_param_desc.dim_count is %zu; a parameter has at most %d dimensions", name, d->dim_count,
                  (int)DIMS_MAX);
     ZOFF_FAIL_IF(!multiply_dims(d->dims, d->dim_count, &product), ZOFF_ERR_INVALID,
-                 "%s: the product of the %zu dimensions in zoff_param_desc.dims is beyond 64 bits, but count is %zu", name,
+                 "%s: the product of the %zu dimensions in zoff_param_desc.dims is beyond 2^58, and count is %zu", name,
                  d->dim_count, d->count);
     ZOFF_FAIL_IF(
         product != d->count, ZOFF_ERR_INVALID,
@@ -48,8 +51,15 @@ static zoff_status check_shape(const zoff_param_desc *d, const char *name)
     return ZOFF_OK;
 }
 
-static zoff_status check_slice_name(const char *slice_name, const char *name)
+/* Longer names fit no checkpoint. */
+static zoff_status check_names(const char *slice_name, const char *name)
 {
+    const size_t most = ZOFF_MODEL_NAME_MOST, bytes = strlen(name), slice_bytes = slice_name ? strlen(slice_name) : 0;
+    ZOFF_FAIL_IF(bytes > most, ZOFF_ERR_INVALID, "zoff_param_desc.name '%.100s...' has %zu bytes, and may have %zu", name,
+                 bytes, most);
+    ZOFF_FAIL_IF(slice_bytes > most, ZOFF_ERR_INVALID,
+                 "%.100s: zoff_param_desc.slice_name '%.100s...' has %zu bytes, and may have %zu", name, slice_name,
+                 slice_bytes, most);
     const char *place = slice_name ? strstr(slice_name, "{}") : NULL;
     ZOFF_FAIL_IF(slice_name && (!place || strstr(place + 2, "{}")), ZOFF_ERR_INVALID,
                  "%s: zoff_param_desc.slice_name is \"%.300s\"; it must contain \"{}\" once, for the index of the slice", name,
@@ -61,6 +71,7 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
 {
     zoff_dtype dtype = d->dtype ? d->dtype : ZOFF_F32;
     zoff_dtype grad_dtype = d->grad_dtype ? d->grad_dtype : dtype;
+    ZOFF_TRY(check_names(d->slice_name, name));
     ZOFF_FAIL_IF(!zoff_adam_dtype_bytes(dtype), ZOFF_ERR_INVALID, "%s: dtype %d is not a zoff_dtype", name, (int)dtype);
     ZOFF_FAIL_IF(!zoff_adam_dtype_bytes(grad_dtype), ZOFF_ERR_INVALID, "%s: grad_dtype %d is not a zoff_dtype", name,
                  (int)grad_dtype);
@@ -81,8 +92,10 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     }
     ZOFF_FAIL_IF((size_t)d->value % zoff_adam_dtype_bytes(dtype) || (size_t)d->grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", name);
-    ZOFF_TRY(check_shape(d, name));
-    return check_slice_name(d->slice_name, name);
+    size_t all;
+    ZOFF_FAIL_IF(!zoff_base_bits_mul(d->count, slices, &all) || all > ZOFF_MODEL_ELEMENTS_MOST, ZOFF_ERR_INVALID,
+                 "%s: %zu slices of %zu elements are more than the 2^58 that a parameter may have", name, slices, d->count);
+    return check_shape(d, name);
 }
 
 static void free_texts(zoff_model_param *p)
@@ -142,6 +155,94 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
         *out = (zoff_param)m->param_count;
     m->param_count++;
     return ZOFF_OK;
+}
+
+/* ---- names that a checkpoint or an export has ---- */
+
+/* The name of a parameter, or that of one of its slices in an export. */
+typedef struct label {
+    uint64_t hash; /* of the name: few names are compared as texts */
+    uint32_t param, slice;
+} label;
+
+enum { WHOLE = UINT32_MAX, LABEL_BYTES = ZOFF_MODEL_NAME_MOST + 24 };
+
+static void print_label(const zoff_model *m, const label *l, char dst[LABEL_BYTES])
+{
+    const zoff_model_param *p = &m->params[l->param];
+    const char *place = l->slice == WHOLE ? NULL : strstr(p->slice_name, "{}");
+    if (place)
+        snprintf(dst, LABEL_BYTES, "%.*s%u%s", (int)(place - p->slice_name), p->slice_name, l->slice, place + 2);
+    else
+        snprintf(dst, LABEL_BYTES, "%s", p->name);
+}
+
+static label make_label(const zoff_model *m, size_t param, uint32_t slice)
+{
+    char text[LABEL_BYTES];
+    label l = {.hash = 14695981039346656037u, .param = (uint32_t)param, .slice = slice};
+    print_label(m, &l, text);
+    for (const char *c = text; *c; c++)
+        l.hash = (l.hash ^ (unsigned char)*c) * 1099511628211u; /* FNV-1a */
+    return l;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const label *x = a, *y = b;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return x->param != y->param ? (x->param < y->param ? -1 : 1) : x->slice < y->slice ? -1 : x->slice > y->slice;
+}
+
+/* A slice of a parameter that has one may have the parameter's name. */
+static zoff_status compare_labels(const zoff_model *m, const label *a, const label *b)
+{
+    char one[LABEL_BYTES], other[LABEL_BYTES];
+    print_label(m, a, one);
+    print_label(m, b, other);
+    if (a->param == b->param || strcmp(one, other) != 0)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        a->slice == WHOLE && b->slice == WHOLE, ZOFF_ERR_INVALID,
+        "zoff_engine_seal: parameters %u and %u are both named '%.200s', and checkpoints find parameters by their names: "
+        "give each another zoff_param_desc.name (without one, the name is \"param\" and the number)",
+        a->param, b->param, one);
+    return zoff_base_status_fail(
+        ZOFF_ERR_INVALID,
+        "zoff_engine_seal: parameter %u ('%.200s') and parameter %u ('%.200s') both have '%.200s' in an "
+        "export, where slices are named by zoff_param_desc.slice_name: give one another name",
+        a->param, m->params[a->param].name, b->param, m->params[b->param].name, one);
+}
+
+static zoff_status compare_all(const zoff_model *m, label *list, size_t count)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->param_count; i++) {
+        list[at++] = make_label(m, i, WHOLE);
+        for (size_t slice = 0; m->params[i].slice_name && slice < m->params[i].slices; slice++)
+            list[at++] = make_label(m, i, (uint32_t)slice);
+    }
+    qsort(list, count, sizeof *list, by_hash);
+    for (size_t i = 1; i < count; i++) {
+        for (size_t k = i; k > 0 && list[k - 1].hash == list[i].hash; k--)
+            ZOFF_TRY(compare_labels(m, &list[k - 1], &list[i]));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_model_params_check_names(const zoff_model *m)
+{
+    label *list;
+    size_t count = m->param_count;
+    for (size_t i = 0; i < m->param_count; i++)
+        count += m->params[i].slice_name ? m->params[i].slices : 0;
+    if (count == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *list, "the names of parameters", &list));
+    const zoff_status status = compare_all(m, list, count);
+    zoff_base_mem_free(list);
+    return status;
 }
 
 void zoff_model_params_free(zoff_model *m)

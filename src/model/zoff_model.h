@@ -116,10 +116,16 @@ typedef struct zoff_model {
     zoff_program_bytes program;
 } zoff_model;
 
+/* A checkpoint holds at most so many bytes of a name, and elements of a parameter. Dimensions beside a 0 count, too. */
+enum { ZOFF_MODEL_NAME_MOST = 4095 };
+#define ZOFF_MODEL_ELEMENTS_MOST ((size_t)1 << 58)
+
 /* params.c */
 /* Append a parameter. A NULL `name` in the description becomes "param" and the number of the parameter.  @return ERR_INVALID
  * for inconsistent types, strides or sizes; ERR_NO_MEMORY. After an error the model is unchanged */
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *desc, zoff_param *out);
+/* At seal: a checkpoint must find each parameter by its name, and an export each tensor.  @return ERR_INVALID with both */
+zoff_status zoff_model_params_check_names(const zoff_model *m);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);

@@ -269,12 +269,22 @@ TEST_F(export_verb, names_that_are_not_utf8_are_encoded)
               f.metadata.at("zoff.params"));
 }
 
-TEST_F(export_verb, names_that_would_be_one_are_refused)
+TEST_F(export_verb, names_stay_different_when_they_are_encoded)
 {
-    save({{"\xff", {1}}, {"%FF", {2}}});
+    save({{"\xff", {1}}, {"%FF", {2}}, {"%25FF", {3}}, {"__metadata__", {4}}, {"%5F_metadata__", {5}}, {"a_", {6}}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    size_t count = 1;
+    for (const char *name : {"%FF", "%25FF", "%2525FF", "%5F_metadata__", "%255F_metadata__", "a_"})
+        EXPECT_EQ((std::vector<size_t>{count++}), f.tensors.at(name).dims) << name;
+}
+
+TEST_F(export_verb, slices_that_would_have_one_name_are_refused)
+{
+    save({{"w.1", {1}}, {"w", {2}, ZOFF_BF16, MASTER, 2, "w.{}"}});
     last = run_export({checkpoints, "-o", folder.file("x")});
     EXPECT_EQ(EXIT_FAILED, last.exit);
-    EXPECT_HAS(last.err, "parameter \"%FF\": its tensor would be named \"%FF\", as another one");
+    EXPECT_HAS(last.err, "parameter \"w\": its tensor would be named \"w.1\", as another one");
     EXPECT_NE(0, access(folder.file("x").c_str(), F_OK));
 }
 

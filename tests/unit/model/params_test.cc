@@ -83,7 +83,7 @@ TEST_F(Params, WithoutAShapeASliceHasOneDimension)
 
 TEST_F(Params, ShapesAreComparedAndPrinted)
 {
-    const size_t a[] = {6, 4}, b[] = {4, 6}, c[] = {24}, longest[64] = {SIZE_MAX, 0};
+    const size_t a[] = {6, 4}, b[] = {4, 6}, c[] = {24}, longest[64] = {1, 0};
     const auto add = [&](const size_t *dims, size_t dim_count, size_t count) {
         zoff_param_desc d = describe("w", count);
         d.dims = dims;
@@ -113,12 +113,12 @@ TEST_F(Params, ShapesAreComparedAndPrinted)
 
 TEST_F(Params, AShapeMayBeEmptyOrHaveAnyNumberOfOnes)
 {
-    const size_t huge[] = {SIZE_MAX, SIZE_MAX, 0};
+    const size_t empty[] = {(size_t)1 << 30, (size_t)1 << 28, 0};
     size_t many[64];
     for (size_t i = 0; i < 64; i++)
         many[i] = i == 2 ? 5 : 1;
     zoff_param_desc d = describe("empty", 0);
-    d.dims = huge;
+    d.dims = empty;
     d.dim_count = 3;
     EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr));
     d = describe("many", 5);
@@ -126,6 +126,58 @@ TEST_F(Params, AShapeMayBeEmptyOrHaveAnyNumberOfOnes)
     d.dim_count = 64;
     d.slice_name = "{}"; // one slice may have a pattern
     EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr));
+}
+
+// A checkpoint multiplies the dimensions in their order, and stores numbers of 64 bits with a sign.
+TEST_F(Params, DimensionsThatNoCheckpointHoldsAreRefusedAlsoBesideAZero)
+{
+    for (const std::vector<size_t> &dims : std::vector<std::vector<size_t>>{
+             {SIZE_MAX, 0}, {0, SIZE_MAX / 2}, {(size_t)1 << 30, (size_t)1 << 30, 0}, {((size_t)1 << 58) + 1, 0}}) {
+        zoff_param_desc d = describe("empty", 0);
+        shape(d, dims);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beyond 2^58", zoff_model_params_add(m, &d, nullptr));
+    }
+}
+
+TEST_F(Params, NamesThatNoCheckpointHoldsAreRefused)
+{
+    const std::string most(4095, 'x'), more = most + "x", pattern = std::string(4093, 'x') + "{}", longer = "x" + pattern;
+    zoff_param_desc d = describe(most.c_str(), 1);
+    d.slice_name = pattern.c_str();
+    EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr));
+    EXPECT_ZOFF_OK(zoff_model_params_check_names(m));
+    d.slice_name = longer.c_str();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 4096 bytes, and may have 4095", zoff_model_params_add(m, &d, nullptr));
+    d = describe(more.c_str(), 1);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 4096 bytes, and may have 4095", zoff_model_params_add(m, &d, nullptr));
+    EXPECT_EQ(1u, m->param_count);
+}
+
+TEST_F(Params, TwoParametersOfOneNameAreRefusedWithBoth)
+{
+    EXPECT_ZOFF_OK(zoff_model_params_check_names(m)) << "an engine may have none";
+    parts.add(describe("wte", 1));
+    parts.add(describe("param2", 1));
+    EXPECT_ZOFF_OK(zoff_model_params_check_names(m));
+    parts.add(describe(nullptr, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameters 1 and 2 are both named 'param2'", zoff_model_params_check_names(m));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "without one, the name is \"param\" and the number"));
+}
+
+TEST_F(Params, SlicesThatAnExportNamesAsAnotherTensorAreRefused)
+{
+    zoff_param_desc d = describe("h.12.w", 1, 1);
+    d.slice_name = "h.{}2.w";
+    parts.add(d); // the only slice is "h.02.w"
+    d = describe("own.1", 1, 2);
+    d.slice_name = "own.{}"; // it has one of its slices' names
+    parts.add(d);
+    EXPECT_ZOFF_OK(zoff_model_params_check_names(m));
+    d = describe("b", 1, 13);
+    d.slice_name = "h.{}.w";
+    parts.add(d);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 0 ('h.12.w') and parameter 2 ('b') both have 'h.12.w' in an export",
+                      zoff_model_params_check_names(m));
 }
 
 TEST_F(Params, SlicesAreNumberedOverAllParameters)
@@ -182,7 +234,7 @@ TEST_F(Params, OverflowsAreRefusedAndAddNothing)
          [](auto &d) {
              shape(d, {10, 0});
          }},
-        {"bad: the product of the 3 dimensions in zoff_param_desc.dims is beyond 64 bits, but count is 10",
+        {"bad: the product of the 3 dimensions in zoff_param_desc.dims is beyond 2^58, and count is 10",
          [](auto &d) {
              shape(d, {10, size_t{1} << 32, size_t{1} << 32});
          }}, // 10 in 64 bits would be 0
