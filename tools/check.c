@@ -1,9 +1,13 @@
-/* check.c: `zoff check FILE`: prints the effective configuration, or the error in it. */
+/* check.c: `zoff check FILE`: prints the effective configuration, or the error with which zoff_engine_open() would refuse it.
+ */
 #include "verbs.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zoff/zoff.h>
 
 /* Remove the lines of keys that have their default value. */
@@ -23,7 +27,92 @@ static void drop_defaults(char *text)
     *to = 0;
 }
 
-static int print_effective(zoff_config *config, bool changed)
+static bool is_on(const zoff_config *config, const char *flag)
+{
+    double value = 0;
+    return zoff_config_number(config, flag, &value) == 0 && value != 0;
+}
+
+static bool is_nvme(const zoff_config *config, const char *key)
+{
+    const char *device = NULL;
+    return zoff_config_string(config, key, &device) == 0 && device && strcmp(device, "nvme") == 0;
+}
+
+/* An engine's files are all in one folder. */
+static void remove_folder(const char *path)
+{
+    char file[PATH_MAX];
+    DIR *folder = opendir(path);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < (int)sizeof file)
+            (void)unlink(file); /* fails for . and .. */
+    }
+    if (folder)
+        closedir(folder);
+    (void)rmdir(path);
+}
+
+/* Replace what is about the folders by what suits an empty one, without measuring it. */
+static bool set_folder(zoff_config *config, const char *folder)
+{
+    static const char *const SETS[][2] = {{"aio.block_size", "64KiB"}, {"aio.queue_depth", "4"}, {"zoff.direct_io", "auto"}};
+    static const char *const PATHS[] = {"zoff.nvme_paths", "zero_optimization.offload_param.nvme_path"};
+    bool works = !is_on(config, "zoff.persist") || zoff_config_set(config, "zoff.persist", "true") == 0;
+    for (size_t i = 0; works && i < sizeof SETS / sizeof SETS[0]; i++)
+        works = zoff_config_set(config, SETS[i][0], SETS[i][1]) == 0;
+    for (size_t i = 0; works && i < sizeof PATHS / sizeof PATHS[0]; i++)
+        works = zoff_config_set(config, PATHS[i], folder) == 0;
+    return works;
+}
+
+/* Log lines of seal are about this engine and its folder, so only those of create are shown. */
+static int open_engine(zoff_config *config, zoff_accel *device, const zoff_param_desc *desc)
+{
+    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .accel = device};
+    zoff_engine *e = NULL;
+    bool works = zoff_config_set(config, "train_batch_size", "auto") == 0 && zoff_engine_create(&opts, &e) == 0;
+    set_log(false);
+    works = works && zoff_engine_add_param(e, desc, NULL) == 0 && zoff_engine_seal(e) == 0;
+    const int result = works ? EXIT_DONE : library_error();
+    zoff_engine_destroy(e);
+    set_log(true);
+    return result;
+}
+
+/* Refuse what an engine refuses, by the same code: open one of one parameter on one rank, with an empty folder in place of each
+ * path, because the file may be for another machine. */
+static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
+{
+    float weight = 0;
+    char folder[PATH_MAX];
+    const char *temporary = getenv("TMPDIR");
+    zoff_plan_info info = {.struct_size = sizeof info};
+    const zoff_param_desc desc = {.struct_size = sizeof desc,
+                                  .value = &weight,
+                                  .count = 1,
+                                  .dtype = is_on(config, "fp16.enabled")   ? ZOFF_F16
+                                           : is_on(config, "bf16.enabled") ? ZOFF_BF16
+                                                                           : ZOFF_F32};
+    if (ranks > 1 && ranks <= MOST_RANKS) { /* what create refuses because of other ranks */
+        set_log(false);
+        int result = plan_param(config, ranks, device, &desc, &info);
+        set_log(true);
+        if (result != EXIT_DONE)
+            return result;
+    }
+    if (!is_nvme(config, "zero_optimization.offload_optimizer.device") &&
+        !is_nvme(config, "zero_optimization.offload_param.device"))
+        return open_engine(config, device, &desc);
+    const int length = snprintf(folder, sizeof folder, "%s/zoff-check-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    if (length >= (int)sizeof folder || !mkdtemp(folder))
+        return failed("cannot make the folder %s: set TMPDIR to one that can be written", folder);
+    int result = set_folder(config, folder) ? open_engine(config, device, &desc) : library_error();
+    remove_folder(folder);
+    return result;
+}
+
+static int print_effective(zoff_config *config, unsigned ranks, zoff_accel *device, bool changed)
 {
     size_t bytes, fitted;
     if (zoff_config_dump(config, NULL, 0, &bytes) < 0)
@@ -31,7 +120,7 @@ static int print_effective(zoff_config *config, bool changed)
     char *text = malloc(bytes + 1);
     if (!text)
         return failed("out of memory for %zu bytes of text", bytes);
-    int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? library_error() : EXIT_DONE;
+    int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? library_error() : try_engine(config, ranks, device);
     if (result == EXIT_DONE) {
         if (changed)
             drop_defaults(text);
@@ -42,30 +131,37 @@ static int print_effective(zoff_config *config, bool changed)
     return result;
 }
 
-static int check(const char *path, unsigned ranks, bool changed, char **sets, int set_count)
+static int check(const char *path, unsigned ranks, const char *device, bool changed, char **sets, int set_count)
 {
     zoff_config *config;
+    zoff_accel *accel = NULL;
     int result = open_config(path, sets, set_count, &config);
     if (result != EXIT_DONE)
         return result;
-    result = zoff_config_resolve(config, ranks) < 0 ? library_error() : print_effective(config, changed);
+    if ((device && zoff_accel_open(device, 0, &accel) < 0) || zoff_config_resolve(config, ranks) < 0)
+        result = library_error();
+    else
+        result = print_effective(config, ranks, accel, changed);
+    zoff_accel_close(accel);
     zoff_config_close(config);
     return result;
 }
 
 int verb_check(int argc, char **argv)
 {
-    const char *path = NULL;
+    const char *path = NULL, *device = NULL;
     unsigned ranks = 1;
     int set_count = 0, result;
     bool changed = false;
     for (int i = 0; i < argc; i++) {
-        bool takes_value = strcmp(argv[i], "--ranks") == 0 || strcmp(argv[i], "--set") == 0;
+        bool takes_value = strcmp(argv[i], "--ranks") == 0 || strcmp(argv[i], "--set") == 0 || strcmp(argv[i], "--device") == 0;
         if (takes_value && i + 1 == argc)
             return usage_error("%s needs a value", argv[i]);
         if (strcmp(argv[i], "--ranks") == 0) {
             if ((result = read_ranks(argv[++i], &ranks)) != EXIT_DONE)
                 return result;
+        } else if (strcmp(argv[i], "--device") == 0) {
+            device = argv[++i];
         } else if (strcmp(argv[i], "--changed") == 0) {
             changed = true;
         } else if (takes_value) {
@@ -78,5 +174,5 @@ int verb_check(int argc, char **argv)
             path = argv[i];
         }
     }
-    return path ? check(path, ranks, changed, argv, set_count) : usage_error("check needs a file");
+    return path ? check(path, ranks, device, changed, argv, set_count) : usage_error("check needs a file");
 }

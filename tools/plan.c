@@ -197,23 +197,20 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     return finish_output();
 }
 
-/* Plan with an engine that is never sealed. It is rank 0 of a group of threads; the other ranks do nothing. */
-static int make_plan(const plan_options *o, zoff_config *config, bool owned, zoff_plan_info *info)
+/* The other ranks of the group of threads do nothing. */
+int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info)
 {
     zoff_engine *e = NULL;
-    zoff_comm **comms = calloc(o->ranks, sizeof *comms);
-    zoff_param_desc desc = {
-        .struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model", .engine_owned = owned};
-    if (!comms) {
-        return failed("out of memory for %u ranks", o->ranks);
-    }
-    bool works = o->ranks == 1 || zoff_comm_open_threads(NULL, o->ranks, comms) == 0;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0]};
-    works = works && zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, &desc, NULL) == 0 &&
+    zoff_comm **comms = calloc(ranks, sizeof *comms);
+    if (!comms)
+        return failed("out of memory for %u ranks", ranks);
+    bool works = ranks == 1 || zoff_comm_open_threads(NULL, ranks, comms) == 0;
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0], .accel = device};
+    works = works && zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, desc, NULL) == 0 &&
             zoff_engine_plan(e, info) == 0;
     int result = works ? EXIT_DONE : library_error();
     zoff_engine_destroy(e);
-    for (unsigned i = 0; i < o->ranks; i++)
+    for (unsigned i = 0; i < ranks; i++)
         zoff_comm_close(comms[i]);
     free(comms);
     return result;
@@ -234,7 +231,9 @@ static int plan(const plan_options *o, zoff_config *config)
         return library_error();
     const bool owned = device && strcmp(device, "none") != 0;
     set_log(false);
-    int result = make_plan(o, config, owned, &info);
+    const zoff_param_desc desc = {
+        .struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model", .engine_owned = owned};
+    int result = plan_param(config, o->ranks, NULL, &desc, &info);
     if (result == EXIT_DONE)
         result = print_plan(o, config, &info, stage, optimizer, owned);
     set_log(true);
@@ -277,7 +276,9 @@ static int read_option(plan_options *o, const char *option, char *value)
         return read_number(option, value, 1e9, &o->tbw);
     if (strcmp(option, "--ranks") == 0) {
         int result = read_ranks(value, &o->ranks);
-        return result == EXIT_DONE && o->ranks > 1024 ? usage_error("plan: --ranks is at most 1024, not %u", o->ranks) : result;
+        return result == EXIT_DONE && o->ranks > MOST_RANKS
+                   ? usage_error("plan: --ranks is at most %d, not %u", MOST_RANKS, o->ranks)
+                   : result;
     }
     if (strcmp(option, "--dtype") == 0)
         return option_dtype(value, &o->dtype);

@@ -3,7 +3,7 @@
 #define ZOFF_TOOL_VERBS_H
 
 #include <stdio.h>
-#include <zoff/types.h>
+#include <zoff/engine.h>
 
 /* Exit status of the command. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -44,6 +44,11 @@ int open_config(const char *path, char **sets, int set_count, zoff_config **out)
 
 /* Read the value of --ranks.  @return the exit status */
 int read_ranks(const char *text, unsigned *out);
+
+/* plan.c: plan one parameter with an engine that is never sealed, so nothing is allocated and no folder is touched. The engine
+ * is rank 0 of `ranks`, at most MOST_RANKS. `device` may be NULL.  @return the exit status */
+enum { MOST_RANKS = 1024 };
+int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info);
 
 /* Print the log lines of the library on stderr, or drop them. */
 void set_log(bool prints);

@@ -11,8 +11,10 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *arguments, *help;
 } VERBS[] = {
-    {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
-     "read a configuration and print its effective values, each with its source; with --changed without the defaults"},
+    {"check", verb_check, "FILE [--changed] [--ranks N] [--device NAME] [--set KEY=VALUE]...",
+     "read a configuration and print its effective values, each with its source; with --changed without the defaults.\n"
+     "      An error is what an engine would refuse. Its folders are not looked at. NAME is the device that the trainer\n"
+     "      opens, such as cuda; without it the host"},
     {"checkpoint", verb_checkpoint, "inspect|verify FOLDER [--label L] [--manifest], or diff FOLDER FOLDER [--label L]",
      "print what a checkpoint has, or its manifest, which is JSON. Verify compares every byte with its checksum. Diff\n"
      "      prints what differs between two checkpoints, and exits with 1 if anything does. FOLDER is a checkpoint, or a\n"

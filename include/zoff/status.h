@@ -70,7 +70,7 @@ extern "C" {
     XX(ERR_CORRUPT,     -7, "stored data is not what was written")      \
     XX(ERR_DEVICE,      -8, "accelerator failed")                       \
     XX(ERR_COMM,        -9, "a peer failed or timed out")               \
-    XX(ERR_OVERFLOW,   -10, "gradients overflow at the least loss scale") \
+    XX(ERR_OVERFLOW,   -10, "gradients are not finite too often")         \
     XX(ERR_CANCELED,   -11, "the program canceled it")
 /* clang-format on */
 

@@ -236,10 +236,10 @@ ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
  *  gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
  *  @param info may be NULL  @blocks until done or failed
  *  @return OK, also for a skipped step (info->skipped). ERR_OVERFLOW with fp16.enabled and a dynamic loss scale that cannot
- *  become less: the step is skipped and over, nothing has changed, and the trainer decides whether to go on. ERR_STATE with
- *  zoff.check_use, for a weight that was used too early: the step is complete. Any other error leaves the step open:
- * info->outcome tells how far it came. Then zoff_step_retry() continues it, and zoff_grads_drop() gives up a step that has
- * changed nothing */
+ *  become less, and from the n-th skipped step in a row on where zoff.skip_nonfinite is n. Then the step is skipped and over,
+ * nothing has changed, and the trainer decides whether to go on. ERR_STATE with zoff.check_use, for a weight that was used too
+ * early: the step is complete. Any other error leaves the step open: info->outcome tells how far it came. Then
+ * zoff_step_retry() continues it, and zoff_grads_drop() gives up a step that has changed nothing */
 ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 
 /** Between zoff_step_begin() and zoff_step_wait(): wait until the weights of one slice are those after the step. So a trainer

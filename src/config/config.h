@@ -100,7 +100,8 @@ typedef struct zoff_config_values {
     unsigned threads;        /* zoff.threads; 0: auto */
     unsigned background_threads;
     uint64_t speculation_bytes; /* zoff.speculation_memory; 0: none */
-    bool skip_nonfinite;        /* zoff.skip_nonfinite */
+    bool skip_nonfinite;        /* zoff.skip_nonfinite is not false */
+    double most_skipped;        /* zoff.skip_nonfinite as a number: so many skipped steps in a row are an error; 0: never */
     bool check_use;             /* zoff.check_use */
     bool aio_tune;              /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
     uint64_t aio_block_bytes;   /* aio.block_size */

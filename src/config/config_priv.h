@@ -18,12 +18,13 @@ typedef enum zoff_cell_kind {
     ZOFF_CELL_VALUE
 } zoff_cell_kind;
 
-enum { ZOFF_FLAG_WORD = 2 }; /* the third value of a flag: zoff_config_key.word */
+/* More values of a flag: zoff_config_key.word; a number of its own, which is in zoff_config_cell.number: .counts */
+enum { ZOFF_FLAG_WORD = 2, ZOFF_FLAG_COUNT = 3 };
 
 typedef struct zoff_config_cell {
     zoff_cell_kind kind;
-    int64_t integer; /* BOOL (or ZOFF_FLAG_WORD), INTEGER, BYTES; ANY: 0 if the value is off or empty, else 1 */
-    double number;   /* NUMBER; the same value as `integer` for BOOL, INTEGER and BYTES */
+    int64_t integer; /* BOOL (or ZOFF_FLAG_...), INTEGER, BYTES; ANY: 0 if the value is off or empty, else 1 */
+    double number;   /* NUMBER; the same value as `integer` for INTEGER, BYTES and most flags */
     double numbers[ZOFF_CONFIG_NUMBERS_MAX];
     char **texts; /* CHOICE (spelt as in the schema), TEXTS; owned by the three layers, borrowed by the effective one */
     size_t count; /* number of numbers or texts */

@@ -150,6 +150,16 @@ const char *zoff_config_nearest_key(const char *section, const char *key)
     return here && !(there && there_best < here_best) ? here : there;
 }
 
+bool zoff_config_nearest_is_stray(const char *key)
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    bool resembles = strchr(key, '.') || zoff_config_nearest_key("", key);
+    for (size_t i = 0; i < count && !resembles; i++)
+        resembles = !may_be_named(&table[i]) && zoff_config_nearest_distance(key, last_word(table[i].path)) <= tolerance(key);
+    return !resembles;
+}
+
 void zoff_config_nearest_choice(const char *list, const char *word, char *dst, size_t dst_bytes)
 {
     unsigned best = tolerance(word) + 1;

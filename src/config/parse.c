@@ -17,6 +17,7 @@ typedef struct verdict {
     const zoff_config_key *row;               /* NULL: unknown, or inside of a member that is not examined */
     bool is_opaque;                           /* the members inside are not examined */
     bool is_unknown, is_ignored, is_shadowed; /* shadowed: the same key at the top level wins */
+    bool is_stray;                            /* an unknown key of the top level that is no slip of a known one */
 } verdict;
 
 typedef struct parser {
@@ -162,6 +163,7 @@ static zoff_status take_member(parser *p, size_t member)
         v->is_opaque = true;
         v->is_ignored = parent && parent->row->open;
         v->is_unknown = !v->is_ignored;
+        v->is_stray = !parent && zoff_config_nearest_is_stray(m->key);
         return ZOFF_OK;
     }
     v->is_ignored = v->row->class_ == ZOFF_CLASS_IGNORED;
@@ -195,11 +197,11 @@ static const char *nearest_of(const parser *p, size_t member)
     return zoff_config_nearest_key(m->parent == SIZE_MAX ? "" : p->verdicts[m->parent].row->path, m->key);
 }
 
-/* List all unknown keys but the first `skipped`, each with the key that was probably meant. */
+/* List all unknown keys that are errors but the first `skipped`, each with the key that was probably meant. */
 static void list_unknown(const parser *p, size_t skipped, name_list *list)
 {
     for (size_t i = 0; i < p->tree.count; i++) {
-        if (!p->verdicts[i].is_unknown)
+        if (!p->verdicts[i].is_unknown || p->verdicts[i].is_stray)
             continue;
         if (skipped)
             skipped--;
@@ -260,6 +262,7 @@ static zoff_status unknown_key(const parser *p, size_t member)
                                  place, path, hint, others.count ? "; not known either: " : "", others.text);
 }
 
+/* DeepSpeed ignores unknown keys of the top level, and files in use have some of their trainer there. */
 static zoff_status check_unknown(const parser *p)
 {
     const bool strict = is_strict(p);
@@ -267,13 +270,14 @@ static zoff_status check_unknown(const parser *p)
     for (size_t i = 0; i < p->tree.count; i++) {
         if (!p->verdicts[i].is_unknown)
             continue;
-        if (strict)
+        if (strict && !p->verdicts[i].is_stray)
             return unknown_key(p, i);
         list_add(&unknown, p, i);
     }
     list_end(&unknown);
     if (unknown.count)
-        ZOFF_WARN("%s: unknown keys, accepted because zoff.strict is false: %s", p->config->name, unknown.text);
+        ZOFF_WARN("%s: unknown keys, which have no effect%s: %s", p->config->name, strict ? "" : " (zoff.strict is false)",
+                  unknown.text);
     return ZOFF_OK;
 }
 

@@ -120,6 +120,20 @@ static bool is_capital(char c)
     return (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+/* Whether the token that is no JSON would be Hjson, which DeepSpeed reads: a key without quotes, a text in single quotes, or a
+ * member behind the end of a line without a comma. */
+static bool is_hjson(const char *text, size_t bytes, size_t start, size_t length)
+{
+    size_t before = start, after = start + length;
+    while (before > 0 && strchr(" \t\r\n", text[before - 1]))
+        before--;
+    while (after < bytes && text[after] && strchr(" \t\r\n", text[after]))
+        after++;
+    const char c = start < bytes ? text[start] : 0, last = before > 0 ? text[before - 1] : 0;
+    const bool lacks_comma = c == '"' && last && !strchr("{[,:", last) && memchr(text + before, '\n', start - before);
+    return c == '\'' || lacks_comma || (length > 0 && after < bytes && text[after] == ':');
+}
+
 static zoff_status not_json(const char *text, size_t bytes, const char *name, const json_error_t *error)
 {
     size_t position = error->position > 0 ? (size_t)error->position : 0, length = 0, start = position;
@@ -141,6 +155,11 @@ static zoff_status not_json(const char *text, size_t bytes, const char *name, co
         snprintf(fault, sizeof fault, "\"%.*s\" is not a value", (int)length, token);
     else
         snprintf(fault, sizeof fault, "%.79s", error->text);
+    ZOFF_FAIL_IF(!placeholder && is_hjson(text, bytes, start, length), ZOFF_ERR_INVALID,
+                 "%s:%u:%u: not JSON: %s; this looks like Hjson, which zoff does not read. Convert it with `hjson -j %s > "
+                 "NEW.json` (DeepSpeed installs hjson; else pip install hjson), or put keys and texts into \"...\" and "
+                 "commas between members",
+                 name, at.line, at.column, fault, name);
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s:%u:%u: not JSON: %s; expected %s", name, at.line, at.column, fault,
                                  placeholder ? "a value: is this a template whose placeholders have not been filled in?"
                                              : "JSON (comments and trailing commas are fine, keys and texts need \"...\")");

@@ -11,6 +11,7 @@
 #define LARGEST_SHOWN 9007199254740992.0 /* messages do not show a higher limit, because nobody exceeds it */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
+#define CUTS .cuts = true          /* counts of elements, which scripts compute */
 #define DIFFERS .may_differ = true /* the value may differ between ranks */
 #define SECTION(path_, ...)                                                                                                    \
     {                                                                                                                          \
@@ -61,8 +62,8 @@ HONOUR("train_micro_batch_size_per_gpu", INTEGER, "auto", RANGE(1, 4294967295.0)
        .help = "Samples per rank and micro-step. Computed when absent; unknown (0) when no batch size is given at all"),
 HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
        .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 if no batch key decides it"),
-HONOUR("gradient_clipping", NUMBER, "1.0",
-       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. In zoff_step_args.clip_norm, 0 means this key's value, and -1 (ZOFF_OFF) switches clipping off"),
+HONOUR("gradient_clipping", NUMBER, "0",
+       .help = "Largest L2 norm of all gradients together; 0 or less: no clipping. DeepSpeed's own default was 0 until 2026 and is 1.0 since. In zoff_step_args.clip_norm, 0 means this key's value, and -1 (ZOFF_OFF) switches clipping off"),
 HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
        DIFFERS, .help = "Number of updates between two log lines of progress; 0 or null: no such lines"),
 
@@ -173,6 +174,8 @@ HONOUR("fp16.min_loss_scale", INTEGER, "1",
        .help = "Dynamic: the smallest scale, at least 1. If a gradient overflows at this scale, the step is skipped and zoff_step_wait() returns ZOFF_ERR_OVERFLOW. The trainer decides whether to continue"),
 REFUSE("fp16.fp16_master_weights_and_grads", BOOL, "false", "false",
        .why = "master weights are always fp32; set it to false", .help = "Keep the master weights in fp16"),
+IGNORE("fp16.opt_level", "a key of Apex, which DeepSpeed documented once and does not read"),
+IGNORE("fp16.dynamic_loss_scale", "a key that DeepSpeed documented once and does not read; fp16.loss_scale 0 means dynamic"),
 IGNORE("fp16.auto_cast", "about casting the inputs of the model, which are the trainer's"),
 SECTION("amp", .open = true, .help = "NVIDIA Apex mixed precision: not supported"),
 REFUSE("amp.enabled", BOOL, "false", "false", .why = "zoff has no Apex; use \"fp16\": {\"enabled\": true}, which scales the loss too, or bf16",
@@ -187,7 +190,7 @@ IGNORE("data_types.buffer_dtype", "buffers of the model are the trainer's"),
 SECTION("zero_optimization", .help = "Which rank owns which states, and where they are stored. The old form `true` means stage 1"),
 HONOUR("zero_optimization.stage", INTEGER, "0", RANGE(0, 3),
        .help = "The ZeRO stage. Every stage works with states in DRAM and on NVMe (DeepSpeed: NVMe with stage 3 only). offload_param needs stage 3"),
-HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(0, MANY),
+HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(0, MANY), CUTS,
        .help = "Largest number of elements in a chunk, the unit in which states are stored and moved. zoff.host_memory can make chunks smaller. 0: as many as the largest slice of a parameter has "
                "(DeepSpeed then makes a group of each parameter)"),
 HONOUR("zero_optimization.cpu_offload", BOOL, "false", DIFFERS, .help = "Old name: true means offload_optimizer.device `cpu`. An error together with offload_optimizer"),
@@ -214,9 +217,9 @@ HONOUR("zero_optimization.offload_param.nvme_path", TEXTS, "null",
        DIFFERS, .help = "Folder for the files with weights, or a list of folders; null: the folders of the optimizer states"),
 HONOUR("zero_optimization.offload_param.buffer_count", INTEGER, "5", RANGE(0, MANY),
        .help = "Chunks of weights in DRAM at a time on the NVMe tier, including those that are read ahead. Less than 2 counts as 2, more than 1024 as 1024"),
-HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, MANY),
+HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, MANY), CUTS,
        .help = "Largest number of elements in a chunk of weights, at least 1024. zoff makes no chunk larger than 2 Mi elements, so that several are in flight"),
-HONOUR("zero_optimization.offload_param.max_in_cpu", INTEGER, "1e9", RANGE(0, MANY),
+HONOUR("zero_optimization.offload_param.max_in_cpu", INTEGER, "1e9", RANGE(0, MANY), CUTS,
        .help = "On the NVMe tier: elements of weights that stay in DRAM, in addition to the buffers; 0: none"),
 IGNORE("zero_optimization.offload_param.pin_memory", "memory for transfers to and from a device is always pinned"),
 HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", DIFFERS, .help = "Old name: true means offload_param.device `cpu`"),
@@ -237,7 +240,7 @@ REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "DeepSp
 IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_GATHER),
 IGNORE("zero_optimization.contiguous_gradients", "zoff reads gradients in the trainer's memory"),
 IGNORE("zero_optimization.overlap_comm", HELP_MOVES), IGNORE("zero_optimization.reduce_scatter", HELP_MOVES),
-HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), .help = "Largest number of elements in a bucket, the unit of the exchange between ranks. zoff makes no bucket larger than 8 Mi elements, which is enough for any link. 0: as many as the "
+HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), CUTS, .help = "Largest number of elements in a bucket, the unit of the exchange between ranks. zoff makes no bucket larger than 8 Mi elements, which is enough for any link. 0: as many as the "
                "largest slice of a parameter has (DeepSpeed then reduces each parameter alone)"),
 IGNORE("zero_optimization.use_multi_rank_bucket_allreduce", HELP_MOVES),
 IGNORE("zero_optimization.allgather_partitions", HELP_MOVES), IGNORE("zero_optimization.allgather_bucket_size", HELP_MOVES),
@@ -248,13 +251,13 @@ IGNORE("zero_optimization.load_from_fp32_weights", "about DeepSpeed's checkpoint
 IGNORE("zero_optimization.elastic_checkpoint", "about DeepSpeed's checkpoints"),
 IGNORE("zero_optimization.pipeline_loading_checkpoint", "about DeepSpeed's checkpoints"),
 IGNORE("zero_optimization.stage3_gather_16bit_weights_on_model_save", "the program saves its model; zoff_param_read() reads the weights"),
-HONOUR("zero_optimization.stage3_prefetch_bucket_size", INTEGER, "5e7", RANGE(0, MANY),
+HONOUR("zero_optimization.stage3_prefetch_bucket_size", INTEGER, "5e7", RANGE(0, MANY), CUTS,
        .help = "Elements of weights that are prefetched, in the order in which the previous pass used them; 0: none"),
-HONOUR("zero_optimization.stage3_param_persistence_threshold", INTEGER, "1e5", RANGE(0, MANY),
+HONOUR("zero_optimization.stage3_param_persistence_threshold", INTEGER, "1e5", RANGE(0, MANY), CUTS,
        .help = "A slice of at most this many elements always stays whole where it is lent, so fetching it reads nothing"),
-HONOUR("zero_optimization.stage3_model_persistence_threshold", INTEGER, "9e15", RANGE(0, MANY),
+HONOUR("zero_optimization.stage3_model_persistence_threshold", INTEGER, "9e15", RANGE(0, MANY), CUTS,
        .help = "Largest number of elements, over all such slices, that always stay whole"),
-HONOUR("zero_optimization.stage3_max_live_parameters", INTEGER, "1e9", RANGE(0, MANY),
+HONOUR("zero_optimization.stage3_max_live_parameters", INTEGER, "1e9", RANGE(0, MANY), CUTS,
        .help = "Elements of fetched weights that are whole at a time, in DRAM or on a device, in use or cached for the next use. 0: room for one slice of each parameter, and no prefetch"),
 IGNORE("zero_optimization.stage3_max_reuse_distance", "released weights stay cached until stage3_max_live_parameters needs their room"),
 IGNORE("zero_optimization.stage3_module_granularity_threshold", HELP_MODULES),
@@ -295,7 +298,8 @@ HONOUR("zoff.background_threads", INTEGER, "0", RANGE(0, 1024), DIFFERS, .help =
 HONOUR("zoff.speculation_memory", BYTES, "0", RANGE(0, MANY), DIFFERS, .help = "DRAM, beside zoff.host_memory, for buckets that are updated before `zoff_step_begin()`, while the program computes the gradients of others. It holds their new weights, and for states in DRAM their new states. State files have two places for each chunk then, as with zoff.persist. The step decides which results count, and has the same bits as without. 0: no bucket is updated ahead"),
 HONOUR("zoff.check_use", BOOL, "false", DIFFERS, .help = "Debugging: between `zoff_step_begin()` and `zoff_step_wait()`, weights are inaccessible until `zoff_param_wait()` has returned for them. A use before that is told by `zoff_step_wait()`, with parameter and place. For one rank with weights in host memory"),
 HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Threads of the update. auto: one for each physical core that this process may use; ranks on one host share the cores. With `nvme` an update uses fewer threads if it waits for the disk"),
-HONOUR("zoff.skip_nonfinite", BOOL, "true", .help = "true: a step whose gradients contain an inf or nan is skipped. false: without clipping the gradients are not checked first, which saves one pass over them, and an inf or nan reaches the weights. With clipping such a step is skipped all the same. false is refused with `fp16`, whose loss scale needs the skipped steps, and with moments in 8 bits"),
+HONOUR("zoff.skip_nonfinite", BOOL, "true", .counts = true,
+       .help = "true: a step whose gradients contain an inf or nan is skipped, with a warning. A number n: so is each, but from the n-th in a row on zoff_step_wait() returns ZOFF_ERR_OVERFLOW. The trainer decides whether to continue. false: without clipping the gradients are not checked first, which saves one pass over them, and an inf or nan reaches the weights. With clipping such a step is skipped all the same. false is refused with `fp16`, whose loss scale needs the skipped steps, and with moments in 8 bits"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", DIFFERS, .help = "Use of O_DIRECT. `auto`: if the file system supports it. `require`: an error if it does not. `off`: never"),
 HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", DIFFERS, .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: pread and pwrite by the calling thread, one at a time. auto: the first of the three that works"),
 HONOUR("zoff.persist", BOOL, "false", .word = "require", .help = "true: the state files survive the end of the process, also a crash. The next engine over the same parameters continues after the last complete step. With `require` a run that finds no states is an error, not a new run: a drive may not be mounted. Each chunk has two places in the file, and each step makes one commit. Needs `nvme`, and twice the space. fp32 weights are then stored in the files as well"),
@@ -308,13 +312,13 @@ HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
        .help = "How the gradients of several ranks are added up. With `ordered` zoff adds them up in rank order, with the same bits on every tier. With `nccl` ncclReduceScatter adds them up in fp32. This needs "
                "gradients on GPUs and the communicator `nccl`, and excludes a communication_data_type of 16 bits. The sums of `nccl` depend on its algorithm and on the number of "
                "ranks, so their bits can differ from those of other tiers. An error then cannot name the rank whose gradient was not finite"),
-HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "false: unknown keys are a warning instead of an error"),
+HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "true: an unknown key is an error. At the top level this holds for keys that resemble a known one, and others are a warning, because DeepSpeed ignores them. false: unknown keys are a warning everywhere"),
 
 /* ---- several ranks ---- */
 HONOUR("prescale_gradients", BOOL, "false", .help = "true: divide each gradient by the number of ranks before the sum over the ranks instead of after it. The sum is in fp32"),
 HONOUR("gradient_predivide_factor", NUMBER, "1", RANGE(1e-30, 1e30), .help = "Divide each gradient by this factor before the sum over ranks, and the sum by the number of ranks / factor. No effect with prescale_gradients"),
 HONOUR("gradient_allreduce_op", CHOICE, "mean", .choices = "mean|sum", .help = "`mean`: the sum of the gradients of all ranks is divided by the number of ranks. `sum`: it is not. Both are the mean over the micro-steps of an update"),
-HONOUR("communication_data_type", CHOICE, "null", .choices = "fp16|bf16|fp32", .help = "Type in which gradients are sent to the rank that adds them up, in fp32; null: the type of each gradient"),
+HONOUR("communication_data_type", CHOICE, "null", .choices = "fp16|bf16|bfp16|fp32", .help = "Type in which gradients are sent to the rank that adds them up, in fp32; null: the type of each gradient. `bfp16` is DeepSpeed's name of `bf16`"),
 REFUSE("sequence_parallel_size", INTEGER, "1", "1", RANGE(1, MANY),
        .why = "ranks that share a sequence change the batch arithmetic, which zoff does not support; set it to 1", .help = "Ranks that share a sequence"),
 SECTION("tensor_parallel", .open = true, .help = "Slicing of layers over ranks: left to the trainer"),
@@ -460,7 +464,11 @@ void zoff_config_schema_expected(const zoff_config_key *key, char *dst, size_t d
         snprintf(dst, dst_bytes, "an object {...}");
         break;
     case ZOFF_KEY_BOOL:
-        snprintf(dst, dst_bytes, key->word ? "true, false or \"%s\"" : "true or false", key->word);
+        snprintf(dst, dst_bytes,
+                 key->word     ? "true, false or \"%s\""
+                 : key->counts ? "true, false or a number >= 1"
+                               : "true or false",
+                 key->word);
         break;
     case ZOFF_KEY_INTEGER:
         describe_range(key, "an integer", dst, dst_bytes);

@@ -33,9 +33,11 @@ typedef struct zoff_config_key {
     bool ranged;
     bool below_max;      /* max itself is not allowed */
     bool open;           /* sections: unknown keys inside are ignored, not errors */
+    bool cuts;           /* integers: a fraction is cut off, because DeepSpeed took computed sizes such as 0.9 * 4096 * 4096 */
     bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */
     unsigned count;      /* length of a list of numbers */
     const char *word;    /* flags: a third value, as a text; NULL: none */
+    bool counts;         /* flags: a whole number of 1 and more is a value of its own, and 0 and 1 are no flags */
     const char *choices; /* "a|b|c": every known value */
     const char *accepts; /* "a|b": the supported values among them; NULL: all; "": only null */
     const char *why;     /* for unsupported values: the reason, and what to do instead */

@@ -118,15 +118,32 @@ static bool in_range(const zoff_config_key *key, double number)
     return !key->ranged || (number >= key->min && (key->below_max ? number < key->max : number <= key->max));
 }
 
+/* Read a flag: JSON's, 0 or 1, or one of the words that DeepSpeed takes for them. */
+static bool as_flag(json_t *value, bool *out)
+{
+    static const char *const WORDS[] = {"false|no|off|n|f|0", "true|yes|on|y|t|1"};
+    for (int flag = 0; flag <= 1; flag++) {
+        const bool is_it = json_is_string(value) ? zoff_config_schema_in_list(WORDS[flag], json_string_value(value), NULL, NULL)
+                           : json_is_number(value) ? json_number_value(value) == flag
+                                                   : json_is_boolean(value) && json_is_true(value) == (bool)flag;
+        if (is_it) {
+            *out = flag;
+            return true;
+        }
+    }
+    return false;
+}
+
 static zoff_status take_integer(const zoff_config_key *key, json_t *value, zoff_config_where where, zoff_config_cell *cell)
 {
     double number;
     if (key->type == ZOFF_KEY_BYTES ? !as_bytes(value, &number) : !as_number(value, &number))
         return wrong(key, value, where, "is not a number");
-    if (number != floor(number))
-        return wrong(key, value, where, "is not a whole number");
     if (!in_range(key, number))
         return wrong(key, value, where, "is out of range");
+    number = key->cuts ? trunc(number) : number;
+    if (number != floor(number))
+        return wrong(key, value, where, "is not a whole number");
     /* A number beyond int64_t is cut: such a count means "no limit", like sys.maxsize. A JSON integer is copied as it is,
      * because a double would lose its last digits. */
     cell->number = number;
@@ -202,7 +219,7 @@ static bool section_asks(json_t *section)
     const char *key;
     json_t *member, *shared = json_object_get(section, "shared_parameters");
     if (json_object_get(section, "enabled"))
-        return !json_is_false(json_object_get(section, "enabled"));
+        return asks(json_object_get(section, "enabled"));
     if (json_is_object(shared))
         return json_object_get(shared, "enabled") && asks(shared);
     json_object_foreach(section, key, member)
@@ -213,14 +230,15 @@ static bool section_asks(json_t *section)
     return false;
 }
 
-/* Whether a value of type ANY is on. null, false, 0, empty lists and sections that are off are not. */
+/* Whether a value of type ANY is on. null, flags that are off, empty lists and sections that are off are not. */
 static bool asks(json_t *value)
 {
     if (json_is_object(value))
         return section_asks(value);
     if (json_is_array(value))
         return json_array_size(value) > 0;
-    return !json_is_false(value) && !(json_is_number(value) && json_number_value(value) == 0.0);
+    bool flag;
+    return !json_is_null(value) && (!as_flag(value, &flag) || flag);
 }
 
 static bool is_auto(const zoff_config_key *key, json_t *value)
@@ -233,9 +251,18 @@ static bool is_auto(const zoff_config_key *key, json_t *value)
 static zoff_status take_flag(const zoff_config_key *key, json_t *value, zoff_config_where where, zoff_config_cell *cell)
 {
     const bool is_word = key->word && json_is_string(value) && strcasecmp(json_string_value(value), key->word) == 0;
-    if (!json_is_boolean(value) && !is_word)
+    bool flag = false;
+    double count;
+    if (key->counts && as_number(value, &count)) {
+        if (count < 1 || count != floor(count))
+            return wrong(key, value, where, "is neither a flag nor such a number");
+        cell->integer = ZOFF_FLAG_COUNT;
+        cell->number = count;
+        return ZOFF_OK;
+    }
+    if (!is_word && !as_flag(value, &flag))
         return wrong(key, value, where, "is not a flag");
-    cell->integer = is_word ? ZOFF_FLAG_WORD : json_is_true(value);
+    cell->integer = is_word ? ZOFF_FLAG_WORD : flag;
     cell->number = (double)cell->integer;
     return ZOFF_OK;
 }
@@ -383,6 +410,8 @@ void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell 
     case ZOFF_KEY_BOOL:
         if (cell->integer == ZOFF_FLAG_WORD)
             snprintf(dst, dst_bytes, "\"%s\"", key->word);
+        else if (cell->integer == ZOFF_FLAG_COUNT)
+            print_number(cell->number, dst, dst_bytes);
         else
             snprintf(dst, dst_bytes, "%s", cell->integer ? "true" : "false");
         break;

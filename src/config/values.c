@@ -180,10 +180,10 @@ static unsigned moments_of(const zoff_config *config)
 static zoff_dtype fill_wire(const zoff_config *config)
 {
     const char *key = "communication_data_type";
-    return is_text(config, key, "fp32")   ? ZOFF_F32
-           : is_text(config, key, "bf16") ? ZOFF_BF16
-           : is_text(config, key, "fp16") ? ZOFF_F16
-                                          : (zoff_dtype)0;
+    return is_text(config, key, "fp32")                                    ? ZOFF_F32
+           : is_text(config, key, "bf16") || is_text(config, key, "bfp16") ? ZOFF_BF16
+           : is_text(config, key, "fp16")                                  ? ZOFF_F16
+                                                                           : (zoff_dtype)0;
 }
 
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
@@ -217,6 +217,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .background_threads = (unsigned)integer(config, "zoff.background_threads"),
         .speculation_bytes = integer(config, "zoff.speculation_memory"),
         .skip_nonfinite = integer(config, "zoff.skip_nonfinite"),
+        .most_skipped = integer(config, "zoff.skip_nonfinite") == ZOFF_FLAG_COUNT ? number(config, "zoff.skip_nonfinite") : 0,
         .check_use = integer(config, "zoff.check_use"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),
         .aio_block_bytes = integer(config, "aio.block_size"),

@@ -422,6 +422,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     if (status == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
+        e->model.skipped_in_row = 0; /* what the program did about them */
         return ZOFF_OK;
     }
     zoff_base_status_save(&saved);

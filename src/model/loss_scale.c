@@ -1,4 +1,5 @@
-/* loss_scale.c: the fp16 loss scale, by which the trainer multiplies its loss, and how overflows and good steps change it. The
+/* loss_scale.c: the fp16 loss scale, by which the trainer multiplies its loss, and how overflows and good steps change it; how
+ * many steps in a row may be skipped. The
  * rules are those of DeepSpeed. A step is skipped on all ranks or on none, so all ranks have the same scale. */
 #include "zoff_model.h"
 
@@ -66,22 +67,34 @@ void zoff_model_loss_scale_continue(zoff_model *m, const zoff_loss_scaler *recor
         m->scaler.scale = v->scale;
 }
 
+static zoff_status check_skips(const zoff_model *m, int64_t t, const char *why)
+{
+    const double most = m->values->most_skipped;
+    ZOFF_FAIL_IF(most > 0 && (double)m->skipped_in_row >= most, ZOFF_ERR_OVERFLOW,
+                 "step %lld was skipped: %s. It is skip %llu in a row, and zoff.skip_nonfinite is %.0f. Weights and states are "
+                 "unchanged, and training can go on. Look for the cause: bad data, a rate that is too high, or weights that "
+                 "are not finite; go back to a checkpoint if they are not",
+                 (long long)t, why, (unsigned long long)m->skipped_in_row, most);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why)
 {
     const zoff_fp16_values *v = &m->values->fp16;
     zoff_loss_scaler *s = &m->scaler;
     bool can_go_on = true;
+    m->skipped_in_row = overflow ? m->skipped_in_row + 1 : 0;
     if (!overflow)
         *s = zoff_model_loss_scale_after_update(m);
-    if (!v->enabled || !overflow)
-        return ZOFF_OK;
-    if (v->dynamic)
-        can_go_on = overflow_on(v, s);
-    else
-        s->last_overflow = s->iterations;
-    s->iterations += s->iterations < INT64_MAX;
+    if (overflow && v->enabled) {
+        if (v->dynamic)
+            can_go_on = overflow_on(v, s);
+        else
+            s->last_overflow = s->iterations;
+        s->iterations += s->iterations < INT64_MAX;
+    }
     if (can_go_on)
-        return ZOFF_OK;
+        return check_skips(m, t, why);
     return zoff_base_status_fail(
         ZOFF_ERR_OVERFLOW,
         "step %lld was skipped: %s, and the loss scale is %.10g, the minimum (fp16.min_loss_scale). Weights "

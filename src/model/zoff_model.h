@@ -113,6 +113,7 @@ typedef struct zoff_model {
     uint8_t *flags;                    /* per slice; set at seal */
     zoff_slice_buckets *slice_buckets; /* per slice; set at seal */
     zoff_loss_scaler scaler;
+    uint64_t skipped_in_row; /* steps since the last that was not skipped; the same on all ranks */
     zoff_program_bytes program;
 } zoff_model;
 
@@ -247,8 +248,8 @@ void zoff_model_loss_scale_start(zoff_model *m);
 zoff_status zoff_model_loss_scale_check(const zoff_model *m, double grad_scale);
 /* Describe how a skipped step changes the scale, for the log line of the step. Empty without fp16. */
 void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_bytes);
-/* After step `t`: compute the scale of the next step. `why`: the reason for skipping the step, for the message.  @return
- * ERR_OVERFLOW: the scale is already at its minimum */
+/* After step `t`: compute the scale of the next step, and count skipped steps. `why`: the reason for skipping the step, for the
+ * message.  @return ERR_OVERFLOW: the scale is already at its minimum, or zoff.skip_nonfinite allows no more */
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why);
 /* The scaler that an update leaves behind: the one that is recorded with its states. */
 zoff_loss_scaler zoff_model_loss_scale_after_update(const zoff_model *m);

@@ -48,7 +48,7 @@ TEST(config_autos, one_warning_at_create_names_all_that_a_trainer_decides)
           "optimizer.params.eps = 1e-08 (", "optimizer.params.weight_decay = 0 (",
           "scheduler.params.warmup_min_lr = 0 (ds.json:2:", "scheduler.params.warmup_max_lr = optimizer.params.lr (",
           "scheduler.params.warmup_num_steps = 1000 (", "fp16.enabled = false (", "bf16.enabled = false (",
-          "gradient_clipping = 1 (", "gradient_accumulation_steps = 1 ("})
+          "gradient_clipping = 0 (", "gradient_accumulation_steps = 1 ("})
         EXPECT_TRUE(log.contains(taken)) << taken << "\nin " << log.warnings[0];
     for (const char *other : {"reduce_bucket_size", "sub_group_size", "train_batch_size", "fp16.loss_scale", "micro_batch"})
         EXPECT_FALSE(log.contains(other)) << other << " decides nothing that is trained here";
@@ -167,9 +167,10 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
 {
     one_weight plain("{}");
     ASSERT_ZOFF_OK(zoff_engine_seal(plain.e));
-    EXPECT_NE(std::string::npos, plain.said().find("training: optimizer.type \"AdamW\" (default), lr 0.001 (default), "
-                                                   "scheduler.type null (default), gradient_clipping 1 (default), states on "
-                                                   "\"cpu\" (default), weights fp32 (zoff_param_desc.dtype)\n"))
+    EXPECT_NE(std::string::npos,
+              plain.said().find("training: optimizer.type \"AdamW\" (default), lr 0.001 (default), "
+                                "scheduler.type null (default), gradient_clipping 0 (default): off, states on "
+                                "\"cpu\" (default), weights fp32 (zoff_param_desc.dtype)\n"))
         << plain.said();
     one_weight given("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}, \"gradient_clipping\": -1}");
     zoff_optimizer_hyper own;

@@ -25,14 +25,14 @@ const broken_case BROKEN[] = {
     {"open_comment", "{\n  /* here", "ds.json:2:3: ", "never ends; expected */"},
     {"slash_star_slash", "{}/*/", "ds.json:1:3: ", "never ends"},
     {"wrong_bracket", "{\"a\": [1}", "ds.json:1:9: ", "not JSON"},
-    {"missing_comma", "{\"a\": 1\n \"b\": 2}", "ds.json:2:2: ", "not JSON"},
+    {"missing_comma", "{\"a\": 1\n \"b\": 2}", "ds.json:2:2: ", "this looks like Hjson"},
     {"missing_colon", "{\"a\" 1}", "ds.json:1:6: ", "not JSON"},
     {"two_commas", "{\"a\": [1,,2]}", "ds.json:1:10: ", "not JSON"},
     {"comma_alone", "{,}", "ds.json:1:2: ", "not JSON"},
     {"comma_in_list", "{\"a\": [,]}", "ds.json:1:8: ", "not JSON"},
     {"comma_after_colon", "{\"a\":,}", "ds.json:1:6: ", "not JSON"},
-    {"bare_key", "{a: 1}", "ds.json:1:2: ", "not JSON"},
-    {"single_quotes", "{'a': 1}", "ds.json:1:2: ", "not JSON"},
+    {"bare_key", "{a: 1}", "ds.json:1:2: ", "this looks like Hjson"},
+    {"single_quotes", "{'a': 1}", "ds.json:1:2: ", "this looks like Hjson"},
     {"nan", "{\"a\": NaN}", "ds.json:1:7: ", "\"NaN\" is not a value"},
     {"infinity", "{\"a\": -Infinity}", "ds.json:1:7: ", "not JSON"},
     {"python", "{\"a\": True}", "ds.json:1:7: ", "\"True\" is not a value"},
@@ -40,7 +40,7 @@ const broken_case BROKEN[] = {
      "ds.json:2:24: ", "\"GB_SIZE\" is not a value; expected a value: is this a template"},
     {"shell_template", "{\"zero_optimization\": {\"stage\": ${zero_stage}}}", "ds.json:1:33: ", "is this a template"},
     {"huge_number", "{\"a\": 1e400}", "ds.json:1:7: ", "overflow"},
-    {"huge_integer", "{\"a\": 99999999999999999999}", "ds.json:1:2: a: ", "not known"}, // a number like any other
+    {"huge_integer", "{\"wd\": 99999999999999999999}", "ds.json:1:2: wd: ", "not known"}, // a number like any other
     {"octal", "{\"a\": 01}", "ds.json:1:7: ", "not JSON"},
     {"newline_in_text", "{\"a\": \"x\n\"}", "ds.json:1:", "newline"},
     {"bad_escape", "{\"a\": \"\\x\"}", "ds.json:1:", "not JSON"},
@@ -90,7 +90,7 @@ TEST(config_deep, nesting_is_an_error_not_a_crash)
     for (size_t depth : {100u, 2000u, 3000u, 1000000u}) {
         for (const char *open : {"[", "{\"a\":"}) {
             std::string close = *open == '[' ? "]" : "}";
-            error_of("{\"x\": " + repeat(open, depth) + "1" + repeat(close, depth) + "}");
+            error_of("{\"wd\": " + repeat(open, depth) + "1" + repeat(close, depth) + "}");
             error_of("{\"x\": " + repeat(open, depth));
         }
     }
@@ -105,7 +105,7 @@ TEST(config_long, names_and_texts_are_cut_in_messages)
 {
     zoff_test::log_catcher log;
     std::string long_word(100000, 'k');
-    EXPECT_LT(error_of("{\"" + long_word + "\": 1}").size(), 2048u);
+    EXPECT_LT(error_of(nest("zoff." + long_word, "1")).size(), 2048u);
     EXPECT_LT(error_of("{\"optimizer\": {\"" + long_word + "\": 1}}").size(), 2048u);
     EXPECT_LT(error_of(nest("optimizer.params.lr", "\"" + long_word + "\"")).size(), 2048u);
     EXPECT_LT(error_of(nest("optimizer.type", "\"" + long_word + "\"")).size(), 2048u);

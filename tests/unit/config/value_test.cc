@@ -10,7 +10,9 @@ TEST(config_value, integers_as_people_write_them)
     for (const char *text : {"500000000", "5e8", "500000000.0", "\"500000000\"", "\"5e8\"", "0.5e9"})
         EXPECT_EQ(5e8, number(resolved(nest("zero_optimization.sub_group_size", text)), "zero_optimization.sub_group_size"))
             << text;
-    for (const char *text : {"1.5", "\"8 ranks\"", "\"0x10\"", "true", "[8]", "\"\"", "-1", "\"nan\"", "\"inf\"", "{}"})
+    EXPECT_EQ(15099494, number(resolved(nest("zero_optimization.stage3_prefetch_bucket_size", "15099494.4")),
+                               "zero_optimization.stage3_prefetch_bucket_size"));
+    for (const char *text : {"-0.5", "\"8 ranks\"", "\"0x10\"", "true", "[8]", "\"\"", "-1", "\"nan\"", "\"inf\"", "{}"})
         EXPECT_NE("", error_of(nest("zero_optimization.sub_group_size", text))) << text;
 }
 
@@ -94,10 +96,57 @@ TEST(config_value, a_flag_may_have_a_word)
     EXPECT_NE("", error_of(nest("zoff.skip_nonfinite", "\"require\""))) << "other flags have none";
 }
 
+// As DeepSpeed takes them: JSON's own, 0 and 1, and words. The last key may have only one of the two values.
+TEST(config_value, flags_as_people_write_them)
+{
+    zoff_test::log_catcher log;
+    for (const char *key : {"fp16.enabled", "zoff.persist", "prescale_gradients", "managed_gradient_accumulation"}) {
+        for (const char *yes : {"true", "1", "1.0", "\"true\"", "\"True\"", "\"yes\"", "\"on\"", "\"1\"", "\"T\"", "\"y\""})
+            EXPECT_EQ(1, number(resolved(nest(key, yes)), key)) << key << " " << yes;
+        for (const char *no : {"false", "0", "0.0", "\"false\"", "\"FALSE\"", "\"no\"", "\"off\"", "\"0\"", "\"f\"", "\"n\""}) {
+            if (strcmp(key, "managed_gradient_accumulation") == 0)
+                EXPECT_NE("", error_of(nest(key, no), ZOFF_ERR_UNSUPPORTED)) << no;
+            else
+                EXPECT_EQ(0, number(resolved(nest(key, no)), key)) << key << " " << no;
+        }
+        for (const char *bad : {"2", "-1", "0.5", "\"\"", "\"2\"", "\"tru\"", "[true]", "{}"})
+            EXPECT_NE("", error_of(nest(key, bad))) << key << " " << bad;
+    }
+    // Whether a section is on.
+    for (const char *off : {"false", "0", "\"false\"", "\"off\"", "null"})
+        resolved("{\"compression_training\": {\"enabled\": " + std::string(off) +
+                 "}, \"zero_optimization\": {\"zenflow\": " + off + "}}");
+    for (const char *on : {"true", "1", "\"true\"", "\"yes\""})
+        EXPECT_NE("", error_of("{\"compression_training\": {\"enabled\": " + std::string(on) + "}}", ZOFF_ERR_UNSUPPORTED));
+}
+
+// zoff.skip_nonfinite: a flag, or the number of skipped steps in a row that is an error.
+TEST(config_value, a_flag_may_be_a_number)
+{
+    const struct {
+        const char *given, *printed;
+        bool skips;
+        double most;
+    } cases[] = {{"true", "true", true, 0},      {"\"yes\"", "true", true, 0}, {"false", "false", false, 0},
+                 {"\"off\"", "false", false, 0}, {"1", "1 ", true, 1},         {"5", "5 ", true, 5},
+                 {"\"7\"", "7 ", true, 7},       {"1e3", "1000", true, 1000}};
+    for (const auto &c : cases) {
+        auto config = resolved(nest("zoff.skip_nonfinite", c.given));
+        const zoff_config_values v = values(config);
+        EXPECT_EQ(c.skips, v.skip_nonfinite) << c.given;
+        EXPECT_EQ(c.most, v.most_skipped) << c.given;
+        EXPECT_NE(std::string::npos, dump(config).find(std::string("zoff.skip_nonfinite = ") + c.printed)) << dump(config);
+    }
+    for (const char *bad : {"0", "-1", "2.5", "\"0\"", "[1]"})
+        EXPECT_NE(std::string::npos, error_of(nest("zoff.skip_nonfinite", bad)).find("true, false or a number >= 1")) << bad;
+}
+
 TEST(config_value, choices_ignore_case_and_come_back_as_the_schema_spells_them)
 {
     auto config = resolved("{\"optimizer\": {\"type\": \"adamw\"}, \"scheduler\": {\"type\": \"warmuplr\"}}");
     EXPECT_EQ("AdamW", word(config, "optimizer.type"));
     EXPECT_EQ("WarmupLR", word(config, "scheduler.type"));
+    for (const char *bf16 : {"\"bf16\"", "\"bfp16\"", "\"BFP16\""})
+        EXPECT_EQ(ZOFF_BF16, values(resolved(nest("communication_data_type", bf16))).wire_dtype) << bf16;
 }
 } // namespace

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include <random>
+
 using namespace zoff_test;
 
 namespace
@@ -106,6 +108,46 @@ TEST_P(Step, ANonFiniteGradientChangesNothing)
         reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
+// zoff.skip_nonfinite as a number n: from the n-th skipped step in a row on, an error about a step that is over. Random runs of
+// good and bad steps, counted again here.
+TEST_P(Step, TooManySkippedStepsInARowAreAnError)
+{
+    log.expect("skipped: the gradient of param0, slice 0, has an inf or nan");
+    for (const char *limit : {"true", "1", "2", "5"}) {
+        trainer t(5);
+        t.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, text(1, std::string(", \"zoff\": {\"skip_nonfinite\": ") + limit + "}"));
+        const int most = atoi(limit); // 0: no limit
+        int in_row = 0, good = 0, errors = 0;
+        std::mt19937 random(9);
+        for (int step = 0; step < 60; step++) {
+            const bool bad = random() % 3 != 0;
+            t.backward_all(0.1f);
+            if (bad)
+                trainer::put(t.grad(0), ZOFF_BF16, 7, NAN);
+            in_row = bad ? in_row + 1 : 0;
+            good += !bad;
+            auto info = new_info();
+            const bool is_error = most && in_row >= most;
+            const zoff_status status = zoff_step(e.get(), nullptr, &info);
+            ASSERT_EQ(is_error ? ZOFF_ERR_OVERFLOW : ZOFF_OK, status) << limit << ", step " << step;
+            EXPECT_EQ(bad, info.skipped);
+            errors += is_error;
+            if (is_error) {
+                const std::string words =
+                    "It is skip " + std::to_string(in_row) + " in a row, and zoff.skip_nonfinite is " + limit;
+                EXPECT_NE(nullptr, strstr(zoff_last_error(), words.c_str())) << zoff_last_error();
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no step has failed", zoff_step_retry(e.get(), nullptr));
+            }
+            if (!bad)
+                reference::step(t.tensors, config_groups(), good, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+            t.next_step();
+        }
+        EXPECT_EQ(most > 0, errors > 0);
     }
 }
 
