@@ -3,27 +3,6 @@
 
 #include <string.h>
 
-/* The same on every instruction set: integers only. See v_store_split(). */
-static void split(const zoff_cast_piece *piece, size_t begin, size_t count)
-{
-    const uint32_t *from = (const uint32_t *)piece->src + begin;
-    uint16_t *high = (uint16_t *)piece->dst + begin, *low = piece->low + begin;
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t is_nan = (from[i] & 0x7fffffffu) > 0x7f800000u;
-        const uint32_t bits = is_nan ? 0x7fc00000u : from[i];
-        high[i] = (uint16_t)((bits + 0x8000u) >> 16);
-        low[i] = (uint16_t)bits;
-    }
-}
-
-static void join(const zoff_cast_piece *piece, size_t begin, size_t count)
-{
-    const uint16_t *high = (const uint16_t *)piece->src + begin, *low = piece->low + begin;
-    uint32_t *to = (uint32_t *)piece->dst + begin;
-    for (size_t i = 0; i < count; i++)
-        to[i] = ((uint32_t)high[i] << 16) + low[i] - ((uint32_t)(low[i] & 0x8000u) << 1);
-}
-
 /* Numbers have had their upper halves only. */
 static void add(const zoff_cast_piece *piece, size_t begin, size_t count)
 {
@@ -45,12 +24,10 @@ static void cast(const struct zoff_kernels *kernels, const void *ctx, const void
 {
     const zoff_cast_piece *piece = pointer;
     (void)ctx;
-    if (!piece->low)
+    if (!piece->low || piece->src_dtype != piece->dst_dtype)
         kernels->cast(piece, begin, count);
     else if (piece->src_dtype == ZOFF_F32)
-        (piece->dst_dtype == ZOFF_F32 ? add : split)(piece, begin, count);
-    else if (piece->dst_dtype == ZOFF_F32)
-        join(piece, begin, count);
+        add(piece, begin, count);
     else
         clear(kernels, piece, begin, count);
 }

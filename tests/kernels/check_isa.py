@@ -16,10 +16,12 @@ import re
 import subprocess
 import sys
 
-KERNELS = ("kernel_update_apart", "kernel_accumulate", "kernel_cast", "kernel_square_sum")
+KERNELS = ("kernel_update_apart", "kernel_accumulate", "cast_any", "kernel_square_sum")
 PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the object of the instruction set
-RULES = 13  # each rule has a function for each format of moments, update_<RULE>_<FORMAT>
-WITH_CODES = 3  # rules that have the two formats with moments in 8 bits
+
+# Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 13 rules has a plain one for each format of moments. Two rules have
+# those for bf16 copies, fp16 copies, bf16 in place, and split masters. Pairs have the last but for fp32 moments.
+PLAIN, FUSED, PAIRED = 13 * 2 + 3 * 2, 2 * (4 + 4 + 2 + 4), 2 * 3
 failures = []
 
 
@@ -38,10 +40,10 @@ def functions(path):
 def check_object(path):
     isa = re.search(r"kernels_(\w+)\.c", os.path.basename(path)).group(1)
     found = functions(path)
-    rules = sorted({name.split(".")[0] for name in found if re.match(r"update_[A-Z]", name)})
-    expected = (1 if isa in PARTS else 2) * RULES + 2 * WITH_CODES
-    check(len(rules) == expected, f"{path}: {len(rules)} functions update_<RULE>, not {expected}")
-    for kernel in (*(() if isa in PARTS else KERNELS), *rules):
+    loops = sorted({name.split(".")[0] for name in found if re.match(r"update_(\w+_)?[A-Z]+_", name)})
+    expected = PAIRED if isa in PARTS else PLAIN + FUSED - (PAIRED if f"{isa}_pairs" in PARTS else 0)
+    check(len(loops) == expected, f"{path}: {len(loops)} loops of steps, not {expected}")
+    for kernel in (*(() if isa in PARTS else KERNELS), *loops):
         # Parts that the compiler split off belong to their kernel.
         code = "".join(text for name, text in found.items() if name == kernel or name.startswith(kernel + "."))
         check(code, f"{path}: no function {kernel}")
@@ -54,7 +56,7 @@ def check_object(path):
             check(not wide, f"{path}: {kernel} has 512-bit instructions")
         else:
             check(not wide and not middle, f"{path}: {kernel} has instructions that some CPUs of this kind lack")
-        if isa != "scalar" and kernel in rules:
+        if isa != "scalar" and kernel in loops:
             check(re.search(r"vfmadd\w+ps", code), f"{path}: {kernel} has no fused multiply-add")
     if isa != "scalar":
         everything = "".join(found.values())

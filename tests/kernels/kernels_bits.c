@@ -211,16 +211,23 @@ static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zo
     bits_check(data, label);
 }
 
-static void run_cast(bits_data *data, const struct zoff_kernels *table, zoff_dtype from, zoff_dtype to, size_t n)
+/* `split`: the 16-bit numbers have lower halves. `stream`: past the caches */
+static void run_cast(bits_data *data, const struct zoff_kernels *table, zoff_dtype from, zoff_dtype to, bool split, bool stream,
+                     size_t n)
 {
-    zoff_cast_piece piece = {.count = n, .dst_dtype = to, .src_dtype = from};
+    zoff_cast_piece piece = {.count = n, .dst_dtype = to, .src_dtype = from, .stream = stream};
     piece.dst = bits_place(data, 0, n * zoff_adam_dtype_bytes(to));
     piece.src = from == ZOFF_F32 ? bits_fill(data, 3, from, n) : bits_fill_all(data, 3, n);
+    if (split)
+        piece.low = to == ZOFF_F32 ? bits_fill(data, 4, ZOFF_BF16, n) : bits_place(data, 4, n * sizeof *piece.low);
     table->cast(&piece, 0, cut_of(n, 1));
     table->cast(&piece, cut_of(n, 1), n - cut_of(n, 1));
     char label[128];
-    snprintf(label, sizeof label, "cast, %s to %s, n %zu", zoff_adam_dtype_name(from), zoff_adam_dtype_name(to), n);
+    snprintf(label, sizeof label, "cast, %s to %s%s%s, n %zu", zoff_adam_dtype_name(from), zoff_adam_dtype_name(to),
+             split ? ", split" : "", stream ? ", streamed" : "", n);
     bits_write(data, label, "dst", to, piece.dst, n);
+    if (split)
+        bits_write(data, label, "low", ZOFF_BF16, piece.low, n);
     bits_check(data, label);
 }
 
@@ -259,8 +266,11 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
         run_square_sum(data, table, TYPES[g], true, n);
         run_square_sum(data, table, TYPES[g], false, n);
         for (size_t to = 0; to < TYPE_COUNT; to++)
-            run_cast(data, table, TYPES[g], TYPES[to], n);
+            for (int stream = 0; stream < 2; stream++)
+                run_cast(data, table, TYPES[g], TYPES[to], false, stream, n);
     }
+    run_cast(data, table, ZOFF_F32, ZOFF_BF16, true, false, n);
+    run_cast(data, table, ZOFF_BF16, ZOFF_F32, true, false, n);
 }
 
 /* Run the same step and sum with teams of several sizes. The calling thread has hostile floating-point settings. */

@@ -142,14 +142,12 @@ ZOFF_KERNEL_INLINE zoff_adam_piece apart_open(const zoff_adam_apart *piece, size
 {
     const zoff_adam_piece *old = &piece->old;
     const zoff_moments moments = (zoff_moments)old->moments;
-    zoff_adam_piece step = *old;
+    zoff_adam_piece step = update_from(old, begin);
     *b = (apart_block){.stream = old->stream};
     step.count = count;
-    step.key = old->key + begin / ZOFF_NORM_BLOCK;
     step.stream = false;
-    step.grad = (const char *)old->grad + begin * update_width(old->grad_dtype);
-    const zoff_dtype master = old->split ? ZOFF_BF16 : old->master_dtype ? old->master_dtype : ZOFF_F32;
-    step.master = apart_add(b, scratch[0], old->master, piece->master, update_width(master), 0, begin);
+    const size_t width = width_of(old->split ? ZOFF_BF16 : old->master_dtype);
+    step.master = apart_add(b, scratch[0], old->master, piece->master, width, 0, begin);
     step.m = apart_add_state(b, scratch[1], old->m, piece->m, state_form_m(moments), begin);
     step.v = apart_add_state(b, scratch[2], old->v, piece->v, state_form_v(moments), begin);
     if (old->split)
@@ -159,14 +157,12 @@ ZOFF_KERNEL_INLINE zoff_adam_piece apart_open(const zoff_adam_apart *piece, size
     return step;
 }
 
-typedef void apart_step(const zoff_adam_piece *piece, size_t begin, size_t count);
-
-/* Update [begin, begin + count); `begin` is a multiple of ZOFF_NORM_BLOCK. `update`: the step in place. */
-ZOFF_KERNEL_INLINE void update_apart(const zoff_adam_apart *piece, size_t begin, size_t count, apart_step *update)
+/* Update [begin, begin + count); `begin` is a multiple of ZOFF_NORM_BLOCK. */
+static void kernel_update_apart(const zoff_adam_apart *piece, size_t begin, size_t count)
 {
     _Alignas(APART_LINE) char scratch[APART_ARRAYS][APART_SCRATCH];
     const size_t turn = piece->old.moments >= ZOFF_MOMENTS_M8V16 ? ZOFF_NORM_BLOCK : APART_TURN;
-    const size_t grad_width = update_width(piece->old.grad_dtype);
+    const size_t grad_width = width_of(piece->old.grad_dtype);
     for (size_t done = 0, block; done < count; done += block) {
         apart_block b;
         block = count - done < ZOFF_NORM_BLOCK ? count - done : ZOFF_NORM_BLOCK;
@@ -176,7 +172,7 @@ ZOFF_KERNEL_INLINE void update_apart(const zoff_adam_apart *piece, size_t begin,
             apart_read(&b, i, end);
             if (b.stream)
                 apart_prefetch((const char *)step.grad + i * grad_width, APART_AHEAD * grad_width, (end - i) * grad_width);
-            update(&step, i, end - i);
+            kernel_update(&step, i, end - i);
             apart_write(&b, i, end, end == block);
         }
     }

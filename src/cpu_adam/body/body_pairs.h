@@ -1,5 +1,5 @@
-/* body_pairs.h: the step with split masters, bf16 gradients, and moments in bf16 or 8 bits, over a vocabulary of pairs that was
- * included before. */
+/* body_pairs.h: the steps of Adam and AdamW with split masters, bf16 gradients, and moments in bf16 or 8 bits, over a
+ * vocabulary of pairs that was included before. */
 #ifndef ZOFF_BODY_PAIRS_H
 #define ZOFF_BODY_PAIRS_H
 
@@ -20,34 +20,22 @@
     static __attribute__((noinline)) void update_##rule##_##suffix(const zoff_adam_piece *piece, size_t begin, size_t count)   \
     {                                                                                                                          \
         update_span(piece, begin, count, ZOFF_RULE_##rule,                                                                     \
-                    (update_types){ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, ZOFF_MOMENTS_##suffix, true});                    \
+                    (update_types){ZOFF_BF16, ZOFF_BF16, .moments = ZOFF_MOMENTS_##suffix, .split = true});                    \
     }
-#define R(rule) U(rule, BF16)
-UPDATE_RULES(R)
-#undef R
-#define R(rule) U(rule, M8V16) U(rule, Q8)
-UPDATE_RULES_Q8(R)
+#define R(rule) U(rule, BF16) U(rule, M8V16) U(rule, Q8)
+UPDATE_RULES_FUSED(R)
 #undef R
 #undef U
 
 static void kernel_update_pairs(const zoff_adam_piece *piece, size_t begin, size_t count)
 {
     typedef void update_fn(const zoff_adam_piece *, size_t, size_t);
-    static update_fn *const BY_RULE[ZOFF_RULE_COUNT] = {
-#define R(rule) [ZOFF_RULE_##rule] = update_##rule##_BF16,
-        UPDATE_RULES(R)
+    static update_fn *const LOOPS[][ZOFF_MOMENTS_Q8] = {
+#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_BF16, update_##rule##_M8V16, update_##rule##_Q8},
+        UPDATE_RULES_FUSED(R)
 #undef R
     };
-    static update_fn *const WITH_CODES[][2] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_M8V16, update_##rule##_Q8},
-        UPDATE_RULES_Q8(R)
-#undef R
-    };
-    const zoff_adam_rule rule = piece->consts->rule;
-    if (piece->moments >= ZOFF_MOMENTS_M8V16)
-        WITH_CODES[rule][piece->moments - ZOFF_MOMENTS_M8V16](piece, begin, count);
-    else
-        BY_RULE[rule](piece, begin, count);
+    LOOPS[piece->consts->rule][piece->moments - ZOFF_MOMENTS_BF16](piece, begin, count);
 }
 
 #endif

@@ -2,19 +2,6 @@
 #ifndef ZOFF_BODY_SPAN_H
 #define ZOFF_BODY_SPAN_H
 
-/* Elements before the first address that is aligned for a streaming store. */
-ZOFF_KERNEL_INLINE size_t update_head(const char *copy, size_t count)
-{
-    const size_t past = (size_t)copy % (v_stream_bytes() ? v_stream_bytes() : 1);
-    const size_t head = past ? (v_stream_bytes() - past) / sizeof(uint16_t) : 0;
-    return head < count ? head : count;
-}
-
-ZOFF_KERNEL_INLINE size_t update_width(zoff_dtype dtype)
-{
-    return dtype == ZOFF_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 /* Byte of a state where element `first` is or, with 8 bits, where its block begins. */
 ZOFF_KERNEL_INLINE size_t update_state_at(state_form form, size_t first)
 {
@@ -49,16 +36,15 @@ ZOFF_KERNEL_INLINE void update_register(const zoff_adam_consts *k, const update_
 ZOFF_KERNEL_INLINE void update_part(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
                                     size_t end, bool stream, zoff_adam_rule rule, update_types types)
 {
-    if (types.copy != ZOFF_DTYPE_DEFAULT && stream && v_stream_bytes()) {
-        const size_t head = update_head(s->copy + i * sizeof(uint16_t), end - i);
+    if (types.copy != ZOFF_DTYPE_DEFAULT && stream && v_streams()) {
+        const size_t head = stream_head(s->copy + i * sizeof(uint16_t), end - i, types.copy);
         if (head)
             update_register(k, s, states, i, head, false, rule, types);
         for (i += head; i + v_lanes() <= end; i += v_lanes())
             update_register(k, s, states, i, v_lanes(), true, rule, types);
-    } else {
-        for (; i + v_lanes() <= end; i += v_lanes())
-            update_register(k, s, states, i, v_lanes(), false, rule, types);
     }
+    for (; i + v_lanes() <= end; i += v_lanes())
+        update_register(k, s, states, i, v_lanes(), false, rule, types);
     if (i < end)
         update_register(k, s, states, i, end - i, false, rule, types);
 }
@@ -98,8 +84,8 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
         codes.m = (char *)states.m + Q8_HEADER;
         codes.v = (char *)states.v + (states.v_form == STATE_V8 ? Q8_HEADER : 0);
         update_part(&own, &s, codes, 0, left, piece->stream, rule, types);
-        s.p += left * update_width(types.weights);
-        s.g += left * update_width(types.grads);
+        s.p += left * width_of(types.weights);
+        s.g += left * width_of(types.grads);
         if (types.copy != ZOFF_DTYPE_DEFAULT)
             s.copy += left * sizeof(uint16_t);
         if (types.split)
@@ -114,8 +100,8 @@ ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, 
 {
     const zoff_adam_consts k = *piece->consts; /* a copy that no store can alias: its fields stay in registers */
     const update_streams s = {
-        .p = (char *)piece->master + begin * update_width(types.weights),
-        .g = (const char *)piece->grad + begin * update_width(types.grads),
+        .p = (char *)piece->master + begin * width_of(types.weights),
+        .g = (const char *)piece->grad + begin * width_of(types.grads),
         .copy = types.copy != ZOFF_DTYPE_DEFAULT ? (char *)piece->copy_out + begin * sizeof(uint16_t) : 0,
         .low = types.split ? piece->low + begin : 0,
     };
@@ -131,13 +117,32 @@ ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, 
         update_blocks_q8(piece, &k, &s, states, begin, count, rule, types);
     else
         update_blocks(piece, &k, &s, states, begin, count, rule, types);
-    if (types.copy != ZOFF_DTYPE_DEFAULT && piece->stream && v_stream_bytes())
+    if (types.copy != ZOFF_DTYPE_DEFAULT && piece->stream && v_streams())
         v_stream_end();
+}
+
+/* A piece without its first elements, of which there are a multiple of ZOFF_NORM_BLOCK. */
+ZOFF_KERNEL_INLINE zoff_adam_piece update_from(const zoff_adam_piece *piece, size_t first)
+{
+    zoff_adam_piece rest = *piece;
+    const zoff_moments moments = (zoff_moments)piece->moments;
+    rest.count -= first;
+    rest.master = (char *)piece->master + first * width_of(piece->split ? ZOFF_BF16 : piece->master_dtype);
+    rest.grad = (const char *)piece->grad + first * width_of(piece->grad_dtype);
+    if (piece->m)
+        rest.m = (char *)piece->m + update_state_at(state_form_m(moments), first);
+    if (piece->v)
+        rest.v = (char *)piece->v + update_state_at(state_form_v(moments), first);
+    if (piece->copy_out) /* or lower halves */
+        rest.copy_out = (char *)piece->copy_out + first * sizeof(uint16_t);
+    rest.key += first / ZOFF_NORM_BLOCK;
+    return rest;
 }
 
 /* clang-format off */
 #define UPDATE_RULES(R) R(ADAM) R(ADAM_DECOUPLED) R(ADAM_L2) R(ADAGRAD) R(ADAGRAD_L2) R(LION) R(LION_DECOUPLED) R(SGD) R(SGD_L2) \
     R(MOMENTUM) R(MOMENTUM_L2) R(NESTEROV) R(NESTEROV_L2)
+#define UPDATE_RULES_FUSED(R) R(ADAM) R(ADAM_DECOUPLED) /* those with loops for other types than fp32 */
 #define UPDATE_RULES_Q8(R) R(ADAM) R(ADAM_DECOUPLED) R(ADAM_L2) /* those with moments in 8 bits */
 /* clang-format on */
 

@@ -58,13 +58,28 @@ ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint16_t *la
         v_store_code_dithered((uint8_t *)p + i, x, lanes, key, left, form == STATE_M8);
 }
 
-/* Store past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */
+/* Store past the caches: a whole register, whose address is a multiple of its size. */
 ZOFF_KERNEL_INLINE void stream_any(void *p, size_t i, v_f x, zoff_dtype dtype)
 {
     if (dtype == ZOFF_BF16)
         v_stream_bf16((uint16_t *)p + i, x);
-    else
+    else if (dtype == ZOFF_F16)
         v_stream_f16((uint16_t *)p + i, x);
+    else
+        v_stream((float *)p + i, x);
+}
+
+/* Bytes of an element. */
+ZOFF_KERNEL_INLINE size_t width_of(zoff_dtype dtype)
+{
+    return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Elements from `p` to the first address where stream_any() may begin. */
+ZOFF_KERNEL_INLINE size_t stream_head(const void *p, size_t count, zoff_dtype dtype)
+{
+    const size_t width = width_of(dtype), head = (0 - (uintptr_t)p) % (v_lanes() * width) / width;
+    return head < count ? head : count;
 }
 
 #endif

@@ -1,75 +1,159 @@
-/* body_update.h: the step for every combination of rule and types: one function for each rule, and in it one loop for each pair
- * of types. */
+/* body_update.h: the step for every combination of rule and types.
+ *
+ * Each rule and format of moments has a plain loop over fp32 gradients and weights. Adam and AdamW also have loops for the
+ * types in which most models are trained. All other types pass through a block in the first cache: gradients and weights become
+ * fp32 there, the plain loop updates them, and the weights go back. The bits are the same, because fp32 holds every number of
+ * the other types. A loop for each combination would be some 600, which take minutes to compile. */
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
-ZOFF_KERNEL_INLINE void update_by_weights(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
-                                          zoff_dtype grads, zoff_moments moments)
-{
-    const bool has_codes = moments == ZOFF_MOMENTS_M8V16 || moments == ZOFF_MOMENTS_Q8; /* not without a master */
-    if (piece->split)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, moments, true});
-    else if (!has_codes && piece->master_dtype == ZOFF_BF16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, moments, false});
-    else if (!has_codes && piece->master_dtype == ZOFF_F16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F16, ZOFF_DTYPE_DEFAULT, moments, false});
-    else if (!piece->copy_out)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, ZOFF_DTYPE_DEFAULT, moments, false});
-    else if (piece->copy_dtype == ZOFF_F16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, ZOFF_F16, moments, false});
-    else
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, ZOFF_BF16, moments, false});
-}
+typedef void update_fn(const zoff_adam_piece *piece, size_t begin, size_t count);
 
-ZOFF_KERNEL_INLINE void update_by_grads(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
-                                        zoff_moments moments)
-{
-    if (piece->grad_dtype == ZOFF_BF16)
-        update_by_weights(piece, begin, count, rule, ZOFF_BF16, moments);
-    else if (piece->grad_dtype == ZOFF_F16)
-        update_by_weights(piece, begin, count, rule, ZOFF_F16, moments);
-    else
-        update_by_weights(piece, begin, count, rule, ZOFF_F32, moments);
-}
-
-/* Separate functions: compilers take very long for large ones. */
-#define U(rule, suffix)                                                                                                        \
-    static __attribute__((noinline)) void update_##rule##_##suffix(const zoff_adam_piece *piece, size_t begin, size_t count)   \
+/* Separate functions: compilers take very long for large ones. The last arguments are fields of update_types. */
+#define LOOP(name, rule, suffix, ...)                                                                                          \
+    static __attribute__((noinline)) void update_##name##_##rule##_##suffix(const zoff_adam_piece *piece, size_t begin,        \
+                                                                            size_t count)                                      \
     {                                                                                                                          \
-        update_by_grads(piece, begin, count, ZOFF_RULE_##rule, ZOFF_MOMENTS_##suffix);                                         \
+        update_span(piece, begin, count, ZOFF_RULE_##rule, (update_types){__VA_ARGS__, .moments = ZOFF_MOMENTS_##suffix});     \
     }
-#define R(rule) U(rule, F32) U(rule, BF16)
+#define PLAIN(rule, suffix) LOOP(plain, rule, suffix, ZOFF_F32, ZOFF_F32)
+#define COPIES(rule, suffix)                                                                                                   \
+    LOOP(copy_bf16, rule, suffix, ZOFF_BF16, ZOFF_F32, ZOFF_BF16) LOOP(copy_f16, rule, suffix, ZOFF_F16, ZOFF_F32, ZOFF_F16)
+#define IN_PLACE(rule, suffix) LOOP(in_place, rule, suffix, ZOFF_BF16, ZOFF_BF16)
+#define SPLIT(rule, suffix) LOOP(split, rule, suffix, ZOFF_BF16, ZOFF_BF16, .split = true)
+#ifdef ZOFF_KERNEL_PAIRS /* the function with the loops for split masters and moments that are not fp32 */
+#define SPLIT_SMALL(rule, suffix)
+#define SPLIT_SMALL_OF(rule, suffix) ZOFF_KERNEL_PAIRS
+#else
+#define SPLIT_SMALL SPLIT
+#define SPLIT_SMALL_OF(rule, suffix) update_split_##rule##_##suffix
+#endif
+
+#define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16)
 UPDATE_RULES(R)
 #undef R
-#define R(rule) U(rule, M8V16) U(rule, Q8)
+#define R(rule) PLAIN(rule, M8V16) PLAIN(rule, Q8)
 UPDATE_RULES_Q8(R)
 #undef R
-#undef U
+#define R(rule)                                                                                                                \
+    COPIES(rule, F32)                                                                                                          \
+    COPIES(rule, BF16)                                                                                                         \
+    COPIES(rule, M8V16) COPIES(rule, Q8) IN_PLACE(rule, F32) IN_PLACE(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)     \
+        SPLIT_SMALL(rule, M8V16) SPLIT_SMALL(rule, Q8)
+UPDATE_RULES_FUSED(R)
+#undef R
 
-/* Whether a piece has the types for which avx2 and avx512 have loops over pairs. */
-static inline bool update_has_pairs(const zoff_adam_piece *piece)
+static update_fn *update_plain(zoff_adam_rule rule, zoff_moments moments)
 {
-    return piece->split && piece->moments != ZOFF_MOMENTS_F32 && piece->grad_dtype == ZOFF_BF16;
-}
-
-static void kernel_update(const zoff_adam_piece *piece, size_t begin, size_t count)
-{
-    typedef void update_fn(const zoff_adam_piece *, size_t, size_t);
-    static update_fn *const BY_RULE[ZOFF_RULE_COUNT][2] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_F32, update_##rule##_BF16},
+    static update_fn *const LOOPS[ZOFF_RULE_COUNT][2] = {
+#define R(rule) [ZOFF_RULE_##rule] = {update_plain_##rule##_F32, update_plain_##rule##_BF16},
         UPDATE_RULES(R)
 #undef R
     };
     static update_fn *const WITH_CODES[][2] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_M8V16, update_##rule##_Q8},
+#define R(rule) [ZOFF_RULE_##rule] = {update_plain_##rule##_M8V16, update_plain_##rule##_Q8},
         UPDATE_RULES_Q8(R)
 #undef R
     };
-    const zoff_adam_rule rule = piece->consts->rule;
-    if (piece->moments >= ZOFF_MOMENTS_M8V16)
-        WITH_CODES[rule][piece->moments - ZOFF_MOMENTS_M8V16](piece, begin, count);
-    else
-        BY_RULE[rule][piece->moments](piece, begin, count);
+    return moments >= ZOFF_MOMENTS_M8V16 ? WITH_CODES[rule][moments - ZOFF_MOMENTS_M8V16] : LOOPS[rule][moments];
 }
+
+/* The loops of a rule by the format of moments. */
+typedef struct update_loops {
+    update_fn *split[4], *in_place[4], *copy_bf16[4], *copy_f16[4];
+} update_loops;
+
+static const update_loops UPDATE_FUSED[] = {
+#define R(rule)                                                                                                                \
+    [ZOFF_RULE_##rule] = {.split = {update_split_##rule##_F32, SPLIT_SMALL_OF(rule, BF16), SPLIT_SMALL_OF(rule, M8V16),        \
+                                    SPLIT_SMALL_OF(rule, Q8)},                                                                 \
+                          .in_place = {update_in_place_##rule##_F32, update_in_place_##rule##_BF16},                           \
+                          .copy_bf16 = {update_copy_bf16_##rule##_F32, update_copy_bf16_##rule##_BF16,                         \
+                                        update_copy_bf16_##rule##_M8V16, update_copy_bf16_##rule##_Q8},                        \
+                          .copy_f16 = {update_copy_f16_##rule##_F32, update_copy_f16_##rule##_BF16,                            \
+                                       update_copy_f16_##rule##_M8V16, update_copy_f16_##rule##_Q8}},
+    UPDATE_RULES_FUSED(R)
+#undef R
+};
+
+/* Whether the weights are whole fp32 numbers. A type that is neither bf16 nor fp16 is fp32. */
+static inline bool update_is_whole(const zoff_adam_piece *piece)
+{
+    return !piece->split && width_of(piece->master_dtype) == sizeof(float);
+}
+
+/* The loop for the types of a piece, or NULL. */
+static update_fn *update_loop(const zoff_adam_piece *piece)
+{
+    const zoff_adam_rule rule = piece->consts->rule;
+    const bool is_f16 = piece->grad_dtype == ZOFF_F16, is_f32 = !is_f16 && piece->grad_dtype != ZOFF_BF16;
+    if (is_f32)
+        return update_is_whole(piece) && !piece->copy_out ? update_plain(rule, (zoff_moments)piece->moments) : NULL;
+    if (rule >= sizeof UPDATE_FUSED / sizeof UPDATE_FUSED[0])
+        return NULL;
+    const update_loops *loops = &UPDATE_FUSED[rule];
+    if (update_is_whole(piece) && (!piece->copy_out || (piece->copy_dtype == ZOFF_F16) != is_f16))
+        return NULL;
+    if (update_is_whole(piece))
+        return (is_f16 ? loops->copy_f16 : loops->copy_bf16)[piece->moments];
+    if (is_f16 || (!piece->split && piece->master_dtype == ZOFF_F16))
+        return NULL;
+    return (piece->split ? loops->split : loops->in_place)[piece->moments];
+}
+
+/* One of the casts below. `low`: lower halves, or NULL */
+ZOFF_KERNEL_INLINE void update_cast(void *dst, zoff_dtype to, const void *src, zoff_dtype from, uint16_t *low, bool stream,
+                                    size_t begin, size_t count)
+{
+    const zoff_cast_piece cast = {.dst = dst, .src = src, .dst_dtype = to, .src_dtype = from, .low = low, .stream = stream};
+    cast_any(&cast, begin, count);
+}
+
+/* Update elements of one block by a plain loop. At a distance of 4 KiB, a load would wait for a store to the other array. */
+static void update_widened(const zoff_adam_piece *piece, size_t begin, size_t count)
+{
+    _Alignas(64) float g[ZOFF_NORM_BLOCK + 128], p[ZOFF_NORM_BLOCK];
+    const zoff_dtype weights = piece->split ? ZOFF_BF16 : piece->master_dtype;
+    uint16_t *low = piece->split ? piece->low : NULL;
+    zoff_adam_piece step = *piece;
+    if (width_of(piece->grad_dtype) != sizeof(float)) {
+        update_cast(g, ZOFF_F32, piece->grad, piece->grad_dtype, NULL, false, begin, count);
+        step.grad = g;
+    }
+    if (!update_is_whole(piece)) {
+        update_cast(p, ZOFF_F32, piece->master, weights, low, false, begin, count);
+        step.master = p;
+    }
+    update_plain(piece->consts->rule, (zoff_moments)piece->moments)(&step, begin, count);
+    if (!update_is_whole(piece))
+        update_cast(piece->master, weights, p, ZOFF_F32, low, false, begin, count);
+    else if (piece->copy_out)
+        update_cast(piece->copy_out, piece->copy_dtype, piece->master, ZOFF_F32, NULL, piece->stream, begin, count);
+}
+
+static void kernel_update(const zoff_adam_piece *piece, size_t begin, size_t count)
+{
+    update_fn *loop = update_loop(piece);
+    if (loop) {
+        loop(piece, begin, count);
+        return;
+    }
+    for (size_t done = 0, now; done < count; done += now) {
+        const size_t into = (begin + done) % ZOFF_NORM_BLOCK, left = ZOFF_NORM_BLOCK - into;
+        now = left < count - done ? left : count - done;
+        const zoff_adam_piece block = update_from(piece, begin + done - into);
+        update_widened(&block, into, now);
+    }
+    if (piece->stream)
+        v_stream_end();
+}
+
+#undef LOOP
+#undef PLAIN
+#undef COPIES
+#undef IN_PLACE
+#undef SPLIT
+#undef SPLIT_SMALL
+#undef SPLIT_SMALL_OF
 
 #endif

@@ -1,21 +1,11 @@
 /* kernels_avx2.c: every kernel for AVX2 with FMA. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_avx2.h"
 
+#define ZOFF_KERNEL_PAIRS zoff_adam_kernels_avx2_pairs
 #include "body/bodies.h"
 
-static void update(const zoff_adam_piece *piece, size_t begin, size_t count)
-{
-    (update_has_pairs(piece) ? zoff_adam_kernels_avx2_pairs : kernel_update)(piece, begin, count);
-}
-
-static void kernel_update_apart(const zoff_adam_apart *piece, size_t begin, size_t count)
-{
-    update_apart(piece, begin, count, update);
-}
-
 const struct zoff_kernels zoff_adam_kernels_avx2 = {.name = "avx2",
-                                                    .update = update,
-                                                    .update_apart = kernel_update_apart,
-                                                    .accumulate = kernel_accumulate,
-                                                    .cast = kernel_cast,
-                                                    .square_sum = kernel_square_sum};
+#define K(kernel, piece_type) .kernel = kernel_##kernel,
+                                                    ZOFF_KERNEL_LIST(K)
+#undef K
+};

@@ -133,9 +133,14 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
     v_store_halves(p, v_round_f16(x), left);
 }
 
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+ZOFF_KERNEL_INLINE bool v_streams(void)
 {
-    return sizeof(__m256i);
+    return true;
+}
+
+ZOFF_KERNEL_INLINE void v_stream(float *p, v_f x)
+{
+    _mm512_stream_ps(p, x);
 }
 
 ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)

