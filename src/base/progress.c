@@ -110,11 +110,12 @@ static zoff_status count_pause(zoff_progress *p, const zoff_poller *on, double s
     return ZOFF_OK;
 }
 
-static zoff_status let_time_pass(zoff_progress *p, zoff_poller *on, unsigned idle)
+static zoff_status let_time_pass(zoff_progress *p, zoff_poller *on, const char *name, unsigned idle)
 {
-    on = on ? on : choose(p);
+    on = on && (!on->park || is_busy(on)) ? on : choose(p);
     /* Without work in flight the loop would never end. */
-    ZOFF_FAIL_IF(!on, ZOFF_ERR_STATE, "a wait while nothing is under way; this is a defect of the library, please report it");
+    ZOFF_FAIL_IF(!on, ZOFF_ERR_STATE,
+                 "%s() waits while nothing is under way; this is a defect of the library, please report it", name);
     const double from = zoff_base_clock_seconds();
     if (on->park)
         zoff_base_progress_keep(on, on->park(on->ctx));
@@ -129,10 +130,12 @@ static zoff_status let_time_pass(zoff_progress *p, zoff_poller *on, unsigned idl
     return zoff_base_progress_take(on);
 }
 
-static zoff_status wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), void *ctx)
+/* A wait that reports movement where nothing moves would never end, and no deadline would notice. */
+static zoff_status wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), const char *name, void *ctx)
 {
+    const uint64_t most = p->most ? p->most : 1000000;
     unsigned idle = 0;
-    for (;;) {
+    for (uint64_t moves = 0;;) {
         p->moved = false;
         const zoff_status status = until(ctx);
         if (status != ZOFF_PENDING)
@@ -140,17 +143,22 @@ static zoff_status wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(
         if (p->moved) {
             restart(p);
             idle = 0;
+            ZOFF_FAIL_IF(++moves > most, ZOFF_ERR_STATE,
+                         "%s() has reported more than %llu movements and does not end; this is a defect of the library, "
+                         "please report it",
+                         name, (unsigned long long)most);
         } else {
-            ZOFF_TRY(let_time_pass(p, on, idle++));
+            ZOFF_TRY(let_time_pass(p, on, name, idle++));
         }
     }
 }
 
-zoff_status zoff_base_progress_wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), void *ctx)
+zoff_status zoff_base_progress_wait_named(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), const char *name,
+                                          void *ctx)
 {
     if (p->depth++ == 0)
         restart(p);
-    const zoff_status status = wait(p, on, until, ctx);
+    const zoff_status status = wait(p, on, until, name, ctx);
     p->depth--;
     return status;
 }

@@ -31,6 +31,7 @@ typedef struct zoff_progress {
     zoff_poller *first;
     unsigned depth; /* of nested waits */
     bool moved;
+    uint64_t most; /* movements that one wait can report, at most; 0: a million */
 } zoff_progress;
 
 /* Register a poller. The caller sets its fields first and keeps it in place until zoff_base_progress_remove(). */
@@ -47,12 +48,15 @@ void zoff_base_progress_keep(zoff_poller *poller, zoff_status status);
 void zoff_base_progress_moved(zoff_progress *p);
 
 /* Call `until` until it returns anything but PENDING. Between two calls, park in `on`; if `on` cannot park, yield, then nap 20
- * us to 1 ms; then pump all pollers. With `on` NULL, the loop chooses among the busy pollers: the first that cannot park, else
- * the first.
- * @return the status of `until`; or an error of `on`, which the call takes; or the error of a poller's deadline. An error of
- *         another poller does not end the wait: it stays kept.
+ * us to 1 ms; then pump all pollers. With `on` NULL, or where it could park but is not busy, the loop chooses among the busy
+ * pollers: the first that cannot park, else the first. `name` is that of `until`, for messages.
+ * @return the status of `until`; or an error of `on`, which the call takes; or the error of a poller's deadline; or ERR_STATE
+ *         where nothing is under way, and where `until` reports more movement than there can be. An error of another poller
+ *         does not end the wait: it stays kept.
  * @blocks yes */
-zoff_status zoff_base_progress_wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), void *ctx);
+#define zoff_base_progress_wait(p, on, until, ...) zoff_base_progress_wait_named((p), (on), (until), #until, __VA_ARGS__)
+zoff_status zoff_base_progress_wait_named(zoff_progress *p, zoff_poller *on, zoff_status (*until)(void *ctx), const char *name,
+                                          void *ctx);
 
 /* Return the kept error as this thread's last error, and forget it. OK if there is none. */
 zoff_status zoff_base_progress_take(zoff_poller *poller);

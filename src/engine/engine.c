@@ -276,6 +276,8 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
         zoff_transfer_device_tier_sums_of(&e->plan, zoff_transfer_device_tier_kept(&e->transfer, &e->plan));
     e->transfer.device.staging.ahead = zoff_planning_budget_places(&planning, &e->plan).buckets;
     choose_team(e);
+    /* Each bucket passes its rows, and again those that it takes a second time after it was updated ahead of the step. */
+    e->progress.most = 2 * ((uint64_t)e->plan.chunk_count + 1) * ZOFF_ROWS_MAX;
     *out_need = zoff_planning_budget_need(&info);
     return zoff_planning_budget_check(&planning, &info);
 }

@@ -10,19 +10,11 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Whether a block that is not finite precedes another in the list of parameters. */
-static bool is_before(const zoff_vote *a, const zoff_vote *b)
-{
-    if (a->param != b->param)
-        return a->param < b->param;
-    return a->slice != b->slice ? a->slice < b->slice : a->first < b->first;
-}
-
 static const zoff_vote *first_poison(const zoff_engine *e)
 {
     const zoff_vote *first = NULL;
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
-        if (e->gate.votes[rank].poisoned && (!first || is_before(&e->gate.votes[rank], first)))
+        if (e->gate.votes[rank].poisoned && (!first || zoff_transfer_measure_is_before(&e->gate.votes[rank], first)))
             first = &e->gate.votes[rank];
     }
     return first;

@@ -79,8 +79,7 @@ static zoff_status fetch_chunk(void *ctx)
     if (zoff_offload_store_busy(l->group.store, false))
         return ZOFF_PENDING;
     ZOFF_TRY(make_room(l));
-    zoff_base_progress_moved(l->progress);
-    return ZOFF_PENDING;
+    return zoff_offload_store_fetch(l->group.store, w->chunk, &w->base); /* the slot of what was dropped */
 }
 
 static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)

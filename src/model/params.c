@@ -373,22 +373,31 @@ static bool shares_buffer(const zoff_model *m, zoff_param p, size_t other, size_
                                                            zoff_model_params_own_grad(m, p, slice, &dtype);
 }
 
+/* Whether the gradients that a parameter's buffer had in this step, of all its names that pass it, were handed over; with
+ * `mark` they are now reused. A slice without a gradient gets no flag: any flag says that it takes part in the step. */
+static bool is_in_use(const zoff_model *m, zoff_param p, size_t slice, bool mark)
+{
+    bool is_used = false;
+    for (size_t i = m->params[p].tie ? 0 : p; i < (m->params[p].tie ? m->param_count : p + (size_t)1); i++) {
+        zoff_dtype dtype;
+        uint8_t *flag = &m->flags[m->params[i].first_flag + slice];
+        if ((i != p && !shares_buffer(m, p, i, slice, &dtype)) || !zoff_model_params_is_given(m, (zoff_param)i, slice))
+            continue;
+        is_used = is_used || !(*flag & ZOFF_SLICE_REUSED);
+        *flag |= mark ? ZOFF_SLICE_REUSED : 0;
+    }
+    return is_used;
+}
+
 void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice)
 {
-    zoff_dtype dtype;
-    m->flags[m->params[p].first_flag + slice] |= ZOFF_SLICE_REUSED;
-    for (size_t i = 0; i < m->param_count && m->params[p].tie; i++)
-        if (shares_buffer(m, p, i, slice, &dtype))
-            m->flags[m->params[i].first_flag + slice] |= ZOFF_SLICE_REUSED;
+    (void)is_in_use(m, p, slice, true);
 }
 
 char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes)
 {
     zoff_dtype dtype;
     char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
-    bool is_given = zoff_model_params_is_given(m, p, slice);
-    for (size_t i = 0; i < m->param_count && m->params[p].tie && !is_given; i++)
-        is_given = shares_buffer(m, p, i, slice, &dtype) && zoff_model_params_is_given(m, (zoff_param)i, slice);
     *out_bytes = m->params[p].count * zoff_adam_dtype_bytes(dtype);
-    return is_given && !(m->flags[m->params[p].first_flag + slice] & ZOFF_SLICE_REUSED) ? grad : NULL;
+    return is_in_use(m, p, slice, false) ? grad : NULL;
 }

@@ -12,20 +12,38 @@ void zoff_transfer_measure_begin(zoff_transfer *t)
     t->measure.buckets = 0;
 }
 
+bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b)
+{
+    if (a->param != b->param)
+        return a->param < b->param;
+    return a->slice != b->slice ? a->slice < b->slice : a->first < b->first;
+}
+
+/* The culprit is the first one in the list of parameters, in whichever order gradients are measured. */
+static void note_culprit(zoff_transfer *t, const zoff_plan_piece *piece, size_t first)
+{
+    zoff_vote *own = &t->measure.vote;
+    const zoff_vote found = {.param = piece->param, .slice = piece->slice, .first = first};
+    if (own->poisoned && !zoff_transfer_measure_is_before(&found, own))
+        return;
+    own->poisoned = true;
+    own->rank_is_known = false;
+    own->rank = zoff_comm_rank(t->comm);
+    own->param = found.param;
+    own->slice = found.slice;
+    own->first = found.first;
+}
+
 /* Block sums are added exactly, so the result depends neither on the partition of the list nor on which rank adds what. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     zoff_vote *own = &t->measure.vote;
     const bool counts = !t->model->params[piece->param].counts_elsewhere;
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
-        if (isfinite(*block_sums)) {
+        if (isfinite(*block_sums))
             zoff_base_exact_add(&own->squares, counts ? *block_sums : 0);
-        } else if (!own->poisoned) {
-            own->poisoned = true;
-            own->param = piece->param;
-            own->slice = piece->slice;
-            own->first = piece->first + first;
-        }
+        else
+            note_culprit(t, piece, piece->first + first);
     }
 }
 

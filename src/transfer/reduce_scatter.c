@@ -116,9 +116,9 @@ zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket,
 {
     if (t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
-    const bool was_poisoned = t->measure.vote.poisoned;
+    const zoff_vote before = t->measure.vote;
     zoff_transfer_use_of(t, bucket)->measure(t, bucket);
-    if (t->measure.vote.poisoned && !was_poisoned)
+    if (t->measure.vote.poisoned && (!before.poisoned || zoff_transfer_measure_is_before(&t->measure.vote, &before)))
         zoff_transfer_terms_of(&t->model->params[t->measure.vote.param])->blame(t, bucket, parts, weights);
     return ZOFF_OK;
 }

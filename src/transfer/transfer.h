@@ -248,6 +248,8 @@ size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* it
 
 /* measure.c */
 void zoff_transfer_measure_begin(zoff_transfer *t); /* reset all measurements */
+/* Whether the block of one vote that is not finite precedes that of another in the list of parameters. */
+bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b);
 /* Add the sums of squares of a piece, one per block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
 /* Compute the sums of squares of those pieces of a bucket that this rank measures; add to `seconds` and `read_bytes`. `feed` is

@@ -69,6 +69,7 @@ TEST(Progress, OneThatCanParksAndAllOthersArePumped)
 {
     zoff_progress p = {};
     source ranks(&p, false), files(&p, true);
+    files.busy = true;
     EXPECT_ZOFF_OK(wait_for(&p, &files, times(4)));
     EXPECT_EQ(3u, files.parked);
     EXPECT_EQ(3u, files.pumped);
@@ -114,6 +115,7 @@ TEST(Progress, AnErrorOfWhatIsWaitedForEndsTheWait)
 {
     zoff_progress p = {};
     source files(&p, true);
+    files.busy = true;
     files.pump = [] { return zoff_base_status_fail(ZOFF_ERR_IO, "read error"); };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "read error", wait_for(&p, &files, [] { return ZOFF_PENDING; }));
     EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller)); // its error was returned already
@@ -136,6 +138,46 @@ TEST(Progress, MovementIsPolledAgainAtOnce)
     }));
     EXPECT_EQ(5u, turns);
     EXPECT_EQ(0u, ranks.pumped);
+}
+
+// A file without transfers has nothing to wait for: others may free what is waited for. Where nobody can, the error names the
+// waiter.
+TEST(Progress, AnIdleFileIsNotWaitedFor)
+{
+    zoff_progress p = {};
+    source files(&p, true), others(&p, true);
+    others.busy = true;
+    EXPECT_ZOFF_OK(wait_for(&p, &files, times(3)));
+    EXPECT_EQ(0u, files.parked);
+    EXPECT_EQ(2u, others.parked);
+    others.busy = false;
+    const auto fetch_chunk = [](void *) { return ZOFF_PENDING; };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "fetch_chunk() waits while nothing is under way",
+                      zoff_base_progress_wait(&p, &files.poller, fetch_chunk, nullptr));
+}
+
+// Movement that is reported and not made would let a wait spin for ever, and no deadline would end it.
+TEST(Progress, MoreMovementThanThereCanBeIsAnError)
+{
+    zoff_progress p = {};
+    source files(&p, true, 0.05);
+    files.busy = true;
+    p.most = 1000;
+    unsigned turns = 0;
+    EXPECT_ZOFF_OK(wait_for(&p, &files, [&] {
+        zoff_base_progress_moved(&p);
+        return turns++ < 1000 ? ZOFF_PENDING : ZOFF_OK;
+    }));
+    const auto pretend = [](void *ctx) {
+        zoff_base_progress_moved((zoff_progress *)ctx);
+        return ZOFF_PENDING;
+    };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported more than 1000 movements",
+                      zoff_base_progress_wait(&p, &files.poller, pretend, &p));
+    EXPECT_EQ(0u, p.depth);
+    p.most = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported more than 1000000 movements",
+                      zoff_base_progress_wait(&p, &files.poller, pretend, &p));
 }
 
 // Also while waiting for another one. A poller that makes progress may take any time.

@@ -1,7 +1,11 @@
 // measure_test.cc: the sums of squares that a rank measures are exact in any order, and a gradient that is not finite is named.
 #include "small_transfer.h"
 
+#include <algorithm>
 #include <math.h>
+#include <random>
+#include <tuple>
+#include <vector>
 
 using namespace zoff_test;
 
@@ -49,23 +53,37 @@ TEST(MeasureAdd, IsExact)
     EXPECT_EQ(18014398509481986.0, total(self)) << "2^54 + 2";
 }
 
+// In the order of parameters, slices and elements, in whichever order they are measured: a random one, some of them twice.
 TEST(MeasureAdd, NamesTheFirstBlockThatIsNotFinite)
 {
     small_transfer self;
     for (int i = 0; i < 8; i++)
         self.add(8);
-    zoff_transfer_measure_begin(&self.t);
     const double blocks[] = {2, INFINITY, NAN, 3};
-    const zoff_plan_piece first = piece_of(7, 5, 4096, 4 * ZOFF_NORM_BLOCK), second = piece_of(1, 2, 0, 2 * ZOFF_NORM_BLOCK);
-    zoff_transfer_measure_add(&self.t, &first, blocks);
-    zoff_transfer_measure_add(&self.t, &second, blocks + 2);
-    const zoff_vote &vote = self.t.measure.vote;
-    EXPECT_TRUE(vote.poisoned);
-    EXPECT_FALSE(vote.rank_is_known);
-    EXPECT_EQ(7u, vote.param);
-    EXPECT_EQ(5u, vote.slice);
-    EXPECT_EQ(4096u + ZOFF_NORM_BLOCK, vote.first);
-    EXPECT_EQ(8.0, total(self)) << "finite blocks count all the same";
+    std::vector<zoff_plan_piece> pieces;
+    for (const zoff_param p : {1u, 5u, 7u})
+        for (const size_t slice : {2, 5})
+            for (const size_t first : {0, 4096})
+                pieces.push_back(piece_of(p, slice, first, 4 * ZOFF_NORM_BLOCK));
+    std::mt19937 random(17);
+    for (int order = 0; order < 200; order++) {
+        std::shuffle(pieces.begin(), pieces.end(), random);
+        zoff_transfer_measure_begin(&self.t);
+        const size_t count = 1 + random() % pieces.size();
+        const auto before = [](const zoff_plan_piece &a, const zoff_plan_piece &b) {
+            return std::tie(a.param, a.slice, a.first) < std::tie(b.param, b.slice, b.first);
+        };
+        const zoff_plan_piece first = *std::min_element(pieces.begin(), pieces.begin() + (ptrdiff_t)count, before);
+        for (size_t i = 0; i < count; i++)
+            zoff_transfer_measure_add(&self.t, &pieces[i], blocks);
+        const zoff_vote &vote = self.t.measure.vote;
+        ASSERT_TRUE(vote.poisoned);
+        ASSERT_FALSE(vote.rank_is_known);
+        ASSERT_EQ(first.param, vote.param);
+        ASSERT_EQ(first.slice, vote.slice);
+        ASSERT_EQ(first.first + ZOFF_NORM_BLOCK, vote.first);
+        ASSERT_EQ(5.0 * (double)count, total(self)) << "finite blocks count all the same";
+    }
     zoff_transfer_measure_begin(&self.t);
     EXPECT_FALSE(self.t.measure.vote.poisoned);
     EXPECT_EQ(0u, self.t.measure.buckets);
