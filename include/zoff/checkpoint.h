@@ -50,7 +50,8 @@ typedef struct zoff_checkpoint_opts {
     bool skip_frozen;    /**< save: leave frozen weights out; a load leaves them as they are */
     bool refuse_if_busy; /**< save and begin: return ERR_STATE while an earlier save of this engine is under way. false: wait
                               until it has ended */
-    const char *allow;   /**< load: names that may be missing or extra, as patterns separated by spaces, "*" for any text */
+    const char *allow;   /**< load: names of parameters that may be missing, extra or different, as patterns separated by spaces,
+                              "*" for any text */
 } zoff_checkpoint_opts;
 #define ZOFF_CHECKPOINT_OPTS_INIT ZOFF_SIZED(zoff_checkpoint_opts)
 
@@ -85,6 +86,12 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
 
 /** Load a checkpoint: masters, moments, frozen weights, number of updates, loss scale and the program's bytes. Then the weights
  *  are those of the masters. Collective over the ranks.
+ *
+ *  Tied parameters share one set of states, so the checkpoint needs it under one of their names only. A parameter that `allow`
+ *  names takes what the checkpoint has, and one warning lists such parameters. The rest stays as it is: in a new engine as it
+ *  was registered, with moments of zero. Trained after frozen: the master is the frozen weight. Frozen after trained: the weight
+ *  is the master, rounded. Another number of rows (the first of `dims`) or slices: the first ones are taken. Other dims of as
+ *  many elements: these, in their order. Another optimizer: the moments that both have.
  *
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With

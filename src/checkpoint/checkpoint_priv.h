@@ -314,12 +314,14 @@ void zoff_checkpoint_match_close(zoff_match *m);
 
 /* ---- feed.c ---- */
 
-/* Moments that change their format, at least one of which has blocks. Their bytes come in order, and in any portions. */
+/* Moments that change their format, at least one of which has blocks, or that are a part of a block. Their bytes come in order,
+ * and in any portions. */
 typedef struct zoff_block_feed {
     struct zoff_block_feed *next;
     const char *name;   /* of the parameter, for messages */
     unsigned from, to;  /* zoff_archive_format */
     size_t count, done; /* elements: all, and those that are stored */
+    size_t room;        /* elements from the first one to the end of the piece; those behind `count` stay as they are */
     char *dst;          /* of the first element, which begins a block */
     size_t have;        /* bytes of the present block */
     char bytes[sizeof(float) * ZOFF_ARCHIVE_BLOCK];

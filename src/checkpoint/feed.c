@@ -23,6 +23,7 @@ static zoff_status check(const zoff_block_feed *f, const float *numbers, size_t 
 zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count)
 {
     float numbers[ZOFF_ARCHIVE_BLOCK];
+    const bool has_blocks = zoff_archive_table_block(f->to) != 1;
     while (count) {
         const size_t elements = zoff_base_bits_min(f->count - f->done, (size_t)ZOFF_ARCHIVE_BLOCK);
         const size_t whole = zoff_archive_table_bytes_of(f->from, elements), now = zoff_base_bits_min(count, whole - f->have);
@@ -34,7 +35,13 @@ zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, siz
             continue;
         zoff_archive_table_load(f->from, f->bytes, 0, elements, numbers);
         ZOFF_TRY(check(f, numbers, elements));
-        zoff_archive_table_store(f->to, f->dst, f->count, f->done, elements, numbers);
+        /* A block is stored as a whole, with its elements that stay as they are. */
+        size_t stored = elements;
+        if (has_blocks && f->done + elements == f->count) {
+            stored = zoff_base_bits_min(f->room - f->done, (size_t)ZOFF_ARCHIVE_BLOCK);
+            zoff_archive_table_load(f->to, f->dst, f->done + elements, stored - elements, numbers + elements);
+        }
+        zoff_archive_table_store(f->to, f->dst, f->room, f->done, stored, numbers);
         f->done += elements;
         f->have = 0;
     }

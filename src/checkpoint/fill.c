@@ -60,7 +60,9 @@ static bool follows(const zoff_fill_run *r, const zoff_archive_ref *ref, uint64_
 
 /* Elements of a slice that a piece of memory is to have. `param`: of the engine. */
 typedef struct wanted {
-    size_t param, slice, first, count;
+    size_t param, slice, first;
+    size_t count; /* that the checkpoint has */
+    size_t room;  /* elements of the piece: the others stay as they are */
     unsigned kind;
     unsigned format; /* in memory */
     char *to;        /* NULL: only verify them */
@@ -100,7 +102,7 @@ static zoff_status add_casts(zoff_filler *f, const wanted *w, const zoff_archive
     return ZOFF_OK;
 }
 
-/* The same for moments where one of the two formats has blocks. */
+/* The same for moments where one of the two formats has blocks, and for a block of which only a part is there. */
 static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archive_ref *ref, size_t at, size_t count)
 {
     const zoff_archive *a = f->match->archive;
@@ -114,6 +116,7 @@ static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archiv
                               .from = p->format,
                               .to = w->format,
                               .count = count,
+                              .room = w->room - (at - w->first),
                               .dst = w->to + zoff_archive_table_bytes_of(w->format, at - w->first)};
     f->filling->feeds = feed;
     uint64_t byte = p->at + zoff_archive_table_bytes_of(p->format, at - p->first);
@@ -134,10 +137,18 @@ static bool has_blocks(unsigned format)
     return zoff_archive_table_block(format) != 1;
 }
 
+/* The element from which on a block also has elements that stay; the end of the wanted ones: there is no such block. */
+static size_t cut_of(const wanted *w)
+{
+    const bool is_cut = w->count < w->room && has_blocks(w->format);
+    return w->first + w->count - (is_cut ? w->count % ZOFF_ARCHIVE_BLOCK : 0);
+}
+
 static zoff_status add_range(zoff_filler *f, const wanted *w)
 {
     const zoff_archive *a = f->match->archive;
     const uint32_t owner = zoff_archive_owner(a, f->match->to[w->param] - 1);
+    const size_t cut = cut_of(w);
     for (size_t at = w->first, now; at < w->first + w->count; at += now) {
         const zoff_archive_ref *ref = zoff_archive_find(a, owner, w->kind, w->slice, at);
         ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", a->folder,
@@ -145,8 +156,8 @@ static zoff_status add_range(zoff_filler *f, const wanted *w)
         const zoff_archive_piece *p = &ref->piece;
         const uint64_t byte = p->at + zoff_archive_table_bytes_of(p->format, at - p->first);
         char *to = w->to ? w->to + zoff_archive_table_bytes_of(p->format, at - w->first) : NULL;
-        now = zoff_base_bits_min(w->first + w->count - at, p->first + p->count - at);
-        if (to && (w->low || p->format != w->format)) {
+        now = zoff_base_bits_min((at < cut ? cut : w->first + w->count) - at, p->first + p->count - at);
+        if (to && (w->low || p->format != w->format || at == cut)) {
             const bool in_blocks = has_blocks(p->format) || has_blocks(w->format);
             ZOFF_TRY((in_blocks ? add_blocks : add_casts)(f, w, ref, at, now));
             continue;
@@ -160,12 +171,30 @@ static zoff_status add_range(zoff_filler *f, const wanted *w)
     return ZOFF_OK;
 }
 
-static wanted want(const zoff_plan_piece *piece, unsigned kind, char *to, unsigned format)
+/* The parameter of the checkpoint that has the states; NULL: none, and what is here stays as it is. */
+static const zoff_archive_param *there(const zoff_filler *f, size_t param)
+{
+    const zoff_archive *a = f->match->archive;
+    const uint32_t to = f->match->to[param];
+    return to ? &a->manifest.params[zoff_archive_owner(a, to - 1)] : NULL;
+}
+
+/* Elements of a piece that the checkpoint has: a parameter may have grown. */
+static size_t count_there(const zoff_filler *f, const zoff_plan_piece *piece)
+{
+    const zoff_archive_param *p = there(f, piece->param);
+    return !p || piece->slice >= p->slices || piece->first >= p->count
+               ? 0
+               : zoff_base_bits_min(piece->count, p->count - piece->first);
+}
+
+static wanted want(const zoff_filler *f, const zoff_plan_piece *piece, unsigned kind, char *to, unsigned format)
 {
     return (wanted){.param = piece->param,
                     .slice = piece->slice,
                     .first = piece->first,
-                    .count = piece->count,
+                    .count = count_there(f, piece),
+                    .room = piece->count,
                     .kind = kind,
                     .format = format,
                     .to = to};
@@ -185,14 +214,23 @@ static bool is_split_there(const zoff_filler *f, const zoff_plan_piece *piece)
     return zoff_archive_is_split(a, zoff_archive_owner(a, f->match->to[piece->param] - 1));
 }
 
-/* Masters that are fp32 numbers at `to`. */
-static zoff_status add_whole_master(zoff_filler *f, const zoff_plan_piece *piece, char *to, size_t gap)
+/* The kind that has the numbers of a parameter: it may have been frozen. */
+static unsigned kind_there(const zoff_filler *f, const zoff_plan_piece *piece)
 {
-    wanted w = want(piece, ZOFF_STATE_MASTER, to, ZOFF_ARCHIVE_F32);
+    return there(f, piece->param)->states >> ZOFF_STATE_WEIGHTS & 1 ? ZOFF_STATE_WEIGHTS : ZOFF_STATE_MASTER;
+}
+
+/* Masters that are fp32 numbers, or weights that are these, rounded. Where the checkpoint has two halves, the upper one is the
+ * weight in 16 bits. */
+static zoff_status add_numbers(zoff_filler *f, const zoff_plan_piece *piece, char *to, unsigned format, size_t gap)
+{
+    wanted w = want(f, piece, kind_there(f, piece), to, format);
     w.gap = gap;
     if (is_split_there(f, piece)) {
-        const wanted upper = want(piece, ZOFF_ARCHIVE_UPPER, to, ZOFF_ARCHIVE_F32);
+        const wanted upper = want(f, piece, ZOFF_ARCHIVE_UPPER, to, format);
         ZOFF_TRY(add_range(f, &upper));
+        if (format != ZOFF_ARCHIVE_F32)
+            return ZOFF_OK;
     }
     return add_range(f, &w);
 }
@@ -201,8 +239,8 @@ static zoff_status add_whole_master(zoff_filler *f, const zoff_plan_piece *piece
  * such. */
 static zoff_status add_split_master(zoff_filler *f, const zoff_plan_piece *piece, char *low, char *weights, size_t gap)
 {
-    wanted halves = want(piece, ZOFF_STATE_MASTER, low, ZOFF_ARCHIVE_SPLIT);
-    wanted numbers = want(piece, ZOFF_STATE_MASTER, weights, ZOFF_ARCHIVE_BF16);
+    wanted halves = want(f, piece, ZOFF_STATE_MASTER, low, ZOFF_ARCHIVE_SPLIT);
+    wanted numbers = want(f, piece, kind_there(f, piece), weights, ZOFF_ARCHIVE_BF16);
     halves.gap = gap;
     numbers.low = (uint16_t *)(void *)low;
     return add_range(f, is_split_there(f, piece) ? &halves : &numbers);
@@ -214,6 +252,14 @@ static bool has_state(const zoff_filler *f, const zoff_plan_piece *piece, unsign
 {
     const zoff_model_param *p = &f->match->view->model->params[piece->param];
     return !p->frozen && zoff_model_params_tensor(f->match->view->model, p).bytes[array] != 0;
+}
+
+/* Elements of a state of a piece that the checkpoint has. */
+static size_t state_there(const zoff_filler *f, const zoff_plan_piece *piece, unsigned array)
+{
+    const zoff_archive_param *p = there(f, piece->param);
+    const unsigned kinds = 1u << array | (array == ZOFF_STREAM_MASTER ? 1u << ZOFF_STATE_WEIGHTS : 0);
+    return p && p->states & kinds ? count_there(f, piece) : 0;
 }
 
 static size_t array_end(const zoff_plan_chunk *c, unsigned array)
@@ -245,13 +291,13 @@ static zoff_status add_state(zoff_filler *f, const zoff_plan_piece *piece, unsig
 {
     const zoff_model *m = f->match->view->model;
     enum { GAP = ZOFF_ARCHIVE_PAGE - 1 };
-    wanted w = want(piece, array, to, zoff_checkpoint_layout_format(m, &m->params[piece->param], array));
+    wanted w = want(f, piece, array, to, zoff_checkpoint_layout_format(m, &m->params[piece->param], array));
     w.gap = GAP;
     if (array != ZOFF_STREAM_MASTER)
         return add_range(f, &w);
     if (form_of(f, piece)->is_split)
         return add_split_master(f, piece, to, zoff_model_params_value(m, piece, weights), GAP);
-    return add_whole_master(f, piece, to, GAP);
+    return add_numbers(f, piece, to, ZOFF_ARCHIVE_F32, GAP);
 }
 
 static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned array, zoff_chunk_memory memory)
@@ -264,12 +310,13 @@ static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned 
         const zoff_plan_piece *piece = &plan->pieces[i];
         if (!has_state(f, piece, array))
             continue;
-        if (!f->match->to[piece->param]) { /* it stays as it is */
+        const size_t count = state_there(f, piece, array);
+        if (count)
+            ZOFF_TRY(add_state(f, piece, array, states + c->starts[array] + piece->offsets[array], memory.weights));
+        if (count < piece->count) { /* the others stay as they are */
             is_whole = false;
             ZOFF_TRY(end_run(f));
-            continue;
         }
-        ZOFF_TRY(add_state(f, piece, array, states + c->starts[array] + piece->offsets[array], memory.weights));
     }
     if (is_whole)
         take_whole_region(f, c, array, states);
@@ -281,19 +328,13 @@ bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk)
     const zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
     for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
-        if (!f->match->to[f->match->view->plan->pieces[i].param])
-            return false;
+        const zoff_plan_piece *piece = &f->match->view->plan->pieces[i];
+        for (unsigned array = 0; array < ZOFF_STREAM_COUNT; array++) {
+            if (has_state(f, piece, array) && state_there(f, piece, array) < piece->count)
+                return false;
+        }
     }
     return true;
-}
-
-/* Frozen weights may have been left out. */
-static zoff_status add_frozen_weights(zoff_filler *f, const zoff_plan_piece *piece, char *value, zoff_dtype dtype)
-{
-    const zoff_archive *a = f->match->archive;
-    const unsigned states = a->manifest.params[zoff_archive_owner(a, f->match->to[piece->param] - 1)].states;
-    const wanted w = want(piece, ZOFF_STATE_WEIGHTS, value, (unsigned)dtype);
-    return states >> ZOFF_STATE_WEIGHTS & 1 ? add_range(f, &w) : ZOFF_OK;
 }
 
 /* Weights that are masters or half of them, and frozen ones of the engine. */
@@ -304,15 +345,15 @@ static zoff_status add_weights(zoff_filler *f, const zoff_plan_chunk *c, char *w
         const zoff_plan_piece *piece = &v->plan->pieces[i];
         const zoff_model_param *p = &v->model->params[piece->param];
         char *value = zoff_model_params_value(v->model, piece, weights);
-        const wanted upper = want(piece, ZOFF_ARCHIVE_UPPER, value, ZOFF_ARCHIVE_BF16);
-        if (!f->match->to[piece->param])
+        const wanted upper = want(f, piece, ZOFF_ARCHIVE_UPPER, value, ZOFF_ARCHIVE_BF16);
+        if (!state_there(f, piece, ZOFF_STREAM_MASTER)) /* frozen ones may have been left out */
             continue;
         if (p->frozen)
-            ZOFF_TRY(add_frozen_weights(f, piece, value, p->dtype));
+            ZOFF_TRY(add_numbers(f, piece, value, (unsigned)p->dtype, 0));
         else if (form_of(f, piece)->is_split && is_split_there(f, piece))
             ZOFF_TRY(add_range(f, &upper));
         else if (!has_state(f, piece, ZOFF_STREAM_MASTER))
-            ZOFF_TRY(add_whole_master(f, piece, value, 0));
+            ZOFF_TRY(add_numbers(f, piece, value, ZOFF_ARCHIVE_F32, 0));
     }
     return end_run(f);
 }
@@ -360,29 +401,20 @@ void zoff_checkpoint_fill_stop(void *filler)
 
 /* ---- frozen weights of the program ---- */
 
-static zoff_status fill_slice(zoff_filler *f, size_t param, size_t slice, char *buffer, size_t room, bool verify_only)
+static zoff_status fill_slice(zoff_filler *f, zoff_plan_piece *piece, char *buffer, size_t room, bool verify_only)
 {
     zoff_transfer *t = f->match->view->transfer;
-    const zoff_model_param *p = &f->match->view->model->params[param];
-    const size_t element = zoff_adam_dtype_bytes(p->dtype);
-    char *value = p->value + slice * p->value_stride;
-    for (size_t at = 0; at < p->count;) {
-        const size_t count = zoff_base_bits_min(p->count - at, room / element);
-        const zoff_cast_piece move = {
-            .count = count, .dst = value + at * element, .src = buffer, .dst_dtype = p->dtype, .src_dtype = p->dtype};
-        const wanted w = {.param = param,
-                          .slice = slice,
-                          .first = at,
-                          .count = count,
-                          .kind = ZOFF_STATE_WEIGHTS,
-                          .format = (unsigned)p->dtype,
-                          .to = verify_only ? NULL : buffer};
-        ZOFF_TRY(add_range(f, &w));
+    const zoff_model_param *p = &f->match->view->model->params[piece->param];
+    const size_t element = zoff_adam_dtype_bytes(p->dtype), count = count_there(f, piece);
+    for (size_t now; piece->first < count; piece->first += now) {
+        char *value = p->value + piece->slice * p->value_stride + piece->first * element;
+        now = piece->count = zoff_base_bits_min(count - piece->first, room / element);
+        const zoff_cast_piece move = {.count = now, .dst = value, .src = buffer, .dst_dtype = p->dtype, .src_dtype = p->dtype};
+        ZOFF_TRY(add_numbers(f, piece, verify_only ? NULL : buffer, (unsigned)p->dtype, 0));
         ZOFF_TRY(end_run(f));
         ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, zoff_checkpoint_bring_end(&f->bringer)));
         if (!verify_only)
             ZOFF_TRY(t->route.link->move(t, &move, 1, true));
-        at += count;
     }
     return ZOFF_OK;
 }
@@ -390,15 +422,13 @@ static zoff_status fill_slice(zoff_filler *f, size_t param, size_t slice, char *
 static zoff_status fill_slices(zoff_filler *f, char *buffer, size_t room, bool verify_only)
 {
     const zoff_model *m = f->match->view->model;
-    const zoff_archive *a = f->match->archive;
-    for (size_t i = 0; i < m->param_count; i++) {
+    for (uint32_t i = 0; i < m->param_count; i++) {
         const zoff_model_param *p = &m->params[i];
-        const uint32_t to = f->match->to[i];
-        if (!p->frozen || p->engine_owned || !p->value || !to || zoff_model_params_owner(m, (zoff_param)i) != i ||
-            !(a->manifest.params[zoff_archive_owner(a, to - 1)].states >> ZOFF_STATE_WEIGHTS & 1))
-            continue;
-        for (size_t slice = 0; slice < p->slices; slice++)
-            ZOFF_TRY(fill_slice(f, i, slice, buffer, room, verify_only));
+        const bool is_own = p->frozen && !p->engine_owned && p->value && zoff_model_params_owner(m, i) == i;
+        for (size_t slice = 0; is_own && there(f, i) && there(f, i)->states && slice < p->slices; slice++) {
+            zoff_plan_piece piece = {.param = i, .slice = slice, .count = p->count};
+            ZOFF_TRY(fill_slice(f, &piece, buffer, room, verify_only));
+        }
     }
     return ZOFF_OK;
 }

@@ -3,27 +3,13 @@
 #include "checkpoint_priv.h"
 
 #include "bits.h"
+#include "log.h"
 #include "try.h"
 #include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Differences, as many as fit into a message. */
-typedef struct differences {
-    char text[1200];
-    size_t used, count;
-} differences;
-
-static void add(differences *d, const char *name, const char *what)
-{
-    enum { MOST = 6 };
-    if (d->count++ < MOST)
-        d->used +=
-            (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "%s'%.80s' %.100s", d->used ? "; " : "", name, what);
-    d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
-}
 
 /* Whether a name matches one of the patterns, which are separated by spaces. */
 static bool is_allowed(const char *allow, const char *name)
@@ -35,6 +21,32 @@ static bool is_allowed(const char *allow, const char *name)
         at += bytes + strspn(at + bytes, " ");
     }
     return false;
+}
+
+/* Differences, as many as fit into a message. */
+typedef struct differences {
+    char text[1200];
+    size_t used, count;
+} differences;
+
+/* Both sides, and the differences found. */
+typedef struct comparison {
+    zoff_match *match;
+    const char *allow;
+    differences refused, allowed;
+} comparison;
+
+/* Note a difference.  @return whether it is allowed */
+static bool add(comparison *c, const char *name, const char *what)
+{
+    enum { MOST = 6 };
+    const bool may_be = is_allowed(c->allow, name);
+    differences *d = may_be ? &c->allowed : &c->refused;
+    if (d->count++ < MOST)
+        d->used +=
+            (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "%s'%.80s' %.100s", d->used ? "; " : "", name, what);
+    d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
+    return may_be;
 }
 
 /* ---- names ---- */
@@ -80,96 +92,135 @@ static uint32_t find_name(const names *n, const char *name)
 
 /* ---- one parameter ---- */
 
-static void compare_shape(const zoff_model_param *p, const zoff_archive_param *a, differences *d)
+/* A program that gives one dimension has not told the shape. */
+static bool has_shape(const zoff_model_param *p, const zoff_archive_param *a)
+{
+    return p->shape.count > 1 && a->dim_count > 1;
+}
+
+/* Whether the first elements of the one parameter are those of the other: there are more rows, or more slices. */
+static bool is_prefix(const zoff_model_param *p, const zoff_archive_param *a)
+{
+    if (p->count == a->count || p->slices != a->slices || !has_shape(p, a))
+        return p->count == a->count || p->slices == a->slices;
+    return p->shape.count == a->dim_count && memcmp(p->shape.dims + 1, a->dims + 1, (a->dim_count - 1) * sizeof *a->dims) == 0;
+}
+
+/* @return true: none of its elements is of use, and that is allowed */
+static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_archive_param *a)
 {
     char what[128];
     if (p->count != a->count || p->slices != a->slices) {
         snprintf(what, sizeof what, "has %zu slices of %zu elements, here %zu of %zu", a->slices, a->count, p->slices,
                  p->count);
-        add(d, p->name, what);
-    } else if (p->shape.count > 1 && a->dim_count > 1 && /* one dimension: its program has not told the shape */
-               (a->dim_count != p->shape.count || memcmp(p->shape.dims, a->dims, p->shape.count * sizeof *a->dims) != 0)) {
-        add(d, p->name, "has other dims");
+        return add(c, p->name, what) && !is_prefix(p, a);
     }
+    if (has_shape(p, a) &&
+        (a->dim_count != p->shape.count || memcmp(p->shape.dims, a->dims, p->shape.count * sizeof *a->dims) != 0))
+        add(c, p->name, "has other dims");
+    return false;
 }
 
-static void compare_states(const zoff_engine_view *v, size_t param, const zoff_archive_param *a, differences *d)
+/* @return true: it has no weights either, and that is allowed */
+static bool compare_states(comparison *c, size_t param, const zoff_archive_param *a)
 {
-    const zoff_model_param *p = &v->model->params[param];
-    const unsigned need = zoff_checkpoint_describe_states(v, param, false);
+    const zoff_model_param *p = &c->match->view->model->params[param];
+    const unsigned need = zoff_checkpoint_describe_states(c->match->view, param, false);
     if (p->frozen && a->states == 0)
-        return; /* frozen weights were left out: they stay as they are */
-    if (p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
-        add(d, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
+        return false; /* frozen weights were left out: they stay as they are */
+    if (a->states && p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
+        add(c, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
     else if (p->frozen && p->dtype != a->dtype)
-        add(d, p->name, "is frozen, and its weights have another type");
+        add(c, p->name, "is frozen, and its weights have another type");
     else if ((a->states & need) != need)
-        add(d, p->name, "lacks states that its optimizer has here");
+        return add(c, p->name, "lacks states that its optimizer has here") && !a->states;
     else if (a->states & ~need)
-        add(d, p->name, "has states that its optimizer has not here");
+        add(c, p->name, "has states that its optimizer has not here");
+    return false;
 }
 
 /* A tied parameter has the states of its owner in the checkpoint, too. The owner comes first in the list. */
-static void compare_tie(const zoff_match *m, size_t i, zoff_param owner, uint32_t found, differences *d)
+static void compare_tie(comparison *c, size_t i, zoff_param owner, uint32_t found)
 {
     char what[128];
+    const zoff_match *m = c->match;
     const zoff_model_param *params = m->view->model->params;
     const uint32_t there = zoff_archive_owner(m->archive, found - 1);
     if (m->to[owner] && zoff_archive_owner(m->archive, m->to[owner] - 1) == there)
         return;
-    if (there == found - 1) {
-        add(d, params[i].name, "has states of its own, here it is tied to another");
-        return;
-    }
     snprintf(what, sizeof what, "is tied to '%.30s', here to '%.30s'", m->archive->manifest.params[there].name,
              params[owner].name);
-    add(d, params[i].name, what);
+    add(c, params[i].name, there == found - 1 ? "has states of its own, here it is tied to another" : what);
 }
 
-static void compare_param(const zoff_match *m, size_t i, const char *allow, const names *n, differences *d)
+/* Parameters that share weights have one set of states, which the checkpoint may have under any of their names. */
+static uint32_t find_states(const zoff_model *m, size_t owner, const names *n)
 {
+    uint32_t found = find_name(n, m->params[owner].name);
+    const zoff_tie *tie = m->params[owner].tie ? &m->ties.all[m->params[owner].tie - 1] : NULL;
+    for (size_t i = 0; !found && tie && i < tie->count; i++)
+        found = find_name(n, m->params[m->ties.members[tie->first + i]].name);
+    return found;
+}
+
+static void compare_param(comparison *c, size_t i, const names *n)
+{
+    const zoff_match *m = c->match;
     const zoff_model_param *p = &m->view->model->params[i];
-    const uint32_t found = find_name(n, p->name);
+    const zoff_param owner_here = zoff_model_params_owner(m->view->model, (zoff_param)i);
+    const uint32_t found = owner_here == i ? find_states(m->view->model, i, n) : find_name(n, p->name);
     if (!found) {
-        if (!is_allowed(allow, p->name))
-            add(d, p->name, "is not in the checkpoint");
+        if (owner_here == i && !is_allowed(c->allow, p->name)) /* one that is tied has no states that could be missing */
+            add(c, p->name, "is not in the checkpoint");
         return;
     }
     const zoff_archive_param *a = &m->archive->manifest.params[found - 1];
     const zoff_archive_param *owner = &m->archive->manifest.params[zoff_archive_owner(m->archive, found - 1)];
-    const size_t before = d->count;
-    compare_shape(p, a, d);
-    const zoff_param owner_here = zoff_model_params_owner(m->view->model, (zoff_param)i);
-    if (d->count == before && owner_here == i)
-        compare_states(m->view, i, owner, d);
-    else if (d->count == before)
-        compare_tie(m, i, owner_here, found, d);
-    m->to[i] = found;
+    bool is_useless = compare_shape(c, p, a);
+    if (owner_here == i)
+        is_useless = compare_states(c, i, owner) || is_useless;
+    else
+        compare_tie(c, i, owner_here, found);
+    m->to[i] = is_useless ? 0 : found;
 }
 
 /* ---- all ---- */
 
-static zoff_status compare(const zoff_match *m, const char *allow, const names *n)
+/* States that no parameter of the engine uses. */
+static zoff_status compare_extra(comparison *c)
 {
-    differences d = {.count = 0};
     uint8_t *seen;
+    const zoff_match *m = c->match;
     const zoff_archive_manifest *manifest = &m->archive->manifest;
     ZOFF_TRY(zoff_base_mem_alloc(manifest->param_count + 1, 1, "names of a checkpoint", &seen));
     for (size_t i = 0; i < m->view->model->param_count; i++) {
-        compare_param(m, i, allow, n, &d);
         if (m->to[i])
-            seen[m->to[i] - 1] = 1;
+            seen[m->to[i] - 1] = seen[zoff_archive_owner(m->archive, m->to[i] - 1)] = 1;
     }
-    for (size_t i = 0; i < manifest->param_count; i++) {
-        if (!seen[i] && !is_allowed(allow, manifest->params[i].name))
-            add(&d, manifest->params[i].name, "is in the checkpoint only");
+    for (uint32_t i = 0; i < manifest->param_count; i++) {
+        const char *name = manifest->params[i].name;
+        if (!seen[i] && zoff_archive_owner(m->archive, i) == i && !is_allowed(c->allow, name))
+            add(c, name, "is in the checkpoint only");
     }
     zoff_base_mem_free(seen);
+    return ZOFF_OK;
+}
+
+static zoff_status compare(comparison *c, const names *n)
+{
+    const char *folder = c->match->archive->folder;
+    for (size_t i = 0; i < c->match->view->model->param_count; i++)
+        compare_param(c, i, n);
+    ZOFF_TRY(compare_extra(c));
     ZOFF_FAIL_IF(
-        d.count, ZOFF_ERR_INVALID,
+        c->refused.count, ZOFF_ERR_INVALID,
         "the checkpoint '%s' is of another model, in %zu places: %s%s. zoff_checkpoint_opts.allow names parameters that may "
-        "be missing or extra",
-        m->archive->folder, d.count, d.text, d.count > 6 ? "; ..." : "");
+        "be missing, extra or different",
+        folder, c->refused.count, c->refused.text, c->refused.count > 6 ? "; ..." : "");
+    if (c->allowed.count && zoff_comm_rank(c->match->view->comm) == 0)
+        ZOFF_WARN("the checkpoint '%s' is of another model, as zoff_checkpoint_opts.allow permits, in %zu places: %s%s. Its "
+                  "states are taken, and the rest stays as it is",
+                  folder, c->allowed.count, c->allowed.text, c->allowed.count > 6 ? "; ..." : "");
     return ZOFF_OK;
 }
 
@@ -177,10 +228,11 @@ zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_arc
 {
     names n;
     zoff_match m = {.view = v, .archive = a};
+    comparison c = {.match = &m, .allow = allow};
     ZOFF_TRY(sort_names(a, &n));
     zoff_status status = zoff_base_mem_alloc(v->model->param_count + 1, sizeof *m.to, "parameters of a checkpoint", &m.to);
     if (status == ZOFF_OK)
-        status = compare(&m, allow, &n);
+        status = compare(&c, &n);
     zoff_base_mem_free(n.sorted);
     if (status < 0)
         zoff_checkpoint_match_close(&m);

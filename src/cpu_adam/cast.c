@@ -20,11 +20,32 @@ static void clear(const struct zoff_kernels *kernels, const zoff_cast_piece *pie
         kernels->cast(piece, begin, count);
 }
 
+/* An fp16 number has bits that a bf16 one lacks, so it becomes an fp32 one first. */
+static void split_f16(const struct zoff_kernels *kernels, const zoff_cast_piece *piece, size_t begin, size_t count)
+{
+    enum { BLOCK = 1024 };
+    float numbers[BLOCK];
+    for (size_t at = begin, now; at < begin + count; at += now) {
+        const zoff_cast_piece widen = {
+            .dst = numbers, .src = (const uint16_t *)piece->src + at, .dst_dtype = ZOFF_F32, .src_dtype = ZOFF_F16};
+        const zoff_cast_piece halves = {.dst = (uint16_t *)piece->dst + at,
+                                        .src = numbers,
+                                        .dst_dtype = ZOFF_BF16,
+                                        .src_dtype = ZOFF_F32,
+                                        .low = piece->low + at};
+        now = begin + count - at < BLOCK ? begin + count - at : BLOCK;
+        kernels->cast(&widen, 0, now);
+        kernels->cast(&halves, 0, now);
+    }
+}
+
 static void cast(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
 {
     const zoff_cast_piece *piece = pointer;
     (void)ctx;
-    if (!piece->low || piece->src_dtype != piece->dst_dtype)
+    if (piece->low && piece->src_dtype == ZOFF_F16)
+        split_f16(kernels, piece, begin, count);
+    else if (!piece->low || piece->src_dtype != piece->dst_dtype)
         kernels->cast(piece, begin, count);
     else if (piece->src_dtype == ZOFF_F32)
         add(piece, begin, count);

@@ -42,7 +42,7 @@ TEST(Feed, PortionsOfAnySizeGiveTheSameBytes)
                     auto feed = std::make_unique<zoff_block_feed>();
                     feed->from = from;
                     feed->to = to;
-                    feed->count = count;
+                    feed->count = feed->room = count;
                     feed->dst = got.data();
                     for (size_t at = 0; at < source.size(); at += portion)
                         ASSERT_ZOFF_OK(
@@ -54,6 +54,37 @@ TEST(Feed, PortionsOfAnySizeGiveTheSameBytes)
         }
     }
 }
+
+// A block that is there in part is stored again with its other elements as they were.
+TEST(Feed, APartOfABlockLeavesTheRest)
+{
+    fast_random random(4);
+    const size_t room = 3000, count = 1500;
+    std::vector<float> before(room), numbers(count), merged(room);
+    for (float &x : before)
+        x = random.normal();
+    for (float &x : numbers)
+        x = random.normal() * 8;
+    for (const unsigned from : {ZOFF_ARCHIVE_F32, ZOFF_ARCHIVE_M8}) {
+        std::vector<char> got = stored(ZOFF_ARCHIVE_M8, ZOFF_MOMENT_M, before);
+        const std::vector<char> source = stored(from, ZOFF_MOMENT_M, numbers);
+        zoff_archive_table_load(ZOFF_ARCHIVE_M8, got.data(), 0, room, merged.data());
+        zoff_archive_table_load(from, source.data(), 0, count, merged.data());
+        const std::vector<char> want = stored(ZOFF_ARCHIVE_M8, ZOFF_MOMENT_M, merged);
+        const size_t whole = zoff_archive_table_bytes_of(ZOFF_ARCHIVE_M8, 2048), all = got.size();
+        const std::vector<char> last(got.begin() + (long)whole, got.end());
+        auto feed = std::make_unique<zoff_block_feed>();
+        feed->from = from;
+        feed->to = ZOFF_ARCHIVE_M8;
+        feed->count = count;
+        feed->room = room;
+        feed->dst = got.data();
+        ASSERT_ZOFF_OK(zoff_checkpoint_feed_take(feed.get(), source.data(), source.size()));
+        EXPECT_EQ(0, memcmp(want.data(), got.data(), whole)) << from;
+        EXPECT_EQ(0, memcmp(last.data(), got.data() + whole, all - whole)) << from;
+    }
+}
+
 // Such a number is rare, but legal in fp32. In a block it would stop 1,024 weights.
 TEST(Feed, ANumberThatABlockCannotStoreIsRefused)
 {
@@ -66,7 +97,7 @@ TEST(Feed, ANumberThatABlockCannotStoreIsRefused)
             feed->name = "wte";
             feed->from = ZOFF_ARCHIVE_F32;
             feed->to = to;
-            feed->count = 3000;
+            feed->count = feed->room = 3000;
             feed->dst = got.data();
             const char *source = (const char *)numbers.data();
             if (zoff_archive_table_block(to) == 1) {

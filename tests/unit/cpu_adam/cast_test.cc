@@ -126,3 +126,20 @@ TEST(cast, halves_are_split_and_joined)
         EXPECT_TRUE(upper == high && low == std::vector<uint16_t>(n));
     }
 }
+
+// An fp16 number needs both halves: all of them.
+TEST(cast, fp16_is_split_like_the_same_number_in_fp32)
+{
+    const size_t n = 1 << 16;
+    std::vector<uint16_t> words(n), high(n), low(n, 7), want_high(n), want_low(n);
+    std::vector<float> wide(n);
+    for (size_t i = 0; i < n; i++)
+        words[i] = (uint16_t)i;
+    const zoff_cast_piece pieces[] = {{n, high.data(), words.data(), ZOFF_BF16, ZOFF_F16, low.data()},
+                                      {n, wide.data(), words.data(), ZOFF_F32, ZOFF_F16}};
+    zoff_adam_cast_run(2, pieces, 2);
+    const zoff_cast_piece want = {n, want_high.data(), wide.data(), ZOFF_BF16, ZOFF_F32, want_low.data()};
+    zoff_adam_cast_run(2, &want, 1);
+    EXPECT_EQ(want_high, high);
+    EXPECT_EQ(want_low, low);
+}
