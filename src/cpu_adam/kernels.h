@@ -53,4 +53,7 @@ enum { ZOFF_ADAM_SUM_LANES = 16 };
 #define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
 #endif
 
+/* Parts of a register are rare: at the ends of a span. Code for them in each loop would be the larger part of a table. */
+#define ZOFF_KERNEL_RARE static __attribute__((noinline, unused))
+
 #endif

@@ -41,14 +41,22 @@ ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
         _mm256_maskstore_ps(p, v_mask(left), x);
 }
 
+/* The first `bytes` of a register. */
+ZOFF_KERNEL_RARE __m128i v_load_bytes(const void *p, size_t bytes)
+{
+    __m128i part = _mm_setzero_si128();
+    memcpy(&part, p, bytes % sizeof part);
+    return part;
+}
+
+ZOFF_KERNEL_RARE void v_store_bytes(void *p, __m128i part, size_t bytes)
+{
+    memcpy(p, &part, bytes % sizeof part);
+}
+
 ZOFF_KERNEL_INLINE __m128i v_load_halves(const uint16_t *p, size_t left)
 {
-    __m128i halves = _mm_setzero_si128();
-    if (left >= v_lanes())
-        halves = _mm_loadu_si128((const __m128i *)p);
-    else
-        memcpy(&halves, p, left % v_lanes() * sizeof *p);
-    return halves;
+    return left >= v_lanes() ? _mm_loadu_si128((const __m128i *)p) : v_load_bytes(p, left * sizeof *p);
 }
 
 ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m128i halves, size_t left)
@@ -56,7 +64,7 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m128i halves, size_t left)
     if (left >= v_lanes())
         _mm_storeu_si128((__m128i *)p, halves);
     else
-        memcpy(p, &halves, left % v_lanes() * sizeof *p);
+        v_store_bytes(p, halves, left * sizeof *p);
 }
 
 ZOFF_KERNEL_INLINE __m128i v_upper(__m256i numbers)
@@ -217,11 +225,7 @@ ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
 
 ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
-    __m128i bytes = _mm_setzero_si128();
-    if (left >= v_lanes())
-        bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
-    else
-        memcpy(&bytes, p, left % v_lanes());
+    const __m128i bytes = left >= v_lanes() ? _mm_loadl_epi64((const __m128i *)(const void *)p) : v_load_bytes(p, left);
     const __m256i codes = has_sign ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes); /* bit 31 is the sign */
     const __m256i kept = _mm256_set1_epi32(has_sign ? (int)0x87f00000 : 0x0ff00000), two = _mm256_set1_epi32(0x40000000);
     const v_f x = _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(codes, 20), kept), two));
@@ -242,7 +246,7 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
     if (left >= v_lanes())
         _mm_storel_epi64((__m128i *)(void *)p, bytes);
     else
-        memcpy(p, &bytes, left % v_lanes());
+        v_store_bytes(p, bytes, left);
 }
 
 ZOFF_KERNEL_INLINE v_f v_sign(v_f a)

@@ -26,14 +26,21 @@ ZOFF_KERNEL_INLINE v_f v_set1(float x)
 }
 
 /* Tails go through a copy of the size of a register, see simd_avx2.h. */
+ZOFF_KERNEL_RARE __m256i v_load_bytes(const void *p, size_t bytes)
+{
+    __m256i part = _mm256_setzero_si256();
+    memcpy(&part, p, bytes % sizeof part);
+    return part;
+}
+
+ZOFF_KERNEL_RARE void v_store_bytes(void *p, __m256i part, size_t bytes)
+{
+    memcpy(p, &part, bytes % sizeof part);
+}
+
 ZOFF_KERNEL_INLINE __m256i v_load_halves(const uint16_t *p, size_t left)
 {
-    __m256i halves = _mm256_setzero_si256();
-    if (left >= v_lanes())
-        halves = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    else
-        memcpy(&halves, p, left % v_lanes() * sizeof *p);
-    return halves;
+    return left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)(const void *)p) : v_load_bytes(p, left * sizeof *p);
 }
 
 ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m256i halves, size_t left)
@@ -41,7 +48,7 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m256i halves, size_t left)
     if (left >= v_lanes())
         _mm256_storeu_si256((__m256i *)(void *)p, halves);
     else
-        memcpy(p, &halves, left % v_lanes() * sizeof *p);
+        v_store_bytes(p, halves, left * sizeof *p);
 }
 
 /* The even 16-bit lanes of one register, and the odd ones of another. */
@@ -170,11 +177,8 @@ ZOFF_KERNEL_INLINE __m256 v_kept(__m256i bits, bool has_sign, float keep)
 /* The upper halves of numbers hold the digits of their codes. */
 ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
-    __m128i bytes = _mm_setzero_si128();
-    if (left >= v_lanes())
-        bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
-    else
-        memcpy(&bytes, p, left % v_lanes());
+    const __m128i bytes =
+        left >= v_lanes() ? _mm_loadu_si128((const __m128i *)(const void *)p) : _mm256_castsi256_si128(v_load_bytes(p, left));
     const __m256i codes = has_sign ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes); /* bit 15 is the sign */
     const __m256i shifted = _mm256_slli_epi16(codes, 4); /* without a sign no bit is wrong */
     const __m256i digits = has_sign ? _mm256_and_si256(shifted, _mm256_set1_epi16((short)0x87f0)) : shifted;
@@ -200,7 +204,7 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
     if (left >= v_lanes())
         _mm_storeu_si128((__m128i *)(void *)p, bytes);
     else
-        memcpy(p, &bytes, left % v_lanes());
+        v_store_bytes(p, _mm256_castsi128_si256(bytes), left);
 }
 
 ZOFF_KERNEL_INLINE __m256 v_sign_of(__m256 a)
