@@ -164,19 +164,23 @@ static void feed_walk(zoff_engine *e)
 }
 
 /* Read chunks of buckets in the order in which their gradients are expected, as many as there are slots. Those that are updated
- * already are in nobody's way. */
+ * already are in nobody's way, and are not met again. */
 static void feed_expected(zoff_engine *e)
 {
-    const size_t count = e->walk.speculation.order.count;
-    for (size_t k = 0, wanted = 0; e->walk.streamed_count && k < count && wanted < e->settings.values.slots; k++) {
-        const size_t bucket = zoff_speculation_expected(&e->walk.speculation, k);
+    zoff_speculation_order *o = &e->walk.speculation.order;
+    uint32_t *at = &o->first;
+    for (size_t wanted = 0; e->walk.streamed_count && *at < o->count && wanted < e->settings.values.slots;) {
+        const size_t bucket = zoff_speculation_expected(&e->walk.speculation, *at);
         const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
         const bool is_done = run->ahead.is_refused || run->ahead.is_put;
-        if (is_done || !zoff_engine_admit_can_precede(e, bucket) || zoff_offload_store_resident(e->store, bucket))
+        if (is_done || !zoff_engine_admit_can_precede(e, bucket) || zoff_offload_store_resident(e->store, bucket)) {
+            *at = o->next[*at];
             continue;
+        }
         wanted++;
         if (!run->states.base)
             read_ahead(e, bucket);
+        at = &o->next[*at];
     }
 }
 

@@ -56,6 +56,7 @@ static void turn_ahead(zoff_engine *e)
 static void turn_to_walk(zoff_engine *e)
 {
     e->walk.feed = zoff_engine_admit_feed_step;
+    zoff_speculation_list(&e->walk.speculation);
     if (e->run.last)
         zoff_engine_admit_turn_round(e);
     e->walk.begun(e);
@@ -164,22 +165,27 @@ static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
     return run->row == zoff_engine_rows_of(e, run)->count;
 }
 
-/* Whether the weights of buckets are new. Those of other ranks may still be on their way when the rows are done. */
-static bool are_new(const zoff_engine *e, zoff_slice_buckets wanted)
+/* Whether the weights of a bucket are new. Those of other ranks may still be on their way when the rows are done. */
+static bool is_new(const zoff_engine *e, size_t bucket)
 {
-    bool all = true;
-    for (size_t b = wanted.first; b <= wanted.last && all; b++) {
-        const zoff_bucket_run *run = &e->transfer.walk.runs[b];
-        all = is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts) &&
-              zoff_lending_secondary_has_come(&e->lending, b);
-    }
-    return all;
+    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+    return is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts) &&
+           zoff_lending_secondary_has_come(&e->lending, bucket);
+}
+
+/* Whether those of all buckets are. `wanted` becomes the rest from the first one that is not: a bucket is looked at once. */
+static bool are_new(const zoff_engine *e, zoff_slice_buckets *wanted)
+{
+    while (wanted->first <= wanted->last && is_new(e, wanted->first))
+        wanted->first++;
+    return wanted->first > wanted->last;
 }
 
 bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number)
 {
     const bool updates = e->life.phase != ZOFF_PHASE_IDLE && e->run.last && e->run.gate != ZOFF_GATE_SKIP;
-    return !updates || !zoff_model_slices_has(&e->model, number) || are_new(e, e->model.slice_buckets[number]);
+    zoff_slice_buckets wanted = e->model.slice_buckets[number];
+    return !updates || !zoff_model_slices_has(&e->model, number) || are_new(e, &wanted);
 }
 
 /* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
@@ -191,10 +197,10 @@ static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
 }
 
 /* The same for a part of the walk; with `wanted` only until those buckets are new. The progress thread stops for a call. */
-static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, const zoff_slice_buckets *wanted, bool *moved)
+static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, zoff_slice_buckets *wanted, bool *moved)
 {
     const zoff_gate before = e->run.gate;
-    for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, *wanted)); i++) {
+    for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP && !(wanted && are_new(e, wanted)); i++) {
         const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, i);
         if (zoff_engine_progress_thread_yields(e) || (e->run.gate == ZOFF_GATE_OPEN && before != ZOFF_GATE_OPEN))
             break;
@@ -237,44 +243,90 @@ static bool open_ahead(zoff_engine *e)
     return true;
 }
 
-/* A bucket whose gradients are complete gets memory.  @return whether it goes on before the step */
-static bool enter(zoff_engine *e, zoff_bucket_run *run, size_t bucket)
-{
-    if (e->walk.speculation.updates && !run->ahead.is_refused && zoff_engine_admit_can_precede(e, bucket))
-        run->ahead.is_so = run->ahead.is_so || zoff_transfer_staging_lend_ahead(&e->transfer, bucket) == ZOFF_OK;
-    return run->ahead.is_so || measures_early(e);
-}
-
 /* An error is not reported here: the bucket is updated in the step, which meets it again. */
-static void precede(zoff_engine *e, zoff_bucket_run *run)
+static void precede(zoff_engine *e, zoff_bucket_run *run, bool *moved)
 {
-    bool moved = false;
-    const zoff_status status = advance(e, run, &moved);
+    const zoff_status status = advance(e, run, moved);
     e->walk.speculation.is_over = e->walk.speculation.is_over || status < 0;
-    if (run->ahead.is_so && (status < 0 || run->ahead.is_refused))
-        (void)zoff_engine_stages_leave(e, run);
+    if (!run->ahead.is_so || (status >= 0 && !run->ahead.is_refused))
+        return;
+    (void)zoff_engine_stages_leave(e, run);
+    if (status >= 0 && measures_early(e))
+        precede(e, run, moved);
 }
 
-/* Each bucket whose gradients are complete goes as far as it can.  @return whether a call of the program waits for this thread
- */
-static bool precede_all(zoff_engine *e)
+/* Buckets whose gradients are complete get memory, in the order of their arrival. */
+static void enter(zoff_engine *e)
 {
     zoff_speculation *s = &e->walk.speculation;
-    for (size_t k = 0; k < s->order.count && !s->is_over; k++) {
-        const size_t bucket = zoff_speculation_expected(s, k);
+    zoff_speculation_order *o = &s->order;
+    for (; o->entered < o->arrived_count && !s->is_over; o->entered++) {
+        const size_t bucket = o->arrived[o->entered];
         zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-        if (!e->transfer.route.peers->is_complete(&e->transfer, bucket))
+        if (!s->updates || run->ahead.is_refused || !zoff_engine_admit_can_precede(e, bucket))
             continue;
-        zoff_speculation_note_arrival(s, bucket);
-        if (!open_ahead(e))
-            return false;
-        if (!enter(e, run, bucket))
-            continue;
-        precede(e, run);
+        run->ahead.is_so = zoff_transfer_staging_lend_ahead(&e->transfer, bucket) == ZOFF_OK;
+        if (run->ahead.is_so)
+            o->active[o->active_count++] = (uint32_t)bucket;
+        else if (s->in_step)
+            run->ahead.is_refused = true; /* there is no memory for it */
+        else
+            break; /* nor for those behind it */
+    }
+}
+
+/* Each bucket that has memory goes as far as it can. Where states stream, no more of them are visited that wait than there are
+ * slots: others could not have one.  @return whether a call of the program waits for this thread */
+static bool go_on_ahead(zoff_engine *e, bool *moved)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    zoff_speculation_order *o = &s->order;
+    const size_t most = e->walk.streamed_count ? e->settings.values.slots + 1 : SIZE_MAX;
+    for (size_t visits = o->active_count, waiting = 0; visits && waiting < most && !s->is_over; visits--) {
+        o->turn = o->turn < o->active_count ? o->turn : 0;
+        zoff_bucket_run *run = &e->transfer.walk.runs[o->active[o->turn]];
+        precede(e, run, moved);
+        if (is_on_its_way(e, run)) {
+            waiting++;
+            o->turn++;
+        } else {
+            o->active[o->turn] = o->active[--o->active_count];
+        }
         if (zoff_engine_progress_thread_yields(e))
             return true;
     }
     return false;
+}
+
+/* The others are measured at least, each once. */
+static bool measure_ahead(zoff_engine *e, bool *moved)
+{
+    zoff_speculation *s = &e->walk.speculation;
+    while (measures_early(e) && s->order.measured < s->order.arrived_count && !s->is_over) {
+        zoff_bucket_run *run = &e->transfer.walk.runs[s->order.arrived[s->order.measured++]];
+        if (!run->ahead.is_so)
+            precede(e, run, moved);
+        if (zoff_engine_progress_thread_yields(e))
+            return true;
+    }
+    return false;
+}
+
+static void hear(zoff_engine *e)
+{
+    zoff_speculation_order *o = &e->walk.speculation.order;
+    while (o->heard < e->transfer.walk.arrivals.count)
+        zoff_speculation_note_arrival(&e->walk.speculation, e->transfer.walk.arrivals.buckets[o->heard++]);
+}
+
+static bool precede_all(zoff_engine *e)
+{
+    bool moved = false;
+    hear(e);
+    if (!e->walk.speculation.order.arrived_count || !open_ahead(e))
+        return false;
+    enter(e);
+    return go_on_ahead(e, &moved) || measure_ahead(e, &moved);
 }
 
 zoff_status zoff_engine_pipeline_precede(zoff_engine *e)
@@ -308,21 +360,9 @@ static void precede_in_step(zoff_engine *e, bool *moved)
         turn_to_walk(e);
         return;
     }
-    for (size_t k = 0; k < s->order.count && !s->is_over; k++) {
-        const size_t bucket = zoff_speculation_expected(s, k);
-        zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-        if (!is_left_to_speculation(e, bucket) || !e->transfer.route.peers->is_complete(&e->transfer, bucket))
-            continue;
-        zoff_speculation_note_arrival(s, bucket);
-        const unsigned row = run->row;
-        if (enter(e, run, bucket))
-            precede(e, run);
-        else
-            run->ahead.is_refused = true; /* there is no memory for it */
-        *moved = *moved || run->row != row;
-        if (zoff_engine_progress_thread_yields(e))
-            break;
-    }
+    hear(e);
+    enter(e);
+    (void)go_on_ahead(e, moved);
     zoff_engine_admit_feed_ahead(e);
 }
 
@@ -330,7 +370,7 @@ static void precede_in_step(zoff_engine *e, bool *moved)
 
 /* Advance device buckets first: they borrow nothing, and the device works in parallel with the CPU. Then the others: all of
  * them before the gate opens, and after it only those that can borrow. */
-static zoff_status take_turn(zoff_engine *e, const zoff_slice_buckets *wanted, bool *moved)
+static zoff_status take_turn(zoff_engine *e, zoff_slice_buckets *wanted, bool *moved)
 {
     precede_in_step(e, moved);
     const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
@@ -399,7 +439,7 @@ static zoff_status poll_together(zoff_engine *e)
 }
 
 /* One turn: advance each bucket until it would have to wait, or until those that are wanted are new. */
-static zoff_status walk_for(zoff_engine *e, const zoff_slice_buckets *wanted)
+static zoff_status walk_for(zoff_engine *e, zoff_slice_buckets *wanted)
 {
     const size_t count = e->plan.chunk_count;
     const zoff_gate before = e->run.gate;
@@ -428,14 +468,14 @@ typedef struct weights_wait {
 
 static zoff_status walk_until(void *ctx)
 {
-    const weights_wait *w = ctx;
+    weights_wait *w = ctx;
     zoff_engine *e = w->engine;
     const zoff_status status = walk_for(e, &w->wanted);
     if (status < 0 || e->run.gate == ZOFF_GATE_SKIP)
         return status < 0 ? status : ZOFF_OK;
     if (status == ZOFF_OK)
         ZOFF_TRY(poll_together(e));
-    return are_new(e, w->wanted) ? ZOFF_OK : ZOFF_PENDING;
+    return are_new(e, &w->wanted) ? ZOFF_OK : ZOFF_PENDING;
 }
 
 /* Other ranks wait for weights that are on their way when the rows of all buckets are done. */
@@ -459,13 +499,13 @@ zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted
 
 static zoff_status walk_until_read(void *ctx)
 {
-    const weights_wait *w = ctx;
+    weights_wait *w = ctx;
     zoff_engine *e = w->engine;
     const zoff_status status = walk_for(e, NULL);
     ZOFF_TRY(status);
     if (status == ZOFF_OK)
         ZOFF_TRY(poll_together(e));
-    const bool is_through = e->run.gate == ZOFF_GATE_SKIP || are_new(e, w->wanted);
+    const bool is_through = e->run.gate == ZOFF_GATE_SKIP || are_new(e, &w->wanted);
     return is_through ? zoff_transfer_reduce_scatter_poll(&e->transfer) : ZOFF_PENDING;
 }
 

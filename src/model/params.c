@@ -365,23 +365,19 @@ bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice)
     return m->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
 
-/* `p` has tied weights: whether another parameter has the same weights, and the same buffer for its gradient. */
-static bool shares_buffer(const zoff_model *m, zoff_param p, size_t other, size_t slice, zoff_dtype *out_dtype)
-{
-    zoff_dtype dtype;
-    return m->params[other].tie == m->params[p].tie && zoff_model_params_own_grad(m, (zoff_param)other, slice, out_dtype) ==
-                                                           zoff_model_params_own_grad(m, p, slice, &dtype);
-}
-
 /* Whether the gradients that a parameter's buffer had in this step, of all its names that pass it, were handed over; with
  * `mark` they are now reused. A slice without a gradient gets no flag: any flag says that it takes part in the step. */
 static bool is_in_use(const zoff_model *m, zoff_param p, size_t slice, bool mark)
 {
+    zoff_dtype dtype;
     bool is_used = false;
-    for (size_t i = m->params[p].tie ? 0 : p; i < (m->params[p].tie ? m->param_count : p + (size_t)1); i++) {
-        zoff_dtype dtype;
-        uint8_t *flag = &m->flags[m->params[i].first_flag + slice];
-        if ((i != p && !shares_buffer(m, p, i, slice, &dtype)) || !zoff_model_params_is_given(m, (zoff_param)i, slice))
+    const zoff_tie *tie = m->params[p].tie ? &m->ties.all[m->params[p].tie - 1] : NULL;
+    const char *grad = zoff_model_params_own_grad(m, p, slice, &dtype);
+    for (size_t k = 0; k < (tie ? tie->count : 1); k++) {
+        const zoff_param name = tie ? m->ties.members[tie->first + k] : p;
+        uint8_t *flag = &m->flags[m->params[name].first_flag + slice];
+        const bool is_it = name == p || zoff_model_params_own_grad(m, name, slice, &dtype) == grad;
+        if (!is_it || !zoff_model_params_is_given(m, name, slice))
             continue;
         is_used = is_used || !(*flag & ZOFF_SLICE_REUSED);
         *flag |= mark ? ZOFF_SLICE_REUSED : 0;

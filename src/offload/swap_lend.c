@@ -52,7 +52,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
         ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
         if (!slot)
             return ZOFF_PENDING;
-        zoff_offload_swap_slot_assign(slot, chunk);
+        zoff_offload_swap_slot_assign(s, slot, chunk);
     }
     const zoff_status status = complete(s, slot, arrays);
     if (status == ZOFF_OK)
@@ -70,7 +70,7 @@ zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void *
     ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
     if (!slot)
         return ZOFF_PENDING;
-    zoff_offload_swap_slot_assign(slot, chunk);
+    zoff_offload_swap_slot_assign(s, slot, chunk);
     slot->holds = zoff_offload_swap_place_arrays(s, chunk);
     *out = slot->base;
     return ZOFF_OK;
@@ -146,7 +146,7 @@ zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk)
         slot = zoff_offload_swap_slot_take(s);
         if (!slot)
             return ZOFF_OK;
-        zoff_offload_swap_slot_assign(slot, chunk);
+        zoff_offload_swap_slot_assign(s, slot, chunk);
     }
     const zoff_status status = zoff_offload_swap_move_start_read(s, slot, arrays & ~slot->holds);
     if (status < 0)
@@ -190,12 +190,8 @@ zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *ho
 /* Whether a slot holds bytes that the file lacks. */
 static bool has_newer(const zoff_swap_store *s, size_t chunk)
 {
-    for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
-        const zoff_swap_slot *slot = &s->slots[i];
-        if (slot->chunk == chunk && (slot->state == ZOFF_SLOT_DIRTY || slot->state == ZOFF_SLOT_WRITING))
-            return true;
-    }
-    return false;
+    const zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    return slot && (slot->state == ZOFF_SLOT_DIRTY || slot->state == ZOFF_SLOT_WRITING);
 }
 
 /* A resident that persists is in its file, too: its place stays while its memory changes. An undecided chunk has its first

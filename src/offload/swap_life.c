@@ -200,7 +200,7 @@ static zoff_status write_second_places(zoff_swap_store *s)
         while (!(slot = zoff_offload_swap_slot_take(s)))
             ZOFF_TRY(wait_and_report(s));
         ZOFF_TRY(zoff_offload_swap_wait_report(s));
-        zoff_offload_swap_slot_assign(slot, chunk);
+        zoff_offload_swap_slot_assign(s, slot, chunk);
         name_slot(&s->places[chunk].now, 1);
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_place_arrays(s, chunk)));
         ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
@@ -228,7 +228,7 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
         const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
         zoff_offload_swap_sum_stamp(s, chunk, slot->base, arrays, &place->now);
         if (!slot->is_home)
-            zoff_offload_swap_slot_assign(slot, chunk);
+            zoff_offload_swap_slot_assign(s, slot, chunk);
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, arrays));
         ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
     }

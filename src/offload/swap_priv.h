@@ -77,6 +77,7 @@ typedef struct zoff_swap_version {
 
 typedef struct zoff_swap_place {
     zoff_swap_slot *home; /* of a resident; NULL: it uses the ring */
+    zoff_swap_slot *ring; /* the slot that it had last, which may have another chunk by now; NULL: none yet */
     uint64_t offset;      /* in the file, of place 0; place 1 lies behind it */
     uint32_t file;
     zoff_swap_version now, committed; /* undecided: the second content, or the first one until put; and the first one */
@@ -166,11 +167,11 @@ unsigned zoff_offload_swap_place_copies(const zoff_swap_store *s);
 void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
 void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
 /* The slot that holds a chunk, reads it, or still has it after a release.  @return NULL: it is only in its file */
-zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk);
+zoff_swap_slot *zoff_offload_swap_slot_find(const zoff_swap_store *s, size_t chunk);
 /* A slot for another chunk. If none is free, it takes that of a chunk that was kept.  @return NULL: there is none */
 zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
 /* Assign a free slot to a chunk; it holds nothing of it yet. */
-void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk);
+void zoff_offload_swap_slot_assign(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk);
 /* Whether a slot is newer than its file and is not being written. */
 bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
 /* Put off the write of these arrays of a slot. */

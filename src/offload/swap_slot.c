@@ -21,15 +21,12 @@ void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot)
 
 /* ---- find a slot by its chunk ---- */
 
-zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk)
+zoff_swap_slot *zoff_offload_swap_slot_find(const zoff_swap_store *s, size_t chunk)
 {
-    if (s->places[chunk].home)
-        return s->places[chunk].home;
-    for (unsigned i = 0; i < s->ring_count; i++) {
-        if (s->slots[i].state != ZOFF_SLOT_FREE && s->slots[i].chunk == chunk)
-            return &s->slots[i];
-    }
-    return NULL;
+    const zoff_swap_place *place = &s->places[chunk];
+    if (place->home)
+        return place->home;
+    return place->ring && place->ring->chunk == chunk && place->ring->state != ZOFF_SLOT_FREE ? place->ring : NULL;
 }
 
 /* ---- a slot for a chunk that has none ---- */
@@ -54,8 +51,9 @@ bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot)
     return slot->state == ZOFF_SLOT_DIRTY && slot->changed;
 }
 
-void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk)
+void zoff_offload_swap_slot_assign(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk)
 {
+    s->places[chunk].ring = slot;
     slot->state = ZOFF_SLOT_LENT;
     slot->chunk = chunk;
     slot->holds = slot->unchecked = slot->changed = 0;

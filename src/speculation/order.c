@@ -25,6 +25,13 @@ void zoff_speculation_note_arrival(zoff_speculation *s, size_t bucket)
     o->arrived[o->arrived_count++] = (uint32_t)bucket;
 }
 
+void zoff_speculation_list(zoff_speculation *s)
+{
+    s->order.first = 0;
+    for (size_t k = 0; k < s->order.count; k++)
+        s->order.next[k] = (uint32_t)(k + 1);
+}
+
 size_t zoff_speculation_expected(const zoff_speculation *s, size_t position)
 {
     return s->order.expected[position];

@@ -19,11 +19,20 @@ typedef struct zoff_speculation_terms {
     bool is_said;
 } zoff_speculation_terms;
 
-/* Buckets that became complete in this pass, in that order, and the order that is expected. */
+/* Buckets that became complete in this pass, in that order, and the order that is expected. Each bucket is visited when it
+ * arrives and while it is on its way, so a gradient costs the same for any number of buckets. */
 typedef struct zoff_speculation_order {
     uint32_t *expected, *arrived; /* bucket_count each */
     size_t count, arrived_count;
-    bool *has_arrived; /* by bucket */
+    bool *has_arrived;         /* by bucket */
+    size_t heard;              /* buckets whose arrival was noted, see zoff_arrivals */
+    size_t entered;            /* of `arrived`: the first that waits for memory */
+    size_t measured;           /* of `arrived`: the first that was not measured yet, where gradients are measured early */
+    uint32_t *active;          /* those that have memory, and are on their way */
+    size_t active_count, turn; /* turn: of `active`, the one to visit next */
+    /* Positions of `expected` whose chunks may still be read ahead, as a list: those that are not are taken out for the rest of
+     * the pass when they are met. */
+    uint32_t first, *next;
 } zoff_speculation_order;
 
 typedef struct zoff_speculation {
@@ -60,6 +69,8 @@ void zoff_speculation_note_step(zoff_speculation *s, bool clipped, bool skipped)
 bool zoff_speculation_is_likely(const zoff_speculation *s);
 /* The gradients of a bucket are complete. Only the first call for it counts until zoff_speculation_end(). */
 void zoff_speculation_note_arrival(zoff_speculation *s, size_t bucket);
+/* All positions may be read ahead again. */
+void zoff_speculation_list(zoff_speculation *s);
 /* The bucket that is expected at a position. The order is that of the last pass; at first it descends, because backward passes
  * usually end at the first parameter. */
 size_t zoff_speculation_expected(const zoff_speculation *s, size_t position);

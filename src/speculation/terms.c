@@ -14,6 +14,8 @@ static zoff_status open_order(zoff_speculation_order *o, size_t count)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->expected, "the order of gradients", &o->expected));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->arrived, "the order of gradients", &o->arrived));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->has_arrived, "the order of gradients", &o->has_arrived));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->active, "the order of gradients", &o->active));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *o->next, "the order of gradients", &o->next));
     o->count = count;
     for (size_t i = 0; i < count; i++)
         o->expected[i] = (uint32_t)(count - 1 - i);
@@ -25,7 +27,9 @@ zoff_status zoff_speculation_open(zoff_speculation *s, size_t places, size_t gro
     *s = (zoff_speculation){.places = places, .group_count = group_count};
     ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->consts, "constants of groups", &s->consts));
     ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->terms.hyper, "hyper-parameters of groups", &s->terms.hyper));
-    return open_order(&s->order, bucket_count);
+    ZOFF_TRY(open_order(&s->order, bucket_count));
+    zoff_speculation_list(s);
+    return ZOFF_OK;
 }
 
 void zoff_speculation_close(zoff_speculation *s)
@@ -35,6 +39,8 @@ void zoff_speculation_close(zoff_speculation *s)
     zoff_base_mem_free(s->order.expected);
     zoff_base_mem_free(s->order.arrived);
     zoff_base_mem_free(s->order.has_arrived);
+    zoff_base_mem_free(s->order.active);
+    zoff_base_mem_free(s->order.next);
     *s = (zoff_speculation){.places = 0};
 }
 
@@ -57,6 +63,7 @@ void zoff_speculation_end(zoff_speculation *s)
         memcpy(o->expected, o->arrived, o->count * sizeof *o->expected);
         memset(o->has_arrived, 0, o->count * sizeof *o->has_arrived);
     }
-    o->arrived_count = 0;
+    o->arrived_count = o->heard = o->entered = o->measured = o->active_count = o->turn = 0;
+    zoff_speculation_list(s);
     s->is_begun = s->is_over = s->in_step = s->terms.is_said = false;
 }

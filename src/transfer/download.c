@@ -12,10 +12,9 @@ static void trace(zoff_trace_transfer x)
 /* Whether the copies of a slot are in flight still. */
 static bool is_in_flight(zoff_transfer *t, const zoff_staging_slot *slot)
 {
-    if (slot->in_flight && t->accel->ops->event_poll(t->accel, slot->copied) != ZOFF_OK)
+    if (t->accel->ops->event_poll(t->accel, slot->copied) != ZOFF_OK)
         return true;
-    if (slot->in_flight)
-        trace(slot->traced);
+    trace(slot->traced);
     return false;
 }
 
@@ -23,8 +22,10 @@ static bool is_in_flight(zoff_transfer *t, const zoff_staging_slot *slot)
 zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    for (size_t i = 0; i < d->staging.count; i++)
-        d->staging.slots[i].in_flight = is_in_flight(t, &d->staging.slots[i]);
+    for (size_t i = 0; d->staging.in_flight && i < d->staging.count; i++) {
+        if (d->staging.slots[i].in_flight && !is_in_flight(t, &d->staging.slots[i]))
+            zoff_transfer_staging_landed(t, &d->staging.slots[i]);
+    }
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
         const zoff_download download = d->downloads.queue[d->downloads.first % t->model->slice_count];
         zoff_status status = t->accel->ops->event_poll(t->accel, d->downloads.events[download.number]);

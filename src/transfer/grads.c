@@ -1,6 +1,11 @@
 /* grads.c: engine memory for gradients, slice by slice, for parameters without a gradient buffer of the program. A slice is
  * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, or is added
- * to the sum of micro-batches. Without either, the memory is reused after the update. */
+ * to the sum of micro-batches. Without either, the memory is reused after the update.
+ *
+ * The memory is an arena: a few large extents, cut into blocks. A take and a give cost the same for any number of blocks. Free
+ * blocks are in lists by size: exact sizes up to 31 units, above that 32 classes for each power of two. A block that is given
+ * back joins its free neighbours, so memory serves slices of all sizes. The blocks are described beside the memory, which may
+ * be that of a device. */
 #include "transfer.h"
 
 #include "array.h"
@@ -10,76 +15,220 @@
 
 #include <string.h>
 
-/* ---- buffers in host memory ---- */
+/* ---- the arena ---- */
 
-/* The smallest free buffer that is at most twice as large as needed. */
-zoff_grad_buffer *zoff_transfer_grads_find(zoff_grads *g, size_t bytes)
+enum { NONE = -1, CLASS_BITS = 5 };
+_Static_assert(1 << CLASS_BITS == ZOFF_ARENA_CLASSES, "the bits of a class");
+
+size_t zoff_transfer_grads_padded(size_t bytes)
 {
-    zoff_grad_buffer *best = NULL;
-    for (size_t i = 0; i < g->count; i++) {
-        zoff_grad_buffer *b = &g->buffers[i];
-        if (!b->used && b->bytes >= bytes && b->bytes / 2 <= bytes && (!best || b->bytes < best->bytes))
-            best = b;
+    return zoff_base_bits_align(bytes ? bytes : 1, ZOFF_ARENA_UNIT);
+}
+
+static void class_of(size_t bytes, unsigned *out_level, unsigned *out_class)
+{
+    const uint64_t units = bytes / ZOFF_ARENA_UNIT;
+    const unsigned top = 63 - (unsigned)__builtin_clzll(units);
+    *out_level = top < CLASS_BITS ? 0 : top - CLASS_BITS + 1;
+    *out_class = top < CLASS_BITS ? (unsigned)units : (unsigned)(units >> (top - CLASS_BITS)) & (ZOFF_ARENA_CLASSES - 1);
+}
+
+static void list(zoff_arena *a, int32_t number)
+{
+    unsigned level, class;
+    zoff_arena_block *b = &a->blocks[number];
+    class_of(b->bytes, &level, &class);
+    b->next = a->classes[level] >> class & 1 ? a->heads[level][class] : NONE;
+    b->previous = NONE;
+    if (b->next != NONE)
+        a->blocks[b->next].previous = number;
+    a->heads[level][class] = number;
+    a->classes[level] |= 1u << class;
+    a->levels |= 1ull << level;
+}
+
+static void unlist(zoff_arena *a, int32_t number)
+{
+    unsigned level, class;
+    const zoff_arena_block *b = &a->blocks[number];
+    if (b->next != NONE)
+        a->blocks[b->next].previous = b->previous;
+    if (b->previous != NONE) {
+        a->blocks[b->previous].next = b->next;
+        return;
     }
-    return best;
+    class_of(b->bytes, &level, &class);
+    a->heads[level][class] = b->next;
+    if (b->next != NONE)
+        return;
+    a->classes[level] &= ~(1u << class);
+    a->levels &= ~((uint64_t)!a->classes[level] << level);
 }
 
-void zoff_transfer_grads_free(zoff_transfer *t, zoff_grad_buffer *buffer)
+/* A description that is not in use. */
+static zoff_status make_block(zoff_arena *a, int32_t *out)
 {
-    t->route.link->memory.unpin(t, &buffer->map);
-    zoff_base_map_free(&buffer->map);
+    if (!a->spare_count) {
+        ZOFF_TRY(
+            zoff_base_array_reserve(&a->blocks, a->count, &a->capacity, a->count + 1, sizeof *a->blocks, "gradient buffers"));
+        ZOFF_FAIL_IF(a->count == INT32_MAX, ZOFF_ERR_NO_MEMORY, "no memory for %zu gradient buffers", a->count);
+        *out = (int32_t)a->count++;
+        return ZOFF_OK;
+    }
+    *out = a->spare;
+    a->spare = a->blocks[a->spare].next;
+    a->spare_count--;
+    return ZOFF_OK;
 }
 
-static void free_buffer(zoff_transfer *t, zoff_grads *g, zoff_grad_buffer *buffer)
+static void drop_block(zoff_arena *a, int32_t number)
 {
-    if (buffer->at)
-        g->memory->free(t, buffer);
-    *buffer = (zoff_grad_buffer){.used = false};
+    a->blocks[number] = (zoff_arena_block){.next = a->spare};
+    a->spare = number;
+    a->spare_count++;
 }
 
-/* Free an unused buffer: its size may never be needed again. */
+zoff_status zoff_transfer_grads_add(zoff_arena *a, char *at, size_t bytes, int32_t *out)
+{
+    ZOFF_TRY(make_block(a, out));
+    a->blocks[*out] = (zoff_arena_block){.at = at, .bytes = bytes, .before = NONE, .after = NONE};
+    list(a, *out);
+    return ZOFF_OK;
+}
+
+bool zoff_transfer_grads_is_idle(const zoff_arena *a, int32_t first)
+{
+    return !a->blocks[first].used && a->blocks[first].after == NONE;
+}
+
+void zoff_transfer_grads_remove(zoff_arena *a, int32_t first)
+{
+    unlist(a, first);
+    drop_block(a, first);
+}
+
+/* Blocks of the size's own class may be a little too small; those of any higher class are large enough. */
+static int32_t find(const zoff_arena *a, size_t bytes)
+{
+    unsigned level, class;
+    class_of(bytes, &level, &class);
+    for (int32_t k = a->classes[level] >> class & 1 ? a->heads[level][class] : NONE; k != NONE; k = a->blocks[k].next) {
+        if (a->blocks[k].bytes >= bytes)
+            return k;
+    }
+    const uint32_t wider = a->classes[level] & (uint32_t)(~1ull << class);
+    if (wider)
+        return a->heads[level][__builtin_ctz(wider)];
+    const uint64_t higher = a->levels & (~1ull << level);
+    if (!higher)
+        return NONE;
+    const unsigned next = (unsigned)__builtin_ctzll(higher);
+    return a->heads[next][__builtin_ctz(a->classes[next])];
+}
+
+/* The rest of a larger block stays free. Without memory to describe it, it is lent with the block. */
+static void split(zoff_arena *a, int32_t number, size_t bytes)
+{
+    int32_t rest = NONE;
+    if (a->blocks[number].bytes == bytes || make_block(a, &rest) < 0)
+        return;
+    zoff_arena_block *b = &a->blocks[number];
+    a->blocks[rest] = (zoff_arena_block){.at = b->at + bytes, .bytes = b->bytes - bytes, .before = number, .after = b->after};
+    if (b->after != NONE)
+        a->blocks[b->after].before = rest;
+    b->after = rest;
+    b->bytes = bytes;
+    list(a, rest);
+}
+
+bool zoff_transfer_grads_take(zoff_arena *a, size_t bytes, int32_t *out)
+{
+    const size_t padded = zoff_transfer_grads_padded(bytes);
+    const int32_t number = find(a, padded);
+    if (number == NONE)
+        return false;
+    unlist(a, number);
+    split(a, number, padded);
+    a->blocks[number].used = true;
+    *out = number;
+    return true;
+}
+
+/* Join a block with the one behind it. The first block of an extent stays the same one. */
+static void join(zoff_arena *a, int32_t number)
+{
+    zoff_arena_block *b = &a->blocks[number];
+    const int32_t gone = b->after;
+    b->bytes += a->blocks[gone].bytes;
+    b->after = a->blocks[gone].after;
+    if (b->after != NONE)
+        a->blocks[b->after].before = number;
+    drop_block(a, gone);
+}
+
+void zoff_transfer_grads_give(zoff_arena *a, int32_t number)
+{
+    const int32_t after = a->blocks[number].after, before = a->blocks[number].before;
+    a->blocks[number].used = false;
+    if (after != NONE && !a->blocks[after].used) {
+        unlist(a, after);
+        join(a, number);
+    }
+    if (before != NONE && !a->blocks[before].used) {
+        unlist(a, before);
+        join(a, before);
+        number = before;
+    }
+    list(a, number);
+}
+
+void zoff_transfer_grads_end(zoff_arena *a)
+{
+    zoff_base_mem_free(a->blocks);
+    *a = (zoff_arena){.blocks = NULL};
+}
+
+/* ---- extents ---- */
+
+/* Free an extent that nobody uses, if one is found soon: its size may never be needed again. */
 static void free_one(zoff_transfer *t, zoff_grads *g)
 {
-    for (size_t i = 0; i < g->count; i++) {
-        if (g->buffers[i].used || !g->buffers[i].at)
+    enum { LOOKS = 8 };
+    for (size_t i = 0; i < zoff_base_bits_min(g->count, LOOKS); i++) {
+        g->looked = (g->looked + 1) % g->count;
+        zoff_grad_extent *x = &g->extents[g->looked];
+        if (!zoff_transfer_grads_is_idle(&g->arena, x->first))
             continue;
-        g->bytes -= g->buffers[i].bytes;
-        free_buffer(t, g, &g->buffers[i]);
+        zoff_transfer_grads_remove(&g->arena, x->first);
+        g->bytes -= x->map.bytes;
+        g->memory->free(t, &x->map);
+        *x = g->extents[--g->count];
         return;
     }
 }
 
-zoff_status zoff_transfer_grads_entry(zoff_grads *g, zoff_grad_buffer **out)
+static zoff_status add(zoff_transfer *t, zoff_grads *g, size_t bytes)
 {
-    size_t i = 0;
-    while (i < g->count && g->buffers[i].at)
-        i++;
-    if (i == g->count) {
-        ZOFF_TRY(
-            zoff_base_array_reserve(&g->buffers, g->count, &g->capacity, g->count + 1, sizeof *g->buffers, "gradient buffers"));
-        g->buffers[g->count++] = (zoff_grad_buffer){.used = false};
-    }
-    *out = &g->buffers[i];
+    zoff_grad_extent x;
+    ZOFF_TRY(
+        zoff_base_array_reserve(&g->extents, g->count, &g->capacity, g->count + 1, sizeof *g->extents, "gradient buffers"));
+    ZOFF_TRY(g->memory->make(t, g, bytes, &x.map));
+    const zoff_status status = zoff_transfer_grads_add(&g->arena, x.map.base, x.map.bytes, &x.first);
+    if (status < 0)
+        g->memory->free(t, &x.map);
+    ZOFF_TRY(status);
+    g->extents[g->count++] = x;
+    g->bytes += x.map.bytes;
+    g->most = zoff_base_bits_max(g->most, g->bytes);
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_grads_make(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_grad_buffer **out)
+zoff_status zoff_transfer_grads_grow(zoff_transfer *t, zoff_grads *g, size_t bytes)
 {
-    zoff_grad_buffer *entry;
-    if (g->bytes + bytes > g->most)
+    const size_t padded = zoff_transfer_grads_padded(bytes);
+    if (g->memory->shrinks && g->bytes + padded > g->most)
         free_one(t, g);
-    ZOFF_TRY(zoff_transfer_grads_entry(g, &entry));
-    zoff_map map;
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
-    zoff_status status = t->route.link->memory.pin(t, &map);
-    if (status < 0)
-        zoff_base_map_free(&map);
-    ZOFF_TRY(status);
-    *entry = (zoff_grad_buffer){.at = map.base, .bytes = map.bytes, .map = map};
-    *out = entry;
-    g->bytes += bytes;
-    g->most = zoff_base_bits_max(g->most, g->bytes);
-    return ZOFF_OK;
+    return add(t, g, padded);
 }
 
 /* ---- slices ---- */
@@ -92,32 +241,38 @@ static zoff_grad_slot *slot_of(const zoff_grads *g, size_t number)
 static void let_go(zoff_grads *g, zoff_grad_slot *slot)
 {
     if (slot->at)
-        g->buffers[slot->buffer].used = false;
+        zoff_transfer_grads_give(&g->arena, slot->block);
     *slot = (zoff_grad_slot){.at = NULL};
 }
 
-zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t arena_bytes)
+/* Bytes of all gradients that engine memory may have to hold. */
+static uint64_t lent_most(const zoff_model *m)
 {
-    void *arena = NULL;
+    uint64_t all = 0;
+    for (size_t i = 0; i < m->param_count; i++) {
+        const zoff_model_param *p = &m->params[i];
+        if (p->count && (!p->frozen || p->tie))
+            all += (uint64_t)p->slices * zoff_transfer_grads_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+    }
+    return all;
+}
+
+zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t first_bytes)
+{
     g->memory = memory;
     g->slot_count = t->model->slice_count;
+    g->lent_most = lent_most(t->model);
     ZOFF_TRY(zoff_base_mem_alloc(g->slot_count, sizeof *g->slots, "gradient slices", &g->slots));
-    const zoff_status status = arena_bytes ? t->accel->ops->alloc(t->accel, arena_bytes, &arena) : ZOFF_OK;
-    if (status < 0)
-        return zoff_base_status_prefix(
-            status, "gradients that zoff_grad_acquire() lends, %s of device memory: ", zoff_base_words_bytes(arena_bytes));
-    g->arena = arena;
-    g->arena_bytes = arena_bytes;
-    return ZOFF_OK;
+    g->first_bytes = first_bytes;
+    return first_bytes ? add(t, g, first_bytes) : ZOFF_OK;
 }
 
 void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g)
 {
     for (size_t i = 0; i < g->count; i++)
-        free_buffer(t, g, &g->buffers[i]);
-    if (g->arena)
-        t->accel->ops->free(t->accel, g->arena);
-    zoff_base_mem_free(g->buffers);
+        g->memory->free(t, &g->extents[i].map);
+    zoff_transfer_grads_end(&g->arena);
+    zoff_base_mem_free(g->extents);
     zoff_base_mem_free(g->slots);
     *g = (zoff_grads){.slots = NULL};
 }

@@ -46,20 +46,6 @@ uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan
     return t->route.peers->bytes(t, plan);
 }
 
-/* For each bucket, count the trained slices that have a part in it. */
-static void count_missing(zoff_transfer *t)
-{
-    for (size_t i = 0; i < t->model->param_count; i++) {
-        const zoff_model_param *p = &t->model->params[i];
-        for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
-            const size_t first = zoff_zero_plan_find_run(t->plan, (uint32_t)i, slice, 0);
-            const size_t last = zoff_zero_plan_find_run(t->plan, (uint32_t)i, slice, p->count - 1);
-            for (size_t run = first; run <= last; run++)
-                t->ranks.missing[t->plan->runs[run].bucket]++;
-        }
-    }
-}
-
 /* Upper bound for the pieces of all ranks in one bucket: part boundaries cut its runs. */
 static size_t most_pieces(const zoff_plan *plan)
 {
@@ -72,7 +58,6 @@ static zoff_status allocate(zoff_transfer *t)
     const zoff_plan *plan = t->plan;
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
-    ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "buckets of the ranks", &r->missing));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
     if (t->route.rule->adds)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
@@ -124,7 +109,7 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     zoff_base_map_free(&r->staging);
-    void *blocks[] = {r->part_bytes, r->missing, r->moves, r->terms, r->part_rows};
+    void *blocks[] = {r->part_bytes, r->moves, r->terms, r->part_rows};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     *r = (zoff_ranks){.reduce = NULL};
@@ -198,17 +183,12 @@ static bool alone_measures(const zoff_transfer *t, const zoff_plan_piece *piece)
     return !t->model->params[piece->param].frozen && *zoff_model_params_flag(t->model, piece);
 }
 
-/* Slices of frozen parameters have no gradient. */
-static bool alone_is_complete(const zoff_transfer *t, size_t bucket)
+static void alone_mark(zoff_transfer *t, zoff_slice_buckets buckets)
 {
-    const uint8_t wanted = ZOFF_SLICE_READY | (t->route.link->downloads ? ZOFF_SLICE_DOWN : 0);
-    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
-    bool all = true;
-    for (size_t i = c->first_piece; i < c->first_piece + c->piece_count && all; i++) {
-        const zoff_plan_piece *piece = &t->plan->pieces[i];
-        all = t->model->params[piece->param].frozen || (*zoff_model_params_flag(t->model, piece) & wanted) == wanted;
+    for (size_t b = buckets.first; b <= buckets.last; b++) {
+        if (--t->walk.arrivals.missing[b] == 0)
+            zoff_transfer_walk_complete(t, b);
     }
-    return all;
 }
 
 static bool alone_completes_early(const zoff_transfer *t)
@@ -234,7 +214,7 @@ const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
                                               .measures = alone_measures,
                                               .leaves_early = leaves_in_the_step,
                                               .completes_early = alone_completes_early,
-                                              .is_complete = alone_is_complete};
+                                              .mark = alone_mark};
 
 /* ---- several ---- */
 
@@ -242,7 +222,6 @@ static zoff_status several_open(zoff_transfer *t)
 {
     ZOFF_TRY(allocate(t));
     ZOFF_TRY(t->route.place->open(t));
-    count_missing(t);
     return open_exchanges(t);
 }
 
@@ -268,10 +247,11 @@ static bool partitioned_leaves_early(const zoff_transfer *t)
     return t->values->zero_stage >= 2;
 }
 
-/* A bucket is sent when all its slices are here, so no rank leaves one of them out. */
-static bool partitioned_is_complete(const zoff_transfer *t, size_t bucket)
+/* A bucket is sent when all its slices are here, so no rank leaves one of them out. It is complete when it is summed. */
+static void partitioned_mark(zoff_transfer *t, zoff_slice_buckets buckets)
 {
-    return zoff_zero_reduce_is_done(t->ranks.reduce, bucket);
+    if (partitioned_leaves_early(t))
+        zoff_zero_reduce_mark(t->ranks.reduce, buckets.first, buckets.last);
 }
 
 const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
@@ -285,14 +265,13 @@ const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
                                                     .measures = several_measure,
                                                     .leaves_early = partitioned_leaves_early,
                                                     .completes_early = partitioned_leaves_early,
-                                                    .is_complete = partitioned_is_complete};
+                                                    .mark = partitioned_mark};
 
 /* A rank has only its own part of the sums before the gate. */
-static bool replicated_is_complete(const zoff_transfer *t, size_t bucket)
+static void replicated_mark(zoff_transfer *t, zoff_slice_buckets buckets)
 {
     (void)t;
-    (void)bucket;
-    return false;
+    (void)buckets;
 }
 
 /* Sums of gradients are gathered from accumulator to accumulator. */
@@ -307,4 +286,4 @@ const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
                                                    .measures = several_measure,
                                                    .leaves_early = leaves_in_the_step,
                                                    .completes_early = leaves_in_the_step,
-                                                   .is_complete = replicated_is_complete};
+                                                   .mark = replicated_mark};

@@ -120,6 +120,7 @@ zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket,
     zoff_transfer_use_of(t, bucket)->measure(t, bucket);
     if (t->measure.vote.poisoned && (!before.poisoned || zoff_transfer_measure_is_before(&t->measure.vote, &before)))
         zoff_transfer_terms_of(&t->model->params[t->measure.vote.param])->blame(t, bucket, parts, weights);
+    zoff_transfer_walk_complete(t, bucket);
     return ZOFF_OK;
 }
 
@@ -140,8 +141,9 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
     t->batch.handed_over = false;
     zoff_transfer_grads_forget(&t->grads);
     zoff_transfer_grads_forget(t->route.lent);
+    zoff_transfer_walk_begin_batch(t);
     if (t->ranks.reduce)
-        zoff_zero_reduce_begin(t->ranks.reduce, t->ranks.missing);
+        zoff_zero_reduce_begin(t->ranks.reduce, t->walk.arrivals.slices);
     if (t->batch.micro + 1 == t->values->accumulation)
         zoff_transfer_measure_begin(t);
 }
@@ -158,11 +160,11 @@ void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size
 void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t slice)
 {
     const zoff_model_param *param = &t->model->params[p];
-    if (!t->ranks.reduce || !t->route.peers->leaves_early(t) || param->frozen || !param->count)
+    if (param->frozen || !param->count)
         return;
-    const zoff_slice_buckets *buckets = &t->model->slice_buckets[param->first_flag + slice];
-    zoff_zero_reduce_mark(t->ranks.reduce, buckets->first, buckets->last);
-    (void)zoff_transfer_reduce_scatter_go_on(t);
+    t->route.peers->mark(t, t->model->slice_buckets[param->first_flag + slice]);
+    if (t->route.peers->leaves_early(t))
+        (void)zoff_transfer_reduce_scatter_go_on(t);
 }
 
 /* Errors are stored; the step returns them. */

@@ -41,6 +41,10 @@ zoff_status zoff_transfer_staging_open(zoff_transfer *t, size_t of_walk)
     const size_t count = of_walk + s->ahead;
     ZOFF_TRY(zoff_base_mem_alloc(t->plan->run_count, sizeof *s->offsets, "staging slots of weights", &s->offsets));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *s->slots, "staging slots of weights", &s->slots));
+    if (s->ahead)
+        ZOFF_TRY(zoff_base_mem_alloc(s->ahead, sizeof *s->free, "staging slots of weights", &s->free));
+    for (s->free_count = 0; s->free_count < s->ahead; s->free_count++)
+        s->free[s->free_count] = (uint32_t)(of_walk + s->free_count);
     s->count = count;
     s->slot_bytes = lay_out(t, t->plan, s->offsets);
     if (s->slot_bytes && count)
@@ -57,6 +61,7 @@ void zoff_transfer_staging_close(zoff_transfer *t)
     zoff_base_map_free(&t->device.staging.memory);
     zoff_base_mem_free(t->device.staging.offsets);
     zoff_base_mem_free(t->device.staging.slots);
+    zoff_base_mem_free(t->device.staging.free);
     t->device.staging = (zoff_staging){.ahead = t->device.staging.ahead};
 }
 
@@ -82,17 +87,24 @@ zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot
         return ZOFF_OK;
     ZOFF_TRY(t->accel->ops->event_record(t->accel, slot->copied, slot->stream));
     slot->stream = NULL;
+    t->device.staging.in_flight += !slot->in_flight;
     slot->in_flight = true;
     return ZOFF_OK;
 }
 
-static void land(zoff_staging_slot *slot)
+void zoff_transfer_staging_landed(zoff_transfer *t, zoff_staging_slot *slot)
+{
+    t->device.staging.in_flight -= slot->in_flight;
+    slot->in_flight = false;
+}
+
+static void land(zoff_transfer *t, zoff_staging_slot *slot)
 {
     if (slot->in_flight && zoff_trace_on()) {
         slot->traced.to = zoff_trace_now();
         zoff_trace_end_transfer(&slot->traced);
     }
-    slot->in_flight = false;
+    zoff_transfer_staging_landed(t, slot);
 }
 
 zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot)
@@ -100,7 +112,7 @@ zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot
     ZOFF_TRY(zoff_transfer_staging_mark(t, slot));
     if (slot->in_flight)
         ZOFF_TRY(zoff_transfer_streams_wait_for(t, slot->copied));
-    land(slot);
+    land(t, slot);
     return ZOFF_OK;
 }
 
@@ -111,33 +123,19 @@ zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* Find a slot in a range that no bucket has, and whose copies are complete.  @return PENDING: all are in use */
-static zoff_status find_free(zoff_transfer *t, size_t first, size_t end, zoff_staging_slot **out)
+/* Lend a slot, if no bucket has it and its copies are complete.  @return PENDING: it is in use */
+static zoff_status lend(zoff_transfer *t, size_t bucket, zoff_staging_slot *slot)
 {
-    for (size_t i = first; i < end; i++) {
-        zoff_staging_slot *w = &t->device.staging.slots[i];
-        if (!w->lent)
-            ZOFF_TRY(zoff_transfer_staging_mark(t, w)); /* an error had kept its bucket from that */
-        if (w->in_flight) {
-            zoff_status status = t->accel->ops->event_poll(t->accel, w->copied);
-            ZOFF_TRY(status);
-            if (status == ZOFF_OK)
-                land(w);
-        }
-        if (!w->in_flight && !w->lent) {
-            *out = w;
-            return ZOFF_OK;
-        }
+    if (!slot->lent)
+        ZOFF_TRY(zoff_transfer_staging_mark(t, slot)); /* an error had kept its bucket from that */
+    if (slot->in_flight) {
+        zoff_status status = t->accel->ops->event_poll(t->accel, slot->copied);
+        ZOFF_TRY(status);
+        if (status == ZOFF_OK)
+            land(t, slot);
     }
-    return ZOFF_PENDING;
-}
-
-static zoff_status lend(zoff_transfer *t, size_t bucket, size_t first, size_t end)
-{
-    zoff_staging_slot *slot;
-    const zoff_status status = find_free(t, first, end, &slot);
-    if (status != ZOFF_OK)
-        return status;
+    if (slot->in_flight || slot->lent)
+        return ZOFF_PENDING;
     slot->lent = true;
     t->walk.runs[bucket].staging = slot;
     return ZOFF_OK;
@@ -145,17 +143,32 @@ static zoff_status lend(zoff_transfer *t, size_t bucket, size_t first, size_t en
 
 zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket)
 {
-    return lend(t, bucket, 0, t->device.staging.count - t->device.staging.ahead);
+    zoff_status status = ZOFF_PENDING;
+    for (size_t i = 0; i < t->device.staging.count - t->device.staging.ahead && status == ZOFF_PENDING; i++)
+        status = lend(t, bucket, &t->device.staging.slots[i]);
+    return status;
 }
 
+/* There may be as many of these as buckets. The one that was free first is the first whose copies are complete. */
 zoff_status zoff_transfer_staging_lend_ahead(zoff_transfer *t, size_t bucket)
 {
-    return lend(t, bucket, t->device.staging.count - t->device.staging.ahead, t->device.staging.count);
+    zoff_staging *s = &t->device.staging;
+    const zoff_status status = s->free_count ? lend(t, bucket, &s->slots[s->free[s->free_first]]) : ZOFF_PENDING;
+    if (status == ZOFF_OK) {
+        s->free_first = (s->free_first + 1) % s->ahead;
+        s->free_count--;
+    }
+    return status;
 }
 
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket)
 {
-    if (t->walk.runs[bucket].staging)
-        t->walk.runs[bucket].staging->lent = false;
+    zoff_staging *s = &t->device.staging;
+    zoff_staging_slot *slot = t->walk.runs[bucket].staging;
+    const size_t of_walk = s->count - s->ahead;
+    if (slot && (size_t)(slot - s->slots) >= of_walk)
+        s->free[(s->free_first + s->free_count++) % s->ahead] = (uint32_t)(slot - s->slots);
+    if (slot)
+        slot->lent = false;
     t->walk.runs[bucket].staging = NULL;
 }

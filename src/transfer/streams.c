@@ -13,9 +13,9 @@
 bool zoff_transfer_streams_upload(const zoff_transfer *t)
 {
     bool uploads = false;
-    for (size_t i = 0; i < t->device.staging.count; i++) {
+    for (size_t i = 0; t->device.staging.in_flight && !uploads && i < t->device.staging.count; i++) {
         const zoff_staging_slot *slot = &t->device.staging.slots[i];
-        uploads = uploads || (slot->in_flight && !slot->lent); /* a bucket has its slot during a download */
+        uploads = slot->in_flight && !slot->lent; /* a bucket has its slot during a download */
     }
     return uploads;
 }

@@ -62,6 +62,14 @@ struct zoff_bucket_run {
     zoff_update_cursor cursor;
 };
 
+/* Buckets whose gradients have all come in this micro-batch, summed where ranks sum them. */
+typedef struct zoff_arrivals {
+    uint32_t *slices;  /* by bucket: trained slices that have a part in it */
+    uint32_t *missing; /* one rank: those of them that have not come; several count in zero/reduce.c */
+    uint32_t *buckets; /* in the order in which they became complete */
+    size_t count;
+} zoff_arrivals;
+
 /* The buckets of a step, and their order. */
 typedef struct zoff_walk {
     zoff_bucket_run *runs;   /* by bucket; allocated at seal, as are the lists below */
@@ -73,6 +81,7 @@ typedef struct zoff_walk {
     bool has_news, begins; /* rank 0: there is a candidate, and nothing of it was told yet */
     bool is_learned;       /* `order` holds */
     bool is_used;          /* the program has waited for weights in this step, so it will finish it */
+    zoff_arrivals arrivals;
 } zoff_walk;
 
 /* Borrowed memory of a chunk: its states, and its engine-owned weights. Either may be NULL. */
@@ -231,6 +240,8 @@ static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff
  * gradients arrived in the previous step. With `reads_ahead`, files are prefetched in the expected order, so that is kept. */
 zoff_status zoff_transfer_walk_open(zoff_transfer *t); /* at seal */
 void zoff_transfer_walk_close(zoff_transfer *t);
+void zoff_transfer_walk_begin_batch(zoff_transfer *t);             /* no bucket is complete in this micro-batch */
+void zoff_transfer_walk_complete(zoff_transfer *t, size_t bucket); /* once for each bucket in a micro-batch */
 /* The program uses weights of these buckets before the running step is over. */
 void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets);
 /* Several ranks: fill in this rank's vote, and read those of all. */

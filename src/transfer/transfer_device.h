@@ -35,6 +35,9 @@ typedef struct zoff_staging {
     zoff_staging_slot *slots;
     size_t count, ahead; /* slots in all; of these, for buckets that are updated ahead of the step. Set `ahead` before seal */
     size_t next;         /* the walk position that gets the next staging slot */
+    size_t in_flight;    /* slots whose copies are in flight */
+    uint32_t *free;      /* a ring: of the slots for buckets ahead of the step, those that no bucket has */
+    size_t free_first, free_count;
     bool pinned;
 } zoff_staging;
 
@@ -170,6 +173,7 @@ zoff_status zoff_transfer_staging_lend_ahead(zoff_transfer *t, size_t bucket);
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
 /* Record the slot's event behind the copies that were enqueued for it. */
 zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot);
+void zoff_transfer_staging_landed(zoff_transfer *t, zoff_staging_slot *slot); /* its copies are complete */
 /* Wait until the copies to or from one slot, or all, are complete.  @blocks yes */
 zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot);
 zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t);

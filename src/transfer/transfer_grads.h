@@ -12,22 +12,35 @@ typedef struct zoff_transfer zoff_transfer;
 
 typedef struct zoff_grads zoff_grads;
 
-/* Engine memory for one gradient. */
-typedef struct zoff_grad_buffer {
-    char *at; /* NULL: an entry without memory */
+/* A block of an extent, in use or free. */
+typedef struct zoff_arena_block {
+    char *at;
     size_t bytes;
-    zoff_map map; /* host memory; empty on a device */
+    int32_t before, after;  /* neighbours in the extent; negative: none */
+    int32_t previous, next; /* free blocks of the same class; negative: none */
     bool used;
-    bool is_extra; /* a device: memory of its own, beside the arena of the pool */
-} zoff_grad_buffer;
+} zoff_arena_block;
+
+enum { ZOFF_ARENA_UNIT = 64, ZOFF_ARENA_CLASSES = 32, ZOFF_ARENA_LEVELS = 64 };
+
+/* Memory that is lent in blocks. A zeroed arena is empty. */
+typedef struct zoff_arena {
+    zoff_arena_block *blocks;
+    size_t count, capacity;
+    int32_t spare; /* the first description that is not in use */
+    size_t spare_count;
+    uint64_t levels;                     /* those with a free block */
+    uint32_t classes[ZOFF_ARENA_LEVELS]; /* of each level, those with a free block */
+    int32_t heads[ZOFF_ARENA_LEVELS][ZOFF_ARENA_CLASSES];
+} zoff_arena;
 
 /* The kind of memory of a pool. */
 typedef struct zoff_grad_memory {
     const char *name;
-    /* Find memory that is free; NULL: there is none. */
-    zoff_grad_buffer *(*find)(zoff_grads *g, size_t bytes);
-    zoff_status (*make)(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_grad_buffer **out); /* allocate more */
-    void (*free)(zoff_transfer *t, zoff_grad_buffer *buffer);
+    bool shrinks; /* extents that nobody uses may be freed before others are made: that does not stop a device */
+    /* Allocate an extent with room for `bytes`, or a larger one.  `out`: `base` and `bytes` are set */
+    zoff_status (*make)(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_map *out);
+    void (*free)(zoff_transfer *t, zoff_map *extent);
     /* Advance what frees memory of the pool.  @return false: nothing is in flight */
     bool (*go_on)(zoff_transfer *t);
 } zoff_grad_memory;
@@ -35,10 +48,15 @@ typedef struct zoff_grad_memory {
 extern const zoff_grad_memory zoff_transfer_acquire_on_host, zoff_transfer_acquire_on_device;
 
 typedef struct zoff_grad_slot {
-    char *at; /* NULL: none */
-    size_t buffer;
+    char *at;         /* NULL: none */
+    int32_t block;    /* of the arena */
     size_t waits_for; /* buckets that have yet to pack their part of it */
 } zoff_grad_slot;
+
+typedef struct zoff_grad_extent {
+    zoff_map map;  /* a device: base and bytes only */
+    int32_t first; /* block */
+} zoff_grad_extent;
 
 /* Sums of the gradients of tied weights, in the memory that holds the gradients: one of the two, or neither. */
 typedef struct zoff_tied_sums {
@@ -50,16 +68,29 @@ struct zoff_grads {
     const zoff_grad_memory *memory;
     zoff_grad_slot *slots; /* by flag number of the slice */
     size_t slot_count;
-    zoff_grad_buffer *buffers;
-    size_t count, capacity;
-    size_t bytes, most; /* total size of the buffers: now, and at most so far */
-    char *arena;        /* a device: memory of the buffers that are not extra */
-    size_t arena_bytes;
+    zoff_arena arena;
+    zoff_grad_extent *extents;
+    size_t count, capacity; /* extents */
+    size_t looked;          /* the extent to look at next for one that nobody uses */
+    uint64_t bytes, most;   /* total size of the extents: now, and at most so far */
+    uint64_t first_bytes;   /* of the extent that is planned; 0: none */
+    uint64_t lent_most;     /* all slices that may be lent */
 };
 
-/* grads.c */
-/* Open a pool: `arena_bytes` of device memory, or none. */
-zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t arena_bytes);
+/* grads.c: the arena */
+size_t zoff_transfer_grads_padded(size_t bytes); /* the size of a block for so many bytes */
+/* Add an extent, of whole units. `out`: its first block, which stands for it.  @return ERR_NO_MEMORY */
+zoff_status zoff_transfer_grads_add(zoff_arena *a, char *at, size_t bytes, int32_t *out);
+bool zoff_transfer_grads_is_idle(const zoff_arena *a, int32_t first); /* whether the whole extent is free */
+void zoff_transfer_grads_remove(zoff_arena *a, int32_t first);        /* an idle one */
+/* Take a block.  @return false: no free block is large enough */
+bool zoff_transfer_grads_take(zoff_arena *a, size_t bytes, int32_t *out);
+void zoff_transfer_grads_give(zoff_arena *a, int32_t number);
+void zoff_transfer_grads_end(zoff_arena *a); /* the extents are the owner's */
+
+/* grads.c: pools */
+/* Open a pool. `first_bytes`: its first extent, or none yet. */
+zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t first_bytes);
 void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g);
 const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number); /* gradient of a slice, by flag number; NULL: none */
 /* The gradient of a piece whose slice has one: a download, or, in place, lent memory. */
@@ -71,13 +102,8 @@ void zoff_transfer_grads_hand_over(zoff_grads *g, size_t number, size_t buckets)
 void zoff_transfer_grads_packed(zoff_grads *g, size_t number); /* one bucket has packed its part */
 void zoff_transfer_grads_let_go(zoff_grads *g, size_t number); /* release its buffer */
 void zoff_transfer_grads_forget(zoff_grads *g);                /* release all buffers */
-/* An entry without memory.  @return ERR_NO_MEMORY */
-zoff_status zoff_transfer_grads_entry(zoff_grads *g, zoff_grad_buffer **out);
-
-/* Host memory: see zoff_grad_memory. `find`: the free buffer that fits best. */
-zoff_grad_buffer *zoff_transfer_grads_find(zoff_grads *g, size_t bytes);
-zoff_status zoff_transfer_grads_make(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_grad_buffer **out);
-void zoff_transfer_grads_free(zoff_transfer *t, zoff_grad_buffer *buffer);
+/* Add an extent for a gradient of so many bytes.  @return ERR_NO_MEMORY */
+zoff_status zoff_transfer_grads_grow(zoff_transfer *t, zoff_grads *g, size_t bytes);
 
 /* acquire.c */
 /* Get memory for the gradient of a slice; return the present memory if it has some.  @blocks for a short time, to reuse a

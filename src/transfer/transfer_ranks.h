@@ -47,7 +47,6 @@ typedef struct zoff_ranks {
     size_t spread_bytes;                   /* bytes of a slot of `gather` */
     size_t *part_bytes;                    /* bytes of gradients on the wire, by rank, for the buckets in `part_rows` */
     size_t *part_rows;                     /* the buckets that were looked up last */
-    uint32_t *missing;                     /* by bucket: slices that are trained */
     zoff_cast_piece *moves;                /* copies that pack or unpack a bucket */
     zoff_accumulate_piece *terms;          /* the same where the communicator sums; NULL: it does not */
     float reduced_weight;                  /* of gradients that the trainer has reduced, in this micro-batch */
@@ -77,9 +76,9 @@ typedef struct zoff_peers {
     bool (*measures)(const zoff_transfer *t, const zoff_plan_piece *piece);
     /* Whether gradients are sent while the program computes others: from stage 2 on. */
     bool (*leaves_early)(const zoff_transfer *t);
-    bool (*completes_early)(const zoff_transfer *t); /* whether that may be so before zoff_step_begin(): */
-    /* Whether the gradients of a bucket are complete, summed and on the host, while the program may still compute others. */
-    bool (*is_complete)(const zoff_transfer *t, size_t bucket);
+    /* Whether gradients of buckets may be complete, summed and on the host, while the program still computes others. */
+    bool (*completes_early)(const zoff_transfer *t);
+    void (*mark)(zoff_transfer *t, zoff_slice_buckets buckets); /* the gradient of a trained slice is here */
 } zoff_peers;
 
 extern const zoff_peers zoff_transfer_ranks_alone, zoff_transfer_ranks_partitioned, zoff_transfer_ranks_replicated;

@@ -6,6 +6,24 @@
 
 #include <string.h>
 
+static zoff_status open_arrivals(zoff_transfer *t)
+{
+    zoff_arrivals *a = &t->walk.arrivals;
+    const size_t count = t->plan->chunk_count;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->slices, "the slices of buckets", &a->slices));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->missing, "the slices of buckets", &a->missing));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->buckets, "the slices of buckets", &a->buckets));
+    for (size_t i = 0; i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
+            const zoff_slice_buckets in = t->model->slice_buckets[p->first_flag + slice];
+            for (size_t b = in.first; b <= in.last; b++)
+                a->slices[b]++;
+        }
+    }
+    return ZOFF_OK;
+}
+
 zoff_status zoff_transfer_walk_open(zoff_transfer *t)
 {
     zoff_walk *w = &t->walk;
@@ -15,7 +33,8 @@ zoff_status zoff_transfer_walk_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->place, "the order of buckets", &w->place));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->uses, "the order of buckets", &w->uses));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->candidate, "the order of buckets", &w->candidate));
-    return zoff_base_mem_alloc(count, sizeof *w->heard, "the order of buckets", &w->heard);
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *w->heard, "the order of buckets", &w->heard));
+    return open_arrivals(t);
 }
 
 void zoff_transfer_walk_close(zoff_transfer *t)
@@ -26,6 +45,9 @@ void zoff_transfer_walk_close(zoff_transfer *t)
     zoff_base_mem_free(t->walk.uses);
     zoff_base_mem_free(t->walk.candidate);
     zoff_base_mem_free(t->walk.heard);
+    zoff_base_mem_free(t->walk.arrivals.slices);
+    zoff_base_mem_free(t->walk.arrivals.missing);
+    zoff_base_mem_free(t->walk.arrivals.buckets);
     t->walk = (zoff_walk){.runs = NULL};
 }
 
@@ -33,6 +55,20 @@ void zoff_transfer_walk_close(zoff_transfer *t)
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t)
 {
     return t->plan->chunk_count - t->device.tier.count;
+}
+
+void zoff_transfer_walk_begin_batch(zoff_transfer *t)
+{
+    zoff_arrivals *a = &t->walk.arrivals;
+    for (size_t b = 0; b < t->plan->chunk_count; b++)
+        a->missing[b] = a->slices[b];
+    a->count = 0;
+}
+
+void zoff_transfer_walk_complete(zoff_transfer *t, size_t bucket)
+{
+    zoff_arrivals *a = &t->walk.arrivals;
+    a->buckets[a->count++] = (uint32_t)bucket;
 }
 
 /* With a device, the buckets whose gradients are downloaded first come first. These are the last layers, unless the program

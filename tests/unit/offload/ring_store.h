@@ -95,7 +95,7 @@ class Ring : public testing::Test
     zoff_swap_slot *take(size_t chunk)
     {
         zoff_swap_slot *slot = zoff_offload_swap_slot_take(s());
-        zoff_offload_swap_slot_assign(slot, chunk);
+        zoff_offload_swap_slot_assign(s(), slot, chunk);
         return slot;
     }
 

@@ -100,17 +100,17 @@ TEST_F(SwapPutOff, AnotherChunkGetsTheSlotThatCostsLeast)
     ASSERT_ZOFF_OK(zoff_offload_store_keep(store, 1, 0));
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(&s()->slots[2], room) << "a free one";
-    zoff_offload_swap_slot_assign(room, 2);
+    zoff_offload_swap_slot_assign(s(), room, 2);
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(&s()->slots[1], room) << "one that is kept as it is in its file";
-    zoff_offload_swap_slot_assign(room, 3);
+    zoff_offload_swap_slot_assign(s(), room, 3);
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(nullptr, room);
     EXPECT_EQ(ZOFF_SLOT_WRITING, state_of(0)) << "the write is on its way";
     ASSERT_ZOFF_OK(zoff_offload_store_pump(store));
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(&s()->slots[0], room);
-    zoff_offload_swap_slot_assign(room, 4);
+    zoff_offload_swap_slot_assign(s(), room, 4);
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(nullptr, room) << "all are lent";
     for (size_t c : {2, 3, 4})
@@ -130,7 +130,7 @@ TEST_F(SwapPutOff, AResidentIsPutOffWhereItIsInAFile)
     ASSERT_ZOFF_OK(zoff_offload_store_keep(store, 1, 0));
     EXPECT_EQ(list{0}, put_off());
     for (unsigned i = 0; i < s()->ring_count; i++)
-        zoff_offload_swap_slot_assign(&s()->slots[i], 5);
+        zoff_offload_swap_slot_assign(s(), &s()->slots[i], 5);
     zoff_swap_slot *room = nullptr;
     ASSERT_ZOFF_OK(zoff_offload_swap_put_off_find_room(s(), &room));
     EXPECT_EQ(nullptr, room);

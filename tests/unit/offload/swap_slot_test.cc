@@ -23,6 +23,7 @@ struct ring {
     {
         slots[slot].state = state;
         slots[slot].chunk = chunk;
+        places[chunk].ring = &slots[slot];
         slots[slot].used = used;
     }
     zoff_swap_slot slots[4] = {};
@@ -62,13 +63,13 @@ TEST(SwapSlot, AFreeSlotIsTakenBeforeTheOneThatWasKeptForLongest)
     r.set(1, ZOFF_SLOT_KEPT, 2, 5);
     r.set(2, ZOFF_SLOT_FREE, 3);
     EXPECT_EQ(&r.slots[2], zoff_offload_swap_slot_take(&r.s));
-    zoff_offload_swap_slot_assign(&r.slots[2], 8);
+    zoff_offload_swap_slot_assign(&r.s, &r.slots[2], 8);
     EXPECT_EQ(ZOFF_SLOT_LENT, r.slots[2].state);
     EXPECT_EQ(&r.slots[1], zoff_offload_swap_slot_take(&r.s));
     EXPECT_EQ(ZOFF_SLOT_FREE, r.slots[1].state);
-    zoff_offload_swap_slot_assign(&r.slots[1], 6);
+    zoff_offload_swap_slot_assign(&r.s, &r.slots[1], 6);
     EXPECT_EQ(&r.slots[0], zoff_offload_swap_slot_take(&r.s));
-    zoff_offload_swap_slot_assign(&r.slots[0], 7);
+    zoff_offload_swap_slot_assign(&r.s, &r.slots[0], 7);
     EXPECT_EQ(nullptr, zoff_offload_swap_slot_take(&r.s)) << "all are lent";
 }
 
@@ -94,10 +95,10 @@ TEST(SwapSlot, ListsKeepTheirOrder)
 TEST(SwapSlot, SlotsNewerThanTheFileAreNotFreed)
 {
     ring r;
-    zoff_offload_swap_slot_assign(&r.slots[0], 1);
+    zoff_offload_swap_slot_assign(&r.s, &r.slots[0], 1);
     zoff_offload_swap_slot_leave(&r.s, &r.slots[0]);
     EXPECT_EQ(ZOFF_SLOT_FREE, r.slots[0].state);
-    zoff_offload_swap_slot_assign(&r.slots[1], 2);
+    zoff_offload_swap_slot_assign(&r.s, &r.slots[1], 2);
     r.slots[1].changed = 4;
     zoff_offload_swap_slot_leave(&r.s, &r.slots[1]);
     EXPECT_TRUE(zoff_offload_swap_slot_is_put_off(&r.slots[1]));

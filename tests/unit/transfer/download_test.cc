@@ -144,6 +144,7 @@ TEST_F(Download, SeesUploadsThatAreDone)
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.up));
     ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot.copied, self.t.device.up));
     slot.in_flight = true;
+    self.t.device.staging.in_flight = 1;
     ASSERT_ZOFF_OK(zoff_transfer_download_poll(&self.t));
     EXPECT_TRUE(slot.in_flight);
     self.let_go = true;

@@ -27,28 +27,28 @@ class Grads : public testing::Test
     {
         zoff_transfer_grads_close(&self.t, &self.t.grads);
         EXPECT_TRUE(pinned.empty());
-        EXPECT_EQ(nullptr, self.t.grads.buffers);
+        EXPECT_EQ(nullptr, self.t.grads.extents);
         self.t.route.link = &zoff_transfer_links_in_place;
     }
-    zoff_grad_buffer *make(size_t bytes)
+    void grow(size_t bytes) { EXPECT_ZOFF_OK(zoff_transfer_grads_grow(&self.t, &self.t.grads, bytes)); }
+    int32_t take(size_t bytes)
     {
-        zoff_grad_buffer *made = nullptr;
-        EXPECT_ZOFF_OK(self.t.grads.memory->make(&self.t, &self.t.grads, bytes, &made));
-        return made;
+        int32_t block = -1;
+        return zoff_transfer_grads_take(&self.t.grads.arena, bytes, &block) ? block : -1;
+    }
+    long free_bytes() const
+    {
+        long all = 0;
+        for (const zoff_arena_block *b = self.t.grads.arena.blocks, *end = b + self.t.grads.arena.count; b < end; b++)
+            all += b->at && !b->used ? (long)b->bytes : 0;
+        return all;
     }
     // A slice has memory of its own, as zoff_transfer_acquire_lend() gives it.
     char *lend(size_t number, size_t bytes)
     {
-        zoff_grad_buffer *b = self.t.grads.memory->find(&self.t.grads, bytes);
-        b = b ? b : make(bytes);
-        b->used = true;
-        self.t.grads.slots[number] = {(char *)b->map.base, (size_t)(b - self.t.grads.buffers), 0};
-        return (char *)b->map.base;
-    }
-    size_t found(size_t bytes)
-    {
-        const zoff_grad_buffer *b = self.t.grads.memory->find(&self.t.grads, bytes);
-        return b ? b->map.bytes : 0;
+        char *at = nullptr;
+        EXPECT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, &self.t.grads, number, bytes, &at));
+        return at;
     }
 
     static std::set<void *> pinned;
@@ -59,75 +59,75 @@ class Grads : public testing::Test
 std::set<void *> Grads::pinned;
 bool Grads::fails_to_pin;
 
-TEST_F(Grads, GetTheSmallestFreeBufferThatIsNotMuchTooLarge)
+// The first extent has room for all slices (3 * 256 bytes); what is beyond them gets extents of its own.
+TEST_F(Grads, TakeOneExtentForAllSlices)
 {
-    EXPECT_EQ(0u, found(1)) << "there is none";
-    for (const size_t bytes : {400u, 1000u, 600u}) {
-        make(bytes);
-        self.t.grads.buffers[self.t.grads.count - 1].used = true; // otherwise the next one would take its place
-    }
-    for (size_t i = 0; i < 3; i++)
-        self.t.grads.buffers[i].used = false;
-    EXPECT_EQ(400u, found(400));
-    EXPECT_EQ(600u, found(401));
-    EXPECT_EQ(1000u, found(601));
-    EXPECT_EQ(1000u, found(1000));
-    EXPECT_EQ(0u, found(1001));
-    EXPECT_EQ(400u, found(200));
-    EXPECT_EQ(0u, found(199)) << "twice as large is too much";
-    self.t.grads.buffers[0].used = true;
-    EXPECT_EQ(600u, found(400));
+    EXPECT_EQ(0u, self.t.grads.count) << "nothing is allocated at first";
+    const char *first = lend(0, 200);
+    EXPECT_EQ(first + 256, lend(1, 200));
+    EXPECT_EQ(first + 512, lend(2, 200));
+    EXPECT_EQ(1u, self.t.grads.count);
+    EXPECT_EQ(768u, self.t.grads.bytes);
+    EXPECT_EQ(1u, pinned.size());
+    grow(100);
+    EXPECT_EQ(2u, self.t.grads.count);
+    EXPECT_EQ(768u + 128, self.t.grads.bytes);
 }
 
-TEST_F(Grads, FreeABufferThatNobodyUsesBeforeTheyTakeMoreThanEver)
+TEST_F(Grads, FreeAnExtentThatNobodyUsesBeforeTheyTakeMoreThanEver)
 {
-    make(1000)->used = true;
-    make(500)->used = true;
-    EXPECT_EQ(1500u, self.t.grads.bytes);
-    EXPECT_EQ(1500u, self.t.grads.most);
-    self.t.grads.buffers[0].used = false;
-    const zoff_grad_buffer *third = make(100); // 1600 would exceed the most that was ever needed
-    EXPECT_EQ(&self.t.grads.buffers[0], third);
+    self.t.grads.lent_most = 0; // extents are as small as they can be
+    grow(1024);
+    const int32_t first = take(1024);
+    grow(512);
+    const int32_t second = take(512);
+    EXPECT_EQ(1536u, self.t.grads.bytes);
+    EXPECT_EQ(1536u, self.t.grads.most);
+    zoff_transfer_grads_give(&self.t.grads.arena, first);
+    grow(128); // 1664 would exceed the most that was ever needed
     EXPECT_EQ(2u, self.t.grads.count);
-    EXPECT_EQ(600u, self.t.grads.bytes);
-    EXPECT_EQ(1500u, self.t.grads.most);
+    EXPECT_EQ(640u, self.t.grads.bytes);
+    EXPECT_EQ(1536u, self.t.grads.most);
     EXPECT_EQ(2u, pinned.size());
-    self.t.grads.buffers[0].used = true;
-    self.t.grads.buffers[1].used = false;
-    make(900); // as many as before: none is freed
-    EXPECT_EQ(1500u, self.t.grads.bytes);
+    const int32_t third = take(128);
+    EXPECT_LE(0, third);
+    zoff_transfer_grads_give(&self.t.grads.arena, second);
+    grow(896); // as many as before: none is freed
+    EXPECT_EQ(1536u, self.t.grads.bytes);
     EXPECT_EQ(3u, self.t.grads.count);
-    EXPECT_EQ(500u, self.t.grads.buffers[1].map.bytes);
-    self.t.grads.buffers[1].used = self.t.grads.buffers[2].used = true;
-    make(1);
-    EXPECT_EQ(1501u, self.t.grads.most) << "none is free";
+    EXPECT_LE(0, take(512));
+    EXPECT_LE(0, take(896));
+    grow(1);
+    EXPECT_EQ(1600u, self.t.grads.most) << "none is free";
 }
 
 TEST_F(Grads, KeepNothingThatCannotBeHad)
 {
     int made = 0;
-    EXPECT_EQ(2, fail_each_allocation([&] {
-                  zoff_grad_buffer *out = nullptr;
-                  const zoff_status status = self.t.grads.memory->make(&self.t, &self.t.grads, 700, &out);
+    EXPECT_EQ(4, fail_each_allocation([&] {
+                  zoff_transfer_grads_close(&self.t, &self.t.grads);
+                  zoff_status status = zoff_transfer_grads_open(&self.t, &self.t.grads, &zoff_transfer_acquire_on_host, 0);
+                  if (status == ZOFF_OK)
+                      status = zoff_transfer_grads_grow(&self.t, &self.t.grads, 1000);
                   made += status == ZOFF_OK;
                   if (status != ZOFF_OK) {
                       EXPECT_EQ(ZOFF_ERR_NO_MEMORY, status);
-                      EXPECT_EQ(nullptr, out);
                       EXPECT_EQ(0u, self.t.grads.bytes);
+                      EXPECT_TRUE(pinned.empty());
                   }
               }));
     EXPECT_EQ(1, made);
-    EXPECT_EQ(700u, self.t.grads.bytes);
-    self.t.grads.buffers[0].used = true;
+    EXPECT_EQ(1024u, self.t.grads.bytes);
+    EXPECT_LE(0, take(1000));
     fails_to_pin = true;
-    zoff_grad_buffer *out = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cannot pin", self.t.grads.memory->make(&self.t, &self.t.grads, 700, &out));
-    EXPECT_EQ(nullptr, out);
-    EXPECT_EQ(700u, self.t.grads.bytes);
-    EXPECT_EQ(nullptr, self.t.grads.buffers[1].map.base);
-    pinned.erase(pinned.find(self.t.grads.buffers[0].map.base) == pinned.begin() ? std::prev(pinned.end()) : pinned.begin());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cannot pin", zoff_transfer_grads_grow(&self.t, &self.t.grads, 700));
+    EXPECT_EQ(1024u, self.t.grads.bytes);
+    EXPECT_EQ(1u, self.t.grads.count);
+    EXPECT_EQ(-1, take(700));
+    pinned.erase(pinned.find(self.t.grads.extents[0].map.base) == pinned.begin() ? std::prev(pinned.end()) : pinned.begin());
     fails_to_pin = false;
-    EXPECT_EQ(&self.t.grads.buffers[1], make(700)) << "its place is used";
+    grow(700);
+    EXPECT_LE(0, take(700));
 }
 
 TEST_F(Grads, LieWhereTheirSliceWasLent)
@@ -153,11 +153,11 @@ TEST_F(Grads, AreFreeAgainWhenEachBucketHasTakenItsPart)
     for (int i = 0; i < 2; i++) {
         zoff_transfer_grads_packed(&self.t.grads, 0);
         EXPECT_EQ(at, zoff_transfer_grads_at(&self.t.grads, 0));
-        EXPECT_EQ(0u, found(200));
+        EXPECT_EQ(256, free_bytes());
     }
     zoff_transfer_grads_packed(&self.t.grads, 0);
     EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 0));
-    EXPECT_EQ(200u, found(200));
+    EXPECT_EQ(512, free_bytes());
     zoff_transfer_grads_packed(&self.t.grads, 0); // it has no memory any more, and nothing waits
     EXPECT_EQ(at, lend(1, 200));
     EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, 2));
@@ -173,14 +173,12 @@ TEST_F(Grads, AreFreeAgainWhenTheyAreLetGoOrForgotten)
     zoff_transfer_grads_let_go(&self.t.grads, 1);
     EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 1));
     EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, 2));
-    EXPECT_FALSE(self.t.grads.buffers[1].used);
-    EXPECT_TRUE(self.t.grads.buffers[0].used);
+    EXPECT_EQ(256, free_bytes());
     zoff_transfer_grads_forget(&self.t.grads);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, i));
-        EXPECT_FALSE(self.t.grads.buffers[i].used);
-    }
-    EXPECT_EQ(600u, self.t.grads.bytes) << "the memory stays for others";
+    EXPECT_EQ(768, free_bytes());
+    EXPECT_EQ(768u, self.t.grads.bytes) << "the memory stays for others";
 }
 
 TEST_F(Grads, NeedMemoryForTheirSlices)

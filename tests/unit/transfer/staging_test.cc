@@ -75,6 +75,7 @@ TEST_F(Staging, SlotsAreInUseUntilWhatGoesUpIsThere)
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.up));
     ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, slot->copied, self.t.device.up));
     slot->in_flight = true;
+    self.t.device.staging.in_flight = 1;
     zoff_transfer_staging_release(&self.t, 2);
     EXPECT_EQ(ZOFF_PENDING, zoff_transfer_staging_lend(&self.t, 7));
     EXPECT_TRUE(slot->in_flight);
@@ -105,6 +106,7 @@ TEST_F(Staging, ASlotWhoseEventIsNotRecordedIsInUse)
 TEST_F(Staging, SlotsOfADeviceThatHasFailedAreNotLent)
 {
     self.t.device.staging.slots[0].in_flight = true;
+    self.t.device.staging.in_flight = 1;
     self.device.fails_polls = true;
     self.device.fail = self.device.calls + 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "event_poll failed", zoff_transfer_staging_lend(&self.t, 0));

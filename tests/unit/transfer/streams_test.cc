@@ -39,9 +39,11 @@ TEST_F(Streams, AreBusyWithWhatIsOnItsWay)
     EXPECT_FALSE(zoff_transfer_streams_are_busy(&self.t));
     EXPECT_FALSE(zoff_transfer_streams_upload(&self.t));
     d.staging.slots[ZOFF_STAGING_SLOTS - 1].in_flight = true;
+    d.staging.in_flight = 1;
     EXPECT_TRUE(zoff_transfer_streams_upload(&self.t));
     EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
     d.staging.slots[ZOFF_STAGING_SLOTS - 1].in_flight = false;
+    d.staging.in_flight = 0;
     for (size_t *waits : {&d.norm.waits, &d.direct.waits, &d.downloads.end}) {
         ++*waits;
         EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
@@ -66,12 +68,14 @@ TEST_F(Streams, SayWhatStandsStill)
     d.norm.waits = 1;
     EXPECT_EQ(0u, said().find(begin + "the measurement of gradients."));
     d.staging.slots[2].in_flight = true;
+    d.staging.in_flight = 1;
     EXPECT_EQ(0u, said().find(begin + "the upload of weights."));
     d.downloads.queue[0].slice = 1;
     d.downloads.end = 1;
     EXPECT_EQ(0u, said().find(begin + "the download of gradient 1 of p."));
     d.downloads.end = d.norm.waits = 0;
     d.staging.slots[2].in_flight = false;
+    d.staging.in_flight = 0;
 }
 
 TEST_F(Streams, AreWaitedForUntilTheirWorkIsDone)
