@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,15 +86,28 @@ static zoff_status fail_setup(int error)
     return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "io_uring cannot be used: %s", words);
 }
 
-static zoff_status check_operations(struct io_uring *ring)
+/* Read through the ring. A filter may allow io_uring_setup() and forbid io_uring_enter(); a kernel before 5.6 has neither plain
+ * reads nor plain writes. A filter that forbids io_uring_register() costs registered memory only. */
+static zoff_status try_read(struct io_uring *ring)
 {
-    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
-    bool able = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
-    if (probe)
-        io_uring_free_probe(probe);
-    ZOFF_FAIL_IF(!able, ZOFF_ERR_UNSUPPORTED,
-                 "io_uring cannot be used: this kernel's version lacks plain reads and writes; Linux 5.6 or "
-                 "later has them");
+    char byte;
+    struct io_uring_cqe *cqe = NULL;
+    const int fd = memfd_create("zoff", MFD_CLOEXEC);
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_UNSUPPORTED, "io_uring cannot be tried: memfd_create(): %s", zoff_base_status_errno(errno));
+    io_uring_prep_read(io_uring_get_sqe(ring), fd, &byte, 1, 0);
+    int ret = io_uring_submit(ring);
+    while (ret >= 0 && !cqe) {
+        ret = io_uring_wait_cqe(ring, &cqe);
+        ret = ret == -EINTR ? 0 : ret;
+    }
+    close(fd);
+    if (ret < 0)
+        return fail_setup(-ret);
+    const int res = cqe->res;
+    io_uring_cqe_seen(ring, cqe);
+    ZOFF_FAIL_IF(res < 0, ZOFF_ERR_UNSUPPORTED,
+                 "io_uring cannot be used: a plain read fails (%s); Linux 5.6 or later has plain reads and writes",
+                 zoff_base_status_errno(-res));
     return ZOFF_OK;
 }
 
@@ -117,7 +131,7 @@ static zoff_status uring_open(int fd, unsigned depth, void **out_self)
         status = fail_setup(-ret);
         goto free_self;
     }
-    ZOFF_TRY_OR(exit_ring, check_operations(&self->ring));
+    ZOFF_TRY_OR(exit_ring, try_read(&self->ring));
     self->fd = fd;
     /* If it cannot be registered, each request looks the file up, which costs little. */
     self->file_known = io_uring_register_files(&self->ring, &fd, 1) == 0;

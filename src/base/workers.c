@@ -13,6 +13,7 @@
 #include "topology.h"
 #include "try.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,6 +26,7 @@ enum {
     THREAD_BITS = 11,        /* of a word: the number of threads of its run; the other bits count runs */
     POLLS = 16,              /* between two looks at the clock */
     STACK_BYTES = 512 << 10, /* kernels need little; 1,000 threads must not need gigabytes of address space */
+    STACK_BYTES_MOST = 1 << 30,
 };
 #define OWNER_SLEEPS (1u << 31) /* in `left` */
 
@@ -198,9 +200,6 @@ static int start_thread(worker *w)
     int error = pthread_attr_init(&attributes);
     if (error)
         return error;
-    /* Each thread's stack also holds the thread-local data of all libraries of the process. */
-    const long least = sysconf(_SC_THREAD_STACK_MIN);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES + (least > 0 ? (size_t)least : 0));
     /* A runtime that binds threads has bound the calling one to a CPU; its workers may use all places of the runtime. */
     zoff_cpus places;
     if (zoff_base_openmp_settings_places(&places))
@@ -208,7 +207,15 @@ static int start_thread(worker *w)
     /* Block all signals: they are for the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&w->id, &attributes, work, w);
+    /* Each thread's stack also holds the thread-local data of the program and its libraries. Where it is too small for them,
+     * the answer is EINVAL, and nothing tells the size that would do. */
+    const long least = sysconf(_SC_THREAD_STACK_MIN);
+    size_t bytes = STACK_BYTES + (least > 0 ? (size_t)least : 0);
+    do {
+        (void)pthread_attr_setstacksize(&attributes, bytes);
+        error = pthread_create(&w->id, &attributes, work, w);
+        bytes *= 2;
+    } while (error == EINVAL && bytes <= STACK_BYTES_MOST);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error;

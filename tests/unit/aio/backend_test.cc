@@ -9,12 +9,12 @@ namespace
 class AioChoice : public aio_choice
 {
   protected:
-    // In a child in which io_uring_setup returns `error`, choosing io_uring fails with `words`, and auto warns with them and
+    // In a child in which a system call returns `error`, choosing io_uring fails with `words`, and auto warns with them and
     // works.
-    std::string without_uring(int error, const std::string &words)
+    std::string without_uring(int error, const std::string &words, long call = SYS_io_uring_setup)
     {
         return in_child([&]() -> std::string {
-            if (!forbid_call(SYS_io_uring_setup, error))
+            if (!forbid_call(call, error))
                 return "cannot set a seccomp filter";
             if (open("io_uring") != ZOFF_ERR_UNSUPPORTED)
                 return "io_uring was opened";
@@ -76,6 +76,38 @@ TEST_F(AioChoice, SeccompWithEpermFallsBack)
 TEST_F(AioChoice, SeccompWithEnosysFallsBack)
 {
     EXPECT_EQ(without_uring(ENOSYS, "seccomp"), "");
+}
+
+// A ring can be set up, and takes nothing.
+TEST_F(AioChoice, EachErrorOfEnteringTheRingFallsBack)
+{
+    if (!have_uring())
+        GTEST_SKIP() << "no io_uring here";
+    for (const auto &[error, words] : std::initializer_list<std::pair<int, const char *>>{{EPERM, "seccomp"},
+                                                                                          {EACCES, "seccomp"},
+                                                                                          {ENOSYS, "seccomp"},
+                                                                                          {ENOMEM, "RLIMIT_MEMLOCK"},
+                                                                                          {EINVAL, "Invalid argument"}})
+        EXPECT_EQ(without_uring(error, words, SYS_io_uring_enter), "") << error;
+}
+
+// Without it io_uring works: a queue has no registered file, and its memory is not registered.
+TEST_F(AioChoice, ARingThatMayRegisterNothingIsUsed)
+{
+    if (!have_uring())
+        GTEST_SKIP() << "no io_uring here";
+    for (int error : {EPERM, ENOSYS, ENOMEM, EINVAL})
+        EXPECT_EQ(in_child([&]() -> std::string {
+                      if (!forbid_call(SYS_io_uring_register, error))
+                          return "cannot set a seccomp filter";
+                      if (open(nullptr) != ZOFF_OK || open("io_uring") != ZOFF_OK)
+                          return zoff_last_error();
+                      const std::string wrong = round_trip();
+                      q.reset();
+                      return wrong;
+                  }),
+                  "")
+            << error;
 }
 
 TEST_F(AioChoice, NoMemoryForTheRingFallsBack)
