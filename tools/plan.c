@@ -46,6 +46,8 @@ static void print_memory(const zoff_plan_info *info)
         print_bytes("DRAM for transfers to a device", info->device_host_bytes);
     if (info->speculation_bytes)
         print_bytes("DRAM for updates ahead of a step", info->speculation_bytes);
+    if (info->nvme_memory_bytes)
+        print_bytes("DRAM for files on a tmpfs", info->nvme_memory_bytes);
     print_bytes("DRAM in total", info->memory_bytes);
     print_bytes("more while a checkpoint is saved", info->save_bytes);
 }

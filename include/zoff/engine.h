@@ -131,14 +131,17 @@ typedef struct zoff_plan_info {
                                      gradients; where the communicator reaches the device, staging and sums of the exchange;
                                      weights of the engine that are stored or whole there; and gradients that it lends, twice
                                      reduce_bucket_size at most. zoff.device_memory limits it */
-    uint64_t memory_bytes;      /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes,
-                                     device_host_bytes and speculation_bytes. zoff.host_memory limits only the first */
+    uint64_t
+        memory_bytes;           /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes,
+                                     device_host_bytes, speculation_bytes and nvme_memory_bytes. zoff.host_memory limits only the first */
     uint64_t memory_free_bytes; /**< DRAM that this process can still allocate, by the machine and its cgroups */
     uint64_t save_bytes;        /**< DRAM beside memory_bytes while a checkpoint is saved, at most: copies of states, by the
                                      default of zoff_checkpoint_opts.memory */
     uint64_t speculation_bytes; /**< DRAM for buckets that are updated ahead of a step: zoff.speculation_memory, or less where
                                      all buckets need less. For states in DRAM at most 1/15 of them more, so that chunks of
                                      about the same size can change places */
+    uint64_t nvme_memory_bytes; /**< DRAM for files of states and weights whose folder is in memory (tmpfs, or an overlay on
+                                     it), beside what such files of an earlier run have already. Part of memory_bytes */
 } zoff_plan_info;
 #define ZOFF_PLAN_INFO_INIT ZOFF_SIZED(zoff_plan_info)
 

@@ -1,6 +1,7 @@
 /* folder.c: names in a checkpoint, and files that appear whole: written under another name, flushed, renamed. */
 #include "archive_priv.h"
 
+#include "files.h"
 #include "try.h"
 
 #include <errno.h>
@@ -146,6 +147,8 @@ static zoff_status make_one(char *path)
     if (mkdir(path, 0777) != 0) {
         const int error = errno; /* another rank may have made it in the meantime */
         ZOFF_FAIL_IF(error != EEXIST, code_of(error), "cannot make the folder '%s': %s", path, zoff_base_status_errno(error));
+    } else if (stat(path, &about) == 0 && (about.st_mode & 0700) != 0700) {
+        (void)chmod(path, (about.st_mode & 0777) | 0700); /* as for files: a umask must not lock the owner out */
     }
     char *slash = strrchr(path, '/');
     if (!slash)
@@ -199,6 +202,7 @@ zoff_status zoff_archive_folder_write_file(const char *folder, const char *name,
     ZOFF_TRY(zoff_archive_folder_join(folder, hidden, early));
     const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
+    zoff_base_files_own(fd);
     zoff_status status = write_all(fd, early, text, bytes);
     if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
         status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", early, zoff_base_status_errno(errno));

@@ -5,6 +5,7 @@
 #include "aio.h"
 #include "bits.h"
 #include "digest.h"
+#include "files.h"
 #include "log.h"
 #include "try.h"
 #include "words.h"
@@ -50,6 +51,7 @@ zoff_status zoff_archive_part_open(const char *folder, const char *label, const 
         zoff_base_mem_free(p.path);
         return status;
     }
+    zoff_base_files_own(p.fd);
     status = zoff_aio_open(path, &aio, &p.aio);
     if (status < 0) {
         zoff_archive_part_close(&p);

@@ -282,11 +282,25 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     return zoff_planning_budget_check(&planning, &info);
 }
 
+/* Where nobody asked for several threads, and the system starts no more, one is enough. */
+static zoff_status start_team(zoff_engine *e)
+{
+    if (e->plan.elements < ZOFF_ADAM_SMALL)
+        return ZOFF_OK;
+    const zoff_status status = zoff_base_team_start(e->settings.threads);
+    if (status == ZOFF_OK || e->settings.threads_asked)
+        return status;
+    ZOFF_WARN("%s. This engine updates with one thread", zoff_last_error());
+    e->settings.threads = e->transfer.owner.threads = 1;
+    e->settings.threads_why = "the system starts no more";
+    e->threads.holds_team = false;
+    return ZOFF_OK;
+}
+
 static zoff_status make_room(zoff_engine *e)
 {
     ZOFF_TRY(allocate(e));
-    if (e->plan.elements >= ZOFF_ADAM_SMALL)
-        ZOFF_TRY(zoff_base_team_start(e->settings.threads));
+    ZOFF_TRY(start_team(e));
     ZOFF_TRY(zoff_transfer_grads_open(&e->transfer, &e->transfer.grads, &zoff_transfer_acquire_on_host, 0));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_together_open(&e->agreement));

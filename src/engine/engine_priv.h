@@ -293,7 +293,10 @@ static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
                            .host_bytes_key = s->host_bytes_key,
                            .chunk_elements = s->chunk_elements,
                            .threads = s->threads,
-                           .folder = s->paths.count ? s->paths.texts[0] : NULL};
+                           .folders = (const char *const *)s->paths.texts,
+                           .folder_count = s->paths.count,
+                           .weight_folders = (const char *const *)s->weight_paths.texts,
+                           .weight_folder_count = s->weight_paths.count};
 }
 
 /* Before ZOFF_ENTER() of a call that a trace shows. `e` may be NULL. */

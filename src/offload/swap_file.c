@@ -4,11 +4,14 @@
  * again. */
 #include "swap_file_priv.h"
 
+#include "bits.h"
 #include "clock.h"
 #include "digest.h"
+#include "files.h"
 #include "log.h"
 #include "map.h"
 #include "mem.h"
+#include "offload.h"
 #include "try.h"
 
 #include <dirent.h>
@@ -23,6 +26,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -95,9 +99,31 @@ static bool is_ours(const char *name)
     return ours;
 }
 
+/* Whether a file of this process would belong to the same user. Some mounts give all files one owner (NFS with root_squash,
+ * CIFS, sshfs, folders of a virtual machine's host), which is not the user that this process runs as: a file that is made there
+ * tells. */
+static bool is_own(const char *folder, const struct stat *st)
+{
+    char name[PATH_MAX];
+    struct stat made;
+    uint64_t random = 0;
+    if (st->st_uid == geteuid())
+        return true;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random ||
+        snprintf(name, sizeof name, "%s/zoff-owner-%016llx", folder, (unsigned long long)random) >= (int)sizeof name)
+        return false;
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return false;
+    const bool is_same = fstat(fd, &made) == 0 && made.st_uid == st->st_uid && made.st_dev == st->st_dev;
+    close(fd);
+    unlink(name);
+    return is_same;
+}
+
 /* Whether it has a head page of ours; or belongs to this user, is private, and its engine died before it wrote the head page:
  * then it is empty, or zero there. */
-static bool is_leftover(int fd)
+static bool is_leftover(const char *folder, int fd)
 {
     char page[ZOFF_SWAP_HEAD_BYTES];
     struct stat st;
@@ -114,7 +140,7 @@ static bool is_leftover(int fd)
         if (page[i])
             return false;
     }
-    return got >= 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0600;
+    return got >= 0 && is_own(folder, &st) && (st.st_mode & 0777) == 0600;
 }
 
 void zoff_offload_swap_file_clean(const char *folder)
@@ -129,7 +155,7 @@ void zoff_offload_swap_file_clean(const char *folder)
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0)
             continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_leftover(fd)) {
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_leftover(folder, fd)) {
             close(fd);
             continue;
         }
@@ -154,7 +180,9 @@ static zoff_status refuse(const char *folder, const char *what, int error)
         code,
         "cannot %s in %s: %s; nvme_path (of offload_optimizer, or of offload_param) must be a folder that can be written%s",
         what, folder, zoff_base_status_errno(error),
-        error == ENOENT ? " (it is not created, for a disk may not be mounted there)" : "");
+        error != ENOENT                                   ? ""
+        : folder[0] == '~' || strchr(folder, '$') != NULL ? " (~ and $ are taken as they stand; give the full path)"
+                                                          : " (it is not created, for a disk may not be mounted there)");
 }
 
 /* Create a new file with a unique name, locked. A cleanup by another run may see it before it is locked, and remove it. Then it
@@ -181,6 +209,7 @@ static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_fi
             continue;
         if (fd < 0)
             return refuse(folder, "create a state file", errno);
+        zoff_base_files_own(fd);
         bool locked = flock(fd, LOCK_EX) == 0;
         if (locked && fstat(fd, &st) == 0 && st.st_nlink == 0) {
             close(fd);
@@ -228,13 +257,61 @@ unmap_page:
     return status;
 }
 
+static bool is_tmpfs(const char *path)
+{
+    struct statfs fs;
+    return statfs(path, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
+/* Whether files in the folder take DRAM: a tmpfs, or an overlay that writes to one. The mount of an overlay names the folder
+ * that it writes to; in a container that folder may be out of sight. */
+static bool is_in_memory(const char *folder)
+{
+    char *line = NULL, device[32];
+    size_t size = 0;
+    struct stat st;
+    struct statfs fs;
+    bool found = is_tmpfs(folder);
+    if (found || statfs(folder, &fs) != 0 || fs.f_type != OVERLAYFS_SUPER_MAGIC || stat(folder, &st) != 0)
+        return found;
+    snprintf(device, sizeof device, " %u:%u ", major(st.st_dev), minor(st.st_dev));
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    while (mounts && !found && getline(&line, &size, mounts) > 0) {
+        char *upper = strstr(line, ",upperdir=");
+        if (!upper || !strstr(line, device))
+            continue;
+        upper += strlen(",upperdir=");
+        upper[strcspn(upper, ",\n")] = 0;
+        found = is_tmpfs(upper);
+    }
+    if (mounts)
+        fclose(mounts);
+    free(line);
+    return found;
+}
+
+uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const unsigned *kept_rank)
+{
+    uint64_t taken = 0;
+    for (size_t i = 0; i < count; i++) {
+        char name[PATH_MAX];
+        struct stat st;
+        if (!is_in_memory(folders[i]))
+            continue;
+        taken += bytes / count;
+        if (kept_rank && snprintf(name, sizeof name, "%s/zoff-r%u.states", folders[i], *kept_rank) < (int)sizeof name &&
+            stat(name, &st) == 0)
+            taken -= zoff_base_bits_min(taken, (uint64_t)st.st_blocks * 512);
+    }
+    return taken;
+}
+
 /* Open the queue, and warn if the folder is not what its name promises. */
 static zoff_status open_queue(const char *folder, const zoff_aio_opts *aio, zoff_swap_file *file)
 {
-    struct statfs fs;
     ZOFF_TRY(zoff_base_fork_guard(file->lock, &file->guard));
     ZOFF_TRY(zoff_aio_queue_open(file->name, file->lock, aio, &file->aio));
-    if (fstatfs(file->lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
+    if (is_in_memory(folder))
         ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
     return ZOFF_OK;
 }
@@ -309,6 +386,7 @@ static int write_text(const char *name, const char *text)
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         return errno;
+    zoff_base_files_own(fd);
     for (size_t at = 0; !error && at < bytes;) {
         const ssize_t put = write(fd, text + at, bytes - at);
         error = put < 0 && errno != EINTR ? errno : 0;
@@ -373,7 +451,7 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     file->keep = true; /* until it is known to be new */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "'%s' is not a regular file", file->name);
     /* Another user who may write to the folder could have put it there. */
-    ZOFF_FAIL_IF(st.st_uid != geteuid(), ZOFF_ERR_IO,
+    ZOFF_FAIL_IF(!is_own(folder, &st), ZOFF_ERR_IO,
                  "'%s' belongs to user %u, and this process runs as user %u; run as that user, or give this one another "
                  "nvme_path",
                  file->name, (unsigned)st.st_uid, (unsigned)geteuid());
@@ -387,8 +465,10 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || st.st_nlink == 0, ZOFF_ERR_STATE,
                  "'%s' was removed by another engine a moment ago; try again", file->name);
     file->keep = st.st_size != 0;
-    if (!file->keep)
+    if (!file->keep) {
+        zoff_base_files_own(file->lock);
         sync_folder(folder);
+    }
     return ZOFF_OK;
 }
 
@@ -417,13 +497,31 @@ int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_na
     struct stat st;
     int fd = open(*out_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     /* A file of another user counts as none here; opening it for use reports why it is refused. */
-    if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_uid != geteuid())) {
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !is_own(folder, &st))) {
         close(fd);
         fd = -1;
     }
     if (fd < 0)
         zoff_base_mem_free(*out_name);
     return fd;
+}
+
+zoff_status zoff_offload_swap_file_check_name(zoff_swap_file *file)
+{
+    struct stat open, named;
+    if (fstat(file->lock, &open) != 0)
+        return ZOFF_OK; /* a child of fork() */
+    const bool is_named = lstat(file->name, &named) == 0;
+    ZOFF_FAIL_IF(open.st_nlink == 0 || (is_named && (named.st_dev != open.st_dev || named.st_ino != open.st_ino)), ZOFF_ERR_IO,
+                 "'%s' was removed%s while its engine trains: what it holds would end with this process. Call "
+                 "zoff_grads_drop(), and save what there is with zoff_checkpoint_save() into another folder",
+                 file->name, is_named ? " and replaced" : "");
+    if (!is_named && !file->is_moved)
+        ZOFF_WARN("'%s' is not there any more: it was moved, or removed on a network file system. Move it back before the "
+                  "next run, which looks for it there",
+                  file->name);
+    file->is_moved = !is_named;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file)

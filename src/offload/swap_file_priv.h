@@ -17,6 +17,7 @@ typedef struct zoff_swap_file {
     size_t chunk_count;   /* in this file */
     uint64_t write_bytes; /* of chunks; for a persistent file by all runs */
     bool keep;            /* do not remove it at close */
+    bool is_moved;        /* it was told that the persistent file does not lie at its name */
     bool is_described;    /* there is a description of this engine, which is removed with the file */
 } zoff_swap_file;
 
@@ -39,6 +40,9 @@ int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_na
 /* Write the description of a persistent file, <file>.json: durable, and whole at any time. Does nothing if it is there already.
  * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */
 zoff_status zoff_offload_swap_file_describe(zoff_swap_file *file, const char *text);
+
+/* Check that a persistent file still lies at its name.  @return ERR_IO: it was removed, or another lies there */
+zoff_status zoff_offload_swap_file_check_name(zoff_swap_file *file);
 
 /* Reserve file->bytes. */
 zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file);

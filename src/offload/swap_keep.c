@@ -153,7 +153,11 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     double from = zoff_base_clock_seconds();
-    zoff_status status = s->persist ? flush_chunks(s) : ZOFF_OK;
+    zoff_status status = ZOFF_OK;
+    for (uint32_t i = 0; status == ZOFF_OK && s->persist && i < s->file_count; i++)
+        status = zoff_offload_swap_file_check_name(&s->files[i]);
+    if (status == ZOFF_OK && s->persist)
+        status = flush_chunks(s);
     s->record.in_doubt = s->record.in_doubt || (s->persist && status == ZOFF_OK);
     for (uint32_t i = 0; status == ZOFF_OK && s->persist && i < s->file_count; i++)
         status = write_record(s, i, s->record.generation + 1, t);

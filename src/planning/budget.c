@@ -294,6 +294,10 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
     route->link->sums.plan(&info, zoff_model_ties_bytes(in->model));
     route->link->memory.plan(in->transfer, &plan, &info);
+    const unsigned rank = zoff_comm_rank(in->comm);
+    info.nvme_memory_bytes =
+        zoff_offload_swap_file_memory(in->folders, in->folder_count, info.nvme_bytes, in->values->persist ? &rank : NULL) +
+        zoff_offload_swap_file_memory(in->weight_folders, in->weight_folder_count, info.weight_nvme_bytes, NULL);
     const char *source;
     info.memory_bytes = zoff_planning_budget_need(&info);
     info.memory_free_bytes = zoff_base_budget_memory(&source);
@@ -305,7 +309,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info)
 {
     return info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes +
-           info->device_host_bytes + info->speculation_bytes;
+           info->device_host_bytes + info->speculation_bytes + info->nvme_memory_bytes;
 }
 
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info)
@@ -332,15 +336,17 @@ zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_
                  zoff_base_words_bytes(info->device_bytes), zoff_base_words_bytes(most));
     const uint64_t need = zoff_planning_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
-    ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
-                 "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "
-                 "a device %s), have %s (%s); %s",
-                 zoff_base_words_bytes(need), zoff_base_words_bytes(info->host_bytes),
-                 zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->weight_host_bytes),
-                 zoff_base_words_bytes(info->exchange_bytes + info->device_host_bytes), zoff_base_words_bytes(have), source,
-                 info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
-                                                      "stage3_max_live_parameters, or free memory"
-                 : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
-                                                    : "set offload_optimizer.device to \"nvme\", or free memory");
+    ZOFF_FAIL_IF(
+        need > have, ZOFF_ERR_NO_MEMORY,
+        "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "
+        "a device %s, files in folders that are in memory %s), have %s (%s); %s",
+        zoff_base_words_bytes(need), zoff_base_words_bytes(info->host_bytes), zoff_base_words_bytes(info->accumulator_bytes),
+        zoff_base_words_bytes(info->weight_host_bytes), zoff_base_words_bytes(info->exchange_bytes + info->device_host_bytes),
+        zoff_base_words_bytes(info->nvme_memory_bytes), zoff_base_words_bytes(have), source,
+        info->nvme_memory_bytes > need / 2   ? "set nvme_path to a folder on a drive (this one is on a tmpfs), or free memory"
+        : info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
+                                               "stage3_max_live_parameters, or free memory"
+        : info->tier == ZOFF_TIER_NVME       ? "lower zoff.host_memory or gradient_accumulation_steps"
+                                             : "set offload_optimizer.device to \"nvme\", or free memory");
     return ZOFF_OK;
 }

@@ -53,7 +53,8 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
 void zoff_planning_layout_limits(const zoff_planning *in, size_t *chunk_bytes, size_t *chunk_elements)
 {
     size_t bytes, elements;
-    if (!in->values->persist || !zoff_offload_persisted_limits(in->folder, zoff_comm_rank(in->comm), &bytes, &elements))
+    if (!in->values->persist || !in->folder_count ||
+        !zoff_offload_persisted_limits(in->folders[0], zoff_comm_rank(in->comm), &bytes, &elements))
         return;
     *chunk_bytes = bytes;
     *chunk_elements = elements;

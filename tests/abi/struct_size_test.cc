@@ -39,7 +39,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_step_args, 72, norm_sum);
     SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 184, speculation_bytes);
+    SIZE_OF(zoff_plan_info, 192, nvme_memory_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)
