@@ -53,7 +53,7 @@ typedef struct zoff_store_progress {
     double log_seconds;                /* between two lines in the log; 0: 5 */
 } zoff_store_progress;
 
-/* DRAM that files of so many bytes take, evenly spread over these folders, because a folder is in memory. `kept_rank` is NULL
+/* DRAM that files take in folders that are in memory. `bytes`: of all files, spread evenly over the folders. `kept_rank`: NULL,
  * or a rank whose persistent files of an earlier run have their memory already. */
 uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const unsigned *kept_rank);
 

@@ -25,8 +25,10 @@ typedef struct zoff_planning {
     const char *host_bytes_key; /* the key that set it, for messages */
     uint64_t chunk_elements;    /* the most in a chunk; 0: the largest slice */
     unsigned threads;
-    const char *const *folders, *const *weight_folders; /* for files of states, and of weights */
-    size_t folder_count, weight_folder_count;
+    const char *const *folders; /* for files of states */
+    size_t folder_count;
+    const char *const *weight_folders; /* for files of weights */
+    size_t weight_folder_count;
 } zoff_planning;
 
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */

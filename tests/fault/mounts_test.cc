@@ -1,6 +1,5 @@
-// mounts_test.cc: states on mounts that are not a plain disk: one that gives all files another owner, as network file systems
-// and folders of a virtual machine's host do; one that is read-only; and memory, in a cgroup that has less of it than the files
-// need.
+// mounts_test.cc: states on mounts that are not a plain disk. One gives all files another owner, as network file systems and
+// folders of a virtual machine's host do. One is read-only. One is memory, in a cgroup that has less than the files need.
 #include "aio_place.h"
 #include "config_text.h"
 #include "small_engine.h"
@@ -211,7 +210,7 @@ TEST(Mounts, AStateFileThatIsRemovedStopsTheRun)
         EXPECT_EQ(is_replaced, std::string(zoff_last_error()).find("and replaced") != std::string::npos) << zoff_last_error();
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "was removed", zoff_step_retry(engine, nullptr));
 
-        // What the message advises.
+        // The message advises this.
         ASSERT_ZOFF_OK(zoff_grads_drop(engine));
         EXPECT_EQ(before, weights);
         ASSERT_ZOFF_OK(zoff_checkpoint_save(engine, scratch.file("saved").c_str(), nullptr));
