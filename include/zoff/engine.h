@@ -91,13 +91,16 @@ typedef struct zoff_param_desc {
     const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
                                  "layers.{}.weight"; at most 4,095 bytes; copied. No other parameter or slice may have the
                                  resulting names. NULL: slices are exported as one tensor */
-    bool norm_replicated;   /**< other ranks of norm_comm have this parameter by the same name, and the same gradient: its norm
-                                 counts once, on the lowest of them */
+    bool norm_replicated;   /**< other ranks of norm_comm have this parameter by the same name, with the same first weights and
+                                 gradients: its norm counts once, on the lowest of them. Seal compares the weights, and each step
+                                 that measures the gradients compares the sums of squares of their blocks: a difference is
+                                 ERR_INVALID on all ranks, names the parameter, and changes nothing */
     bool reduced;           /**< every rank of the engine hands over the same gradient, which the trainer has reduced itself:
                                  the engine neither exchanges nor averages it. The owner of an element reads its own copy, for
-                                 the norm, the check for inf and nan, and the update. So weights are the same on all ranks even
-                                 where copies differ, which is not noticed. Several ranks: not where their communicator reaches
-                                 the memory of the device */
+                                 the norm, the check for inf and nan, and the update. Steps compare the bits of all copies: 16
+                                 blocks of 1,024 elements of each slice, and other blocks in the next step. A difference is
+                                 ERR_INVALID on all ranks, names the parameter, and changes nothing. Several ranks: not where
+                                 their communicator reaches the memory of the device */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 

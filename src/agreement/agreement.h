@@ -13,7 +13,8 @@
 
 #include <zoff/engine.h>
 
-/* The progress of a rank that opens its store, and the states that it found there. */
+/* The progress of a rank that opens its store, and the states that it found there. Between engines with one norm: those that
+ * its engine has chosen. */
 typedef struct zoff_standing {
     uint32_t phase;
     bool has_failed, was_canceled;
@@ -22,7 +23,10 @@ typedef struct zoff_standing {
 
 /* See together.c. */
 typedef struct zoff_together {
-    zoff_comm_work work; /* the current round */
+    zoff_comm *comm;            /* the ranks that meet; NULL: this rank meets nobody */
+    zoff_comm_channel *channel; /* of the rounds; NULL: the communicator's own */
+    const char *whose;          /* " of zoff_engine_opts.norm_comm", or "" */
+    zoff_comm_work work;        /* the current round */
     double began;
     zoff_standing own, *all; /* this rank's; and by rank, those of the last round */
     size_t *each;
@@ -57,7 +61,8 @@ typedef struct zoff_norm_part {
     int32_t status;                /* an error: this engine does not take the step */
     bool is_poisoned;              /* a gradient is not finite; `why` names it */
     bool stop_requested;
-    uint32_t rank; /* joined: the first rank of norm_comm whose part is poisoned */
+    uint32_t rank;     /* joined: the first rank of norm_comm whose part is poisoned */
+    uint64_t replicas; /* joined: 0 where the gradients of replicated parameters are equal in all engines */
     char why[512];
 } zoff_norm_part;
 
@@ -69,7 +74,14 @@ typedef struct zoff_norm_ranks {
     uint64_t *counts;
     int32_t *results;
     size_t *bytes;
+    /* Checksums of the names of replicated parameters, by rank: `most` for each, ascending, UINT64_MAX where there are fewer.
+     * The lowest bit says whether the parameter has states of its own there: a tied one does not. */
+    uint64_t *names;
+    size_t most;
     zoff_comm_work work;
+    zoff_together together; /* stores of all engines are opened together, too */
+    bool is_open;           /* the channel */
+    bool is_over;           /* some rank has failed in seal, and all know */
 } zoff_norm_ranks;
 
 /* The owner sets the fields up to and including `transfer` before any call; they are borrowed. All other fields start as
@@ -174,6 +186,17 @@ void zoff_agreement_norm_free(zoff_agreement *a);
 /* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
 zoff_status zoff_agreement_norm_open(zoff_agreement *a);
 void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */
+/* At seal: all engines go on, or none does: like zoff_agreement_consensus_success(), over norm_comm. Nothing where there is
+ * none.  @blocks until all of its ranks have called it */
+zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own);
+/* Seal has failed on all ranks of this engine: tell those of the other engines, unless they know. The error is kept. */
+void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own);
+/* Like zoff_agreement_consensus_gather(), over norm_comm. */
+zoff_status zoff_agreement_norm_gather(zoff_agreement *a, void *all, size_t bytes);
+/* The checksum of a name, without its lowest bit. */
+uint64_t zoff_agreement_norm_name(const char *name);
+/* The entry of a name in the list of a rank; NULL: the rank does not have the parameter. */
+const uint64_t *zoff_agreement_norm_find(const zoff_norm_ranks *n, unsigned rank, uint64_t name);
 /* Send what this engine has voted. The same on all ranks of the engine. */
 zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own);
 /* Join the parts of all.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their terms
@@ -181,6 +204,20 @@ zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
 zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
 void zoff_agreement_norm_abandon(zoff_agreement *a);
+
+/* alike.c: what the program has declared equal on several ranks */
+/* Set the sums of the vote. */
+void zoff_agreement_alike_tell(const zoff_agreement *a, zoff_vote *vote);
+/* All votes of the engine have arrived: compare the copies of gradients that the trainer has reduced.  @blocks only if they
+ * differ  @return ERR_INVALID on every rank, with the parameter */
+zoff_status zoff_agreement_alike_compare(zoff_agreement *a, const zoff_vote *votes);
+/* The joined part says that gradients of replicated parameters differ.  @return ERR_INVALID on every rank, with a parameter
+ * @blocks for all ranks of all engines */
+zoff_status zoff_agreement_alike_explain(zoff_agreement *a);
+/* At seal, unless states are opened again: compare the first weights of engine-owned parameters between the ranks of the
+ * engine, and those of replicated parameters between engines. Counts as zoff_agreement_norm_success().  @blocks for all ranks
+ * of norm_comm  @return ERR_INVALID */
+zoff_status zoff_agreement_alike_first_weights(zoff_agreement *a);
 
 /* norm_sum.c: the norm of engines whose sums the program joins */
 /* The content of a zoff_norm_sum. */

@@ -34,36 +34,20 @@ zoff_status zoff_agreement_norm_take(zoff_agreement *a, zoff_comm *comm)
 void zoff_agreement_norm_free(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    zoff_base_mem_free(n->parts);
-    zoff_base_mem_free(n->counts);
-    zoff_base_mem_free(n->results);
-    zoff_base_mem_free(n->bytes);
+    if (!n->comm || zoff_comm_lets_go(n->comm)) {
+        zoff_base_mem_free(n->parts);
+        zoff_base_mem_free(n->counts);
+        zoff_base_mem_free(n->results);
+        zoff_base_mem_free(n->bytes);
+    }
     *n = (zoff_norm_ranks){.comm = NULL};
 }
 
-/* ---- parameters that several ranks have ---- */
+/* ---- all engines go on, or none does ---- */
 
-/* Checksums of the names of replicated parameters, by rank. */
-typedef struct name_lists {
-    uint64_t *all; /* `most` for each rank, ascending; UINT64_MAX where there are fewer */
-    size_t most;
-} name_lists;
-
-static int by_number(const void *a, const void *b)
+zoff_status zoff_agreement_norm_gather(zoff_agreement *a, void *all, size_t bytes)
 {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static uint64_t name_of(const zoff_model_param *p)
-{
-    const uint64_t sum = zoff_offload_layout(p->name, strlen(p->name));
-    return sum - (sum == UINT64_MAX);
-}
-
-/* Like zoff_agreement_consensus_gather(), on the other communicator. */
-static zoff_status gather(zoff_norm_ranks *n, void *all, size_t bytes)
-{
+    zoff_norm_ranks *n = &a->norm;
     const unsigned ranks = zoff_comm_size(n->comm);
     for (unsigned i = 0; i < ranks; i++)
         n->bytes[i] = bytes;
@@ -77,30 +61,69 @@ static zoff_status gather(zoff_norm_ranks *n, void *all, size_t bytes)
     return zoff_comm_wait(n->comm, &n->work);
 }
 
-/* A rank that fails here still answers, so that the others do not wait for it. */
-static zoff_status open_lists(zoff_agreement *a, name_lists *out)
+zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own)
 {
     zoff_norm_ranks *n = &a->norm;
-    const unsigned ranks = zoff_comm_size(n->comm), rank = zoff_comm_rank(n->comm);
-    uint64_t *counts = n->counts;
-    memset(counts, 0, ranks * sizeof *counts);
-    for (size_t i = 0; i < a->model->param_count; i++)
-        counts[rank] += a->model->params[i].norm_replicated;
-    ZOFF_TRY(gather(n, counts, sizeof *counts));
-    for (unsigned i = 0; i < ranks; i++)
-        out->most = counts[i] > out->most ? (size_t)counts[i] : out->most;
-    zoff_status status =
-        zoff_base_mem_alloc(out->most * ranks + 1, sizeof *out->all, "names of replicated parameters", &out->all);
-    int32_t *results = n->results;
-    results[rank] = status;
     zoff_saved_error saved;
+    int failed = -1;
+    if (!n->comm)
+        return own;
     zoff_base_status_save(&saved);
-    ZOFF_TRY(gather(n, results, sizeof *results));
+    n->results[zoff_comm_rank(n->comm)] = own;
+    const zoff_status status = zoff_agreement_norm_gather(a, n->results, sizeof *n->results);
+    for (unsigned i = 0; status == ZOFF_OK && i < zoff_comm_size(n->comm); i++)
+        failed = failed < 0 && n->results[i] < 0 ? (int)i : failed;
+    n->is_over = status < 0 || failed >= 0;
+    if (own < 0) {
+        zoff_base_status_restore(&saved);
+        return own;
+    }
+    ZOFF_TRY(status);
+    ZOFF_FAIL_IF(failed >= 0, ZOFF_ERR_COMM,
+                 "rank %d of zoff_engine_opts.norm_comm has failed, and this one has not: see the message of that rank for the "
+                 "cause",
+                 failed);
+    return ZOFF_OK;
+}
+
+static zoff_status open_channel(zoff_norm_ranks *n)
+{
+    snprintf(n->channel.name, sizeof n->channel.name, "norm_comm");
+    zoff_comm_channel_come(n->comm, &n->channel);
+    n->is_open = true;
+    return zoff_comm_channel_open(n->comm, &n->channel);
+}
+
+/* The other engines wait for this one in their next call of zoff_agreement_norm_success(). */
+void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own)
+{
+    zoff_norm_ranks *n = &a->norm;
+    zoff_saved_error saved;
+    if (!n->comm || n->is_over || zoff_comm_is_broken(n->comm))
+        return;
+    zoff_base_status_save(&saved);
+    if (n->is_open || open_channel(n) == ZOFF_OK)
+        (void)zoff_agreement_norm_success(a, own);
     zoff_base_status_restore(&saved);
-    for (unsigned i = 0; status == ZOFF_OK && i < ranks; i++)
-        ZOFF_FAIL_IF(results[i] < 0, ZOFF_ERR_COMM,
-                     "rank %u of zoff_engine_opts.norm_comm has failed, and this one has not: see the message of that rank", i);
-    return status;
+}
+
+/* ---- parameters that several ranks have ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a >> 1, y = *(const uint64_t *)b >> 1;
+    return (x > y) - (x < y);
+}
+
+uint64_t zoff_agreement_norm_name(const char *name)
+{
+    const uint64_t sum = zoff_offload_layout(name, strlen(name)) & ~UINT64_C(1);
+    return sum >> 1 == UINT64_MAX >> 1 ? 0 : sum;
+}
+
+const uint64_t *zoff_agreement_norm_find(const zoff_norm_ranks *n, unsigned rank, uint64_t name)
+{
+    return bsearch(&name, n->names + rank * n->most, n->most, sizeof name, by_name);
 }
 
 static void fill_own(const zoff_agreement *a, uint64_t *own, size_t most)
@@ -108,59 +131,79 @@ static void fill_own(const zoff_agreement *a, uint64_t *own, size_t most)
     size_t used = 0;
     for (size_t i = 0; i < a->model->param_count; i++) {
         if (a->model->params[i].norm_replicated)
-            own[used++] = name_of(&a->model->params[i]);
+            own[used++] =
+                zoff_agreement_norm_name(a->model->params[i].name) + (zoff_model_params_owner(a->model, (zoff_param)i) == i);
     }
     while (used < most)
         own[used++] = UINT64_MAX;
-    qsort(own, most, sizeof *own, by_number);
+    qsort(own, most, sizeof *own, by_name);
 }
 
-/* A parameter counts on the lowest rank that has it. */
-static void find_counting(zoff_agreement *a, const name_lists *l)
+/* A parameter counts on the lowest rank that has it. Its checksums are compared by a sum over all ranks, in which the lowest
+ * rank that has its states counts as often as all others together, with the other sign. */
+static void find_counting(zoff_agreement *a)
 {
-    const unsigned rank = zoff_comm_rank(a->norm.comm);
+    const zoff_norm_ranks *n = &a->norm;
+    const unsigned own = zoff_comm_rank(n->comm);
     for (size_t i = 0; i < a->model->param_count; i++) {
         zoff_model_param *p = &a->model->params[i];
-        const uint64_t name = p->norm_replicated ? name_of(p) : 0;
+        const uint64_t name = zoff_agreement_norm_name(p->name);
+        unsigned lowest = own;
+        uint64_t others = 0;
         p->counts_elsewhere = false;
-        for (unsigned k = 0; p->norm_replicated && k < rank; k++)
-            p->counts_elsewhere =
-                p->counts_elsewhere || bsearch(&name, l->all + k * l->most, l->most, sizeof name, by_number) != NULL;
+        for (unsigned rank = 0; p->norm_replicated && rank < zoff_comm_size(n->comm); rank++) {
+            const uint64_t *found = rank == own ? NULL : zoff_agreement_norm_find(n, rank, name);
+            p->counts_elsewhere = p->counts_elsewhere || (found && rank < own);
+            lowest = found && *found & 1 && rank < lowest ? rank : lowest;
+            others += found && *found & 1;
+        }
+        if (p->norm_replicated && zoff_model_params_owner(a->model, (zoff_param)i) == i)
+            a->transfer->measure.alike[i].factor = (name | 1) * (lowest == own ? others : UINT64_MAX);
     }
 }
 
 static zoff_status compare_names(zoff_agreement *a)
 {
-    name_lists l = {.most = 0};
-    zoff_status status = open_lists(a, &l);
-    if (status == ZOFF_OK && l.most) {
-        fill_own(a, l.all + zoff_comm_rank(a->norm.comm) * l.most, l.most);
-        status = gather(&a->norm, l.all, l.most * sizeof *l.all);
-        if (status == ZOFF_OK)
-            find_counting(a, &l);
-    }
-    zoff_base_mem_free(l.all);
-    return status;
+    zoff_norm_ranks *n = &a->norm;
+    const unsigned ranks = zoff_comm_size(n->comm), rank = zoff_comm_rank(n->comm);
+    n->most = 0;
+    n->counts[rank] = 0;
+    for (size_t i = 0; i < a->model->param_count; i++)
+        n->counts[rank] += a->model->params[i].norm_replicated;
+    ZOFF_TRY(zoff_agreement_norm_gather(a, n->counts, sizeof *n->counts));
+    for (unsigned i = 0; i < ranks; i++)
+        n->most = n->counts[i] > n->most ? (size_t)n->counts[i] : n->most;
+    const zoff_status status =
+        n->most ? zoff_base_mem_alloc(n->most * ranks, sizeof *n->names, "names of replicated parameters", &n->names) : ZOFF_OK;
+    ZOFF_TRY(zoff_agreement_norm_success(a, status));
+    if (!n->most)
+        return ZOFF_OK;
+    fill_own(a, n->names + rank * n->most, n->most);
+    ZOFF_TRY(zoff_agreement_norm_gather(a, n->names, n->most * sizeof *n->names));
+    find_counting(a);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_agreement_norm_open(zoff_agreement *a)
 {
-    zoff_norm_ranks *n = &a->norm;
-    if (!n->comm)
+    if (!a->norm.comm)
         return ZOFF_OK;
-    snprintf(n->channel.name, sizeof n->channel.name, "norm_comm");
-    zoff_comm_channel_come(n->comm, &n->channel);
-    ZOFF_TRY(zoff_comm_channel_open(n->comm, &n->channel));
+    ZOFF_TRY(open_channel(&a->norm));
+    ZOFF_TRY(zoff_agreement_norm_success(a, ZOFF_OK)); /* an engine that has failed before says so here */
     return compare_names(a);
 }
 
 void zoff_agreement_norm_close(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    if (!n->comm)
-        return;
-    zoff_comm_channel_close(n->comm, &n->channel);
-    zoff_comm_channel_leave(n->comm, &n->channel);
+    zoff_base_mem_free(n->names);
+    n->names = NULL;
+    n->most = 0;
+    if (n->is_open) {
+        zoff_comm_channel_close(n->comm, &n->channel);
+        zoff_comm_channel_leave(n->comm, &n->channel);
+    }
+    n->is_open = n->is_over = false;
 }
 
 /* ---- in a step ---- */
@@ -230,6 +273,7 @@ zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out)
         const zoff_norm_part *part = &n->parts[rank];
         zoff_base_exact_join(&out->squares, &part->squares);
         out->stop_requested |= part->stop_requested;
+        out->replicas += part->replicas;
         if (part->is_poisoned && !out->is_poisoned) {
             memcpy(out->why, part->why, sizeof out->why);
             out->is_poisoned = true;
@@ -244,8 +288,16 @@ zoff_status zoff_agreement_norm_finish(zoff_agreement *a)
     return a->norm.comm ? zoff_comm_wait(a->norm.comm, &a->norm.work) : ZOFF_OK;
 }
 
+/* Memory of a message that cannot be cancelled is not freed. */
 void zoff_agreement_norm_abandon(zoff_agreement *a)
 {
-    if (a->norm.comm)
-        zoff_comm_abandon(a->norm.comm, &a->norm.work);
+    zoff_norm_ranks *n = &a->norm;
+    if (!n->comm)
+        return;
+    zoff_comm_abandon(n->comm, &n->work);
+    zoff_comm_abandon(n->comm, &n->together.work);
+    if (zoff_comm_lets_go(n->comm))
+        return;
+    n->names = NULL;
+    n->together.all = NULL;
 }

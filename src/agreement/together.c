@@ -1,6 +1,7 @@
-/* together.c: ranks open their stores at the same time. They compare the states that they found before any rank writes, and no
- * rank commits the first states before all ranks have written them. Writing takes as long as the drive takes, so a rank reports
- * between two writes that it is at work. Only a rank that is silent for timeout_seconds counts as stopped.
+/* together.c: ranks open their stores at the same time: the ranks of an engine, and beyond them those of engines with one norm.
+ * They compare the states that they found before any rank writes, and no rank commits the first states before all ranks have
+ * written them. Writing takes as long as the drive takes, so a rank reports between two writes that it is at work. Only a rank
+ * that is silent for timeout_seconds counts as stopped.
  *
  * The ranks communicate in rounds, in which every rank tells all others its phase. A rank that waits begins the next round at
  * once; a rank that works takes part when it has written a chunk. So all ranks learn of a failure in the same round, and no
@@ -17,16 +18,16 @@ enum { WORKING, FOUND, VERIFIED, WRITTEN, DONE };
 
 static zoff_status tell(const zoff_together *g)
 {
-    ZOFF_FAIL_IF(g->was_canceled, ZOFF_ERR_CANCELED, "the program of rank %u ended the opening (zoff_engine_opts.progress)",
-                 g->failed);
-    return zoff_base_status_fail(
-        ZOFF_ERR_COMM, "rank %u has failed, and this one has not: see the message of that rank for the cause", g->failed);
+    ZOFF_FAIL_IF(g->was_canceled, ZOFF_ERR_CANCELED, "the program of rank %u%s ended the opening (zoff_engine_opts.progress)",
+                 g->failed, g->whose);
+    return zoff_base_status_fail(ZOFF_ERR_COMM,
+                                 "rank %u%s has failed, and this one has not: see the message of that rank for the cause",
+                                 g->failed, g->whose);
 }
 
-static zoff_status judge_round(zoff_agreement *a)
+static zoff_status judge_round(zoff_together *g)
 {
-    zoff_together *g = &a->together;
-    const unsigned ranks = zoff_comm_size(a->comm);
+    const unsigned ranks = zoff_comm_size(g->comm);
     g->behind = false;
     for (unsigned rank = 0; rank < ranks; rank++) {
         g->behind = g->behind || g->all[rank].phase < g->own.phase;
@@ -39,45 +40,72 @@ static zoff_status judge_round(zoff_agreement *a)
     return g->over ? tell(g) : ZOFF_OK;
 }
 
-static zoff_status begin_round(zoff_agreement *a)
+static zoff_status begin_round(zoff_together *g)
 {
-    zoff_together *g = &a->together;
-    zoff_standing *own = &g->all[zoff_comm_rank(a->comm)];
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .in = own, .out = g->all, .receive_bytes = g->each};
+    zoff_standing *own = &g->all[zoff_comm_rank(g->comm)];
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_GATHER, .channel = g->channel, .in = own, .out = g->all, .receive_bytes = g->each};
     *own = g->own;
     g->began = zoff_base_clock_seconds();
-    return zoff_comm_start(a->comm, &call, &g->work);
+    return zoff_comm_start(g->comm, &call, &g->work);
 }
 
 /* Finish a round that is in progress, then run another: the former contains this rank's previous phase. */
-static zoff_status finish_round(zoff_agreement *a)
+static zoff_status finish_round(zoff_together *g)
 {
-    zoff_together *g = &a->together;
     if (g->work.active) {
-        ZOFF_TRY(zoff_comm_wait(a->comm, &g->work));
-        ZOFF_TRY(judge_round(a));
+        ZOFF_TRY(zoff_comm_wait(g->comm, &g->work));
+        ZOFF_TRY(judge_round(g));
     }
-    ZOFF_TRY(begin_round(a));
-    ZOFF_TRY(zoff_comm_wait(a->comm, &g->work));
-    return judge_round(a);
+    ZOFF_TRY(begin_round(g));
+    ZOFF_TRY(zoff_comm_wait(g->comm, &g->work));
+    return judge_round(g);
 }
 
-static zoff_status reach(zoff_agreement *a, uint32_t phase)
+static zoff_status pulse(zoff_together *g)
 {
-    zoff_together *g = &a->together;
+    const double PAUSE_SECONDS = 0.02;
+    zoff_saved_error saved;
+    if (!g->comm || !g->is_open)
+        return ZOFF_OK;
+    if (g->over)
+        return tell(g);
+    zoff_base_status_save(&saved);
+    if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
+        (void)begin_round(g); /* the next wait for a round reports an error */
+    if (g->work.active && zoff_comm_poll(g->comm, &g->work) == ZOFF_OK)
+        (void)judge_round(g);
+    zoff_base_status_restore(&saved);
+    return g->over ? tell(g) : ZOFF_OK;
+}
+
+/* Wait in rounds until all ranks of a group are in this phase. `other`: the other group of this rank, whose ranks may be at
+ * work, too. */
+static zoff_status reach_in(zoff_together *g, zoff_together *other, uint32_t phase)
+{
+    if (!g->comm)
+        return ZOFF_OK;
     if (g->over)
         return tell(g);
     g->own.phase = phase;
-    do
-        ZOFF_TRY(finish_round(a));
-    while (g->behind);
+    do {
+        ZOFF_TRY(finish_round(g));
+        ZOFF_TRY(pulse(other));
+    } while (g->behind);
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_open(zoff_agreement *a)
+/* First the ranks of this engine, then those of the others. */
+static zoff_status reach(zoff_agreement *a, uint32_t phase)
 {
-    zoff_together *g = &a->together;
-    const unsigned ranks = zoff_comm_size(a->comm);
+    ZOFF_TRY(reach_in(&a->together, &a->norm.together, phase));
+    return reach_in(&a->norm.together, &a->together, phase);
+}
+
+static zoff_status open_group(zoff_together *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
+{
+    const unsigned ranks = zoff_comm_size(comm);
+    *g = (zoff_together){.comm = comm, .channel = channel, .whose = whose};
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "states found by ranks", &g->all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "states found by ranks", &g->each));
     for (unsigned rank = 0; rank < ranks; rank++)
@@ -85,30 +113,28 @@ zoff_status zoff_agreement_together_open(zoff_agreement *a)
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_pulse(zoff_agreement *a)
+zoff_status zoff_agreement_together_open(zoff_agreement *a)
 {
-    const double PAUSE_SECONDS = 0.02;
-    zoff_together *g = &a->together;
-    zoff_saved_error saved;
-    if (zoff_comm_size(a->comm) == 1 || !g->is_open)
-        return ZOFF_OK;
-    if (g->over)
-        return tell(g);
-    zoff_base_status_save(&saved);
-    if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
-        (void)begin_round(a); /* the next wait for a round reports an error */
-    if (g->work.active && zoff_comm_poll(a->comm, &g->work) == ZOFF_OK)
-        (void)judge_round(a);
-    zoff_base_status_restore(&saved);
-    return g->over ? tell(g) : ZOFF_OK;
+    if (zoff_comm_size(a->comm) > 1)
+        ZOFF_TRY(open_group(&a->together, a->comm, NULL, ""));
+    if (a->norm.comm)
+        ZOFF_TRY(open_group(&a->norm.together, a->norm.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
+    return ZOFF_OK;
 }
 
-/* Choose the commit that all ranks continue from, given what each has found; 0: all start anew. The result is the same on all
- * ranks. A rank that never committed a step starts with the program's weights; if others have committed only the very first
- * step, they start anew, too. If a rank died before it could commit what others have, those go back to the commit before. */
-static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all, uint64_t *out_generation)
+zoff_status zoff_agreement_together_pulse(zoff_agreement *a)
 {
-    const unsigned ranks = zoff_comm_size(a->comm);
+    ZOFF_TRY(pulse(&a->together));
+    return pulse(&a->norm.together);
+}
+
+/* Choose the commit that all ranks of this engine continue from, given what each has found; 0: all start anew. The result is
+ * the same on all ranks. A rank that never committed a step starts with the program's weights; if others have committed only
+ * the very first step, they start anew, too. If a rank died before it could commit what others have, those go back to the
+ * commit before.
+ */
+static zoff_status judge_found(const zoff_standing *all, unsigned ranks, uint64_t *out_generation)
+{
     unsigned oldest = 0, newest = 0, fresh = ranks;
     for (unsigned rank = 0; rank < ranks; rank++) {
         oldest = all[rank].found.generation < all[oldest].found.generation ? rank : oldest;
@@ -133,91 +159,160 @@ static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all
     return ZOFF_OK;
 }
 
+/* Find the step of a commit, and whether all ranks have the commit before it as well. */
+static zoff_store_found chosen_of(const zoff_standing *all, unsigned ranks, uint64_t generation)
+{
+    zoff_store_found chosen = {.generation = generation, .reopened = generation != 0, .has_before = generation != 0};
+    for (unsigned rank = 0; generation && rank < ranks; rank++) {
+        const zoff_store_found *found = &all[rank].found;
+        if (found->generation == generation) {
+            chosen.t = found->t;
+            chosen.t_before = found->t_before;
+        }
+        chosen.has_before = chosen.has_before && found->has_before && found->generation == generation;
+    }
+    return chosen;
+}
+
+static void go_back(zoff_store_found *io)
+{
+    *io = (zoff_store_found){.generation = io->generation - 1, .reopened = true, .t = io->t_before};
+}
+
 /* The program wants the states after a step. The files have those of the commit that all ranks have, and perhaps those of the
  * one before. */
-static zoff_status choose_wanted(const zoff_standing *all, unsigned ranks, int64_t wanted_t, uint64_t *generation)
+static zoff_status choose_wanted(int64_t wanted_t, zoff_store_found *io)
 {
-    const zoff_store_found *last = &all[0].found;
-    bool has_before = true;
     if (!wanted_t)
         return ZOFF_OK;
     ZOFF_FAIL_IF(
-        !*generation, ZOFF_ERR_INVALID,
+        !io->generation, ZOFF_ERR_INVALID,
         "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but nvme_path has no states of an earlier run. Mount the "
         "drives, give the folders of that run, or set persist_t to 0",
         (long long)wanted_t);
-    for (unsigned rank = 0; rank < ranks; rank++) {
-        last = all[rank].found.generation == *generation ? &all[rank].found : last;
-        has_before = has_before && all[rank].found.has_before && all[rank].found.generation == *generation;
-    }
-    if (last->t == wanted_t)
+    if (io->t == wanted_t)
         return ZOFF_OK;
     ZOFF_FAIL_IF(
-        !has_before, ZOFF_ERR_INVALID,
+        !io->has_before, ZOFF_ERR_INVALID,
         "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but the state files have the states after step %lld alone",
-        (long long)wanted_t, (long long)last->t);
+        (long long)wanted_t, (long long)io->t);
     ZOFF_FAIL_IF(
-        last->t_before != wanted_t, ZOFF_ERR_INVALID,
+        io->t_before != wanted_t, ZOFF_ERR_INVALID,
         "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but the state files have the states after step %lld, and "
         "those after step %lld",
-        (long long)wanted_t, (long long)last->t, (long long)last->t_before);
-    --*generation;
+        (long long)wanted_t, (long long)io->t, (long long)io->t_before);
+    go_back(io);
+    return ZOFF_OK;
+}
+
+/* Engines with one norm continue from the same step. Each has chosen a commit. If one ended before it could commit a step that
+ * others have, those go back to the commit before; if that step was the very first one, they start anew, too. */
+static zoff_status choose_step(const zoff_together *g, zoff_store_found *io)
+{
+    const unsigned ranks = zoff_comm_size(g->comm);
+    unsigned oldest = 0;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const zoff_store_found *one = &g->all[rank].found, *first = &g->all[oldest].found;
+        const bool is_older = one->reopened == first->reopened ? one->t < first->t : !one->reopened;
+        oldest = is_older ? rank : oldest;
+    }
+    const zoff_store_found first = g->all[oldest].found;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const zoff_store_found *one = &g->all[rank].found;
+        const bool is_there = one->reopened == first.reopened && one->t == first.t;
+        ZOFF_FAIL_IF(!is_there && !(one->has_before && one->t_before == first.t), ZOFF_ERR_CORRUPT,
+                     "zoff_engine_seal: rank %u%s has the states after step %lld, but rank %u has %s%lld. Give each rank its "
+                     "former folders, or remove the files of all and restart from a checkpoint",
+                     rank, g->whose, (long long)one->t, oldest,
+                     first.reopened ? "those after step " : "none in its nvme_path, so it is at step ", (long long)first.t);
+    }
+    if (!first.reopened)
+        *io = (zoff_store_found){.reopened = false};
+    else if (io->t != first.t)
+        go_back(io);
     return ZOFF_OK;
 }
 
 zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
                                            uint64_t *out_generation)
 {
-    zoff_together *g = &a->together;
-    const unsigned ranks = zoff_comm_size(a->comm);
+    zoff_together *g = &a->together, *norm = &a->norm.together;
+    zoff_status status = ZOFF_OK;
+    zoff_store_found chosen = *found;
     g->own.found = *found;
     *out_generation = found->reopened ? found->generation : 0;
-    if (ranks == 1)
-        return choose_wanted(&g->own, 1, wanted_t, out_generation);
-    ZOFF_TRY(reach(a, FOUND));
-    /* From here to the end of this call all ranks do the same. */
-    zoff_status status = judge_found(a, g->all, out_generation);
+    ZOFF_TRY(reach_in(g, norm, FOUND));
+    /* From here to the end of this call all ranks of the engine do the same. */
+    if (g->comm)
+        status = judge_found(g->all, zoff_comm_size(g->comm), out_generation);
+    chosen = chosen_of(g->comm ? g->all : &g->own, g->comm ? zoff_comm_size(g->comm) : 1, *out_generation);
     if (status == ZOFF_OK)
-        status = choose_wanted(g->all, ranks, wanted_t, out_generation);
-    if (status == ZOFF_OK && *out_generation == 0)
-        status = zoff_agreement_listed_compare_weights(a);
+        status = choose_wanted(wanted_t, &chosen);
+    if (status == ZOFF_OK && norm->comm) {
+        norm->own.found = chosen;
+        status = reach_in(norm, g, FOUND);
+        if (status == ZOFF_OK) {
+            status = choose_step(norm, &chosen);
+            norm->over = status < 0; /* the same on every rank */
+        }
+    }
+    *out_generation = chosen.generation;
+    if (status == ZOFF_OK && chosen.generation == 0) {
+        status = zoff_agreement_alike_first_weights(a);
+        norm->over = status < 0;
+    }
     g->over = status < 0; /* the same on every rank */
     return status;
 }
 
 zoff_status zoff_agreement_together_verified(zoff_agreement *a)
 {
-    return zoff_comm_size(a->comm) > 1 ? reach(a, VERIFIED) : ZOFF_OK;
+    return reach(a, VERIFIED);
 }
 
 zoff_status zoff_agreement_together_written(zoff_agreement *a)
 {
-    return zoff_comm_size(a->comm) > 1 ? reach(a, WRITTEN) : ZOFF_OK;
+    return reach(a, WRITTEN);
+}
+
+/* Tell the ranks of a group that do not know it that this one has failed. */
+static void fail(zoff_together *g, zoff_status own)
+{
+    if (!g->comm)
+        return;
+    g->own.has_failed = true;
+    g->own.was_canceled = own == ZOFF_ERR_CANCELED;
+    if (!g->over && !zoff_comm_is_broken(g->comm))
+        (void)finish_round(g);
+    g->over = true;
 }
 
 zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(void *ctx), void *ctx)
 {
-    zoff_together *g = &a->together;
     zoff_saved_error saved;
-    if (zoff_comm_size(a->comm) == 1)
-        return open(ctx);
-    g->is_open = true;
-    const zoff_status own = open(ctx);
+    a->together.is_open = a->norm.together.is_open = true;
+    zoff_status own = open(ctx);
     if (own == ZOFF_OK)
-        return reach(a, DONE);
+        own = reach(a, DONE);
+    if (own == ZOFF_OK)
+        return ZOFF_OK;
     zoff_base_status_save(&saved);
-    g->own.has_failed = true;
-    g->own.was_canceled = own == ZOFF_ERR_CANCELED;
-    if (!g->over && !a->comm->is_broken)
-        (void)finish_round(a);
+    fail(&a->together, own);
+    fail(&a->norm.together, own);
+    a->norm.is_over = true;
     zoff_base_status_restore(&saved);
     return own;
 }
 
-void zoff_agreement_together_close(zoff_agreement *a)
+static void close_group(zoff_together *g)
 {
-    zoff_together *g = &a->together;
     zoff_base_mem_free(g->all);
     zoff_base_mem_free(g->each);
     *g = (zoff_together){.over = false};
+}
+
+void zoff_agreement_together_close(zoff_agreement *a)
+{
+    close_group(&a->together);
+    close_group(&a->norm.together);
 }

@@ -97,6 +97,7 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.is_new, "buckets", &e->walk.is_new));
     ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
     ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
+    ZOFF_TRY(zoff_transfer_measure_open(&e->transfer));
     ZOFF_TRY(zoff_speculation_open(&e->walk.speculation, e->transfer.device.staging.ahead, e->model.group_count,
                                    e->plan.chunk_count));
     return zoff_transfer_pieces_open(&e->transfer);
@@ -214,6 +215,7 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_ranks_close(&e->transfer);
     zoff_transfer_streams_unwatch(&e->transfer);
     zoff_transfer_pieces_close(&e->transfer);
+    zoff_transfer_measure_close(&e->transfer);
     zoff_agreement_presence_close(&e->agreement);
     zoff_agreement_terms_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
@@ -352,21 +354,23 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
-    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, zoff_agreement_norm_open(&e->agreement)));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, zoff_agreement_norm_open(&e->agreement)));
     ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
     ZOFF_TRY_OR(undo, zoff_lending_secondary_connect(&e->lending));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
-    if (!e->settings.values.persist) /* with persist, only if no states are reopened */
-        ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_weights(&e->agreement));
+    /* With persist weights are compared later, and only if no states are opened again. */
+    ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_norm_success(&e->agreement, ZOFF_OK)
+                                                 : zoff_agreement_alike_first_weights(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (e->lending.store)
         ZOFF_TRY_OR(undo, zoff_engine_stores_spread_weights(e));
+    ZOFF_TRY_OR(undo, zoff_agreement_norm_success(&e->agreement, ZOFF_OK));
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
     e->life.phase = ZOFF_PHASE_IDLE;
@@ -386,6 +390,7 @@ static zoff_status seal(zoff_engine *e)
         e, &(zoff_engine_background){.progress = zoff_engine_progress, .receive = zoff_engine_handover_take});
     return ZOFF_OK;
 undo:
+    zoff_agreement_norm_fail(&e->agreement, status);
     deallocate(e);
     return status;
 }

@@ -115,6 +115,8 @@ static zoff_status count_votes(zoff_engine *e)
     /* An engine that trains nothing has no factor of its own, and decides by that of the others. */
     norm->terms[ZOFF_NORM_SCALE] = e->plan.run_count ? scale : run->has_sum ? run->sum.scale : 0;
     norm->terms[ZOFF_NORM_LOOKS] = run->looks;
+    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
+        norm->replicas += e->gate.votes[rank].replicas;
     norm->stop_requested = e->gate.stop_agreed;
     if (run->looks && first_poison(e)) {
         zoff_engine_gate_explain(e, norm->why, sizeof norm->why);
@@ -217,6 +219,7 @@ static zoff_status ask(zoff_engine *e)
     e->transfer.measure.vote.terms = digest_terms(e);
     e->transfer.measure.vote.stop_requested = __atomic_load_n(&e->gate.stop_asked, __ATOMIC_ACQUIRE);
     zoff_transfer_walk_tell(&e->transfer, &e->transfer.measure.vote.order);
+    zoff_agreement_alike_tell(&e->agreement, &e->transfer.measure.vote);
     e->gate.votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->gate.vote_bytes[i] = sizeof *e->gate.votes;
@@ -236,6 +239,8 @@ static zoff_status take_votes(zoff_engine *e)
     zoff_transfer_walk_hear(&e->transfer, e->gate.votes);
     e->gate.norm = (zoff_norm_part){.is_poisoned = false};
     zoff_status status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
+    if (status == ZOFF_OK && !(e->run.looks && first_poison(e))) /* otherwise the step is skipped */
+        status = zoff_agreement_alike_compare(&e->agreement, e->gate.votes);
     if (status == ZOFF_OK)
         status = count_votes(e);
     if (e->agreement.norm.comm) {
@@ -266,6 +271,8 @@ static zoff_status join(zoff_engine *e)
     }
     if (status != ZOFF_OK)
         return status;
+    if (joined.replicas && e->run.looks && !joined.is_poisoned)
+        ZOFF_TRY(zoff_agreement_alike_explain(&e->agreement));
     e->gate.norm = joined;
     e->gate.stop_agreed = e->gate.stop_agreed || e->gate.norm.stop_requested;
     e->run.info.stop_requested = e->gate.stop_agreed;

@@ -1,15 +1,91 @@
-/* measure.c: sums of squares of gradients, for the gradient norm; and the time that a step spends on work. */
+/* measure.c: sums of squares of gradients, for the gradient norm; checksums of gradients that are declared equal; and the time
+ * that a step spends on work. */
 #include "transfer.h"
 
 #include "bits.h"
 #include "clock.h"
+#include "try.h"
 
 #include <math.h>
+#include <string.h>
+
+/* ---- gradients that are declared equal ---- */
+
+zoff_status zoff_transfer_measure_open(zoff_transfer *t)
+{
+    bool is_declared = false;
+    for (size_t i = 0; i < t->model->param_count; i++)
+        is_declared = is_declared || t->model->params[i].norm_replicated || t->model->params[i].reduced;
+    if (!is_declared)
+        return ZOFF_OK;
+    return zoff_base_mem_alloc(t->model->param_count, sizeof *t->measure.alike, "checksums of gradients", &t->measure.alike);
+}
+
+void zoff_transfer_measure_close(zoff_transfer *t)
+{
+    zoff_base_mem_free(t->measure.alike);
+    t->measure.alike = NULL;
+}
+
+static uint64_t checksum_of(size_t slice, size_t block, uint64_t content)
+{
+    const uint64_t words[] = {slice, block, content};
+    return zoff_offload_layout(words, sizeof words);
+}
+
+void zoff_transfer_measure_begin_copies(zoff_transfer *t)
+{
+    t->measure.round++;
+    for (size_t i = 0; t->measure.alike && i < t->model->param_count; i++)
+        t->measure.alike[i].copies = 0;
+}
+
+static void add_copy(zoff_transfer *t, const zoff_plan_piece *run)
+{
+    enum { BLOCKS_MOST = 16 };
+    const zoff_model_param *p = &t->model->params[run->param];
+    const size_t element = zoff_adam_dtype_bytes(p->grad_dtype);
+    const size_t blocks = zoff_base_bits_ceil_div(p->count, ZOFF_NORM_BLOCK);
+    const size_t stride = zoff_base_bits_ceil_div(blocks, BLOCKS_MOST);
+    const char *grad = t->route.place->gradient(t, run);
+    for (size_t first = 0; first < run->count; first += ZOFF_NORM_BLOCK) {
+        const size_t block = (run->first + first) / ZOFF_NORM_BLOCK;
+        const size_t bytes = zoff_base_bits_min(run->count - first, ZOFF_NORM_BLOCK) * element;
+        if ((block + t->measure.round) % stride == 0)
+            t->measure.alike[run->param].copies +=
+                checksum_of(run->slice, block, zoff_offload_layout(grad + first * element, bytes));
+    }
+}
+
+void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket)
+{
+    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    for (size_t i = c->first_run; t->measure.alike && i < c->first_run + c->run_count; i++) {
+        const zoff_plan_piece *run = &t->plan->runs[i];
+        const zoff_model_param *p = &t->model->params[run->param];
+        if (zoff_transfer_terms_of(p)->stays && *zoff_model_params_flag(t->model, run) & ZOFF_SLICE_READY)
+            add_copy(t, run);
+    }
+}
+
+/* ---- sums of squares ---- */
 
 void zoff_transfer_measure_begin(zoff_transfer *t)
 {
     t->measure.vote = (zoff_vote){.rank = zoff_comm_rank(t->comm)};
     t->measure.buckets = 0;
+    for (size_t i = 0; t->measure.alike && i < t->model->param_count; i++)
+        t->measure.alike[i].replicas = 0;
+}
+
+/* Sums of squares and not gradients, because engines of different parts may have them in different types, or on a device. */
+static void add_replica(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
+{
+    for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
+        uint64_t bits;
+        memcpy(&bits, block_sums, sizeof bits);
+        t->measure.alike[piece->param].replicas += checksum_of(piece->slice, (piece->first + first) / ZOFF_NORM_BLOCK, bits);
+    }
 }
 
 bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b)
@@ -38,6 +114,8 @@ static void note_culprit(zoff_transfer *t, const zoff_plan_piece *piece, size_t 
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     zoff_vote *own = &t->measure.vote;
+    if (t->model->params[piece->param].norm_replicated)
+        add_replica(t, piece, block_sums);
     const bool counts = !t->model->params[piece->param].counts_elsewhere;
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
         if (isfinite(*block_sums))

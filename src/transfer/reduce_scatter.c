@@ -128,6 +128,7 @@ zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned 
 {
     zoff_transfer *t = ctx;
     (void)slot;
+    zoff_transfer_measure_add_copies(t, bucket);
     add_up(t, bucket, parts, weights);
     forget(t, bucket, true);
     return zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights);
@@ -144,6 +145,8 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
     zoff_transfer_walk_begin_batch(t);
     if (t->ranks.reduce)
         zoff_zero_reduce_begin(t->ranks.reduce, t->walk.arrivals.slices);
+    if (t->batch.micro == 0)
+        zoff_transfer_measure_begin_copies(t);
     if (t->batch.micro + 1 == t->values->accumulation)
         zoff_transfer_measure_begin(t);
 }

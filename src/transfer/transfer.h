@@ -108,10 +108,20 @@ typedef struct zoff_batch {
     bool closed;    /* device: all gradients that were handed over are downloaded */
 } zoff_batch;
 
+/* Checksums of a parameter's gradient in a step, where the program has declared it equal to those of other ranks. They are sums
+ * of checksums of blocks, so neither the order of the blocks nor the rank that adds one changes them. */
+typedef struct zoff_alike {
+    uint64_t copies;   /* zoff_param_desc.reduced: this rank's copies in all micro-batches, the blocks that the step compares */
+    uint64_t replicas; /* zoff_param_desc.norm_replicated: the sums of squares that this rank has measured */
+    uint64_t factor;   /* of `replicas`, set at seal: see agreement/alike.c; 0: not compared */
+} zoff_alike;
+
 /* This rank's measurement of the gradients of a step. */
 typedef struct zoff_measure {
     zoff_vote vote;
     size_t buckets;
+    zoff_alike *alike; /* by parameter; NULL: nothing is declared */
+    size_t round;      /* chooses the blocks of copies that a step compares; the same on all ranks */
 } zoff_measure;
 
 /* fp32 sums of the gradients that this rank owns, in host memory. Sums of the first `device_sums` elements are on the device
@@ -258,9 +268,16 @@ size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* th
 size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* its inverse */
 
 /* measure.c */
+zoff_status zoff_transfer_measure_open(zoff_transfer *t); /* at seal: allocate memory, if gradients are declared equal */
+void zoff_transfer_measure_close(zoff_transfer *t);
 void zoff_transfer_measure_begin(zoff_transfer *t); /* reset all measurements */
 /* Whether the block of one vote that is not finite precedes that of another in the list of parameters. */
 bool zoff_transfer_measure_is_before(const zoff_vote *a, const zoff_vote *b);
+/* The bucket is complete on this rank: add the checksums of gradients that the trainer has reduced. Call begin_copies() before
+ * the first micro-batch of a step. A step compares at most 16 blocks of each slice, the next one others, so that it takes
+ * little time. */
+void zoff_transfer_measure_begin_copies(zoff_transfer *t);
+void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket);
 /* Add the sums of squares of a piece, one per block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
 /* Compute the sums of squares of those pieces of a bucket that this rank measures; add to `seconds` and `read_bytes`. `feed` is

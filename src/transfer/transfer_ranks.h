@@ -36,6 +36,8 @@ typedef struct zoff_vote {
     zoff_param param;
     size_t slice, first;
     uint64_t terms; /* checksum of the inputs of its update: see terms.c */
+    /* Sums over zoff_alike: see agreement/alike.c. */
+    uint64_t copies, replicas;
     zoff_walk_news order;
 } zoff_vote;
 

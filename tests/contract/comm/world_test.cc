@@ -41,7 +41,7 @@ class World : public testing::Test
 };
 } // namespace
 
-TEST_F(World, OfOneRankBesideALauncherOfTwoIsAnError)
+TEST_F(World, RefusesToBeOneRankBesideALauncherOfTwo)
 {
     const no_launcher clean;
     for (unsigned rank = 0; rank < 2; rank++) {
@@ -71,7 +71,7 @@ TEST_F(World, OfOneRankBesideALauncherOfTwoIsAnError)
     RecordProperty("cells", std::to_string(cells));
 }
 
-TEST_F(World, OfOneRankThatIsRightSo)
+TEST_F(World, MayHaveOneRankWhereOneWasStarted)
 {
     zoff_comm *made = nullptr;
     EXPECT_ZOFF_OK(open_over(MPI_COMM_WORLD, &made)) << "with what MPI itself has set";

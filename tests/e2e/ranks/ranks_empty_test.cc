@@ -27,7 +27,7 @@ std::string name_of(const cell &c)
            (c.persist ? "_persist" : "_host");
 }
 
-// What a step has decided.
+// The decisions of a step.
 struct decision {
     bool skipped, accumulated, stop;
     int64_t t, count;
@@ -91,7 +91,7 @@ struct part {
             ASSERT_ZOFF_OK(zoff_params_push(e.get()));
         }
     }
-    // Of the steps, some clip, one has an inf, and one a norm beyond fp32.
+    // Some steps clip, one has an inf, and one a norm beyond fp32.
     void fill(unsigned step)
     {
         static const float SIZES[] = {1, 3000, 1, 3e38f, 1000, 1, 2000, 10};

@@ -246,6 +246,125 @@ TEST_P(RanksNorm, ItsCommunicatorIsAnotherOne)
                       workers[0].open(comm_of(0), comm_of(0)));
 }
 
+// One bit of one element in one part: the step is refused by all parts, names the parameter, and changes nothing. The sign is
+// not compared, because the comparison is one of squares.
+TEST_P(RanksNorm, AReplicaThatDiffersByABitIsRefused)
+{
+    ASSERT_NO_FATAL_FAILURE(seal());
+    for (unsigned bit : {0u, 5u, 12u, 22u, 24u}) {
+        on_each([&](unsigned i) {
+            fill_grads(workers[i].tensors, 1);
+            if (i % PARTS == 1) { // on all its ranks, or the sum over them might lose it
+                uint32_t bits;
+                memcpy(&bits, &workers[i].tensors[1].grad[1100], sizeof bits);
+                bits ^= 1u << bit;
+                memcpy(&workers[i].tensors[1].grad[1100], &bits, sizeof bits);
+            }
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                              "the gradients of shared differ between ranks 0 and 1 of zoff_engine_opts.norm_comm",
+                              workers[i].step(&infos[i]));
+            EXPECT_EQ(ZOFF_OUTCOME_BEFORE, infos[i].outcome);
+            EXPECT_EQ(tensors_of(i % PARTS)[1].value, workers[i].tensors[1].value);
+            EXPECT_ZOFF_OK(zoff_grads_drop(workers[i].e.get()));
+        });
+    }
+    zoff_step_info want;
+    fill_grads(whole.tensors, 1);
+    ASSERT_ZOFF_OK(whole.step(&want));
+    step_all(1);
+    EXPECT_EQ(want.numbers.grad_norm, infos[0].numbers.grad_norm) << "training goes on";
+    expect_weights();
+}
+
+TEST_P(RanksNorm, AReplicaWithoutAGradientInOnePartIsRefused)
+{
+    ASSERT_NO_FATAL_FAILURE(seal());
+    on_each([&](unsigned i) {
+        fill_grads(workers[i].tensors, 1);
+        for (zoff_param p = 0; p < 2 - i % PARTS; p++)
+            EXPECT_ZOFF_OK(zoff_grad_ready(workers[i].e.get(), p, 0, nullptr));
+        EXPECT_ZOFF_OK(zoff_step_begin(workers[i].e.get(), nullptr));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the gradients of shared differ", zoff_step_wait(workers[i].e.get(), nullptr));
+        EXPECT_ZOFF_OK(zoff_grads_drop(workers[i].e.get()));
+    });
+}
+
+TEST_P(RanksNorm, FirstWeightsOfAReplicaThatDifferAreRefused)
+{
+    for (worker &w : workers) {
+        if (&w - workers.data() == PARTS - 1)
+            w.tensors[1].value[1299] = std::nextafter(w.tensors[1].value[1299], 9.0f);
+    }
+    on_each([&](unsigned i) {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "the first weights of shared differ between ranks 0 and 1 of zoff_engine_opts.norm_comm",
+                          workers[i].open(comm_of(i), norm_of(i)));
+        workers[i].tensors = tensors_of(i % PARTS);
+        for (zoff_param p = 0; p < 2; p++)
+            EXPECT_ZOFF_OK(
+                zoff_param_bind(workers[i].e.get(), p, workers[i].tensors[p].value.data(), workers[i].tensors[p].grad.data()));
+        EXPECT_ZOFF_OK(zoff_engine_seal(workers[i].e.get())) << "after an error the engine is as before";
+    });
+}
+
+// Three parts, each with parameters that only some of the others have, in lists of other orders and lengths. A tied parameter
+// has its owner's states.
+TEST(RanksNormLists, EachParameterIsComparedWhereItIs)
+{
+    log_catcher log;
+    const std::vector<std::vector<const char *>> lists = {
+        {"x", "embed", "head", "norm.a", "norm.b"}, {"norm.b", "middle", "norm.a"}, {"norm.a", "embed", "head"}};
+    rank_job parts(3, 30);
+    for (const char *differs : {"", "embed", "norm.a", "norm.b"}) {
+        for (unsigned where = 0; where < 3; where++) {
+            std::vector<std::vector<std::vector<float>>> value(3), grad(3);
+            std::vector<engine> engines(3);
+            std::vector<zoff_status> status(3);
+            std::vector<std::string> said(3);
+            parts.on_each([&](unsigned part) {
+                zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+                opts.threads = 1;
+                opts.norm_comm = parts.comm_of(part);
+                const size_t count = lists[part].size();
+                value[part].assign(count, std::vector<float>(3000, 0.5f));
+                grad[part].assign(count, std::vector<float>(3000));
+                engines[part] = make_engine("{\"gradient_clipping\": 1.0}", opts);
+                for (size_t i = 0; i < count; i++) {
+                    const std::string name = lists[part][i];
+                    const bool tied = name == "head" && part == 0; // part 0 ties it to embed, which is before it
+                    zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+                    d.name = name.c_str();
+                    d.value = value[part][tied ? 1 : i].data();
+                    d.grad = tied ? nullptr : grad[part][i].data();
+                    d.count = 3000;
+                    d.norm_replicated = name != "x" && name != "middle";
+                    for (size_t k = 0; k < 3000; k++)
+                        grad[part][i][k] = std::cos((float)k + (float)name.size() * 3 + (float)name.back());
+                    if (name == differs && part == where)
+                        grad[part][i][2999] = std::nextafter(grad[part][i][2999], 9.0f);
+                    ASSERT_ZOFF_OK(zoff_engine_add_param(engines[part].get(), &d, nullptr));
+                }
+                ASSERT_ZOFF_OK(zoff_engine_seal(engines[part].get()));
+                status[part] = zoff_step(engines[part].get(), nullptr, nullptr);
+                said[part] = zoff_last_error();
+            });
+            bool is_there = false;
+            for (const char *name : lists[where])
+                is_there = is_there || !strcmp(name, differs);
+            for (unsigned part = 0; part < 3; part++) {
+                EXPECT_EQ(is_there ? ZOFF_ERR_INVALID : ZOFF_OK, status[part]) << differs << " in part " << where << said[part];
+                if (is_there) {
+                    EXPECT_NE(std::string::npos, said[part].find("zoff_param_desc.norm_replicated")) << said[part];
+                }
+            }
+            if (is_there) {
+                EXPECT_NE(std::string::npos, said[where].find(std::string("the gradients of ") + differs)) << said[where];
+            }
+            parts.on_each([&](unsigned part) { engines[part].reset(); });
+        }
+    }
+}
+
 // A part that does not come is named at the deadline.
 TEST(RanksNormDeadline, NamesTheRankThatDoesNotCome)
 {

@@ -3,6 +3,8 @@
 // those of an engine that reduces them itself.
 #include "rank_job.h"
 
+#include <string.h>
+
 #include <cmath>
 
 using namespace zoff_test;
@@ -66,7 +68,7 @@ struct worker {
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
     static void *gradient(tensor &t) { return t.grad_dtype == ZOFF_F32 ? (void *)t.grad.data() : (void *)t.half.data(); }
-    void step(bool lends)
+    void hand_over(bool lends)
     {
         for (zoff_param p = 0; lends && p < tensors.size(); p++) {
             void *to;
@@ -74,6 +76,10 @@ struct worker {
             memcpy(to, gradient(tensors[p]), tensors[p].grad.size() * (tensors[p].grad_dtype == ZOFF_F32 ? 4 : 2));
             ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), p, 0, nullptr));
         }
+    }
+    void step(bool lends)
+    {
+        hand_over(lends);
         info = new_info();
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     }
@@ -194,19 +200,85 @@ TEST_P(RanksReduced, CostsNoBytesOfAReduction)
     }
 }
 
-// Copies that differ are a mistake of the trainer, and cost no consistency: each element is read from its owner, once.
-TEST_P(RanksReduced, CopiesThatDifferLeaveAllRanksTheSame)
+// Copies that differ are a mistake of the trainer. One bit of one element on one rank: the step is refused by all ranks, names
+// the parameter, and changes nothing; with equal copies training goes on.
+TEST_P(RanksReduced, CopiesThatDifferByABitAreRefused)
 {
-    ranks all(world(), text_of(stage()), "abc", lends());
-    all.job.on_each([&](unsigned rank) {
-        all.workers[rank].fill(1 + rank);
-        all.workers[rank].step(all.lends);
-    });
-    for (const worker &w : all.workers) {
-        EXPECT_EQ(all.workers[0].info.numbers.grad_norm, w.info.numbers.grad_norm);
-        for (size_t i = 0; i < w.tensors.size(); i++)
-            EXPECT_EQ(all.workers[0].tensors[i].value, w.tensors[i].value);
+    ranks want(world(), text_of(stage()), "abc", lends()), all(world(), text_of(stage()), "abc", lends());
+    const std::vector<float> before = all.workers[0].tensors[1].value;
+    unsigned differing = 0;
+    for (unsigned bit : {0u, 12u, 22u, 30u, 31u}) {
+        for (unsigned param = 0; param < 3; param++) {
+            all.job.on_each([&](unsigned rank) {
+                worker &w = all.workers[rank];
+                w.fill(1);
+                if (rank == world() - 1) {
+                    uint32_t bits;
+                    tensor &t = w.tensors[param];
+                    memcpy(&bits, &t.grad.back(), sizeof bits);
+                    bits ^= 1u << bit;
+                    memcpy(&t.grad.back(), &bits, sizeof bits);
+                    t.half.back() ^= (uint16_t)(1u << bit % 16);
+                }
+                w.hand_over(all.lends);
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                                  "the checksum of the gradient of " + w.tensors[param].name + " (zoff_param_desc.reduced)",
+                                  zoff_step(w.e.get(), nullptr, nullptr));
+                EXPECT_NE(nullptr, strstr(zoff_last_error(), ("on rank " + std::to_string(world() - 1)).c_str()));
+                EXPECT_EQ(before, w.tensors[1].value);
+                EXPECT_ZOFF_OK(zoff_grads_drop(w.e.get()));
+            });
+            differing++;
+        }
     }
+    RecordProperty("cells", std::to_string(differing));
+    for (unsigned number = 1; number <= 2; number++) {
+        want.step(number);
+        all.step(number);
+    }
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_EQ(want.workers[0].tensors[i].value, all.workers[0].tensors[i].value);
+}
+
+// A step compares 16 blocks of a large slice, and the next steps others: a difference that lasts is found.
+TEST(RanksReducedLarge, EveryBlockIsComparedInItsTurn)
+{
+    enum { BLOCKS = 100, TURNS = (BLOCKS + 15) / 16 };
+    rank_job job(2);
+    std::vector<float> value[2], grad[2];
+    std::vector<engine> engines(2);
+    job.on_each([&](unsigned rank) {
+        value[rank].assign(BLOCKS * 1024, 1.0f);
+        grad[rank].assign(BLOCKS * 1024, 0.5f);
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        opts.threads = 1;
+        opts.comm = job.comm_of(rank);
+        engines[rank] = make_engine(text_of(2), opts);
+        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+        d.name = "large";
+        d.value = value[rank].data();
+        d.grad = grad[rank].data();
+        d.count = value[rank].size();
+        d.reduced = true;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(engines[rank].get(), &d, nullptr));
+        ASSERT_ZOFF_OK(zoff_engine_seal(engines[rank].get()));
+    });
+    for (unsigned block = 0; block < BLOCKS; block += 9) {
+        unsigned found[2] = {0, 0};
+        for (unsigned turn = 0; turn < TURNS; turn++) {
+            job.on_each([&](unsigned rank) {
+                grad[rank][block * 1024 + 1000] = rank ? std::nextafter(0.5f, 1.0f) : 0.5f;
+                if (zoff_step(engines[rank].get(), nullptr, nullptr) == ZOFF_ERR_INVALID) {
+                    found[rank]++;
+                    EXPECT_ZOFF_OK(zoff_grads_drop(engines[rank].get()));
+                }
+                grad[rank][block * 1024 + 1000] = 0.5f;
+            });
+        }
+        EXPECT_EQ(1u, found[0]) << "block " << block;
+        EXPECT_EQ(1u, found[1]) << "block " << block;
+    }
+    job.on_each([&](unsigned rank) { engines[rank].reset(); });
 }
 
 TEST_P(RanksReduced, AGradientThatIsNotFiniteIsSkippedByAll)

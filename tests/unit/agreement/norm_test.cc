@@ -19,6 +19,12 @@ struct part : small_agreement {
     {
         zoff_agreement_norm_close(&a);
         zoff_agreement_norm_free(&a);
+        zoff_transfer_measure_close(&transfer);
+    }
+    zoff_status open()
+    {
+        EXPECT_ZOFF_OK(zoff_transfer_measure_open(&transfer));
+        return zoff_agreement_norm_open(&a);
     }
     void add(const std::string &name, bool replicated)
     {
@@ -50,7 +56,7 @@ TEST(Norm, AReplicatedParameterCountsOnTheLowestRankThatHasIt)
             self.add("late", true);
         if (rank != 1)
             self.add("outer", true);
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         EXPECT_TRUE(self.counts(0));
         if (rank != 0) {
             EXPECT_EQ(rank == 1, self.counts(1));
@@ -65,7 +71,7 @@ TEST(Norm, AParameterOfOneRankAloneCountsThere)
 {
     on_parts(2, [](part &self, unsigned rank) {
         self.add("stage" + std::to_string(rank), true);
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         EXPECT_TRUE(self.counts(0));
     });
 }
@@ -73,7 +79,7 @@ TEST(Norm, AParameterOfOneRankAloneCountsThere)
 TEST(Norm, PartsAreJoined)
 {
     on_parts(3, [](part &self, unsigned rank) {
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         for (const bool poisoned : {false, true}) {
             zoff_norm_part own = {}, all = {};
             zoff_base_exact_add(&own.squares, std::ldexp(1.0, -40 * (int)rank));
@@ -98,7 +104,7 @@ TEST(Norm, DifferentTermsAreNamedOnEveryRank)
 {
     const char *const WORDS[ZOFF_NORM_TERMS] = {"zoff_step_args.t", "clip_norm", "factor of the gradients", "skip_nonfinite"};
     on_parts(3, [&](part &self, unsigned rank) {
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         for (unsigned term = 0; term < ZOFF_NORM_TERMS; term++) {
             zoff_norm_part own = {}, all = {};
             own.terms[term] = rank == 2 ? 5 : 4;
@@ -111,7 +117,7 @@ TEST(Norm, DifferentTermsAreNamedOnEveryRank)
 TEST(Norm, APartThatTrainsNothingHasNoFactor)
 {
     on_parts(3, [&](part &self, unsigned rank) {
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         for (unsigned idle = 0; idle < 3; idle++) {
             zoff_norm_part own = {}, all = {};
             own.terms[ZOFF_NORM_SCALE] = rank == idle ? 0 : 0.5;
@@ -124,7 +130,7 @@ TEST(Norm, APartThatTrainsNothingHasNoFactor)
 TEST(Norm, AnErrorOfOnePartIsToldToTheOthers)
 {
     on_parts(2, [](part &self, unsigned rank) {
-        ASSERT_ZOFF_OK(zoff_agreement_norm_open(&self.a));
+        ASSERT_ZOFF_OK(self.open());
         zoff_norm_part own = {}, all = {};
         own.status = rank == 1 ? ZOFF_ERR_INVALID : ZOFF_OK;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 of zoff_engine_opts.norm_comm cannot take the step", self.join(own, &all));
