@@ -39,8 +39,9 @@ typedef struct zoff_engine_opts {
     zoff_comm *comm;         /**< the ranks; NULL: see `ranks`. Borrowed until destroy */
     const char *ranks;       /**< join these ranks, and leave them at destroy: "auto", "mpi", "nccl", as
                                   zoff_comm_opts.backend; NULL: this rank alone. Not together with `comm` */
-    zoff_tier state_tier;    /**< tier of the states; AUTO: offload_optimizer.device */
-    const char *nvme_path;   /**< folder for state files; NULL: offload_optimizer.nvme_path */
+    zoff_tier state_tier;    /**< tier of the states; AUTO: NVME with nvme_path, otherwise offload_optimizer.device */
+    const char *nvme_path;   /**< folder for state files, and for files of weights without a folder of their own; NULL:
+                                  offload_optimizer.nvme_path */
     uint64_t host_bytes;     /**< DRAM budget for states; 0: zoff.host_memory */
     uint64_t chunk_elements; /**< largest chunk in which states are stored and moved, at least 1024; 0: automatic */
     unsigned threads;        /**< of the update; 0: zoff.threads, by default one for each physical core */

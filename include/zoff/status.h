@@ -6,8 +6,8 @@
  *  - Outputs come last and are written on success only. The one exception is zoff_step_info, which also describes a failure.
  *  - A handle that an "open" or "create" call returns belongs to the caller, who closes it. NULL may be closed.
  *  - Every struct begins with struct_size, the size that the caller was compiled with, and later versions add fields at its
- *    end. Start from its ZOFF_..._INIT macro, or set struct_size to sizeof the struct and everything else to zero: zero is
- *    the default of every field.
+ *    end. Start from its ZOFF_..._INIT macro, or set struct_size to sizeof the struct and everything else to zero. Zero is
+ *    the default of every field, or it is refused: zoff_optimizer_hyper and zoff_loss_scaler are filled by a call.
  *  - An input struct with a field that this version does not know is refused with ERR_UNSUPPORTED unless that field is zero.
  *    Fields of an output struct that this version does not know are set to zero.
  *  - A handle is used by one thread at a time. Different handles are independent.

@@ -16,10 +16,11 @@ enum { FIRST_BYTES = 56 };
 _Static_assert(sizeof(zoff_optimizer_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
 static const zoff_optimizer_hyper DEFAULTS[] = {
-    [ZOFF_OPTIMIZER_ADAM] = {.optimizer = ZOFF_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-    [ZOFF_OPTIMIZER_ADAGRAD] = {.optimizer = ZOFF_OPTIMIZER_ADAGRAD, .lr = 1e-2, .eps = 1e-10},
-    [ZOFF_OPTIMIZER_LION] = {.optimizer = ZOFF_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
-    [ZOFF_OPTIMIZER_SGD] = {.optimizer = ZOFF_OPTIMIZER_SGD, .lr = 1e-3},
+    [ZOFF_OPTIMIZER_ADAM] =
+        {.optimizer = ZOFF_OPTIMIZER_ADAM, .filled = true, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+    [ZOFF_OPTIMIZER_ADAGRAD] = {.optimizer = ZOFF_OPTIMIZER_ADAGRAD, .filled = true, .lr = 1e-2, .eps = 1e-10},
+    [ZOFF_OPTIMIZER_LION] = {.optimizer = ZOFF_OPTIMIZER_LION, .filled = true, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
+    [ZOFF_OPTIMIZER_SGD] = {.optimizer = ZOFF_OPTIMIZER_SGD, .filled = true, .lr = 1e-3},
 };
 enum { OPTIMIZER_COUNT = sizeof DEFAULTS / sizeof DEFAULTS[0] };
 
@@ -66,9 +67,42 @@ static zoff_status check_betas(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
+/* The correction of step 1 is the largest: it divides by 1 - beta1. */
+static zoff_status check_first_step(const zoff_optimizer_hyper *h)
+{
+    const bool corrects = !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION);
+    ZOFF_FAIL_IF(corrects && !is_magnitude(h->lr / (1 - h->beta1)), ZOFF_ERR_INVALID,
+                 "lr is %g, and lr / (1 - beta1), by which step 1 multiplies, is %g; it must be finite in fp32", h->lr,
+                 h->lr / (1 - h->beta1));
+    return ZOFF_OK;
+}
+
+/* A decay beyond these limits makes weights infinite, whatever the gradients are. */
+static zoff_status check_decay(const zoff_optimizer_hyper *h)
+{
+    const bool is_added = h->optimizer == ZOFF_OPTIMIZER_ADAGRAD || h->optimizer == ZOFF_OPTIMIZER_SGD ||
+                          (h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_L2);
+    const bool shrinks = !is_added || h->optimizer == ZOFF_OPTIMIZER_SGD;
+    ZOFF_FAIL_IF(!is_magnitude(h->weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
+                 h->weight_decay);
+    ZOFF_FAIL_IF(shrinks && !(h->lr * h->weight_decay <= 2), ZOFF_ERR_INVALID,
+                 "lr * weight_decay is %g; it must be at most 2, because a step multiplies weights by 1 - lr * weight_decay",
+                 h->lr * h->weight_decay);
+    ZOFF_FAIL_IF(
+        is_added && h->weight_decay > 1e9, ZOFF_ERR_INVALID,
+        "weight_decay is %g; it must be at most 1e9, because its product with a weight is added to the gradient, whose "
+        "square must be finite in fp32",
+        h->weight_decay);
+    return ZOFF_OK;
+}
+
 static zoff_status check_eps(const zoff_optimizer_hyper *h)
 {
-    ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and 0 or more", h->eps);
+    ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and above 0", h->eps);
+    /* Up to half of the least fp32 number is rounded to 0. */
+    ZOFF_FAIL_IF(h->eps <= 0x1p-150, ZOFF_ERR_INVALID,
+                 "eps is %g, which is 0 in fp32: a weight whose gradients were all 0 would become NaN; use 1e-45 or more",
+                 h->eps);
     return ZOFF_OK;
 }
 
@@ -82,10 +116,21 @@ static zoff_status check_sgd(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* Whether nobody has set more than struct_size: Adam with lr, betas and eps of 0, which nobody means. */
-static bool is_empty(const zoff_optimizer_hyper *h)
+/* A zero in a struct that no call has filled: it may have been forgotten, and it may be meant. */
+static zoff_status check_filled(const zoff_optimizer_hyper *h)
 {
-    return h->optimizer == ZOFF_OPTIMIZER_ADAM && h->lr == 0 && h->beta1 == 0 && h->beta2 == 0 && h->eps == 0;
+    const bool has_betas = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_LION;
+    const bool has_eps = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
+    const char *empty = h->lr == 0                   ? "lr"
+                        : has_betas && h->beta1 == 0 ? "beta1"
+                        : has_betas && h->beta2 == 0 ? "beta2"
+                        : has_eps && h->eps == 0     ? "eps"
+                                                     : NULL;
+    ZOFF_FAIL_IF(empty && !h->filled, ZOFF_ERR_INVALID,
+                 "%s is 0 in a zoff_optimizer_hyper that no call has filled: begin with zoff_optimizer_hyper_init() or "
+                 "zoff_engine_get_group(), and change what you need; then 0 means 0",
+                 empty);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
@@ -97,13 +142,9 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
     ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);
-    ZOFF_FAIL_IF(is_empty(h), ZOFF_ERR_INVALID,
-                 "the hyper-parameters are all zero; fill the struct with zoff_optimizer_hyper_init() first");
+    ZOFF_TRY(check_filled(h));
     ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
-    ZOFF_FAIL_IF(!is_magnitude(h->weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
-                 h->weight_decay);
-    ZOFF_FAIL_IF(!is_magnitude(h->lr * h->weight_decay), ZOFF_ERR_INVALID, "lr * weight_decay is %g; it must be finite in fp32",
-                 h->lr * h->weight_decay);
+    ZOFF_TRY(check_decay(h));
     ZOFF_FAIL_IF(h->flags & ~(uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, ZOFF_ERR_INVALID,
                  "flags are %#llx; use ZOFF_HYPER_*, and zoff_optimizer_hyper_init() to fill the struct",
                  (unsigned long long)h->flags);
@@ -113,6 +154,7 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
         ZOFF_FAIL_IF(h->decay != ZOFF_DECAY_DECOUPLED && h->decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
                      "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h->decay);
         ZOFF_TRY(check_betas(h));
+        ZOFF_TRY(check_first_step(h));
         return check_eps(h);
     case ZOFF_OPTIMIZER_ADAGRAD:
         ZOFF_FAIL_IF(!is_magnitude(h->lr_decay), ZOFF_ERR_INVALID, "lr_decay is %g; it must be finite and 0 or more",

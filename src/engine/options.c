@@ -73,7 +73,7 @@ static zoff_status check_watched(const zoff_engine *e)
 
 static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
 {
-    s->tier = opts->state_tier == ZOFF_TIER_AUTO ? s->values.state_tier : opts->state_tier;
+    s->tier = opts->state_tier != ZOFF_TIER_AUTO ? opts->state_tier : opts->nvme_path ? ZOFF_TIER_NVME : s->values.state_tier;
     ZOFF_FAIL_IF(s->tier != ZOFF_TIER_HOST && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff_engine_create: state_tier %d is not a zoff_tier", (int)opts->state_tier);
     if (opts->nvme_path)
@@ -109,6 +109,7 @@ static zoff_status copy_training_words(zoff_settings *s, const zoff_config *conf
     zoff_config_training_words(config, words, sizeof words);
     snprintf(all, sizeof all, "%s, states on \"%s\" (%s)", words, s->tier == ZOFF_TIER_NVME ? "nvme" : "cpu",
              opts->state_tier != ZOFF_TIER_AUTO ? "zoff_engine_opts.state_tier"
+             : opts->nvme_path                  ? "zoff_engine_opts.nvme_path"
                                                 : zoff_config_source(config, "zero_optimization.offload_optimizer.device"));
     return zoff_base_mem_copy_text(all, &s->words.training);
 }
@@ -150,6 +151,9 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_FAIL_IF(!s->values.skip_nonfinite && s->values.fp16.enabled, ZOFF_ERR_INVALID,
                  "zoff.skip_nonfinite is false, but fp16.enabled is true: the loss scale is found by skipping steps whose "
                  "gradients are not finite; set zoff.skip_nonfinite to true, or use bf16");
+    zoff_status status = zoff_adam_hyper_check(&s->values.hyper, 1);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "optimizer.params: ");
     ZOFF_TRY(check_moments(s));
     ZOFF_TRY(check_watched(e));
     s->threads = zoff_base_team_count(threads, &s->threads_why);

@@ -68,6 +68,7 @@ TEST(hyper, missing_fields_have_defaults)
     zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
     h.momentum = 0.9;
     h.weight_decay = 0.1;
+    h.eps = 1e-8;
     h.struct_size = 56; // the struct ends after `decay`; the next bytes belong to another struct
     EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
     EXPECT_EQ(constants(h, 1).rule, ZOFF_RULE_ADAM_DECOUPLED);
@@ -148,7 +149,7 @@ TEST(hyper, each_value_out_of_range_is_named)
         {&zoff_optimizer_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd}, {-0.01, nan, inf}, {0, 0.1}},
         {&zoff_optimizer_hyper::beta1, "beta1", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
         {&zoff_optimizer_hyper::beta2, "beta2", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_optimizer_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf}, {0, 1}},
+        {&zoff_optimizer_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf, 0, 7e-46}, {1e-45, 1}},
         {&zoff_optimizer_hyper::lr_decay, "lr_decay", {adagrad}, {-1e-8, nan, inf, 1e39}, {0, 1}},
         {&zoff_optimizer_hyper::momentum, "momentum", {sgd}, {-0.1, nan, inf, 1e39}, {0, 0.9, 1, 2}},
         {&zoff_optimizer_hyper::dampening, "dampening", {sgd}, {nan, inf, -inf, 1e39}, {-1, 0, 0.5, 2}},
@@ -221,6 +222,109 @@ TEST(hyper, a_beta_that_fp32_rounds_to_1_keeps_a_sum)
             << "m is 2^-40 times the sum of t gradients";
         EXPECT_NEAR(c.inv_sqrt_bias2, 1 / sqrt((double)t * 0x1p-40), 1e-6 * c.inv_sqrt_bias2);
     }
+}
+
+// A zero that nobody has filled in may be forgotten: the result is that of the defaults, or an error. After a call that fills
+// the struct it is meant.
+TEST(hyper, zero_is_the_default_or_refused_where_no_call_has_filled_the_struct)
+{
+    double zoff_optimizer_hyper::*const NUMBERS[] = {
+        &zoff_optimizer_hyper::lr,       &zoff_optimizer_hyper::beta1,     &zoff_optimizer_hyper::beta2,
+        &zoff_optimizer_hyper::eps,      &zoff_optimizer_hyper::momentum,  &zoff_optimizer_hyper::weight_decay,
+        &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::dampening,
+    };
+    const unsigned all = 1u << (sizeof NUMBERS / sizeof NUMBERS[0]);
+    unsigned taken = 0, refused = 0;
+    for (zoff_optimizer optimizer : {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD}) {
+        for (unsigned set = 0; set < all; set++) { // which numbers the program gives
+            zoff_optimizer_hyper given = {}, meant = defaults(optimizer);
+            given.struct_size = sizeof given;
+            given.optimizer = optimizer;
+            for (unsigned i = 0; 1u << i < all; i++) {
+                if (set >> i & 1)
+                    given.*NUMBERS[i] = meant.*NUMBERS[i] = 0.25;
+            }
+            if (zoff_adam_hyper_check(&given, 1) < 0) {
+                EXPECT_NE(nullptr, strstr(zoff_last_error(), "that no call has filled")) << zoff_last_error();
+                refused++;
+                continue;
+            }
+            taken++;
+            const zoff_adam_consts a = constants(given, 3), b = constants(meant, 3);
+            EXPECT_EQ(a.rule, b.rule) << optimizer << " " << set;
+            const float mine[] = {a.beta1, a.one_minus_beta1, a.beta2,   a.one_minus_beta2, a.inv_sqrt_bias2, a.step_size,
+                                  a.eps,   a.decay,           a.momentum},
+                        theirs[] = {b.beta1, b.one_minus_beta1, b.beta2,   b.one_minus_beta2, b.inv_sqrt_bias2, b.step_size,
+                                    b.eps,   b.decay,           b.momentum};
+            const bool reads_all = optimizer == ZOFF_OPTIMIZER_ADAM; // others leave what they do not read as it is
+            for (size_t i = 0; i < sizeof mine / sizeof mine[0]; i++) {
+                const bool reads = reads_all || i == 5 || i == 7 || (optimizer == ZOFF_OPTIMIZER_LION && i < 4) ||
+                                   (optimizer == ZOFF_OPTIMIZER_ADAGRAD && i == 6) ||
+                                   (optimizer == ZOFF_OPTIMIZER_SGD && (i < 2 || i == 8));
+                EXPECT_TRUE(!reads || mine[i] == theirs[i])
+                    << "optimizer " << optimizer << ", numbers " << set << ", constant " << i;
+            }
+        }
+    }
+    EXPECT_GT(taken, 100u);
+    EXPECT_GT(refused, 500u);
+    // A flag or a choice alone gives no numbers.
+    zoff_optimizer_hyper h = {};
+    h.struct_size = sizeof h;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lr is 0", zoff_adam_hyper_check(&h, 1));
+    h.lr = 1e-3;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta1 is 0 in a zoff_optimizer_hyper that no call has filled",
+                      zoff_adam_hyper_check(&h, 1));
+    for (double zoff_optimizer_hyper::*number :
+         {&zoff_optimizer_hyper::lr, &zoff_optimizer_hyper::beta1, &zoff_optimizer_hyper::beta2}) {
+        zoff_optimizer_hyper filled = defaults();
+        filled.*number = 0;
+        EXPECT_ZOFF_OK(zoff_adam_hyper_check(&filled, 1));
+    }
+}
+
+// Each number of each rule from 10^-50 to 10^38, over weights whose gradients are 0: the weights stay finite, or the number is
+// refused. Momentum and dampening multiply what a decay adds, so there is none beside them.
+TEST(hyper, a_number_of_any_size_leaves_weights_finite_or_is_refused)
+{
+    const float WEIGHTS[] = {0, -0.0f, 1, -1, 1e-40f, 10, -1e4f};
+    enum { COUNT = sizeof WEIGHTS / sizeof WEIGHTS[0] };
+    const std::vector<float> none(COUNT, 0.0f);
+    double zoff_optimizer_hyper::*const NUMBERS[] = {&zoff_optimizer_hyper::lr,       &zoff_optimizer_hyper::beta1,
+                                                     &zoff_optimizer_hyper::beta2,    &zoff_optimizer_hyper::eps,
+                                                     &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::weight_decay,
+                                                     &zoff_optimizer_hyper::momentum, &zoff_optimizer_hyper::dampening};
+    unsigned taken = 0, refused = 0;
+    for (const auto &rule : every_rule()) {
+        for (double zoff_optimizer_hyper::*number : NUMBERS) {
+            for (int power = -51; power <= 38; power++) {
+                zoff_optimizer_hyper h = rule.hyper;
+                h.*number = power < -50 ? 0 : pow(10, power);
+                if (number == &zoff_optimizer_hyper::momentum || number == &zoff_optimizer_hyper::dampening)
+                    h.weight_decay = 0;
+                std::vector<float> weights(WEIGHTS, WEIGHTS + COUNT), m(COUNT), v(COUNT);
+                zoff_optimizer_tensor tensor = ZOFF_OPTIMIZER_TENSOR_INIT;
+                tensor.count = COUNT;
+                tensor.master = weights.data();
+                tensor.m = m.data();
+                tensor.v = v.data();
+                tensor.grad = none.data();
+                zoff_status status = ZOFF_OK;
+                for (int64_t t : {1, 2, 3, 4, 5, 1000, 1001}) {
+                    if (status == ZOFF_OK)
+                        status = zoff_optimizer_step(&h, t, 1, &tensor);
+                }
+                refused += status < 0;
+                taken += status == ZOFF_OK;
+                for (size_t i = 0; i < COUNT; i++)
+                    ASSERT_TRUE(isfinite(weights[i]))
+                        << rule.name << ": weight " << WEIGHTS[i] << " is " << weights[i] << ", number 10^" << power
+                        << " at byte " << (size_t)((char *)&(h.*number) - (char *)&h) << " of the struct";
+            }
+        }
+    }
+    EXPECT_GT(taken, 5000u);
+    EXPECT_GT(refused, 200u);
 }
 
 TEST(hyper, a_decay_that_fp32_cannot_hold_is_refused)
