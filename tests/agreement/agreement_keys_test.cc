@@ -190,7 +190,7 @@ TEST(Agreement, AllDifferencesAreNamedAtOnce)
     });
     for (const auto &one : got) {
         EXPECT_EQ(ZOFF_ERR_INVALID, one.status);
-        EXPECT_NE(std::string::npos, one.message.find("gradient_clipping is 1 on rank 0 and 3 on ranks 1 and 2"))
+        EXPECT_NE(std::string::npos, one.message.find("gradient_clipping is 0 on rank 0 and 3 on ranks 1 and 2"))
             << one.message;
         EXPECT_NE(std::string::npos, one.message.find("optimizer.params.lr is 0.001 on rank 0 and 0.5 on ranks 1 and 2"))
             << one.message;
