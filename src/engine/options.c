@@ -1,6 +1,7 @@
 /* options.c: merges the program's options with the configuration; the program's have priority. */
 #include "engine_priv.h"
 
+#include "log.h"
 #include "structs.h"
 #include "try.h"
 
@@ -103,6 +104,16 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
     return ZOFF_OK;
 }
 
+/* Folders without a device have no effect, as in DeepSpeed. Files that name `cpu` keep them for a change to `nvme`. */
+static void warn_of_unused_folders(const zoff_settings *s, const zoff_config *config, const zoff_engine_opts *opts)
+{
+    const char *device = "zero_optimization.offload_optimizer.device";
+    if (opts->state_tier == ZOFF_TIER_AUTO && s->tier != ZOFF_TIER_NVME && s->values.weights.tier != ZOFF_TIER_NVME &&
+        s->paths.count && strcmp(zoff_config_source(config, device), "default") == 0)
+        ZOFF_WARN("a folder for state files is given (%.200s), but %s is not: the states stay in DRAM. Set it to \"nvme\"",
+                  s->paths.texts[0], device);
+}
+
 static zoff_status copy_training_words(zoff_settings *s, const zoff_config *config, const zoff_engine_opts *opts)
 {
     char words[1024], all[1280];
@@ -125,6 +136,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     zoff_transfer_links_choose_rest(&e->transfer);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
+    if (zoff_comm_rank(e->comm) == 0)
+        warn_of_unused_folders(s, config, opts);
     e->io.opening =
         (zoff_engine_opening){.persist_t = opts->persist_t, .progress = opts->progress, .progress_ctx = opts->progress_ctx};
     ZOFF_TRY(copy_training_words(s, config, opts));

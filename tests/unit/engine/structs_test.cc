@@ -168,6 +168,89 @@ TEST_F(EngineOpts, AFolderMeansFiles)
     EXPECT_NE(std::string::npos, outcome(opts).find("/proc/none")) << outcome(opts);
 }
 
+// A configuration with a folder and without a device is told that nothing goes there. One that names a device is not.
+TEST_F(EngineOpts, AFolderOfTheConfigurationWithoutADeviceIsAWarning)
+{
+    const struct {
+        std::string text;
+        bool warns;
+    } cases[] = {
+        {"{\"zoff\": {\"nvme_paths\": \"" + states + "\"}}", true},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"nvme_path\": \"" + states + "\"}}}", true},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\", \"nvme_path\": \"" + states + "\"}}}", false},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + states + "\"}}}", false}};
+    log.expect("the states stay in DRAM. Set it to \"nvme\"");
+    for (const auto &c : cases) {
+        const size_t before = log.count("the states stay in DRAM");
+        zoff_config *made = nullptr;
+        ASSERT_ZOFF_OK(config_from_text(c.text.data(), c.text.size(), "folders.json", &made));
+        config parsed(made);
+        zoff_engine_opts opts = none;
+        opts.config = made;
+        outcome(opts);
+        EXPECT_EQ(before + c.warns, log.count("the states stay in DRAM")) << c.text;
+    }
+}
+
+// Weights after two steps of a parameter that is described so, or the error.
+std::string trained(const std::function<void(zoff_param_desc &)> &set)
+{
+    const size_t count = 3000;
+    std::vector<float> weights(4 * count, 1.0f), grads(4 * count);
+    for (size_t i = 0; i < grads.size(); i++)
+        grads[i] = 0.001f * (float)(i % 7) - 0.002f;
+    zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
+    desc.value = weights.data();
+    desc.grad = grads.data();
+    desc.count = count;
+    set(desc);
+    zoff_engine *made = nullptr;
+    if (zoff_engine_open(nullptr, &desc, 1, &made) < 0)
+        return zoff_last_error();
+    engine e(made);
+    for (int step = 0; step < 2; step++)
+        EXPECT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
+    return std::string((const char *)weights.data(), weights.size() * sizeof(float));
+}
+
+// The documented default of each field of zoff_param_desc is what zero does, beside each other field that is given.
+TEST(ParamDesc, ZeroIsTheDefaultOfEachField)
+{
+    log_catcher log;
+    using desc = zoff_param_desc;
+    static const size_t DIMS[] = {3000};
+    const std::function<void(desc &)> GIVEN[] = {
+        [](desc &) {},
+        [](desc &d) { d.slices = 2; },
+        [](desc &d) { d.slices = 2, d.value_stride = 3001; },
+        [](desc &d) { d.slices = 2, d.grad_stride = 3001; },
+        [](desc &d) { d.dtype = ZOFF_BF16; },
+        [](desc &d) { d.grad_dtype = ZOFF_BF16; },
+        [](desc &d) { d.group = 1; },
+        [](desc &d) { d.frozen = true; },
+        [](desc &d) { d.name = "w"; },
+        [](desc &d) { d.dims = DIMS; },
+        [](desc &d) { d.dim_count = 1; },
+        [](desc &d) { d.slice_name = "h.{}"; },
+        [](desc &d) { d.norm_replicated = true; },
+        [](desc &d) { d.reduced = true; },
+    };
+    for (const auto &given : GIVEN) {
+        const std::string plain = trained(given), spelled = trained([&](desc &d) {
+                                                      given(d);
+                                                      d.slices = d.slices ? d.slices : 1;
+                                                      d.value_stride = d.value_stride ? d.value_stride : d.count;
+                                                      d.grad_stride = d.grad_stride ? d.grad_stride : d.count;
+                                                      d.dtype = d.dtype ? d.dtype : ZOFF_F32;
+                                                      d.grad_dtype = d.grad_dtype ? d.grad_dtype : d.dtype;
+                                                      d.name = d.name ? d.name : "param0";
+                                                      if (!d.dims && !d.dim_count)
+                                                          d.dims = DIMS, d.dim_count = 1;
+                                                  });
+        EXPECT_EQ(plain, spelled);
+    }
+}
+
 // Weights after two steps with these arguments, or the error.
 std::string after_steps(const std::function<void(zoff_step_args &)> &set)
 {
