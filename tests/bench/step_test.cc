@@ -11,29 +11,13 @@ using zoff_test::shell_result;
 
 const std::string PROGRAM = "'" STEP "'";
 
-const char *const RATIOS[] = {"wall_over_io",
-                              "wall_over_io_throttled",
-                              "cached50_over_uncached",
-                              "persist_cached50_over_uncached",
-                              "vs_libaio_pattern",
-                              "vs_libaio_pipelined",
-                              "vs_libaio_pipelined_thp",
-                              "rss_growth_mib",
-                              "two_paths_speedup",
-                              "small_engine_vs_own_loop",
-                              "small_engine_step_us",
-                              "engine_vs_plain_loop",
-                              "resident_over_dram",
-                              "windows_read_over_state",
-                              "windows_write_over_state",
-                              "kinds_read_over_state",
-                              "kinds_write_over_state",
-                              "split_wall_over_bytes",
-                              "split_bf16_wall_over_bytes",
-                              "split_bytes",
-                              "split_bf16_bytes",
-                              "disk_over_library",
-                              "split_bf16_vs_libaio_pattern_grads"};
+const char *const RATIOS[] = {
+    "wall_over_io",          "wall_over_io_throttled",   "cached50_over_uncached",  "persist_cached50_over_uncached",
+    "vs_libaio_pattern",     "vs_libaio_pipelined",      "vs_libaio_pipelined_thp", "rss_growth_mib",
+    "two_paths_speedup",     "small_engine_vs_own_loop", "small_engine_step_us",    "engine_vs_plain_loop",
+    "looking_over_step",     "resident_over_dram",       "windows_read_over_state", "windows_write_over_state",
+    "kinds_read_over_state", "kinds_write_over_state",   "split_wall_over_bytes",   "split_bf16_wall_over_bytes",
+    "split_bytes",           "split_bf16_bytes",         "disk_over_library",       "split_bf16_vs_libaio_pattern_grads"};
 
 class step : public zoff_test::bench_program
 {

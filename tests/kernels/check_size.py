@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_size.py: holds the text of the library and of each table of kernels below a limit, so that loops which few programs run do
-not come back: they take most of the time of a build.
+"""check_size.py: holds the text of the library and of each table of kernels below a limit. Loops that few programs run would take most
+of the time of a build.
 
 check_size.py LIBRARY OBJECT...     objects other than kernels_ISA.c.o are left out; kernels_ISA_pairs.c.o belongs to the table of ISA
 """

@@ -38,7 +38,8 @@ UPDATE_RULES_Q8(R)
 #define R(rule)                                                                                                                \
     COPIES(rule, F32)                                                                                                          \
     COPIES(rule, BF16)                                                                                                         \
-    COPIES(rule, M8V16) COPIES(rule, Q8) IN_PLACE(rule, F32) IN_PLACE(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)     \
+    COPIES(rule, M8V16)                                                                                                        \
+    COPIES(rule, Q8) IN_PLACE(rule, F32) IN_PLACE(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)                         \
         SPLIT_SMALL(rule, M8V16) SPLIT_SMALL(rule, Q8)
 UPDATE_RULES_FUSED(R)
 #undef R

@@ -283,8 +283,16 @@ ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f low, v_f high)
     return sum;
 }
 
+/* Loads of the size of a quarter need no shuffle, of which a core can do one in a cycle. */
 ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
 {
+    if (left >= 2 * v_lanes()) {
+        sum.a = v_sum_quarter(sum.a, _mm_loadu_ps(p));
+        sum.b = v_sum_quarter(sum.b, _mm_loadu_ps(p + 4));
+        sum.c = v_sum_quarter(sum.c, _mm_loadu_ps(p + 8));
+        sum.d = v_sum_quarter(sum.d, _mm_loadu_ps(p + 12));
+        return sum;
+    }
     v_f high = left > v_lanes() ? v_load(p + v_lanes(), left - v_lanes()) : _mm256_setzero_ps();
     return v_sum_add(sum, v_load(p, left), high);
 }

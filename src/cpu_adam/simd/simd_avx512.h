@@ -252,19 +252,24 @@ ZOFF_KERNEL_INLINE v_sum v_sum_zero(void)
     return (v_sum){_mm512_setzero_pd(), _mm512_setzero_pd()};
 }
 
-/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
-ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f x)
+ZOFF_KERNEL_INLINE v_sum v_sum_halves(v_sum sum, __m256 low, __m256 high)
 {
-    __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-    __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
-    sum.low = _mm512_fmadd_pd(low, low, sum.low);
-    sum.high = _mm512_fmadd_pd(high, high, sum.high);
+    const __m512d first = _mm512_cvtps_pd(low), second = _mm512_cvtps_pd(high);
+    sum.low = _mm512_fmadd_pd(first, first, sum.low);
+    sum.high = _mm512_fmadd_pd(second, second, sum.high);
     return sum;
 }
 
+/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
+ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f x)
+{
+    return v_sum_halves(sum, _mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+}
+
+/* Two loads need no shuffle. */
 ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
 {
-    return v_sum_add(sum, v_load(p, left));
+    return left >= v_lanes() ? v_sum_halves(sum, _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)) : v_sum_add(sum, v_load(p, left));
 }
 
 ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t left)
