@@ -44,11 +44,14 @@ typedef struct zoff_presence {
     bool asked, agreed; /* in this step */
 } zoff_presence;
 
+enum { ZOFF_CONSENSUS_NUMBERS = 5 };
+
 /* Memory for one value of each rank, allocated before any message: a rank that fails to allocate must not leave others
  * waiting. */
 typedef struct zoff_consensus {
     int *results;
     size_t *each;
+    uint64_t *numbers; /* ZOFF_CONSENSUS_NUMBERS of each rank */
 } zoff_consensus;
 
 /* Numbers of a step that engines with one norm must have alike. */
@@ -120,6 +123,8 @@ void zoff_agreement_consensus_close(zoff_agreement *a);
 zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes);
 /* Replace `count` bytes by those of rank 0.  @blocks until they have arrived */
 zoff_status zoff_agreement_consensus_share(zoff_agreement *a, void *bytes, size_t count);
+/* Replace each number by the least of all ranks; at most ZOFF_CONSENSUS_NUMBERS.  @blocks until all have arrived */
+zoff_status zoff_agreement_consensus_least(zoff_agreement *a, uint64_t *numbers, size_t count);
 /* Call on every rank with the result of its own work. Returns an error on every rank if any rank failed.  @blocks until all
  * have called it */
 zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own);
@@ -265,6 +270,7 @@ zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_f
                                            uint64_t *out_generation);
 zoff_status zoff_agreement_together_verified(zoff_agreement *a);
 zoff_status zoff_agreement_together_written(zoff_agreement *a);
+double zoff_agreement_together_pause(const zoff_comm *comm); /* seconds between two rounds of a rank that works */
 /* Tell other ranks that this one is at work.  @return the error of a rank that has failed, if this one knows of it */
 zoff_status zoff_agreement_together_pulse(zoff_agreement *a);
 

@@ -12,6 +12,8 @@ zoff_status zoff_agreement_consensus_open(zoff_agreement *a)
     const unsigned ranks = zoff_comm_size(a->comm);
     if (!c->results)
         ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *c->results, "values of ranks", &c->results));
+    if (!c->numbers)
+        ZOFF_TRY(zoff_base_mem_alloc(ranks * ZOFF_CONSENSUS_NUMBERS, sizeof *c->numbers, "values of ranks", &c->numbers));
     return c->each ? ZOFF_OK : zoff_base_mem_alloc(ranks, sizeof *c->each, "values of ranks", &c->each);
 }
 
@@ -19,6 +21,7 @@ void zoff_agreement_consensus_close(zoff_agreement *a)
 {
     zoff_base_mem_free(a->consensus.results);
     zoff_base_mem_free(a->consensus.each);
+    zoff_base_mem_free(a->consensus.numbers);
     a->consensus = (zoff_consensus){.results = NULL};
 }
 
@@ -51,6 +54,19 @@ zoff_status zoff_agreement_consensus_share(zoff_agreement *a, void *bytes, size_
         return ZOFF_OK;
     ZOFF_TRY(zoff_comm_start(a->comm, &call, &work));
     return zoff_comm_wait(a->comm, &work);
+}
+
+zoff_status zoff_agreement_consensus_least(zoff_agreement *a, uint64_t *numbers, size_t count)
+{
+    const unsigned ranks = zoff_comm_size(a->comm);
+    uint64_t *all = a->consensus.numbers;
+    if (ranks == 1)
+        return ZOFF_OK;
+    memcpy(all + zoff_comm_rank(a->comm) * count, numbers, count * sizeof *numbers);
+    ZOFF_TRY(zoff_agreement_consensus_gather(a, all, count * sizeof *all));
+    for (size_t i = 0; i < ranks * count; i++)
+        numbers[i % count] = zoff_base_bits_min(numbers[i % count], all[i]);
+    return ZOFF_OK;
 }
 
 /* If this rank failed, its own error message is kept. */

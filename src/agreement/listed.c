@@ -134,14 +134,13 @@ static zoff_status add_ties(const zoff_agreement *a, zoff_facts *out)
         out, checksum, "the list of tied parameters, which have the same zoff_param_desc.value (as a checksum)");
 }
 
-/* Memory budgets may differ if they lead to the same plan. */
+/* Memory budgets may differ: all ranks have the least of their limits. Files of another cut cannot be opened. */
 static zoff_status list_plan(const void *ctx, zoff_facts *out)
 {
     const zoff_agreement *a = ctx;
     ZOFF_TRY(add_ties(a, out));
-    ZOFF_TRY(zoff_agreement_facts_add_count(
-        out, a->plan->chunk_count,
-        "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path)"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->plan->chunk_count,
+                                            "the number of buckets (decided by the state files in nvme_path)"));
     return zoff_agreement_facts_add_count(out, a->transfer->device.tier.count,
                                           "the number of buckets on the device (offload_optimizer.ratio)");
 }

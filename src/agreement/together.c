@@ -62,16 +62,23 @@ static zoff_status finish_round(zoff_together *g)
     return judge_round(g);
 }
 
+/* A round is a note from each rank to each other one. The more ranks, the longer the pause, so that a rank sends some 3,000
+ * notes a second at most; but others must hear of it long before they give up. */
+double zoff_agreement_together_pause(const zoff_comm *comm)
+{
+    const double seconds = 0.02 * (double)zoff_base_bits_max(1, comm->size / 64), most = comm->timeout_seconds / 10;
+    return comm->timeout_seconds >= 0 && seconds > most ? most : seconds;
+}
+
 static zoff_status pulse(zoff_together *g)
 {
-    const double PAUSE_SECONDS = 0.02;
     zoff_saved_error saved;
     if (!g->comm || !g->is_open)
         return ZOFF_OK;
     if (g->over)
         return tell(g);
     zoff_base_status_save(&saved);
-    if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
+    if (!g->work.active && zoff_base_clock_seconds() - g->began >= zoff_agreement_together_pause(g->comm))
         (void)begin_round(g); /* the next wait for a round reports an error */
     if (g->work.active && zoff_comm_poll(g->comm, &g->work) == ZOFF_OK)
         (void)judge_round(g);

@@ -333,17 +333,25 @@ static bool has_arrived(zoff_comm *comm, const zoff_comm_work *work)
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
     unsigned naps = 0;
-    /* Sleep only while a rank is missing: once all ranks have arrived, this thread moves the bytes. Yield only after LOOKS
-     * polls: on a busy machine every yield costs a whole time slice. */
+    bool had_arrived = false;
+    /* Once all ranks have arrived, this thread moves the bytes: it begins to poll anew, and its pauses stay the shortest. A
+     * rank may also stop behind its arrival, so it does not poll for ever. Yield only after LOOKS polls: on a busy machine
+     * every yield costs a whole time slice. */
     enum { LOOKS = 128, PATIENCE = 32 * LOOKS };
     for (unsigned turn = 1;; turn++) {
         zoff_status status = zoff_comm_poll(comm, work);
         if (status != ZOFF_PENDING)
             return status;
-        if (turn > PATIENCE && !has_arrived(comm, work))
-            zoff_base_clock_nap(naps++);
-        else if (turn % LOOKS == 0)
+        if (turn % LOOKS == 0 && turn <= PATIENCE)
             sched_yield();
+        if (turn <= PATIENCE)
+            continue;
+        const bool arrived = has_arrived(comm, work);
+        if (arrived && !had_arrived)
+            turn = naps = 0;
+        else
+            zoff_base_clock_nap(arrived ? 0 : naps++);
+        had_arrived = arrived;
     }
 }
 

@@ -31,7 +31,7 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_NOTHING,
     ZOFF_COMM_ABOUT_CHANNEL,       /* opening a channel */
     ZOFF_COMM_ABOUT_AGREEMENT,     /* values that must be equal on all ranks */
-    ZOFF_COMM_ABOUT_FIRST_WEIGHTS, /* index: bucket */
+    ZOFF_COMM_ABOUT_FIRST_WEIGHTS, /* index: batch */
     ZOFF_COMM_ABOUT_GRADIENTS,     /* index: bucket */
     ZOFF_COMM_ABOUT_BATCH,         /* the weight of each rank's micro-batch */
     ZOFF_COMM_ABOUT_ORDER,         /* the exchange order of the buckets */

@@ -37,11 +37,18 @@ static void name_elements(const zoff_comm_item *item, const char *param, char *d
              (unsigned long long)item->index, WHAT[item->about - ZOFF_COMM_ABOUT_MASTER], param);
 }
 
+/* Whether the words of a subject go before a number. */
+static bool takes_number(const char *words)
+{
+    const char *last = strrchr(words, ' ');
+    return last && (!strcmp(last, " bucket") || !strcmp(last, " batch"));
+}
+
 void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_comm_item *item, char *dst, size_t dst_bytes)
 {
     static const char *const WORDS[ZOFF_COMM_ABOUTS] = {[ZOFF_COMM_ABOUT_CHANNEL] = "the engine to seal",
                                                         [ZOFF_COMM_ABOUT_AGREEMENT] = "values that ranks compare",
-                                                        [ZOFF_COMM_ABOUT_FIRST_WEIGHTS] = "first weights of bucket",
+                                                        [ZOFF_COMM_ABOUT_FIRST_WEIGHTS] = "first weights of batch",
                                                         [ZOFF_COMM_ABOUT_GRADIENTS] = "gradients of bucket",
                                                         [ZOFF_COMM_ABOUT_BATCH] = "the weights of micro-batches",
                                                         [ZOFF_COMM_ABOUT_ORDER] = "the order of buckets",
@@ -65,7 +72,7 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
         snprintf(dst, dst_bytes, "slice %llu of %s", (unsigned long long)item->index, param);
     else if (item->about >= ZOFF_COMM_ABOUT_MASTER)
         name_elements(item, param, dst, dst_bytes);
-    else if (item->index == ZOFF_COMM_ALL || !strstr(WORDS[item->about], "bucket") || item->about == ZOFF_COMM_ABOUT_ORDER)
+    else if (item->index == ZOFF_COMM_ALL || !takes_number(WORDS[item->about]))
         snprintf(dst, dst_bytes, "%s", WORDS[item->about]);
     else
         snprintf(dst, dst_bytes, "%s %llu", WORDS[item->about], (unsigned long long)item->index);

@@ -86,6 +86,7 @@ typedef struct zoff_config_values {
     uint32_t train_batch;          /* train_batch_size; 0: the configuration gives no batch size */
     unsigned zero_stage;           /* 0 to 3 */
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
+    bool bucket_is_given;          /* by the program or a file */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
     bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
     bool sums_ranks;               /* gradient_allreduce_op: the sum over ranks is not divided by their number */

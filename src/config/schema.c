@@ -240,7 +240,7 @@ REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "DeepSp
 IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_GATHER),
 IGNORE("zero_optimization.contiguous_gradients", "zoff reads gradients in the trainer's memory"),
 IGNORE("zero_optimization.overlap_comm", HELP_MOVES), IGNORE("zero_optimization.reduce_scatter", HELP_MOVES),
-HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), CUTS, .help = "Largest number of elements in a bucket, the unit of the exchange between ranks. zoff makes no bucket larger than 8 Mi elements, which is enough for any link. 0: as many as the "
+HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), CUTS, .help = "Largest number of elements in a bucket, the unit of the exchange between ranks: at most 64 Mi, and buffers of an eighth of the memory. If the key is not given, 8 Mi, or more where a rank would have less than 128 KiB for another one. 0: as many as the "
                "largest slice of a parameter has (DeepSpeed then reduces each parameter alone)"),
 IGNORE("zero_optimization.use_multi_rank_bucket_allreduce", HELP_MOVES),
 IGNORE("zero_optimization.allgather_partitions", HELP_MOVES), IGNORE("zero_optimization.allgather_bucket_size", HELP_MOVES),

@@ -41,6 +41,12 @@ static bool is_auto(const zoff_config *config, const char *path)
     return zoff_config_cells_find(config, path)->kind == ZOFF_CELL_AUTO;
 }
 
+static bool is_given(const zoff_config *config, const char *path)
+{
+    const zoff_config_cell *cell = zoff_config_cells_given(config, path);
+    return cell && cell->kind == ZOFF_CELL_VALUE;
+}
+
 static bool is_text(const zoff_config *config, const char *path, const char *wanted)
 {
     const char *found = text(config, path);
@@ -200,6 +206,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .train_batch = (uint32_t)integer(config, "train_batch_size"),
         .zero_stage = (unsigned)integer(config, "zero_optimization.stage"),
         .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
+        .bucket_is_given = is_given(config, "zero_optimization.reduce_bucket_size"),
         .wire_dtype = fill_wire(config),
         .nccl_adds = is_text(config, "zoff.reduce_scatter", "nccl"),
         .sums_ranks = is_text(config, "gradient_allreduce_op", "sum"),

@@ -223,6 +223,7 @@ static void deallocate(zoff_engine *e)
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
+    e->settings.limits = (zoff_planning_limits){.bucket_elements = 0};
     e->gate.hyper = NULL;
     e->gate.votes = NULL;
     e->gate.vote_bytes = NULL;
@@ -262,14 +263,33 @@ static void choose_team(zoff_engine *e)
     e->threads.holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
 }
 
+static zoff_status prepare_plan(zoff_engine *e)
+{
+    ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_model_params_check_names(&e->model));
+    ZOFF_TRY(find_ties(e));
+    return zoff_transfer_links_check(&e->transfer);
+}
+
+/* Memory budgets may differ between ranks, and the plan may not: the largest chunks and buckets that every rank has room for.
+ * Chunks of states that are opened again cannot change, so those of a rank that has some hold for all. */
+static zoff_status agree_on_limits(zoff_engine *e)
+{
+    const zoff_planning planning = zoff_engine_planning(e);
+    zoff_planning_limits limits = zoff_planning_budget_limits(&planning);
+    uint64_t least[] = {limits.of_files ? limits.chunk_bytes : UINT64_MAX, limits.of_files ? limits.chunk_elements : UINT64_MAX,
+                        limits.chunk_bytes, limits.chunk_elements, limits.bucket_elements};
+    ZOFF_TRY(zoff_agreement_consensus_least(&e->agreement, least, sizeof least / sizeof least[0]));
+    const uint64_t *of_chunks = least[0] == UINT64_MAX ? &least[2] : &least[0];
+    e->settings.limits =
+        (zoff_planning_limits){.chunk_bytes = of_chunks[0], .chunk_elements = of_chunks[1], .bucket_elements = least[4]};
+    return ZOFF_OK;
+}
+
 /* `out_need`: bytes of DRAM. */
 static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
 {
     zoff_plan_info info;
-    ZOFF_TRY(check_values(e));
-    ZOFF_TRY(zoff_model_params_check_names(&e->model));
-    ZOFF_TRY(find_ties(e));
-    ZOFF_TRY(zoff_transfer_links_check(&e->transfer));
     const zoff_planning planning = zoff_engine_planning(e);
     ZOFF_TRY(zoff_planning_budget_plan(&planning, &e->plan, &info));
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
@@ -354,6 +374,8 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
+    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, prepare_plan(e)));
+    ZOFF_TRY_OR(undo, agree_on_limits(e));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));

@@ -177,6 +177,7 @@ typedef struct zoff_settings {
     bool threads_asked;         /* set by the program or the configuration */
     bool owns_accel, owns_comm; /* opened by this engine, and closed with it */
     bool progress_thread;
+    zoff_planning_limits limits; /* set at seal: those that all ranks can keep */
 } zoff_settings;
 
 typedef struct zoff_progress_thread zoff_progress_thread;
@@ -296,7 +297,8 @@ static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
                            .folders = (const char *const *)s->paths.texts,
                            .folder_count = s->paths.count,
                            .weight_folders = (const char *const *)s->weight_paths.texts,
-                           .weight_folder_count = s->weight_paths.count};
+                           .weight_folder_count = s->weight_paths.count,
+                           .limits = s->limits.bucket_elements ? &s->limits : NULL};
 }
 
 /* Before ZOFF_ENTER() of a call that a trace shows. `e` may be NULL. */

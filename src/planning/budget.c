@@ -54,10 +54,6 @@ size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *pl
 /* Elements of the plan's unit; see cpu_adam.h. */
 static const size_t UNIT = ZOFF_NORM_BLOCK;
 
-/* The most elements in an exchange between ranks, or in a bucket of a device. More would make no link faster; fewer let a
- * bucket leave sooner. */
-enum { BUCKET_MOST = 8 * 1024 * 1024 };
-
 /* In the keys that limit chunks and buckets, 0 means the largest slice. */
 static size_t or_largest_slice(const zoff_planning *in, size_t elements)
 {
@@ -65,6 +61,38 @@ static size_t or_largest_slice(const zoff_planning *in, size_t elements)
     for (size_t i = 0; i < in->model->param_count; i++)
         most = zoff_base_bits_max(most, in->model->params[i].count);
     return elements ? elements : most;
+}
+
+/* Bytes of an element between ranks: the smallest, of gradients and weights, or the largest. */
+static size_t wire_bytes(const zoff_planning *in, bool largest)
+{
+    size_t least = sizeof(float), most = 1;
+    for (size_t i = 0; i < in->model->param_count; i++) {
+        const zoff_model_param *p = &in->model->params[i];
+        const size_t gradient = zoff_adam_dtype_bytes(in->transfer->route.rule->dtype(in->transfer, p));
+        least = zoff_base_bits_min(least, zoff_base_bits_min(gradient, zoff_adam_dtype_bytes(p->dtype)));
+        most = zoff_base_bits_max(most, gradient);
+    }
+    return largest ? most : least;
+}
+
+/* The most elements in an exchange between ranks, or in a bucket of a device. A rank has at least PEER_BYTES for each other
+ * one, because shorter messages take longer than their bytes. More would make no link faster, and fewer let a bucket leave
+ * sooner. A larger reduce_bucket_size is taken at its word. The buffers of three buckets, to send and to receive, take at most
+ * 1 / SHARE of the memory. */
+static size_t bucket_most(const zoff_planning *in)
+{
+    enum { LEAST = 8 << 20, MOST = 64 << 20, PEER_BYTES = 128 << 10, SHARE = 8, BUFFERS = 2 * 3 };
+    const char *source;
+    const size_t ranks = zoff_comm_size(in->comm), bytes = wire_bytes(in, false);
+    const uint64_t memory = (in->host_bytes ? in->host_bytes : zoff_base_budget_memory(&source)) / SHARE;
+    size_t most = LEAST;
+    while (most < MOST && (most / ranks * bytes < PEER_BYTES || (ranks > 1 && in->values->bucket_is_given &&
+                                                                 most < or_largest_slice(in, in->values->bucket_elements))))
+        most *= 2;
+    while (most > LEAST && (uint64_t)most * wire_bytes(in, true) * BUFFERS > memory)
+        most /= 2;
+    return most;
 }
 
 /* A plan needs memory and time for each chunk. Fail early if a budget of a few MiB meets a model of petabytes. */
@@ -85,22 +113,19 @@ static zoff_status check_count(const zoff_planning *in, const zoff_plan_tensor *
     return ZOFF_OK;
 }
 
-static zoff_status make_plan(const zoff_planning *in, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
+static zoff_status make_plan(const zoff_planning *in, const zoff_planning_limits *limits, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
     ZOFF_TRY(zoff_base_mem_alloc(in->model->param_count, sizeof *tensors, "the plan", &tensors));
     for (size_t i = 0; i < in->model->param_count; i++)
         tensors[i] = zoff_model_params_tensor(in->model, &in->model->params[i]);
-    const zoff_config_values *values = in->values;
-    zoff_plan_opts opts = {
-        .unit = UNIT,
-        .max_chunk_elements = chunk_elements,
-        .max_chunk_bytes = chunk_bytes,
-        .rank = zoff_comm_rank(in->comm),
-        .ranks = zoff_comm_size(in->comm),
-        .replicated = in->transfer->route.peers->replicates,
-        .max_bucket_units = zoff_base_bits_max(
-            zoff_base_bits_min(or_largest_slice(in, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
+    zoff_plan_opts opts = {.unit = UNIT,
+                           .max_chunk_elements = limits->chunk_elements,
+                           .max_chunk_bytes = limits->chunk_bytes,
+                           .rank = zoff_comm_rank(in->comm),
+                           .ranks = zoff_comm_size(in->comm),
+                           .replicated = in->transfer->route.peers->replicates,
+                           .max_bucket_units = zoff_base_bits_max(limits->bucket_elements / UNIT, 1)};
     zoff_status status = check_count(in, tensors, &opts);
     if (status == ZOFF_OK)
         status = zoff_zero_plan_make(tensors, in->model->param_count, &opts, out);
@@ -117,7 +142,8 @@ static size_t chunk_elements_of(const zoff_planning *in)
     const zoff_weight_values *values = &in->values->weights;
     const size_t given = or_largest_slice(in, in->chunk_elements);
     const size_t most = in->values->speculation_bytes ? AHEAD_MOST : SIZE_MAX;
-    const size_t elements = zoff_base_bits_min(zoff_base_bits_min(given, most), in->transfer->route.link->most_elements);
+    const size_t elements =
+        zoff_base_bits_min(zoff_base_bits_min(given, most), in->transfer->route.link->has_streams ? bucket_most(in) : SIZE_MAX);
     if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(in->model))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
@@ -257,11 +283,14 @@ static void plan_states(const zoff_planning *in, const zoff_plan *plan, zoff_pla
     info->nvme_bytes = persists ? 2 * all : info->step_read_bytes;
 }
 
-zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info)
+zoff_planning_limits zoff_planning_budget_limits(const zoff_planning *in)
 {
-    zoff_plan plan;
-    zoff_placement placement = {.slots = 0, .chunk_bytes = SIZE_MAX};
+    zoff_planning_limits limits = {.chunk_bytes = SIZE_MAX,
+                                   .chunk_elements = chunk_elements_of(in),
+                                   .bucket_elements =
+                                       zoff_base_bits_min(or_largest_slice(in, in->values->bucket_elements), bucket_most(in))};
     if (in->tier == ZOFF_TIER_NVME) {
+        zoff_placement placement;
         uint64_t state_bytes = 0;
         for (size_t i = 0; i < in->model->param_count; i++) {
             const zoff_plan_tensor tensor = zoff_model_params_tensor(in->model, &in->model->params[i]);
@@ -271,17 +300,24 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
         if (in->values->zero_stage > 0) /* this rank's share */
             state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(in->comm));
         zoff_offload_placement_nvme(in->host_bytes, in->values->slots, state_bytes, &placement);
+        limits.chunk_bytes = placement.chunk_bytes;
     }
-    size_t chunk_elements = chunk_elements_of(in);
-    zoff_planning_layout_limits(in, &placement.chunk_bytes, &chunk_elements);
-    ZOFF_TRY(make_plan(in, placement.chunk_bytes, chunk_elements, &plan));
+    zoff_planning_layout_limits(in, &limits);
+    return limits;
+}
+
+zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info)
+{
+    zoff_plan plan;
+    const zoff_planning_limits limits = in->limits ? *in->limits : zoff_planning_budget_limits(in);
+    ZOFF_TRY(make_plan(in, &limits, &plan));
     zoff_plan_info info = {.struct_size = sizeof info,
                            .tier = in->tier,
                            .elements = plan.elements,
                            .state_bytes = plan.state_bytes,
                            .chunk_count = plan.chunk_count,
                            .chunk_bytes = plan.most.chunk_bytes,
-                           .slots = placement.slots,
+                           .slots = in->tier == ZOFF_TIER_NVME ? in->values->slots : 0,
                            .threads = in->threads};
     plan_states(in, &plan, &info);
     plan_weights(in, &plan, &info);

@@ -50,12 +50,13 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
 }
 
 /* Existing states keep their chunk sizes. The budget then decides only how many chunks stay in DRAM. */
-void zoff_planning_layout_limits(const zoff_planning *in, size_t *chunk_bytes, size_t *chunk_elements)
+void zoff_planning_layout_limits(const zoff_planning *in, zoff_planning_limits *limits)
 {
     size_t bytes, elements;
     if (!in->values->persist || !in->folder_count ||
         !zoff_offload_persisted_limits(in->folders[0], zoff_comm_rank(in->comm), &bytes, &elements))
         return;
-    *chunk_bytes = bytes;
-    *chunk_elements = elements;
+    limits->chunk_bytes = bytes;
+    limits->chunk_elements = elements;
+    limits->of_files = true;
 }

@@ -13,6 +13,12 @@
  * copied as a whole. */
 enum { ZOFF_SAVE_COPIES = 64 << 20, ZOFF_SAVE_UNIT = 4 << 20, ZOFF_SAVE_COPIES_LEAST = 3 };
 
+/* The most elements and bytes of states in a chunk, and the most elements in a bucket. */
+typedef struct zoff_planning_limits {
+    uint64_t chunk_bytes, chunk_elements, bucket_elements;
+    bool of_files; /* those of chunks are the limits of states that are to be opened again */
+} zoff_planning_limits;
+
 /* Inputs of a plan. The pointers are the engine's. */
 typedef struct zoff_planning {
     const zoff_model *model;
@@ -29,6 +35,7 @@ typedef struct zoff_planning {
     size_t folder_count;
     const char *const *weight_folders; /* for files of weights */
     size_t weight_folder_count;
+    const zoff_planning_limits *limits; /* that all ranks have agreed on; NULL: this rank's own */
 } zoff_planning;
 
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
@@ -42,6 +49,8 @@ typedef struct zoff_planning_places {
     size_t buckets, spares;
 } zoff_planning_places;
 zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const zoff_plan *plan);
+/* The limits of this rank: memory budgets and state files of others may allow less. */
+zoff_planning_limits zoff_planning_budget_limits(const zoff_planning *in);
 zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info);
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */
@@ -51,6 +60,6 @@ uint64_t zoff_planning_budget_need(const zoff_plan_info *info); /* bytes of DRAM
 zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_plan *plan, uint64_t *out_layout,
                                            uint64_t *out_cut);
 /* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
-void zoff_planning_layout_limits(const zoff_planning *in, size_t *chunk_bytes, size_t *chunk_elements);
+void zoff_planning_layout_limits(const zoff_planning *in, zoff_planning_limits *limits);
 
 #endif

@@ -188,7 +188,6 @@ static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
 
 const zoff_link zoff_transfer_links_in_place = {
     .name = "in place",
-    .most_elements = SIZE_MAX,
     .clear = zoff_transfer_acquire_clear_here,
     .memory = {.open = in_place_open, .plan = in_place_plan, .pin = in_place_pin, .unpin = in_place_unpin},
     .sums = {.alloc = in_place_sums_alloc,
@@ -276,11 +275,8 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
         t->accel->ops->ranges.end(t->accel);
 }
 
-/* Elements of a bucket: 32 MiB in fp32. */
-enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
-
 #define STAGED                                                                                                                 \
-    .has_streams = true, .most_elements = DEVICE_BUCKET_MOST, .clear = zoff_transfer_acquire_clear_there,                      \
+    .has_streams = true, .clear = zoff_transfer_acquire_clear_there,                                                           \
     .memory = {.open = zoff_transfer_device_open,                                                                              \
                .plan = zoff_transfer_device_plan,                                                                              \
                .pin = zoff_transfer_streams_pin,                                                                               \

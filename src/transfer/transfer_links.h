@@ -43,9 +43,8 @@ typedef struct zoff_link_step {
 
 typedef struct zoff_link {
     const char *name;
-    bool has_streams;     /* the program may name a stream with a gradient */
-    bool downloads;       /* gradients are downloaded one by one into engine memory, until they are used */
-    size_t most_elements; /* limit for a bucket: keeps memory small while a device has several in flight */
+    bool has_streams; /* the program may name a stream with a gradient */
+    bool downloads;   /* gradients are downloaded one by one into engine memory, until they are used */
     /* Clear memory that is lent for a gradient, before later work in the stream. */
     zoff_status (*clear)(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
     zoff_link_memory memory;

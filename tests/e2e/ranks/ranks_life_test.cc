@@ -92,6 +92,46 @@ TEST(RanksLife, AHundredGroupsLeakNoMemory)
 #endif
 }
 
+// Each rank has the memory that its host can give. The smallest chunk holds for all, and results do not depend on it. Files
+// keep their chunks, also when the budgets are others.
+TEST(RanksLife, MemoryBudgetsMayDiffer)
+{
+    enum { RANKS = 3 };
+    if (!rank_job::is_possible(RANKS))
+        GTEST_SKIP() << "this job has another number of ranks";
+    const char *const budgets[][RANKS] = {
+        {"300KiB", "8MiB", "100KiB"}, {"8MiB", "100KiB", "100KiB"}, {"100KiB", "300KiB", "8MiB"}};
+    for (unsigned stage = 0; stage <= 3; stage++) {
+        scratch_folder folder;
+        rank_job job(RANKS);
+        rank_trainers all(job, 3, [](trainer &t) { t.add(60000, 1, ZOFF_BF16, ZOFF_BF16); });
+        int64_t t = 0;
+        for (const auto &budget : budgets) {
+            job.on_each([&](unsigned rank) {
+                std::string text = config_text(stage, folder.path);
+                text.insert(text.size() - 1,
+                            std::string(", \"zoff\": {\"persist\": true, \"host_memory\": \"") + budget[rank] + "\"}");
+                all.engines[rank].reset();
+                all.engines[rank] = make_engine(*all.trainers[rank], text, 0, 0, job.comm_of(rank));
+                ASSERT_ZOFF_OK(zoff_engine_seal(all.engines[rank].get()));
+                EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
+                EXPECT_LE(plan_of(all.engines[rank].get()).chunk_bytes, 100u << 10);
+            });
+            ASSERT_FALSE(HasFailure()) << "stage " << stage;
+            for (int step = 0; step < 2; step++) {
+                all.backward((unsigned)++t, 0.5f);
+                all.step(config_groups(), t, 0);
+                job.on_each([&](unsigned rank) {
+                    EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, nullptr));
+                    trainer copy = *all.trainers[rank];
+                    copy.tensors = all.want.tensors;
+                    copy.expect_weights();
+                });
+            }
+        }
+    }
+}
+
 // Over threads or MPI only the engine can add gradients. NCCL cannot add memory of the host either.
 TEST(RanksLife, OnlyACommunicatorThatAddsIsAskedTo)
 {

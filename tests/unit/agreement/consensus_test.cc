@@ -28,6 +28,17 @@ TEST_P(Consensus, GathersWhatEachRankHas)
     });
 }
 
+TEST_P(Consensus, FindsTheLeastOfEachNumber)
+{
+    const unsigned size = GetParam();
+    on_ranks(size, [size](small_agreement &self, unsigned rank) {
+        uint64_t numbers[ZOFF_CONSENSUS_NUMBERS] = {rank, size - rank, 7, UINT64_MAX, UINT64_MAX - rank};
+        ASSERT_ZOFF_OK(zoff_agreement_consensus_least(&self.a, numbers, ZOFF_CONSENSUS_NUMBERS));
+        const uint64_t want[] = {0, 1, 7, UINT64_MAX, UINT64_MAX - (size - 1)};
+        EXPECT_TRUE(std::equal(numbers, numbers + ZOFF_CONSENSUS_NUMBERS, want));
+    });
+}
+
 TEST_P(Consensus, IsSuccessWhereAllSucceed)
 {
     on_ranks(GetParam(), [](small_agreement &self, unsigned) {
@@ -86,7 +97,7 @@ TEST(ConsensusWithoutMemory, FailsWhenItIsOpened)
         unsigned char all[3] = {};
         all[rank] = (unsigned char)(rank + 1);
         zoff_agreement_consensus_close(&self.a);
-        EXPECT_EQ(2, fail_each_allocation([&] {
+        EXPECT_EQ(3, fail_each_allocation([&] {
                       const zoff_status status = zoff_agreement_consensus_open(&self.a);
                       EXPECT_EQ(status == ZOFF_OK, allocations_left >= 0);
                       zoff_agreement_consensus_close(&self.a);

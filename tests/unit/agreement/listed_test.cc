@@ -188,9 +188,8 @@ TEST(ListedPlan, MayBeCutByAnotherLimit)
 
 TEST(ListedPlan, HasAsManyBuckets)
 {
-    compare_plans(
-        [](saying &, small_agreement &) {}, 1000,
-        "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path) is");
+    compare_plans([](saying &, small_agreement &) {}, 1000,
+                  "the number of buckets (decided by the state files in nvme_path) is");
 }
 
 TEST(ListedPlan, HasAsManyBucketsOnTheDevice)

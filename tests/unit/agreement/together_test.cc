@@ -37,6 +37,23 @@ struct opening : small_agreement {
     uint64_t generation = 12345;
 };
 
+// A round is a note to each other rank: a rank sends about as many in a second, whatever the number of ranks.
+TEST(TogetherPause, GrowsWithTheRanks)
+{
+    zoff_comm comm = {};
+    comm.timeout_seconds = 600;
+    for (const unsigned ranks : {2u, 64u, 127u, 128u, 1024u, 16384u}) {
+        comm.size = ranks;
+        const double seconds = zoff_agreement_together_pause(&comm);
+        EXPECT_LE(0.02, seconds);
+        EXPECT_LE(ranks / seconds, 6400) << "notes of a rank in a second";
+    }
+    comm.timeout_seconds = 1;
+    EXPECT_EQ(0.1, zoff_agreement_together_pause(&comm)) << "others hear of it in time";
+    comm.timeout_seconds = -1;
+    EXPECT_LT(5, zoff_agreement_together_pause(&comm));
+}
+
 constexpr zoff_store_found NEW = {0, 0, false};       // no file
 constexpr zoff_store_found BEGINNING = {1, 0, false}; // the first content was committed
 

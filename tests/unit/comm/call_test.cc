@@ -304,3 +304,25 @@ TEST(CommCall, MemoryIsLetGoUnlessTheBackEndHoldsIt)
     ranks[0]->holds_memory = true;
     EXPECT_FALSE(zoff_comm_lets_go(ranks[0]));
 }
+
+// All ranks have arrived, and one of them stops: the others wait for its bytes without taking a core each.
+TEST(CommCall, AWaitForBytesThatDoNotComeLeavesTheCoreToOthers)
+{
+    static uint64_t polls;
+    polls = 0;
+    const thread_ranks ranks(2, 0.3);
+    const zoff_comm_ops *const given = ranks[0]->ops;
+    zoff_comm_ops stopped = *given;
+    stopped.poll = [](zoff_comm *, zoff_comm_work *work) {
+        polls++;
+        work->arrived = true;
+        return ZOFF_PENDING;
+    };
+    zoff_comm_work work = {};
+    ASSERT_ZOFF_OK(start(ranks[0], &work));
+    ranks[0]->ops = &stopped;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "has waited for 0.3 s", zoff_comm_wait(ranks[0], &work));
+    ranks[0]->ops = given;
+    EXPECT_LT(100u, polls);
+    EXPECT_LT(polls, 2u * 32 * 128 + 0.3 / 20e-6 + 1000) << "a poll after each of the shortest pauses";
+}

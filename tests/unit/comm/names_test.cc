@@ -74,7 +74,7 @@ TEST_F(Names, ItemsHaveNames)
     } cells[] = {{{ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0}, ""},
                  {{ZOFF_COMM_ABOUT_CHANNEL, 0, 0, 0}, "the engine to seal"},
                  {{ZOFF_COMM_ABOUT_AGREEMENT, 0, 0, 0}, "values that ranks compare"},
-                 {{ZOFF_COMM_ABOUT_FIRST_WEIGHTS, 0, 0, 0}, "first weights of bucket 0"},
+                 {{ZOFF_COMM_ABOUT_FIRST_WEIGHTS, 0, 0, 0}, "first weights of batch 0"},
                  {{ZOFF_COMM_ABOUT_GRADIENTS, 0, 4, 0}, "gradients of bucket 4"},
                  {{ZOFF_COMM_ABOUT_GRADIENTS, 0, ZOFF_COMM_ALL, 0}, "gradients of bucket"},
                  {{ZOFF_COMM_ABOUT_BATCH, 0, 3, 0}, "the weights of micro-batches"},

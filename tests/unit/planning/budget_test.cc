@@ -83,6 +83,58 @@ TEST(Budget, MoreStatesThanTheMachineHasMemory)
     EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
 }
 
+// A communicator of any size, which is only asked for its size.
+comm ranks_that_are_counted(unsigned ranks)
+{
+    static char posted; // a receive that is never done
+    zoff_comm_transport t = ZOFF_COMM_TRANSPORT_INIT;
+    t.name = "counted";
+    t.size = ranks;
+    t.close_seconds = 0;
+    t.send = [](void *, unsigned, int, const void *, size_t, void **out) {
+        *out = nullptr;
+        return 0;
+    };
+    t.receive = [](void *, unsigned, int, void *, size_t, void **out) {
+        *out = &posted;
+        return 0;
+    };
+    t.test = [](void *, void **request) { return (int)(*request == nullptr); };
+    t.cancel = [](void *, void **request) {
+        *request = nullptr;
+        return 0;
+    };
+    t.error = [](void *) -> const char * { return "none"; };
+    t.close = [](void *, int) {};
+    zoff_comm *made = nullptr;
+    EXPECT_ZOFF_OK(zoff_comm_open_transport(nullptr, &t, &made));
+    return comm(made);
+}
+
+// The part of a rank has at least 128 KiB, up to buckets of 64 Mi elements; a reduce_bucket_size that is given is kept up to
+// there. The buffers of the exchange take no more than an eighth of the memory.
+TEST(Budget, BucketsAreLargeEnoughForTheRanks)
+{
+    enum : uint64_t { MI = 1 << 20, COUNT = 1024 * MI };
+    const struct {
+        unsigned ranks;
+        const char *bucket, *memory;
+        uint64_t want; // elements
+    } cells[] = {{2, "", "64GiB", 8 * MI},         {128, "", "64GiB", 8 * MI},          {129, "", "64GiB", 16 * MI},
+                 {512, "", "64GiB", 32 * MI},      {1024, "", "64GiB", 64 * MI},        {4096, "", "64GiB", 64 * MI},
+                 {1024, "", "4GiB", 32 * MI}, // six buffers of 64 MiB are less than 512 MiB
+                 {1024, "", "1MiB", 8 * MI},       {1024, "3e6", "64GiB", 2929 * 1024}, {2, "5e8", "64GiB", 64 * MI},
+                 {2, "\"auto\"", "64GiB", 8 * MI}, {2, "20971520", "64GiB", 20 * MI},   {2, "5e8", "1MiB", 8 * MI}};
+    for (const auto &c : cells) {
+        const comm several = ranks_that_are_counted(c.ranks);
+        const std::string bucket = *c.bucket ? std::string(", \"reduce_bucket_size\": ") + c.bucket : "",
+                          text = "{\"zero_optimization\": {\"stage\": 2" + bucket + "}, \"zoff\": {\"host_memory\": \"" +
+                                 c.memory + "\"}}";
+        const zoff_plan_info plan = plan_of(plan_one(COUNT, text, nullptr, several.get()).get());
+        EXPECT_EQ((COUNT + c.want - 1) / c.want, plan.chunk_count) << c.ranks << " " << c.bucket << " " << c.memory;
+    }
+}
+
 // Chunks of 1024 elements with two moments of 4 bytes, and masters of 2 bytes, or of 4 where states persist. The other figures
 // follow from their number and size.
 TEST(Budget, ThePlanByHand)
