@@ -8,7 +8,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define GENERATION_MOST ((uint64_t)1 << 62)
 
 static const char MAGIC[8] = "zoffkept", TAKEN_BACK[8] = "zoffnone";
 
@@ -128,12 +131,14 @@ const void *zoff_offload_swap_record_attached(const zoff_swap_found *found, unsi
     return found->tables[which] + found->heads[which].entry_count;
 }
 
-/* The sizes of a table and an attachment are trusted only if the head's checksum is right. */
+/* The sizes of a table and an attachment are trusted only if the head's checksum is right. No run counts its generations to the
+ * end of 64 bits; callers add to them. */
 static bool head_holds(const zoff_swap_head *head)
 {
     return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) &&
            head->version == ZOFF_RECORD_VERSION && head->entry_bytes == sizeof(zoff_swap_entry) &&
-           head->table_room == table_room(head->entry_count) && head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST;
+           head->table_room == table_room(head->entry_count) && head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST &&
+           head->generation > 0 && head->generation <= GENERATION_MOST;
 }
 
 static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)
@@ -153,6 +158,10 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
         out->other_version = head->version;
     out->has_head[which] = head_holds(head) && (head->generation & 1) == which && head->t >= 0;
     if (!out->has_head[which])
+        return ZOFF_OK;
+    struct stat about;
+    ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "cannot look at '%s': %s", name, zoff_base_status_errno(errno));
+    if (head->entry_count > (uint64_t)about.st_size / sizeof(zoff_swap_entry)) /* its table is cut, so it is not whole */
         return ZOFF_OK;
     const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry), all = bytes + (size_t)head->attached_bytes;
     ZOFF_TRY(zoff_base_mem_alloc(all + 1, 1, "the table of a state file", &out->tables[which]));

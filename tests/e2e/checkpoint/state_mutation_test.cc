@@ -1,0 +1,206 @@
+// state_mutation_test.cc: persistent state files and their descriptions that were changed on purpose, with the checksums that
+// belong to them. Every reader of them returns a result or an error: scrub, reshard, and an engine that opens them. A
+// checkpoint that is made of them is whole.
+#include "covering.h"
+#include "file_bytes.h"
+#include "random.h"
+#include "saved_run.h"
+
+extern "C" {
+#include "digest.h"
+#include "swap_record_priv.h"
+}
+
+#include <stddef.h>
+
+using namespace zoff_test;
+
+// Thousands of files are written.
+extern "C" int fsync(int)
+{
+    return 0;
+}
+
+namespace
+{
+// The files of one run of three steps.
+struct corpus {
+    std::string states, description;
+    run_shape shape;
+};
+
+class StateMutation : public testing::Test
+{
+  protected:
+    StateMutation()
+    {
+        for (const char *moments : {"fp32", "bf16", "q8"}) {
+            corpus c;
+            c.shape.tier = ZOFF_TIER_NVME;
+            c.shape.persist = true;
+            c.shape.engine = std::string(", \"moments\": \"") + moments + "\"";
+            const scratch_folder scratch;
+            {
+                saved_run r(c.shape, scratch.path);
+                for (int64_t t = 1; t <= 3; t++)
+                    r.step(t);
+            }
+            c.states = bytes_of(scratch.file("zoff-r0.states"));
+            c.description = bytes_of(scratch.file("zoff-r0.states.json"));
+            EXPECT_FALSE(c.states.empty() || c.description.empty());
+            all.push_back(c);
+        }
+    }
+
+    template <typename T> static T read(const std::string &bytes, size_t at)
+    {
+        T value = {};
+        if (at + sizeof value <= bytes.size())
+            memcpy(&value, &bytes[at], sizeof value);
+        return value;
+    }
+
+    static void put(std::string &bytes, size_t at, const void *value, size_t count)
+    {
+        if (at + count <= bytes.size())
+            memcpy(&bytes[at], value, count);
+    }
+
+    // A number that is the end of some range.
+    uint64_t number()
+    {
+        static const uint64_t ENDS[] = {0,
+                                        1,
+                                        2,
+                                        64,
+                                        4096,
+                                        139264,
+                                        1u << 31,
+                                        UINT32_MAX,
+                                        (uint64_t)1 << 32,
+                                        (uint64_t)1 << 58,
+                                        (uint64_t)1 << 62,
+                                        INT64_MAX,
+                                        (uint64_t)1 << 63,
+                                        UINT64_MAX};
+        return ENDS[random() % (sizeof ENDS / sizeof ENDS[0])] + random() % 3 - 1;
+    }
+
+    static size_t table_of(const zoff_swap_head &h, unsigned which)
+    {
+        return 2 * ZOFF_RECORD_HEAD_BYTES + (size_t)(which * h.table_room);
+    }
+
+    void change_states(std::string &bytes)
+    {
+        const unsigned which = random() % 2;
+        const auto head = read<zoff_swap_head>(bytes, which * ZOFF_RECORD_HEAD_BYTES);
+        const uint64_t value = number();
+        switch (random() % 4) {
+        case 0: // a field of a head
+            put(bytes, which * ZOFF_RECORD_HEAD_BYTES + random() % (sizeof head / 8) * 8, &value, 8);
+            break;
+        case 1:
+            put(bytes, which * ZOFF_RECORD_HEAD_BYTES + offsetof(zoff_swap_head, generation), &value, 8);
+            if (random() % 2) // the other record is gone, so nothing else is to go on from
+                bytes.replace(!which * ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, 0);
+            break;
+        case 2: // of a table
+            put(bytes, table_of(head, which) + random() % 64 * 8, &value, 8);
+            break;
+        default:
+            bytes[random() % bytes.size()] ^= (char)(1 << random() % 8);
+        }
+    }
+
+    // The checksums that belong to what the bytes are now.
+    static void repair(std::string &bytes)
+    {
+        for (unsigned which = 0; which < 2; which++) {
+            auto head = read<zoff_swap_head>(bytes, which * ZOFF_RECORD_HEAD_BYTES);
+            const size_t at = table_of(head, which);
+            if (head.entry_count < 10000 && head.attached_bytes < bytes.size()) {
+                const size_t table = (size_t)head.entry_count * sizeof(zoff_swap_entry), attached = (size_t)head.attached_bytes;
+                if (at < bytes.size() && at + table + attached <= bytes.size()) {
+                    head.table_checksum = zoff_digest_blocks_small(&bytes[at], table);
+                    head.attached_checksum = zoff_digest_blocks_small(&bytes[at + table], attached);
+                }
+            }
+            head.checksum = zoff_digest_blocks_small(&head, offsetof(zoff_swap_head, checksum));
+            put(bytes, which * ZOFF_RECORD_HEAD_BYTES, &head, sizeof head);
+        }
+    }
+
+    // Replace a number or a text of the description.
+    void change_description(std::string &text)
+    {
+        static const char *const WORDS[] = {"0",
+                                            "-1",
+                                            "1023",
+                                            "4294967296",
+                                            "9223372036854775807",
+                                            "288230376151711745",
+                                            "\"\"",
+                                            "\"q8\"",
+                                            "\"master\"",
+                                            "null",
+                                            "[]",
+                                            "{}",
+                                            "[0,0,0,1,0,0,0]",
+                                            "1.5",
+                                            "\"\xc4\x80\"",
+                                            "\"\xc3\xbf\""};
+        const size_t from = text.find_first_of("0123456789\"[", random() % text.size());
+        if (from == std::string::npos)
+            return;
+        size_t to = text[from] == '"' ? text.find('"', from + 1) : text.find_first_not_of("0123456789.", from);
+        to = to == std::string::npos ? text.size() : to + (text[from] == '"');
+        text.replace(from, std::max(to - from, (size_t)1), WORDS[random() % (sizeof WORDS / sizeof WORDS[0])]);
+    }
+
+    void read_all(const corpus &c, const std::string &states, const std::string &description)
+    {
+        const scratch_folder scratch;
+        const std::string made = scratch.file("made");
+        const char *folder = scratch.path.c_str();
+        std::vector<char> report(100000);
+        size_t bytes = 0;
+        uint64_t wrong = 0;
+        write_bytes(scratch.file("zoff-r0.states"), states);
+        write_bytes(scratch.file("zoff-r0.states.json"), description);
+        (void)zoff_state_files_scrub(&folder, 1, nullptr, nullptr, report.data(), report.size(), &bytes, &wrong);
+        if (zoff_state_files_checkpoint(&folder, 1, made.c_str(), nullptr, nullptr, nullptr) == ZOFF_OK) {
+            zoff_checkpoint_reader *r = nullptr;
+            ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(made.c_str(), nullptr, &r));
+            EXPECT_ZOFF_OK(zoff_checkpoint_reader_verify(r, nullptr, nullptr));
+            zoff_checkpoint_reader_close(r);
+            converted++;
+        } else {
+            EXPECT_NE('\0', *zoff_last_error());
+        }
+        (void)c;
+    }
+
+    std::vector<corpus> all;
+    fast_random random;
+    unsigned converted = 0;
+};
+
+TEST_F(StateMutation, EveryReaderReturns)
+{
+    const quiet_log quiet;
+    const unsigned count = share_of(20000);
+    for (unsigned seed = 0; seed < count && !HasFailure(); seed++) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        random.seed(seed);
+        const corpus &c = all[random() % all.size()];
+        std::string states = c.states, description = c.description;
+        for (unsigned i = 1 + random() % 3; i; i--)
+            random() % 3 ? change_states(states) : change_description(description);
+        repair(states);
+        read_all(c, states, description);
+    }
+    printf("%u changes, %u of them still made a checkpoint\n", count, converted);
+    EXPECT_GT(converted, count / 50) << "nearly all changes are found at the first look";
+}
+} // namespace
