@@ -59,8 +59,8 @@ typedef struct zoff_checkpoint_opts {
  *  @param opts NULL: defaults  @blocks until files and folders are durable
  *  @return ERR_STATE between the micro-steps of an update, as zoff_params_pull(); ERR_NO_SPACE before anything is written, or
  *  ERR_IO; ERR_INVALID for a folder that not all ranks share; ERR_COMM names ranks that did not call. A disk that completes
- *  nothing for a quarter of timeout_seconds is ERR_IO. After an error the checkpoints before this one are as they were, and
- *  training can go on */
+ *  nothing for a quarter of timeout_seconds is ERR_IO. ERR_STATE also says that another program has saved under this name, with
+ *  a save that began later. After an error the checkpoints before this one are as they were, and training can go on */
 ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
 
 /** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step

@@ -8,8 +8,9 @@
 /* Whether a back-end ("io_uring") works here.  @return ERR_UNSUPPORTED with the reason */
 zoff_status zoff_aio_backend_probe(const char *name);
 
-/* Like zoff_aio_open(), on a file that the caller has open as `held`. Symbolic links are not followed, and another file under
- * the same name is refused. An empty file counts as the caller's own: O_DIRECT is tried by a write. */
+/* Like zoff_aio_open(), on a file that the caller has open as `held`. To read it, its name need not be there any more. Symbolic
+ * links are not followed, and another file under the same name is refused. An empty file counts as the caller's own: O_DIRECT
+ * is tried by a write. */
 zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);
 
 /* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING if no transfer has completed for this time. Transfers stay

@@ -158,6 +158,16 @@ static zoff_status check_same(const zoff_aio_file *file, int held)
     return ZOFF_OK;
 }
 
+/* A file that is only read may have lost its name since `held` was opened, and is the same without it. */
+static int open_again(const zoff_aio_file *file, int held, int flags)
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", held);
+    const int fd = held >= 0 && !file->writable ? open(link, flags & ~O_NOFOLLOW) : -1;
+    const bool needs_name = held < 0 || file->writable || (fd < 0 && errno == ENOENT); /* or there is no /proc */
+    return needs_name ? open(file->path, flags) : fd;
+}
+
 static bool is_empty(int fd)
 {
     struct stat st;
@@ -168,7 +178,7 @@ static bool is_empty(int fd)
 static zoff_status open_direct(zoff_aio_file *file, int held, int flags, bool created)
 {
     bool direct = false;
-    file->fd = open(file->path, flags | O_DIRECT);
+    file->fd = open_again(file, held, flags | O_DIRECT);
     if (file->fd < 0)
         return errno == EINVAL || errno == EOPNOTSUPP ? ZOFF_OK : fail_open(file->path, flags);
     /* Write no byte to a file before it is known to be the caller's. */
@@ -184,10 +194,10 @@ static zoff_status open_direct(zoff_aio_file *file, int held, int flags, bool cr
     return status;
 }
 
-static zoff_status open_buffered(zoff_aio_file *file, int flags, zoff_aio_direct direct)
+static zoff_status open_buffered(zoff_aio_file *file, int held, int flags, zoff_aio_direct direct)
 {
     char buffer[32];
-    file->fd = open(file->path, flags);
+    file->fd = open_again(file, held, flags);
     if (file->fd < 0)
         return fail_open(file->path, flags);
     file->unit = file->memory_unit = 1;
@@ -228,7 +238,7 @@ zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direc
     if (direct != ZOFF_DIRECT_OFF)
         ZOFF_TRY_OR(remove_file, open_direct(&file, held, flags, created));
     if (!file.direct)
-        ZOFF_TRY_OR(remove_file, open_buffered(&file, flags, direct));
+        ZOFF_TRY_OR(remove_file, open_buffered(&file, held, flags, direct));
     if (held >= 0)
         ZOFF_TRY_OR(close_file, check_same(&file, held));
     *out = file;

@@ -221,20 +221,49 @@ static zoff_status open_files(zoff_archive *a)
     return check_cover(a);
 }
 
-zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out)
+bool zoff_archive_is_current(const char *folder, const char *label, const char *id)
+{
+    zoff_archive_manifest m;
+    if (zoff_archive_listing_read(folder, label, &m, NULL, NULL) < 0)
+        return false;
+    const bool is_same = strcmp(m.id, id) == 0;
+    zoff_archive_manifest_free(&m);
+    return is_same;
+}
+
+/* *out_moved: the files are those of a save that was replaced since its manifest was read. */
+static zoff_status try_open(const char *folder, const char *label, zoff_archive **out, bool *out_moved)
 {
     zoff_archive *a;
+    char whole[4096];
+    zoff_saved_error saved;
+    *out_moved = false;
+    ZOFF_TRY(zoff_archive_folder_absolute(folder, whole));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "a checkpoint", &a));
-    zoff_status status = zoff_base_mem_copy_text(folder, &a->folder);
+    zoff_status status = zoff_base_mem_copy_text(whole, &a->folder);
     if (status == ZOFF_OK)
         status = zoff_archive_listing_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes);
-    if (status == ZOFF_OK)
+    if (status == ZOFF_OK) {
         status = open_files(a);
+        zoff_base_status_save(&saved);
+        *out_moved = status < 0 && !zoff_archive_is_current(a->folder, label, a->manifest.id);
+        zoff_base_status_restore(&saved);
+    }
     if (status < 0)
         zoff_archive_close(a);
     else
         *out = a;
     return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status; /* it was removed just now */
+}
+
+zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out)
+{
+    enum { TRIES = 100 };
+    bool has_moved = true;
+    zoff_status status = ZOFF_OK;
+    for (unsigned i = 0; i < TRIES && has_moved; i++)
+        status = try_open(folder, label, out, &has_moved);
+    return status;
 }
 
 zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m)

@@ -7,6 +7,7 @@
 #ifndef ZOFF_ARCHIVE_H
 #define ZOFF_ARCHIVE_H
 
+#include "fork.h"
 #include "mem.h"
 
 #include <zoff/aio.h>
@@ -23,6 +24,7 @@ enum {
     ZOFF_ARCHIVE_PIECE_KINDS = 5,
     ZOFF_ARCHIVE_NAME_MOST = 255,        /* bytes of a checkpoint's name, and of the name of program data */
     ZOFF_ARCHIVE_LABEL_MOST = 200,       /* bytes of a label: names of files are longer, and have at most 255 */
+    ZOFF_ARCHIVE_FOLDER_MOST = 3000,     /* bytes of the path of a folder of checkpoints */
     ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
@@ -85,6 +87,8 @@ zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
 /* Names of files in a checkpoint. */
 void zoff_archive_folder_manifest_name(const char *label, char dst[512]);
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512]);
+/* The folder under a path that also holds after chdir().  @return ERR_INVALID: it is too long for names of files below it */
+zoff_status zoff_archive_folder_absolute(const char *folder, char dst[4096]);
 /* Make `folder` and folders above it, durably. Existing ones are fine.  @return ERR_NO_SPACE, ERR_IO */
 zoff_status zoff_archive_folder_make(const char *folder);
 zoff_status zoff_archive_folder_flush(const char *folder);
@@ -95,6 +99,8 @@ zoff_status zoff_archive_folder_flush(const char *folder);
  * newest complete one in it. Newer ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
  * @return ERR_IO: there is none, with the reason of the newest, or one cannot be read and may be the newest */
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
+/* Whether the folder of a checkpoint has no manifest of the label: it was removed since it was chosen. */
+bool zoff_archive_listing_is_gone(const char *folder, const char *label);
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
 uint64_t zoff_archive_choose_sequence(const char *folder);
 
@@ -189,13 +195,14 @@ typedef struct zoff_archive_part {
     unsigned rank;
     zoff_aio *aio;
     int fd;
-    uint64_t end; /* of the regions so far */
+    zoff_fork_guard *lock; /* rank 0: a descriptor with a lock, which tells others that the save is under way */
+    uint64_t end;          /* of the regions so far */
     zoff_archive_table table;
     bool keeps;   /* the file stays after close */
     bool is_lost; /* a flush failed: the system reports lost bytes only once, so another flush proves nothing */
 } zoff_archive_part;
 
-/* Create the file.  @return ERR_IO */
+/* Create the file. Rank 0 also makes the folder.  @return ERR_IO, ERR_NO_SPACE */
 zoff_status zoff_archive_part_open(const char *folder, const char *label, const char *id, unsigned rank,
                                    zoff_archive_part *out);
 /* Append a region. `unit` 0: one unit.  @return its index in *out */
@@ -211,9 +218,22 @@ zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *ou
 /* Close the file; remove it unless `keeps` is set. */
 void zoff_archive_part_close(zoff_archive_part *p);
 
+/* Claim the files of a save that has ended, to look at them or to remove them. While a save is under way, in any process, the
+ * file of its rank 0 is locked. Where the file system has no locks, a save counts as under way for a day after its last write.
+ * @owns out_lock: close() ends the claim; -1: there is nothing to close  @return false: it is under way */
+bool zoff_archive_part_claim(const char *folder, const char *label, const char *id, int *out_lock);
+
 /* Check the head of a file. `end`: where its table begins. */
 zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_ARCHIVE_PAGE], const char *id, unsigned rank,
                                          uint64_t end, uint64_t checksum);
+
+/* ---- remove.c ---- */
+
+/* Remove the files that a save has written so far; `path`: of the checkpoint. */
+void zoff_archive_remove_own(const char *path, const zoff_archive_manifest *m);
+/* Remove the files of saves of a label, or of all for NULL, that were replaced or have ended early. A save calls it once its
+ * own file is closed: another one may have replaced it meanwhile, and has left its files alone. */
+void zoff_archive_remove_left(const char *folder, const char *label);
 
 /* ---- publish.c: identity, name, and completion ---- */
 
@@ -227,14 +247,13 @@ zoff_status zoff_archive_publish_check_free(const char *path, const char *label)
  * `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the checkpoint's folder that belong to an
  * earlier save of the label are removed. After an error everything is as before, and the call may be repeated. If only
  * `latest` cannot be written, that is a warning.
- * @blocks for the disk  @return ERR_IO also for a file of a rank that is not there: then the ranks do not share the folder */
+ * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_IO also for a file of a rank that is not
+ * there: then the ranks do not share the folder */
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);
-
-/* After publishing has failed: remove the files of all ranks of this save. `path`: the checkpoint's own folder. */
-void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *m);
 
 /* ---- archive.c: open a checkpoint for reading ---- */
 
+enum { ZOFF_ARCHIVE_OPEN_TRIES = 100 }; /* to open the newest checkpoint of a folder where others remove the newest one */
 enum { ZOFF_ARCHIVE_OPEN_MOST = 64 }; /* files that are open at a time: a process may open 1024, and there may be more ranks */
 
 /* One piece in the index, and its file. */
@@ -257,6 +276,8 @@ typedef struct zoff_archive {
 /* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once. */
 zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out);
 void zoff_archive_close(zoff_archive *a);
+/* Whether the folder of a checkpoint still has the manifest with this id. */
+bool zoff_archive_is_current(const char *folder, const char *label, const char *id);
 /* Check manifest and files as zoff_archive_open() does, before the manifest is published. `folder`: of the checkpoint. */
 zoff_status zoff_archive_check(const char *folder, const zoff_archive_manifest *m);
 /* The piece with an element of a slice; NULL: the state is not in the checkpoint. */

@@ -13,6 +13,10 @@
  */
 #define ZOFF_ARCHIVE_SEQUENCE_LINE "\n  \"sequence\": "
 
+/* The file that names the newest checkpoint, and the names of manifests without their labels. */
+#define ZOFF_ARCHIVE_LATEST "latest"
+#define ZOFF_ARCHIVE_MANIFEST "manifest.json"
+
 /* The end of the hidden name of a manifest whose checkpoint is being removed. */
 #define ZOFF_ARCHIVE_REMOVED ".removed"
 
@@ -24,10 +28,10 @@
 
 /* ---- folder.c: files ---- */
 
-/* Write a file under a temporary name with `tag`, flush it, rename it, and flush the folder. Writers at the same time have
- * different tags.  @blocks for the disk */
-zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *tag, const char *text,
-                                           size_t bytes);
+/* Write a file under the name `hidden` in `beside`, flush it, rename it to `name` in `folder`, and flush that. Writers at the
+ * same time have different hidden names.  @blocks for the disk */
+zoff_status zoff_archive_folder_write_file(const char *beside, const char *hidden, const char *folder, const char *name,
+                                           const char *text, size_t bytes);
 /* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
  * @return ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
@@ -35,11 +39,21 @@ zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
 /* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
 bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
-/* The same for a manifest under a hidden name, such as ".manifest.json.old", which has *out_end. */
-bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], const char **out_end);
+/* A hidden name of a manifest or of `latest`, with the id of the save that it belongs to, or "". */
+void zoff_archive_folder_hidden_name(const char *label, const char *what, const char *id, const char *end, char dst[512]);
+/* Whether a name is such a one. `id`: "" where it has none; *out_end: ".new", ".old" or ".removed". */
+bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES],
+                                   const char **out_end);
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
 /* The next name in a folder; NULL: there is none.  @return ERR_IO */
 zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);
+/* Lock the folder of a checkpoint while a manifest is compared with the one that is there, and takes its place or is hidden: no
+ * other save or removal does the same then.  @return -1: the file system has no locks on folders, or a process keeps this one
+ * @blocks for some seconds at most */
+int zoff_archive_folder_lock(const char *folder);
+/* Lock an open file, once others have let go of it.  @return false: as above */
+bool zoff_archive_folder_wait(int fd);
+void zoff_archive_folder_unlock(int lock); /* -1 is allowed */
 /* folder/name.  @return ERR_INVALID: it is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
 
@@ -83,12 +97,22 @@ zoff_status zoff_archive_listing_make(const char *folder, const char *label, zof
 void zoff_archive_listing_free(zoff_archive_listing *l);
 /* Whether a folder has files of a checkpoint. */
 bool zoff_archive_listing_has_any(const char *path);
+/* Whether a checkpoint was replaced, removed or made since it was listed. */
+bool zoff_archive_listing_has_moved(const char *folder, const char *label, const zoff_archive_candidate *c);
 /* Check manifest and files of one checkpoint.  @return OK: it is complete; an error says why not */
 zoff_status zoff_archive_listing_judge(const char *path, const char *label);
 
+/* ---- remove.c ---- */
+
+/* Remove the files of a label, or of all for NULL, that were saved before a sequence. */
+void zoff_archive_remove_checkpoint(const char *path, const char *label, uint64_t before);
+/* End removals of a checkpoint that were cut short. */
+void zoff_archive_remove_end(const char *folder);
+
 /* ---- latest.c: the file that names the newest checkpoint ---- */
 
-zoff_status zoff_archive_latest_write(const char *folder, const char *label, const char *name);
+/* Point it at the checkpoint `name`, which `m` describes. */
+zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m);
 /* @return ERR_IO: there is none; ERR_CORRUPT */
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
 

@@ -57,7 +57,8 @@ static zoff_status check_latest(const char *folder, const char *label, const zof
 
 /* Find the newest complete one. *out is l->count if there is none; then `why` has the reason of the first that is not complete.
  * A checkpoint of a newer version is an error: a run must not go on from an older one because the library is old. The same
- * holds for one that cannot be read. */
+ * holds for one that cannot be read.
+ * @return PENDING: a save or a removal came between the list and the look at a checkpoint, so the list is old */
 static zoff_status find_newest(const char *folder, const char *label, const zoff_archive_listing *l, zoff_saved_error *why,
                                size_t *out)
 {
@@ -69,10 +70,17 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
         if (zoff_archive_folder_join(folder, l->all[i].name, path) < 0)
             continue;
         const zoff_status status = judge(path, label, l->all[i].error);
+        if (status == ZOFF_OK && !l->all[i].sequence)
+            return ZOFF_PENDING; /* it was not complete a moment ago, and may be the newest */
         if (status == ZOFF_OK) {
             best = i;
             continue;
         }
+        zoff_saved_error saved;
+        zoff_base_status_save(&saved);
+        if (zoff_archive_listing_has_moved(folder, label, &l->all[i]))
+            return ZOFF_PENDING;
+        zoff_base_status_restore(&saved);
         if (status != ZOFF_ERR_STATE && status != ZOFF_ERR_CORRUPT)
             return status;
         warn(path);
@@ -89,7 +97,9 @@ static zoff_status choose(const char *folder, const char *label, const zoff_arch
     char path[4096];
     zoff_saved_error before, why = {.text = ""};
     zoff_base_status_save(&before);
-    ZOFF_TRY(find_newest(folder, label, l, &why, &best));
+    const zoff_status found = find_newest(folder, label, l, &why, &best);
+    if (found != ZOFF_OK)
+        return found;
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
     ZOFF_TRY(check_latest(folder, label, l, best));
@@ -107,7 +117,8 @@ static bool is_checkpoint(const char *folder, const char *label)
     return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && (stat(path, &about) == 0 || errno != ENOENT);
 }
 
-zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
+/* @return PENDING: look again */
+static zoff_status try_choose(const char *folder, const char *label, char **out)
 {
     zoff_archive_listing l;
     zoff_saved_error why;
@@ -131,6 +142,17 @@ zoff_status zoff_archive_choose(const char *folder, const char *label, char **ou
         status = zoff_archive_listing_judge(folder, label);
     zoff_archive_listing_free(&l);
     return outside(status);
+}
+
+zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
+{
+    enum { TRIES = 1000 };
+    zoff_status status = ZOFF_PENDING;
+    for (unsigned i = 0; i < TRIES && status == ZOFF_PENDING; i++)
+        status = try_choose(folder, label, out);
+    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO, "the checkpoints in '%s' change faster than they can be looked at",
+                 folder);
+    return status;
 }
 
 /* The clock, unless a checkpoint is from the future. */

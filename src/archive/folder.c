@@ -1,6 +1,7 @@
 /* folder.c: names in a checkpoint, and files that appear whole: written under another name, flushed, renamed. */
 #include "archive_priv.h"
 
+#include "clock.h"
 #include "files.h"
 #include "try.h"
 
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,7 +38,7 @@ zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
 
 /* ---- names ---- */
 
-static const char MANIFEST[] = "manifest.json";
+static const char MANIFEST[] = ZOFF_ARCHIVE_MANIFEST;
 
 void zoff_archive_folder_manifest_name(const char *label, char dst[512])
 {
@@ -68,7 +70,25 @@ bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_L
     return bytes >= end && strcmp(name + bytes - end, MANIFEST) == 0 && read_label(name, bytes - end, label);
 }
 
-bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], const char **out_end)
+void zoff_archive_folder_hidden_name(const char *label, const char *what, const char *id, const char *end, char dst[512])
+{
+    snprintf(dst, 512, ".%.255s%s%.32s%s%.16s%s", label, *label ? "." : "", what, *id ? "." : "", id, end);
+}
+
+/* Cut ".ID" off the end of a name. */
+static void cut_id(char *name, char id[ZOFF_ARCHIVE_ID_BYTES])
+{
+    const size_t bytes = strlen(name), digits = ZOFF_ARCHIVE_ID_BYTES - 1;
+    char *dot = bytes > digits ? name + bytes - digits - 1 : name;
+    id[0] = 0;
+    if (*dot != '.' || strspn(dot + 1, "0123456789abcdef") != digits)
+        return;
+    memcpy(id, dot + 1, digits + 1);
+    *dot = 0;
+}
+
+bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES],
+                                   const char **out_end)
 {
     char inner[512];
     const char *dot = strrchr(name, '.');
@@ -78,7 +98,10 @@ bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LAB
         return false; /* such as the copy of an editor */
     snprintf(inner, sizeof inner, "%.*s", (int)(dot - name - 1), name + 1);
     *out_end = dot;
-    return zoff_archive_folder_is_manifest(inner, label);
+    cut_id(inner, id);
+    const size_t bytes = strlen(inner), latest = sizeof ZOFF_ARCHIVE_LATEST - 1;
+    const bool is_latest = *id && bytes >= latest && strcmp(inner + bytes - latest, ZOFF_ARCHIVE_LATEST) == 0;
+    return is_latest ? read_label(inner, bytes - latest, label) : zoff_archive_folder_is_manifest(inner, label);
 }
 
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
@@ -161,6 +184,17 @@ static zoff_status make_one(char *path)
     return status;
 }
 
+zoff_status zoff_archive_folder_absolute(const char *folder, char dst[4096])
+{
+    const size_t bytes = strlen(folder);
+    char here[PATH_MAX];
+    const bool is_whole = folder[0] == '/' || !getcwd(here, sizeof here); /* without a current folder it stays as it is */
+    ZOFF_FAIL_IF(bytes > ZOFF_ARCHIVE_FOLDER_MOST || (!is_whole && strlen(here) + 1 + bytes > ZOFF_ARCHIVE_FOLDER_MOST),
+                 ZOFF_ERR_INVALID, "the path '%.100s...' is too long", folder);
+    snprintf(dst, 4096, "%s%s%s", is_whole ? "" : here, is_whole ? "" : "/", folder);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_archive_folder_make(const char *folder)
 {
     char path[PATH_MAX];
@@ -178,6 +212,36 @@ zoff_status zoff_archive_folder_make(const char *folder)
     return ZOFF_OK;
 }
 
+/* A process that is stopped meanwhile holds up others for some seconds only. */
+bool zoff_archive_folder_wait(int fd)
+{
+    const double until = zoff_base_clock_seconds() + 10;
+    for (unsigned naps = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; naps++) {
+        if (errno != EWOULDBLOCK || zoff_base_clock_seconds() > until)
+            return false;
+        zoff_base_clock_nap(naps);
+    }
+    return true;
+}
+
+int zoff_archive_folder_lock(const char *folder)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || zoff_archive_folder_wait(fd))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* close() alone would leave the lock to a child of fork(). */
+void zoff_archive_folder_unlock(int lock)
+{
+    if (lock < 0)
+        return;
+    (void)flock(lock, LOCK_UN);
+    close(lock);
+}
+
 /* ---- files ---- */
 
 static zoff_status write_all(int fd, const char *path, const char *text, size_t bytes)
@@ -193,13 +257,12 @@ static zoff_status write_all(int fd, const char *path, const char *text, size_t 
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_folder_write_file(const char *folder, const char *name, const char *tag, const char *text,
-                                           size_t bytes)
+zoff_status zoff_archive_folder_write_file(const char *beside, const char *hidden, const char *folder, const char *name,
+                                           const char *text, size_t bytes)
 {
-    char path[PATH_MAX], early[PATH_MAX], hidden[1024];
-    snprintf(hidden, sizeof hidden, ".%s%s%s.new", name, *tag ? "." : "", tag);
+    char path[PATH_MAX], early[PATH_MAX];
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-    ZOFF_TRY(zoff_archive_folder_join(folder, hidden, early));
+    ZOFF_TRY(zoff_archive_folder_join(beside, hidden, early));
     const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
     zoff_base_files_own(fd);

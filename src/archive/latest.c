@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char LATEST[] = "latest";
+static const char LATEST[] = ZOFF_ARCHIVE_LATEST;
 
 enum { TEXT_MOST = ZOFF_ARCHIVE_NAME_MOST + 1 + 16 + 1 };
 
@@ -18,11 +18,14 @@ static void print(const char *name, char text[TEXT_MOST + 1])
     snprintf(text, TEXT_MOST + 1, "%.255s\n%016" PRIx64 "\n", name, zoff_digest_blocks_small(name, strlen(name)));
 }
 
-zoff_status zoff_archive_latest_write(const char *folder, const char *label, const char *name)
+/* The new file begins in the folder of the checkpoint: where its writer is killed, it goes with the files of that save. */
+zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m)
 {
-    char text[TEXT_MOST + 1];
+    char text[TEXT_MOST + 1], hidden[512], path[4096];
     print(name, text);
-    return zoff_archive_folder_write_file(folder, LATEST, label, text, strlen(text));
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+    zoff_archive_folder_hidden_name(m->label, LATEST, m->id, ".new", hidden);
+    return zoff_archive_folder_write_file(path, hidden, folder, LATEST, text, strlen(text));
 }
 
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1])

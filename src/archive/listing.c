@@ -21,6 +21,13 @@ static bool is_gone(const char *path)
     return stat(path, &about) != 0 && errno == ENOENT;
 }
 
+bool zoff_archive_listing_is_gone(const char *folder, const char *label)
+{
+    char name[512], path[4096];
+    zoff_archive_folder_manifest_name(label, name);
+    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && is_gone(path);
+}
+
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes)
 {
@@ -216,8 +223,8 @@ static uint64_t sequence_of(const char *folder, const char *name, int *out_error
 static bool is_removed(const char *name)
 {
     const char *end;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    return zoff_archive_folder_is_hidden(name, label, &end) && strcmp(end, ZOFF_ARCHIVE_REMOVED) == 0;
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    return zoff_archive_folder_is_hidden(name, label, id, &end) && strcmp(end, ZOFF_ARCHIVE_REMOVED) == 0;
 }
 
 static const struct dirent *next(DIR *entries, int *out_error)
@@ -234,7 +241,7 @@ static const struct dirent *next(DIR *entries, int *out_error)
 static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
 {
     bool has = false;
-    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES], name[512];
     const struct dirent *entry;
     DIR *entries = opendir(folder);
     out->error = entries || is_foreign(errno) ? 0 : errno;
@@ -249,8 +256,22 @@ static bool look_into(const char *folder, const char *label, zoff_archive_candid
     }
     if (entries)
         closedir(entries);
+    /* readdir() may pass over a name that a save gives to another file at the same time. */
+    if (entries && label && !out->sequence && !out->error && !zoff_archive_listing_is_gone(folder, label)) {
+        zoff_archive_folder_manifest_name(label, name);
+        has = true;
+        out->sequence = sequence_of(folder, name, &out->error);
+    }
     out->sequence = out->error ? UNREADABLE : out->sequence;
     return has || out->error;
+}
+
+bool zoff_archive_listing_has_moved(const char *folder, const char *label, const zoff_archive_candidate *c)
+{
+    char path[4096];
+    zoff_archive_candidate now = {.name = NULL};
+    return zoff_archive_folder_join(folder, c->name, path) == ZOFF_OK &&
+           (!look_into(path, label, &now) || now.sequence != c->sequence);
 }
 
 bool zoff_archive_listing_has_any(const char *path)

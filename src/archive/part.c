@@ -15,7 +15,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char MAGIC[8] = "zoffpart";
@@ -35,6 +38,86 @@ static zoff_status fail_write(const zoff_archive_part *p, const char *what, int 
                                  what, p->path, zoff_base_status_errno(error));
 }
 
+/* ---- whose save is under way ---- */
+
+/* Lock the new file under its name.  @return false: another save has taken it, or its folder, for one that nobody needs */
+static bool lock(zoff_archive_part *p, zoff_status *out_status)
+{
+    struct stat about;
+    const int fd = open(p->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *out_status = ZOFF_OK;
+    if (fd < 0 && errno != ENOENT)
+        *out_status = fail_write(p, "open", errno);
+    if (fd < 0)
+        return *out_status < 0;
+    /* Another program may be about to remove the file. Where there are no locks, the time of the last write counts. */
+    zoff_archive_folder_wait(fd);
+    if (fstat(fd, &about) != 0 || about.st_nlink == 0) {
+        close(fd);
+        return false;
+    }
+    *out_status = zoff_base_fork_guard(fd, &p->lock);
+    if (*out_status < 0)
+        close(fd);
+    return true;
+}
+
+/* Between the folder, the file and its lock there are moments in which another save may remove them. */
+static zoff_status create_locked(const char *folder, zoff_archive_part *p)
+{
+    enum { TRIES = 100 };
+    for (unsigned i = 0;; i++) {
+        zoff_status status;
+        ZOFF_TRY(zoff_archive_folder_make(folder));
+        p->fd = open(p->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (p->fd < 0 && (errno != ENOENT || i == TRIES))
+            return fail_write(p, "create", errno);
+        if (p->fd < 0)
+            continue;
+        zoff_base_files_own(p->fd);
+        if (lock(p, &status))
+            return status;
+        close(p->fd);
+        p->fd = -1;
+        ZOFF_FAIL_IF(i == TRIES, ZOFF_ERR_IO, "'%s' is removed by other programs again and again", p->path);
+    }
+}
+
+static zoff_status create(const char *folder, zoff_archive_part *p)
+{
+    if (p->rank == 0)
+        return create_locked(folder, p);
+    p->fd = open(p->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (p->fd < 0)
+        return fail_write(p, "create", errno);
+    zoff_base_files_own(p->fd);
+    return ZOFF_OK;
+}
+
+bool zoff_archive_part_claim(const char *folder, const char *label, const char *id, int *out_lock)
+{
+    enum { LEASE_SECONDS = 24 * 60 * 60 };
+    char name[512], path[4096];
+    struct stat about;
+    *out_lock = -1;
+    zoff_archive_folder_part_name(label, id, 0, name);
+    if (zoff_archive_folder_join(folder, name, path) < 0)
+        return false;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT;
+    bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
+    if (!is_free && errno != EWOULDBLOCK)
+        is_free = fstat(fd, &about) == 0 && time(NULL) - about.st_mtime >= LEASE_SECONDS;
+    if (is_free)
+        *out_lock = fd;
+    else
+        close(fd);
+    return is_free;
+}
+
+/* ---- the file ---- */
+
 zoff_status zoff_archive_part_open(const char *folder, const char *label, const char *id, unsigned rank, zoff_archive_part *out)
 {
     zoff_status status;
@@ -45,14 +128,9 @@ zoff_status zoff_archive_part_open(const char *folder, const char *label, const 
     zoff_archive_folder_part_name(label, id, rank, name);
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &p.path));
-    p.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (p.fd < 0) {
-        status = fail_write(&p, "create", errno);
-        zoff_base_mem_free(p.path);
-        return status;
-    }
-    zoff_base_files_own(p.fd);
-    status = zoff_aio_open(path, &aio, &p.aio);
+    status = create(folder, &p);
+    if (status == ZOFF_OK)
+        status = zoff_aio_open(path, &aio, &p.aio);
     if (status < 0) {
         zoff_archive_part_close(&p);
         return status;
@@ -190,6 +268,7 @@ void zoff_archive_part_close(zoff_archive_part *p)
             (void)unlink(p->path);
         close(p->fd);
     }
+    zoff_base_fork_close(p->lock);
     zoff_archive_table_free(&p->table);
     zoff_base_mem_free(p->path);
     *p = (zoff_archive_part){.fd = -1};

@@ -58,136 +58,6 @@ zoff_status zoff_archive_publish_check_free(const char *path, const char *label)
     return ZOFF_OK;
 }
 
-/* ---- files that are no longer needed ---- */
-
-/* Remove files of a folder. Files that cannot be removed stay: nothing reads them. */
-static void remove_files(const char *folder, bool (*is_old)(const char *name, const void *ctx), const void *ctx)
-{
-    char path[4096];
-    const struct dirent *entry;
-    DIR *entries = opendir(folder);
-    while (entries && (entry = readdir(entries))) {
-        if (is_old(entry->d_name, ctx) && zoff_archive_folder_join(folder, entry->d_name, path) == ZOFF_OK)
-            (void)unlink(path);
-    }
-    if (entries)
-        closedir(entries);
-}
-
-/* Files of an earlier save of this engine. */
-static bool is_replaced(const char *name, const void *ctx)
-{
-    const zoff_archive_manifest *m = ctx;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    return zoff_archive_folder_is_part(name, label, id) && strcmp(label, m->label) == 0 && strcmp(id, m->id) != 0;
-}
-
-/* Files of this save. */
-static bool is_own(const char *name, const void *ctx)
-{
-    const zoff_archive_manifest *m = ctx;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    return zoff_archive_folder_is_part(name, label, id) && strcmp(label, m->label) == 0 && strcmp(id, m->id) == 0;
-}
-
-void zoff_archive_publish_remove(const char *path, const zoff_archive_manifest *m)
-{
-    remove_files(path, is_own, m);
-}
-
-/* ---- removal of a checkpoint ----
- *
- * Its manifests get hidden names first, so it no longer counts. They stay until its other files are gone: a removal that was
- * cut short is told by them from a save that is under way, and the next one ends it. */
-
-/* Hide the manifests of a label, or all of them for NULL.  @return false: one could not be */
-static bool hide_manifests(const char *folder, const char *label)
-{
-    char path[4096], hidden[4096], name[512], other[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    bool is_done = true;
-    const struct dirent *entry;
-    DIR *entries = opendir(folder);
-    if (!entries)
-        return false;
-    while (is_done && (entry = readdir(entries))) {
-        if (!zoff_archive_folder_is_manifest(entry->d_name, other) || (label && strcmp(label, other) != 0))
-            continue;
-        snprintf(name, sizeof name, ".%s%s", entry->d_name, ZOFF_ARCHIVE_REMOVED);
-        is_done = zoff_archive_folder_join(folder, entry->d_name, path) == ZOFF_OK &&
-                  zoff_archive_folder_join(folder, name, hidden) == ZOFF_OK && rename(path, hidden) == 0;
-    }
-    closedir(entries);
-    return is_done;
-}
-
-/* Remove the files that a hidden manifest names, and then itself. */
-static bool end_manifest(const char *folder, const char *name)
-{
-    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], *text;
-    const char *end;
-    size_t bytes;
-    zoff_archive_manifest m;
-    if (!zoff_archive_folder_is_hidden(name, label, &end) || strcmp(end, ZOFF_ARCHIVE_REMOVED) != 0 ||
-        zoff_archive_folder_join(folder, name, path) < 0 ||
-        zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes) < 0)
-        return false;
-    zoff_status status = zoff_archive_manifest_read_facts(path, text, bytes, &m);
-    zoff_base_mem_free(text);
-    if (status < 0)
-        return false;
-    const bool is_whole = strcmp(m.label, label) == 0;
-    if (is_whole) {
-        remove_files(folder, is_own, &m);
-        (void)unlink(path);
-    }
-    zoff_archive_manifest_free(&m);
-    return is_whole;
-}
-
-/* End removals that were cut short. */
-static void end_removals(const char *folder)
-{
-    bool has_ended = false;
-    const struct dirent *entry;
-    zoff_saved_error saved;
-    DIR *entries = opendir(folder);
-    zoff_base_status_save(&saved);
-    while (entries && (entry = readdir(entries)))
-        has_ended = end_manifest(folder, entry->d_name) || has_ended;
-    if (entries)
-        closedir(entries);
-    if (has_ended)
-        (void)rmdir(folder); /* fails where there is something else */
-    zoff_base_status_restore(&saved);
-}
-
-/* Files of ranks of a label, or of all for NULL. */
-static bool is_part(const char *name, const void *ctx)
-{
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    return zoff_archive_folder_is_part(name, label, id) && (!ctx || strcmp(label, ctx) == 0);
-}
-
-/* Manifests under hidden and temporary names, in the same way. */
-static bool is_hidden(const char *name, const void *ctx)
-{
-    const char *end;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
-    return zoff_archive_folder_is_hidden(name, label, &end) && (!ctx || strcmp(label, ctx) == 0);
-}
-
-/* Remove the files of a label, or of all for NULL. */
-static void remove_checkpoint(const char *path, const char *label)
-{
-    if (!hide_manifests(path, label) || zoff_archive_folder_flush(path) < 0)
-        return; /* another save tries again */
-    remove_files(path, is_part, label);
-    remove_files(path, is_hidden, label);
-    const int error = rmdir(path) == 0 ? 0 : errno;
-    if (error && error != ENOENT && !zoff_archive_listing_has_any(path)) /* another engine may have removed it, or needs it */
-        ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(error));
-}
-
 /* ---- which ones are removed ---- */
 
 /* A link leads to a checkpoint that is counted under its own name, or lies elsewhere. A folder that cannot be read stays. */
@@ -211,7 +81,8 @@ static void prune(const char *folder, const char *name, const zoff_archive_manif
     char path[4096];
     const char *label = m->label, *removes = m->engines > 1 ? NULL : label;
     unsigned kept = 0;
-    size_t count = 0; /* the new one, and those that may be removed */
+    uint64_t before = 0; /* the sequence of the last one that is kept */
+    size_t count = 0;    /* the new one, and those that may be removed */
     zoff_archive_listing l;
     if (zoff_archive_listing_make(folder, label, &l) < 0) {
         ZOFF_WARN("old checkpoints stay: %s", zoff_last_error());
@@ -219,25 +90,32 @@ static void prune(const char *folder, const char *name, const zoff_archive_manif
     }
     for (size_t i = 0; i < l.count; i++) {
         if (l.all[i].sequence == 0 && zoff_archive_folder_join(folder, l.all[i].name, path) == ZOFF_OK && is_folder(path))
-            end_removals(path);
+            zoff_archive_remove_end(path);
         count += strcmp(l.all[i].name, name) == 0 || is_old(folder, name, &l.all[i], path);
     }
     for (size_t i = 0; i < l.count && count > keep; i++) { /* with fewer, no manifest has to be read */
-        if (!is_old(folder, name, &l.all[i], path))
-            kept += strcmp(l.all[i].name, name) == 0;
-        else if (kept < keep)
-            kept += zoff_archive_listing_judge(path, label) == ZOFF_OK;
-        else
-            remove_checkpoint(path, removes);
+        const bool may_go = is_old(folder, name, &l.all[i], path);
+        if (may_go && kept >= keep) {
+            zoff_archive_remove_checkpoint(path, removes, before);
+        } else if (may_go ? zoff_archive_listing_judge(path, label) == ZOFF_OK : strcmp(l.all[i].name, name) == 0) {
+            kept++;
+            before = l.all[i].sequence;
+        }
     }
     zoff_archive_listing_free(&l);
 }
 
 /* ---- the manifest ---- */
 
+/* The save whose name this one takes. */
+typedef struct earlier {
+    char id[ZOFF_ARCHIVE_ID_BYTES]; /* "": there is none */
+    uint64_t sequence;
+} earlier;
+
 /* The manifest of the label that is there belongs to an earlier save under the same name. If that was complete, then manifests
  * of other engines up to *out belong to it, too. If not, those that it replaced stay replaced. */
-static zoff_status find_own(const char *path, const char *label, uint64_t *out)
+static zoff_status find_own(const char *path, const char *label, uint64_t *out, earlier *out_earlier)
 {
     zoff_archive_manifest old;
     bool is_complete = false;
@@ -245,22 +123,29 @@ static zoff_status find_own(const char *path, const char *label, uint64_t *out)
     ZOFF_TRY(zoff_archive_listing_read(path, label, &old, NULL, NULL));
     const zoff_status status = zoff_archive_listing_ask(path, &old, &is_complete, &last);
     *out = is_complete ? last : old.replaces;
+    out_earlier->sequence = old.sequence;
+    memcpy(out_earlier->id, old.id, sizeof old.id);
     zoff_archive_manifest_free(&old);
     return status;
 }
 
 /* Set the greatest sequence of manifests that this save replaces. If all engines have saved this step without it, they belong
  * to an earlier save, perhaps with other labels. */
-static zoff_status find_replaced(const char *path, zoff_archive_manifest *m)
+static zoff_status find_replaced(const char *path, zoff_archive_manifest *m, earlier *out_earlier)
 {
     zoff_saved_error saved;
     bool is_complete = false;
     uint64_t last = 0;
     zoff_base_status_save(&saved);
-    zoff_status status = find_own(path, m->label, &m->replaces);
+    zoff_status status = find_own(path, m->label, &m->replaces, out_earlier);
     if (status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_IO)
         return status;
     zoff_base_status_restore(&saved); /* there is none, or one that cannot be loaded */
+    /* A job that hung, and was started anew meanwhile, would put back an older state. */
+    ZOFF_FAIL_IF(out_earlier->sequence > m->sequence, ZOFF_ERR_STATE,
+                 "'%s' was saved by a save that began later than this one: two programs save under this name. That save stays. "
+                 "End one of the programs, or give each its own folder or zoff_checkpoint_opts.label",
+                 path);
     if (m->engines <= 1)
         return ZOFF_OK;
     ZOFF_TRY(zoff_archive_listing_ask(path, m, &is_complete, &last));
@@ -276,19 +161,19 @@ static void raise_sequence(zoff_archive_manifest *m)
 }
 
 /* Names of the manifest: its own, and one that keeps the old manifest until the new one is durable. */
-typedef struct names {
+typedef struct names_kept {
     char own[4096], old[4096];
     bool has_old;
-} names;
+} names_kept;
 
 /* Without a second name the old manifest could not be put back, so a save that would replace it does not begin to. */
-static zoff_status keep_old(const char *path, const char *file, names *out)
+static zoff_status keep_old(const char *path, const char *file, const zoff_archive_manifest *m, names_kept *out)
 {
-    char hidden[600];
-    snprintf(hidden, sizeof hidden, ".%s.old", file);
+    char hidden[512];
+    zoff_archive_folder_hidden_name(m->label, ZOFF_ARCHIVE_MANIFEST, m->id, ".old", hidden);
     ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
     ZOFF_TRY(zoff_archive_folder_join(path, hidden, out->old));
-    (void)unlink(out->old); /* of a save that was killed */
+    (void)unlink(out->old); /* of an earlier try */
     struct stat about;
     int error = link(out->own, out->old) == 0 ? 0 : errno;
     if (error && lstat(out->own, &about) != 0 && errno == ENOENT)
@@ -302,7 +187,7 @@ static zoff_status keep_old(const char *path, const char *file, names *out)
 
 /* After an error: put the old manifest back, if the new one has taken its place. This reads nothing and opens no file, since
  * the disk or the process may just have failed at that. If both names are those of the old file, rename() leaves both. */
-static void put_back(const char *path, const names *n)
+static void put_back(const char *path, const names_kept *n)
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
@@ -329,15 +214,33 @@ static zoff_status point(const char *folder, const char *name, const zoff_archiv
         zoff_archive_listing_read(path, m->label, &other, NULL, NULL) == ZOFF_OK && other.sequence > m->sequence;
     zoff_archive_manifest_free(&other);
     zoff_base_status_restore(&saved);
-    return is_later ? ZOFF_OK : zoff_archive_latest_write(folder, m->label, name);
+    return is_later ? ZOFF_OK : zoff_archive_latest_write(folder, name, m);
+}
+
+/* Another host that does not see the lock of this save may have removed files of it just before. A save that has replaced it
+ * since may do so, too. */
+static zoff_status check_files(const char *path, const zoff_archive_manifest *m, const names_kept *n)
+{
+    zoff_saved_error before, why;
+    zoff_base_status_save(&before);
+    if (zoff_archive_listing_has_files(path, m) != ZOFF_ERR_STATE)
+        return ZOFF_OK;
+    zoff_base_status_save(&why);
+    const bool is_broken = zoff_archive_is_current(path, m->label, m->id);
+    zoff_base_status_restore(is_broken ? &why : &before);
+    if (!is_broken)
+        return ZOFF_OK;
+    put_back(path, n);
+    return zoff_base_status_prefix(ZOFF_ERR_IO, "another program has removed this save before it was complete: ");
 }
 
 static zoff_status write_manifest(const char *path, const char *file, const zoff_archive_manifest *m)
 {
-    char *text;
+    char *text, hidden[512];
     size_t bytes;
     ZOFF_TRY(zoff_archive_manifest_print(m, &text, &bytes));
-    const zoff_status status = zoff_archive_folder_write_file(path, file, "", text, bytes);
+    zoff_archive_folder_hidden_name(m->label, ZOFF_ARCHIVE_MANIFEST, m->id, ".new", hidden);
+    const zoff_status status = zoff_archive_folder_write_file(path, hidden, path, file, text, bytes);
     zoff_base_mem_free(text);
     return status;
 }
@@ -360,33 +263,50 @@ static bool complete(const char *folder, const char *path, const char *name, con
     return status == ZOFF_OK && is_complete;
 }
 
-zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
+/* Give the manifest its name, in place of that of an earlier save. */
+static zoff_status replace(const char *folder, const char *path, zoff_archive_manifest *m, earlier *out_earlier)
 {
-    char path[4096], file[512];
-    names n;
-    zoff_archive_manifest written = *m;
-    written.replaces = 0;
-    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+    char file[512];
+    names_kept n;
     zoff_archive_folder_manifest_name(m->label, file);
-    zoff_status status = zoff_archive_listing_has_files(path, m);
-    if (status < 0)
-        return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
-    ZOFF_TRY(find_replaced(path, &written));
-    raise_sequence(&written);
-    ZOFF_TRY(keep_old(path, file, &n));
+    ZOFF_TRY(find_replaced(path, m, out_earlier));
+    raise_sequence(m);
+    ZOFF_TRY(keep_old(path, file, m, &n));
     /* The files must have their names on the disk before a manifest names them. */
-    status = zoff_archive_folder_flush(path);
+    zoff_status status = zoff_archive_folder_flush(path);
     if (status == ZOFF_OK)
         status = zoff_archive_folder_flush(folder);
     if (status == ZOFF_OK)
-        status = write_manifest(path, file, &written);
+        status = write_manifest(path, file, m);
     if (status < 0) {
         put_back(path, &n);
         return status;
     }
+    ZOFF_TRY(check_files(path, m, &n));
+    if (n.has_old)
+        (void)unlink(n.old);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
+{
+    char path[4096];
+    zoff_archive_manifest written = *m, replaced = *m;
+    earlier before = {.sequence = 0};
+    written.replaces = 0;
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
+    zoff_status status = zoff_archive_listing_has_files(path, m);
+    if (status < 0)
+        return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
+    const int lock = zoff_archive_folder_lock(path);
+    status = replace(folder, path, &written, &before);
+    zoff_archive_folder_unlock(lock);
+    ZOFF_TRY(status);
     const bool is_complete = complete(folder, path, name, &written);
-    remove_files(path, is_replaced, m);
-    remove_files(path, is_hidden, m->label);
+    memcpy(replaced.id, before.id, sizeof replaced.id);
+    if (strcmp(replaced.id, m->id) != 0) /* an earlier try of this save may have come as far */
+        zoff_archive_remove_own(path, &replaced);
+    zoff_archive_remove_left(path, m->label);
     if (is_complete && keep)
         prune(folder, name, m, keep);
     return ZOFF_OK;

@@ -26,9 +26,14 @@ struct zoff_checkpoint_reader {
 static zoff_status open_archive(const char *folder, const char *label, zoff_checkpoint_reader *r)
 {
     char *chosen;
-    ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
-    const zoff_status status = zoff_archive_open(chosen, label, &r->archive);
-    zoff_base_mem_free(chosen);
+    bool has_gone = true;
+    zoff_status status = ZOFF_OK;
+    for (unsigned i = 0; i < ZOFF_ARCHIVE_OPEN_TRIES && has_gone; i++) {
+        ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
+        status = zoff_archive_open(chosen, label, &r->archive);
+        has_gone = status < 0 && strcmp(chosen, folder) != 0 && zoff_archive_listing_is_gone(chosen, label);
+        zoff_base_mem_free(chosen);
+    }
     ZOFF_TRY(status);
     const zoff_archive_manifest *m = &r->archive->manifest;
     r->bytes = r->archive->text_bytes;

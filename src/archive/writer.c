@@ -160,23 +160,23 @@ static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
 
 static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, const zoff_checkpoint_opts *opts)
 {
-    char name[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096], path[4096];
     zoff_archive_manifest *m = &w->manifest;
+    ZOFF_TRY(zoff_archive_folder_absolute(folder, whole));
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID, "zoff_checkpoint_opts.engines is %u; at most %d",
                  opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
-    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-    ZOFF_TRY(zoff_base_mem_copy_text(folder, &w->folder));
+    ZOFF_TRY(zoff_archive_folder_join(whole, name, path));
+    ZOFF_TRY(zoff_base_mem_copy_text(whole, &w->folder));
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
     ZOFF_TRY(zoff_archive_publish_check_free(path, m->label));
     m->engines = opts->engines ? opts->engines : 1;
-    m->sequence = zoff_archive_choose_sequence(folder);
+    m->sequence = zoff_archive_choose_sequence(whole);
     ZOFF_TRY(zoff_archive_publish_id(m->id));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
     m->file_count = 1;
-    ZOFF_TRY(zoff_archive_folder_make(path));
     ZOFF_TRY(zoff_archive_part_open(path, m->label, m->id, 0, &w->part));
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
         ZOFF_TRY(lay_out(w, kind));
@@ -346,6 +346,7 @@ zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
     status = zoff_archive_part_flush_name(&w->part);
     w->is_broken = status < 0;
     ZOFF_TRY(status);
+    ZOFF_TRY(zoff_archive_publish_check_free(w->path, w->manifest.label)); /* others may have made one meanwhile */
     ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, w->keep));
     w->part.keeps = true;
     w->is_committed = true;
@@ -357,7 +358,9 @@ void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
     if (!w)
         return;
     zoff_archive_part_close(&w->part);
-    if (w->path && !w->is_committed)
+    if (w->is_committed)
+        zoff_archive_remove_left(w->path, w->manifest.label);
+    else if (w->path)
         (void)rmdir(w->path); /* fails where there is something else */
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
         zoff_base_mem_free(w->streams[kind].starts);

@@ -3,6 +3,7 @@
  * unit as long as possible, because the next chunk may need the rest of it. */
 #include "checkpoint_priv.h"
 
+#include "aio.h"
 #include "array.h"
 #include "bits.h"
 #include "clock.h"
@@ -42,8 +43,10 @@ static zoff_status open_queue(zoff_bringer *b, uint32_t file)
             zoff_base_mem_alloc(b->archive->manifest.file_count + 1, sizeof(zoff_aio *), "files of a checkpoint", &b->queues));
     if (b->queues[file])
         return ZOFF_OK;
+    int held; /* a save may have removed the name since the checkpoint was opened */
     zoff_archive_path(b->archive, file, path);
-    return zoff_aio_open(path, &opts, &b->queues[file]);
+    ZOFF_TRY(zoff_archive_descriptor(b->archive, file, &held));
+    return zoff_aio_queue_open(path, held, &opts, &b->queues[file]);
 }
 
 /* ---- what is to be brought ---- */

@@ -279,7 +279,8 @@ struct zoff_checkpoint {
     unsigned keep;
     zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
     zoff_saver saver;
-    bool sweeps; /* this is rank 0, and no manifest names the files */
+    bool sweeps;       /* this is rank 0, and no manifest names the files */
+    bool is_published; /* this is rank 0, and the manifest was written */
     zoff_save_stage stage;
     zoff_save_publisher publisher;
     zoff_status result;

@@ -29,12 +29,12 @@ typedef struct copy {
 typedef struct conversion {
     zoff_state_files *files;
     zoff_archive_manifest manifest; /* files: one for each rank */
-    const char *folder;
-    char path[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1];
+    char folder[4096], path[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1];
     uint64_t generation;
     bool is_replicated;       /* every rank has all states */
     zoff_described described; /* of rank 0 */
     zoff_archive_part part;   /* of the rank at work */
+    zoff_fork_guard *lock;    /* of the file of rank 0, to the end */
     copy *copies;             /* of that rank */
     size_t copy_count, copy_room;
     zoff_map buffer;
@@ -94,10 +94,9 @@ static zoff_status choose_generation(conversion *c)
 {
     size_t oldest = SIZE_MAX;
     bool is_first = true;
-    c->generation = UINT64_MAX;
     for (size_t i = 0; i < zoff_offload_files_count(c->files); i++) {
         const zoff_state_file f = zoff_offload_files_file(c->files, i);
-        if (f.has_commit && f.generation < c->generation) {
+        if (f.has_commit && (oldest == SIZE_MAX || f.generation < c->generation)) {
             c->generation = f.generation;
             oldest = i;
         }
@@ -313,6 +312,10 @@ static zoff_status write_part(conversion *c, uint32_t rank)
     if (status == ZOFF_OK) {
         status = fill_part(c, &d, rank);
         c->part.keeps = status == ZOFF_OK;
+        if (rank == 0 && status == ZOFF_OK) {
+            c->lock = c->part.lock;
+            c->part.lock = NULL;
+        }
         zoff_archive_part_close(&c->part);
     }
     zoff_checkpoint_described_close(&d);
@@ -338,7 +341,6 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);
     ZOFF_TRY(zoff_base_mem_copy_text(about, &m->about));
-    ZOFF_TRY(zoff_archive_folder_make(c->path));
     m->sequence = zoff_archive_choose_sequence(c->folder);
     return zoff_archive_publish_id(m->id);
 }
@@ -371,6 +373,7 @@ static zoff_status write_all(conversion *c, unsigned keep)
     const zoff_status status = zoff_archive_check(c->path, &c->manifest);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: '%s' does not describe the states: ", CALL, c->described.path);
+    ZOFF_TRY(zoff_archive_publish_check_free(c->path, c->manifest.label)); /* others may have made one meanwhile */
     return zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, keep);
 }
 
@@ -382,23 +385,27 @@ static zoff_status convert(conversion *c, const char *const *folders, size_t cou
     ZOFF_TRY(describe(c));
     ZOFF_TRY(prepare(c, opts));
     const zoff_status status = write_all(c, opts->keep);
+    zoff_base_status_save(&saved);
+    zoff_base_fork_close(c->lock);
     if (status < 0) {
-        zoff_base_status_save(&saved);
-        zoff_archive_publish_remove(c->path, &c->manifest);
+        zoff_archive_remove_own(c->path, &c->manifest);
         (void)rmdir(c->path); /* fails where there is something else */
-        zoff_base_status_restore(&saved);
+    } else {
+        zoff_archive_remove_left(c->path, c->manifest.label);
     }
+    zoff_base_status_restore(&saved);
     return status;
 }
 
 zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count, const char *checkpoints,
                                         const zoff_checkpoint_opts *opts, zoff_progress_fn progress, void *ctx)
 {
-    conversion c = {.folder = checkpoints, .part = {.fd = -1}, .progress = progress, .ctx = ctx};
+    conversion c = {.part = {.fd = -1}, .progress = progress, .ctx = ctx};
     zoff_checkpoint_opts known = ZOFF_CHECKPOINT_OPTS_INIT;
     ZOFF_FAIL_IF(!checkpoints || !*checkpoints, ZOFF_ERR_INVALID, "%s: checkpoints must not be NULL or empty", CALL);
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
+    ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, c.folder)); /* `progress` may call chdir() */
     const zoff_status status = convert(&c, folders, count, &known);
     zoff_checkpoint_described_close(&c.described);
     zoff_offload_files_close(c.files);

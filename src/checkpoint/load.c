@@ -92,9 +92,56 @@ static zoff_status list_identity(const void *ctx, zoff_facts *out)
     return zoff_agreement_facts_add_text(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), "checksum of the manifest");
 }
 
+/* Whether another save or a removal came between the choice and the files, on any rank. */
+static bool has_moved(loading *l)
+{
+    int32_t *all;
+    bool has = false;
+    const unsigned rank = zoff_comm_rank(l->view.comm), ranks = zoff_comm_size(l->view.comm);
+    const bool is_gone = !l->archive && l->path[0] && zoff_archive_listing_is_gone(l->path, label_of(l));
+    const bool is_other = l->archive && !zoff_archive_is_current(l->path, label_of(l), l->archive->manifest.id);
+    zoff_status status = zoff_base_mem_alloc(ranks, sizeof *all, "answers of ranks", &all);
+    if (zoff_agreement_consensus_success(l->view.agreement, status) < 0) {
+        zoff_base_mem_free(all);
+        return false;
+    }
+    all[rank] = is_gone || is_other;
+    status = ranks > 1 ? zoff_agreement_consensus_gather(l->view.agreement, all, sizeof *all) : ZOFF_OK;
+    for (unsigned i = 0; i < ranks && status == ZOFF_OK; i++)
+        has = has || all[i];
+    zoff_base_mem_free(all);
+    return has;
+}
+
+static zoff_status try_open(loading *l)
+{
+    l->path[0] = 0;
+    ZOFF_TRY(choose_together(l));
+    const zoff_status status = zoff_archive_open(l->path, label_of(l), &l->archive);
+    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
+    return zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder");
+}
+
+/* The same checkpoint on all ranks, although others may save into the folder and remove from it. */
+static zoff_status open_together(loading *l)
+{
+    zoff_status status = try_open(l);
+    for (unsigned i = 1; i < ZOFF_ARCHIVE_OPEN_TRIES && status < 0 && !zoff_comm_is_broken(l->view.comm); i++) {
+        zoff_saved_error saved;
+        zoff_base_status_save(&saved);
+        const bool again = has_moved(l);
+        zoff_base_status_restore(&saved);
+        if (!again)
+            break;
+        zoff_archive_close(l->archive);
+        l->archive = NULL;
+        status = try_open(l);
+    }
+    return status;
+}
+
 static zoff_status open_all(loading *l)
 {
-    ZOFF_TRY(zoff_archive_open(l->path, label_of(l), &l->archive));
     ZOFF_TRY(zoff_checkpoint_match_open(&l->view, l->archive, l->opts.allow, &l->match));
     ZOFF_TRY(zoff_checkpoint_data_match(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm)));
     zoff_checkpoint_fill_open(&l->match, &l->filler);
@@ -171,9 +218,8 @@ static zoff_status load(loading *l)
     ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_arguments, l, CALL,
                                           "call it with the same arguments on each rank"));
     ZOFF_TRY(zoff_engine_state_range_commit(l->engine)); /* where a load fails, what was written before stays */
-    ZOFF_TRY(choose_together(l));
+    ZOFF_TRY(open_together(l));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, open_all(l)));
-    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder"));
     return replace(l);
 }
 

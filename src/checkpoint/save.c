@@ -23,13 +23,14 @@ typedef struct identity {
 
 typedef struct agreed {
     const zoff_checkpoint *checkpoint;
+    const char *folder; /* as the program gave it */
     const zoff_checkpoint_opts *opts;
 } agreed;
 
 static zoff_status list_agreed(const void *ctx, zoff_facts *out)
 {
     const agreed *a = ctx;
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->folder, "folder"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->folder, "folder"));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->name, "zoff_checkpoint_opts.name"));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->manifest.label, "zoff_checkpoint_opts.label"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, (uint64_t)a->checkpoint->manifest.t, "number of updates"));
@@ -51,16 +52,19 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
     ZOFF_TRY(zoff_engine_phase_whole(c->engine, call));
     ZOFF_TRY(zoff_engine_phase_check_weights(c->engine, call));
     ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
-    ZOFF_FAIL_IF(strlen(folder) > 3000, ZOFF_ERR_INVALID, "%s: the path '%.100s...' is too long", call, folder);
+    char whole[4096]; /* the program may call chdir() before the save ends */
+    const zoff_status named = zoff_archive_folder_absolute(folder, whole);
+    if (named < 0)
+        return zoff_base_status_prefix(named, "%s: ", call);
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID,
                  "%s: zoff_checkpoint_opts.engines is %u, and may be %d", call, opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
     ZOFF_TRY(zoff_checkpoint_data_check(opts, call));
     ZOFF_TRY(zoff_archive_publish_name(opts, c->saver.view.t, c->name));
-    ZOFF_TRY(zoff_base_mem_copy_text(folder, &c->folder));
+    ZOFF_TRY(zoff_base_mem_copy_text(whole, &c->folder));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &c->manifest.label));
-    const size_t room = strlen(folder) + strlen(c->name) + 2;
+    const size_t room = strlen(whole) + strlen(c->name) + 2;
     ZOFF_TRY(zoff_base_mem_alloc(room, 1, "a path", &c->path));
-    snprintf(c->path, room, "%s/%s", folder, c->name);
+    snprintf(c->path, room, "%s/%s", whole, c->name);
     c->keep = opts->keep;
     c->manifest.engines = opts->engines ? opts->engines : 1;
     ZOFF_TRY(zoff_checkpoint_describe_engine(&c->saver.view, opts->skip_frozen, &c->manifest));
@@ -78,12 +82,12 @@ static zoff_status open_part(zoff_checkpoint *c)
 static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
     c->sweeps = true;
-    ZOFF_TRY(zoff_archive_folder_make(c->path));
     ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
+    ZOFF_TRY(open_part(c));
     c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
-    return open_part(c);
+    return ZOFF_OK;
 }
 
 /* A folder that is not shared does not have the file of rank 0. */
@@ -155,7 +159,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
                          bool beside)
 {
     const zoff_engine_view *v = &c->saver.view;
-    const agreed same = {.checkpoint = c, .opts = opts};
+    const agreed same = {.checkpoint = c, .folder = folder, .opts = opts};
     ZOFF_TRY(zoff_checkpoint_complete_settle(v, opts->refuse_if_busy));
     ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, prepare(c, folder, opts, call)));
     ZOFF_TRY(
@@ -179,12 +183,15 @@ static void release(zoff_checkpoint *c)
     /* A rank other than 0 that has no file yet leaves the folder alone: rank 0 may just be making it. */
     const bool has_files = c->path && (c->sweeps || c->saver.part.fd >= 0);
     const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
+    const bool has_published = c->is_published && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
     zoff_checkpoint_complete_close(c);
     zoff_checkpoint_guard_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
+    if (has_published)
+        zoff_archive_remove_left(c->path, c->manifest.label);
     if (removes && c->sweeps)
-        zoff_archive_publish_remove(c->path, &c->manifest);
+        zoff_archive_remove_own(c->path, &c->manifest);
     if (removes)
         (void)rmdir(c->path); /* empty after a save that failed; otherwise nothing happens */
     zoff_archive_manifest_free(&c->manifest);

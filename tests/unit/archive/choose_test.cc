@@ -67,19 +67,19 @@ TEST_F(choose, does_not_need_latest)
         ASSERT_EQ(0, remove(scratch.file("latest").c_str()));
         EXPECT_EQ("step-0000000003", chosen());
         // Killed between the renames of the manifest and of `latest`.
-        ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000002"));
+        ASSERT_ZOFF_OK(point_latest(scratch.path, "step-0000000002", ""));
         EXPECT_EQ("step-0000000003", chosen());
     }
     for (size_t byte : {14u, 3u, 20u}) { // step-0000000002, stdp-0000000003, and the checksum
         log_catcher log;
         log.expect("/latest' is damaged");
-        ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000003"));
+        ASSERT_ZOFF_OK(point_latest(scratch.path, "step-0000000003", ""));
         flip(scratch.file("latest"), byte);
         EXPECT_EQ("step-0000000003", chosen());
     }
     log_catcher log;
     log.expect("latest' names 'gone', which is not there");
-    ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "gone"));
+    ASSERT_ZOFF_OK(point_latest(scratch.path, "gone", ""));
     EXPECT_EQ("step-0000000003", chosen());
 }
 
@@ -106,7 +106,7 @@ TEST_F(choose, finds_a_damaged_sequence_through_latest)
 
 TEST_F(choose, is_right_in_a_copy_with_other_times)
 {
-    ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000002")); // killed before the rename
+    ASSERT_ZOFF_OK(point_latest(scratch.path, "step-0000000002", "")); // killed before the rename
     for (time_t step : {-1000, 1000}) {
         log_catcher log;
         for (int t = 1; t <= 3; t++)

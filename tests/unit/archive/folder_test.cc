@@ -56,11 +56,25 @@ TEST(folder, takes_no_other_name_for_its_own)
     const char *end = nullptr;
     for (const char *name : {".new", "manifest.json.new", ".manifest.json", ".manifest.json.swp", ".xmanifest.json.old",
                              "..new", ".a b.manifest.json.removed"})
-        EXPECT_FALSE(zoff_archive_folder_is_hidden(name, label, &end)) << name;
-    EXPECT_FALSE(zoff_archive_folder_is_hidden(("." + std::string(600, 'a') + ".manifest.json.new").c_str(), label, &end));
-    ASSERT_TRUE(zoff_archive_folder_is_hidden(".manifest.json.manifest.json.removed", label, &end));
+        EXPECT_FALSE(zoff_archive_folder_is_hidden(name, label, id, &end)) << name;
+    EXPECT_FALSE(zoff_archive_folder_is_hidden(("." + std::string(600, 'a') + ".manifest.json.new").c_str(), label, id, &end));
+    EXPECT_FALSE(zoff_archive_folder_is_hidden(".latest.new", label, id, &end)) << "it is no save's";
+    EXPECT_FALSE(zoff_archive_folder_is_hidden(".x.manifest.json.0123456789abcdeg.new", label, id, &end));
+    ASSERT_TRUE(zoff_archive_folder_is_hidden(".manifest.json.manifest.json.removed", label, id, &end));
     EXPECT_STREQ("manifest.json", label);
     EXPECT_STREQ(".removed", end);
+    EXPECT_STREQ("", id);
+    char name[512];
+    for (const char *what : {"manifest.json", "latest"}) {
+        for (const std::string &given : {std::string(), std::string("tp0"), std::string(200, 'a')}) {
+            zoff_archive_folder_hidden_name(given.c_str(), what, "0123456789abcdef", ".new", name);
+            EXPECT_LE(strlen(name), 255u);
+            ASSERT_TRUE(zoff_archive_folder_is_hidden(name, label, id, &end)) << name;
+            EXPECT_EQ(given, label);
+            EXPECT_STREQ("0123456789abcdef", id);
+            EXPECT_STREQ(".new", end);
+        }
+    }
     // A label that looks like a file of the engine without a label.
     ASSERT_TRUE(zoff_archive_folder_is_part("0123456789abcdef.rank-00000.fedcba9876543210.rank-00001.states", label, id));
     EXPECT_STREQ("0123456789abcdef.rank-00000", label);
@@ -94,20 +108,36 @@ TEST(folder, relative_to_the_working_folder_is_made)
 TEST(folder, writes_files_whole)
 {
     scratch_folder scratch;
-    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "a", "old", 3));
-    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "b", "new text", 8));
+    const std::string beside = scratch.file("beside");
+    ASSERT_EQ(0, mkdir(beside.c_str(), 0777));
+    const auto write = [&](const std::string &from, const char *hidden, const char *name, const char *text) {
+        return zoff_archive_folder_write_file(from.c_str(), hidden, scratch.path.c_str(), name, text, strlen(text));
+    };
+    ASSERT_ZOFF_OK(write(scratch.path, ".x.a.new", "x", "old"));
+    ASSERT_ZOFF_OK(write(beside, ".x.b.new", "x", "new text"));
     EXPECT_EQ("new text", read_file(scratch.file("x")));
-    EXPECT_EQ(std::set<std::string>{"x"}, names_in(scratch.path));
+    EXPECT_EQ((std::set<std::string>{"x", "beside"}), names_in(scratch.path));
     // The temporary file of another writer stays alone.
     write_file(scratch.file(".x.a.new"), "half");
-    ASSERT_ZOFF_OK(zoff_archive_folder_write_file(scratch.path.c_str(), "x", "b", "1", 1));
+    ASSERT_ZOFF_OK(write(scratch.path, ".x.b.new", "x", "1"));
     EXPECT_EQ("half", read_file(scratch.file(".x.a.new")));
     ASSERT_EQ(0, mkdir(scratch.file("full").c_str(), 0777));
     write_file(scratch.file("full/file"), "");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot rename", zoff_archive_folder_write_file(scratch.path.c_str(), "full", "", "1", 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot rename", write(scratch.path, ".full.new", "full", "1"));
     EXPECT_EQ(0u, names_in(scratch.path).count(".full.new"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create",
-                      zoff_archive_folder_write_file(scratch.file("none").c_str(), "x", "", "1", 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create", write(scratch.file("none"), ".x.new", "x", "1"));
+}
+
+TEST(folder, is_made_absolute_for_programs_that_call_chdir)
+{
+    char whole[4096], here[4096];
+    ASSERT_NE(nullptr, getcwd(here, sizeof here));
+    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("a/b", whole));
+    EXPECT_EQ(std::string(here) + "/a/b", whole);
+    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("/a//b/", whole));
+    EXPECT_STREQ("/a//b/", whole);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long", zoff_archive_folder_absolute(std::string(3001, 'x').c_str(), whole));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long", zoff_archive_folder_absolute(std::string(3000, 'x').c_str(), whole));
 }
 
 TEST(folder, reads_files_up_to_a_limit)

@@ -13,7 +13,7 @@ TEST(latest, is_read_back)
     char name[ZOFF_ARCHIVE_NAME_MOST + 1];
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open", zoff_archive_latest_read(scratch.path.c_str(), name));
     for (const std::string &given : {std::string("step-0000000012"), std::string(255, 'n'), std::string("a")}) {
-        ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "tp0", given.c_str()));
+        ASSERT_ZOFF_OK(point_latest(scratch.path, given.c_str(), "tp0"));
         ASSERT_ZOFF_OK(zoff_archive_latest_read(scratch.path.c_str(), name));
         EXPECT_EQ(given, name);
         EXPECT_EQ(given + "\n", read_file(scratch.file("latest")).substr(0, given.size() + 1)); // for `head -1`
@@ -24,7 +24,7 @@ TEST(latest, with_any_bit_flipped_is_refused)
 {
     scratch_folder scratch;
     char name[ZOFF_ARCHIVE_NAME_MOST + 1];
-    ASSERT_ZOFF_OK(zoff_archive_latest_write(scratch.path.c_str(), "", "step-0000000012"));
+    ASSERT_ZOFF_OK(point_latest(scratch.path, "step-0000000012", ""));
     const std::string text = read_file(scratch.file("latest"));
     for (size_t bit = 0; bit < text.size() * 8; bit++) {
         std::string other = text;

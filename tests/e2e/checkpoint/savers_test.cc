@@ -1,0 +1,306 @@
+// savers_test.cc: several programs save under the same names into one folder, with one rank or two, some remove old
+// checkpoints, others load, and each may be killed at any moment. A load always finds a whole checkpoint, which is at least as
+// new as each that was reported complete before.
+#include "covering.h"
+#include "saved_run.h"
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+extern "C" {
+#include "archive.h"
+}
+
+#include <atomic>
+#include <random>
+
+using namespace zoff_test;
+
+// No power fails here, and flushes would leave time for few saves.
+extern "C" int fsync(int)
+{
+    return 0;
+}
+
+static bool has_no_locks; // as on some network file systems
+
+extern "C" int flock(int fd, int operation)
+{
+    if (!has_no_locks)
+        return (int)syscall(SYS_flock, fd, operation);
+    errno = ENOLCK;
+    return -1;
+}
+
+namespace
+{
+// All programs of a test share it.
+struct shared {
+    std::atomic<uint64_t> newest;  // begin of the newest save that was complete, in nanoseconds
+    std::atomic<unsigned> done;    // saves that were complete
+    std::atomic<unsigned> refused; // saves for which another one had the name
+    std::atomic<unsigned> loads, numbers;
+    std::atomic<bool> stops;
+};
+
+struct setup {
+    const char *name;
+    unsigned savers, loaders, ranks, names, keep;
+    bool beside, has_locks;
+};
+
+uint64_t now()
+{
+    timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void raise(std::atomic<uint64_t> &most, uint64_t value)
+{
+    for (uint64_t old = most; old < value && !most.compare_exchange_weak(old, value);)
+        ;
+}
+
+// Say what is wrong, and end the program: the test reads its status.
+void wrong(const std::string &what)
+{
+    fprintf(stderr, "%s\n", (what + ": " + zoff_last_error()).c_str());
+    _exit(1);
+}
+
+class program
+{
+  public:
+    program(const setup &s_, const std::string &folder_, shared *all_, unsigned seed)
+        : s(s_), folder(folder_), all(all_), random(seed)
+    {
+        has_no_locks = !s.has_locks;
+        zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+    }
+
+    // Each save has one number in all weights.
+    void save_until_stopped()
+    {
+        save_while([&] { return !all->stops; }, [&] { return std::string(1, (char)('a' + random() % s.names)); });
+    }
+
+    void save_once(const std::string &name)
+    {
+        bool is_first = true;
+        s.keep = 0;
+        save_while([&] { return std::exchange(is_first, false); }, [&] { return name; });
+    }
+
+    void load_until_stopped()
+    {
+        std::vector<float> w(COUNT), g(COUNT);
+        const engine e = open(w, g, nullptr);
+        while (!all->stops) {
+            if (random() % 2)
+                read();
+            else if (zoff_checkpoint_load(e.get(), folder.c_str(), nullptr) < 0)
+                wrong("a load found no checkpoint");
+            else
+                expect_one(w, "a load");
+            all->loads++;
+        }
+    }
+
+    static constexpr size_t COUNT = 3000;
+
+  private:
+    void save_while(const std::function<bool()> &goes_on, const std::function<std::string()> &choose)
+    {
+        const rank_job job(s.ranks);
+        std::vector<std::vector<float>> w(s.ranks, std::vector<float>(COUNT)), g = w;
+        std::vector<engine> engines(s.ranks);
+        job.on_each([&](unsigned rank) { engines[rank] = open(w[rank], g[rank], job.comm_of(rank)); });
+        while (goes_on()) {
+            const float number = (float)++all->numbers;
+            const std::string name = choose();
+            job.on_each([&](unsigned rank) { save(rank, engines[rank].get(), w[rank], name, number); });
+        }
+        job.on_each([&](unsigned rank) { engines[rank].reset(); });
+    }
+
+    engine open(std::vector<float> &w, std::vector<float> &g, zoff_comm *comm)
+    {
+        zoff_engine_opts o = ZOFF_ENGINE_OPTS_INIT;
+        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+        zoff_engine *e = nullptr;
+        o.comm = comm;
+        o.threads = 1;
+        d.name = "w";
+        d.value = w.data();
+        d.grad = g.data();
+        d.count = w.size();
+        if (zoff_engine_open(&o, &d, 1, &e) < 0)
+            wrong("an engine does not open");
+        return engine(e);
+    }
+
+    void save(unsigned rank, zoff_engine *e, std::vector<float> &w, const std::string &name, float number)
+    {
+        static const char TWO[] = "two programs save under this name";
+        zoff_checkpoint_opts o = ZOFF_CHECKPOINT_OPTS_INIT;
+        zoff_checkpoint *c = nullptr;
+        std::fill(w.begin(), w.end(), number);
+        if (zoff_params_pull(e) < 0)
+            wrong("the engine takes no weights");
+        o.name = name.c_str();
+        o.keep = s.keep;
+        const uint64_t begun = now();
+        zoff_status status =
+            s.beside ? zoff_checkpoint_begin(e, folder.c_str(), &o, &c) : zoff_checkpoint_save(e, folder.c_str(), &o);
+        if (s.beside && status == ZOFF_OK)
+            status = zoff_checkpoint_wait(c);
+        if (status < 0 && rank == 0 && !strstr(zoff_last_error(), TWO))
+            wrong("a save failed");
+        if (rank == 0 && status == ZOFF_OK)
+            raise(all->newest, begun);
+        if (rank == 0)
+            (status == ZOFF_OK ? all->done : all->refused)++;
+    }
+
+    // All files are those of one save.
+    void expect_one(const std::vector<float> &w, const char *what)
+    {
+        for (float x : w)
+            if (x != w[0])
+                wrong(what + std::string(" found two saves in one: ") + std::to_string(x) + " and " + std::to_string(w[0]));
+    }
+
+    void read()
+    {
+        const uint64_t least = all->newest;
+        zoff_checkpoint_reader *r = nullptr;
+        std::vector<float> w(COUNT);
+        char *chosen = nullptr;
+        if (zoff_checkpoint_reader_open(folder.c_str(), nullptr, &r) < 0)
+            wrong("there is nothing to read");
+        if (zoff_checkpoint_reader_read(r, 0, ZOFF_STATE_MASTER, 0, COUNT, w.data()) < 0)
+            wrong("a checkpoint cannot be read");
+        expect_one(w, "a read");
+        zoff_checkpoint_reader_close(r);
+        zoff_archive *a = nullptr;
+        if (zoff_archive_choose(folder.c_str(), "", &chosen) < 0)
+            wrong("there is nothing to choose");
+        const bool compares = s.has_locks && zoff_archive_open(chosen, "", &a) == ZOFF_OK;
+        if (compares && a->manifest.sequence < least)
+            wrong("a save that was complete is lost: " + std::to_string(least - a->manifest.sequence) + " ns");
+        zoff_archive_close(a);
+        zoff_base_mem_free(chosen);
+    }
+
+    setup s;
+    const std::string folder;
+    shared *all;
+    std::mt19937 random;
+};
+
+class Savers : public testing::TestWithParam<setup>
+{
+  protected:
+    Savers() { all = new (mmap(nullptr, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) shared{}; }
+    ~Savers() override { munmap(all, sizeof(shared)); }
+
+    pid_t start(bool saves, unsigned seed)
+    {
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            program p(GetParam(), folder(), all, seed);
+            saves ? p.save_until_stopped() : p.load_until_stopped();
+            _exit(0);
+        }
+        return child;
+    }
+    std::string folder() const { return scratch.file("saves"); }
+
+    static void expect_ends_well(pid_t child)
+    {
+        int status = -1;
+        EXPECT_EQ(child, waitpid(child, &status, 0));
+        EXPECT_EQ(0, status) << "a program has found a fault";
+    }
+
+    // A further save of each name removes what killed ones have left.
+    void expect_no_leftovers()
+    {
+        std::set<std::string> names;
+        for (const auto &entry : std::filesystem::directory_iterator(folder()))
+            if (entry.is_directory())
+                names.insert(entry.path().filename());
+        for (const std::string &name : names) {
+            const pid_t child = fork();
+            if (child == 0) {
+                program(GetParam(), folder(), all, 5).save_once(name);
+                _exit(0);
+            }
+            expect_ends_well(child);
+            size_t files = 0;
+            for (const auto &entry : std::filesystem::directory_iterator(folder() + "/" + name)) {
+                (void)entry;
+                files++;
+            }
+            EXPECT_EQ(1u + GetParam().ranks, files) << name;
+        }
+    }
+
+    // The first save: from then on there is always one.
+    void save_first()
+    {
+        const pid_t first = start(true, 1);
+        while (all->done == 0 && waitpid(first, nullptr, WNOHANG) == 0)
+            usleep(1000);
+        all->stops = true;
+        expect_ends_well(first);
+        all->stops = false;
+    }
+
+    scratch_folder scratch;
+    shared *all;
+};
+
+TEST_P(Savers, ALoadAlwaysFindsAWholeCheckpoint)
+{
+    const setup &s = GetParam();
+    const unsigned kills = share_of(200);
+    std::mt19937 random(7);
+    std::vector<pid_t> savers, loaders;
+    save_first();
+    for (unsigned i = 0; i < s.savers; i++)
+        savers.push_back(start(true, 10 + i));
+    for (unsigned i = 0; i < s.loaders; i++)
+        loaders.push_back(start(false, 100 + i));
+    for (unsigned i = 0; i < kills; i++) {
+        usleep(5000 + random() % 30000);
+        pid_t &victim = savers[random() % savers.size()];
+        int status = 0;
+        kill(victim, SIGKILL);
+        waitpid(victim, &status, 0);
+        EXPECT_TRUE(WIFSIGNALED(status)) << "a saver ended by itself";
+        victim = start(true, 1000 + i);
+    }
+    all->stops = true;
+    for (const auto &list : {savers, loaders})
+        for (pid_t child : list)
+            expect_ends_well(child);
+    printf("%u saves complete, %u refused, %u loads, %u kills\n", all->done.load(), all->refused.load(), all->loads.load(),
+           kills);
+    if (s.has_locks)
+        expect_no_leftovers();
+}
+
+const setup SETUPS[] = {
+    // name, savers, loaders, ranks, names, keep, beside, has_locks
+    {"one_name", 3, 2, 1, 1, 0, false, true},    {"two_names", 4, 1, 1, 2, 1, false, true},
+    {"beside_steps", 2, 2, 1, 1, 0, true, true}, {"ranks", 2, 1, 2, 2, 1, false, true},
+    {"many_names", 3, 2, 1, 5, 2, false, true},  {"without_locks", 3, 1, 1, 1, 0, false, false},
+};
+INSTANTIATE_TEST_SUITE_P(Each, Savers, testing::ValuesIn(SETUPS), [](const auto &i) { return i.param.name; });
+} // namespace
