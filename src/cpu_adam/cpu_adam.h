@@ -169,7 +169,7 @@ typedef struct zoff_cast_piece {
     zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest, ties away from zero (bf16) or to even (fp16); NaN
                                         is 0x7fc0 (bf16) or 0x7e00 (fp16) */
     uint16_t *low;                   /* NULL, or lower halves; see above */
-    bool stream;                     /* a copy without lower halves is written past the caches */
+    bool stream;                     /* dst is written past the caches, where there are no lower halves */
 } zoff_cast_piece;
 
 /* Convert element types. */

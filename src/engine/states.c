@@ -17,6 +17,7 @@ static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const 
     if (!value || !zoff_model_masters_cast(&e->model, p, value, stored, to_master, out))
         return false;
     out->count = piece->count;
+    out->stream = zoff_adam_update_streams(e->plan.state_bytes); /* a chunk is one of many, or goes to a device or a drive */
     return true;
 }
 

@@ -6,6 +6,7 @@ check_isa.py BUILD_DIR OBJECT...
 
 - every kernel of kernels_avx512 uses 512-bit registers, every kernel of kernels_avx2 uses 256-bit and no 512-bit ones, the
   scalar table uses neither;
+- each conversion of types has a loop of stores past the caches;
 - each square root and division of a vector kernel is the exact instruction, none is an approximation;
 - no compile command has -march=native or any other flag for the build machine. Only the kernel files and the benchmarks' own
   loops have ISA flags.
@@ -22,6 +23,7 @@ PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the o
 # Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 13 rules has a plain one for each format of moments. Two rules have
 # those for bf16 copies, fp16 copies, bf16 in place, and split masters. Pairs have the last but for fp32 moments.
 PLAIN, FUSED, PAIRED = 13 * 2 + 3 * 2, 2 * (4 + 4 + 2 + 4), 2 * 3
+CASTS = 6  # from each of three types to the others
 failures = []
 
 
@@ -58,6 +60,9 @@ def check_object(path):
             check(not wide and not middle, f"{path}: {kernel} has instructions that some CPUs of this kind lack")
         if isa != "scalar" and kernel in loops:
             check(re.search(r"vfmadd\w+ps", code), f"{path}: {kernel} has no fused multiply-add")
+    if isa != "scalar" and isa not in PARTS:
+        count = len(re.findall("vmovnt", found["cast_any"]))
+        check(count >= CASTS + 1, f"{path}: cast_any has {count} stores past the caches, not one for each of {CASTS} conversions and a copy")
     if isa != "scalar":
         everything = "".join(found.values())
         check(re.search(r"vsqrtps", everything) and re.search(r"vdivps", everything), f"{path}: no vector root or division")

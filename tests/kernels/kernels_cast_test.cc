@@ -19,9 +19,9 @@ size_t bytes_of(zoff_dtype dtype)
 class kernels_cast : public kernel_tables
 {
   protected:
-    void cast(void *dst, zoff_dtype to, const void *src, zoff_dtype from, size_t begin, size_t count)
+    void cast(void *dst, zoff_dtype to, const void *src, zoff_dtype from, size_t begin, size_t count, bool stream = false)
     {
-        const zoff_cast_piece piece = {begin + count, dst, src, to, from};
+        const zoff_cast_piece piece = {begin + count, dst, src, to, from, nullptr, stream};
         table->cast(&piece, begin, count);
     }
     // Check the rounding of these numbers to both 16-bit types.
@@ -48,8 +48,9 @@ TEST_P(kernels_cast, equals_the_oracle)
             const size_t src_bytes = bytes_of(from), dst_bytes = bytes_of(to);
             for (size_t n : sizes()) {
                 for (size_t shift : {0, 1}) {
+                    const bool stream = (n + shift) % 2; // each length is cast from both places, and so in both ways
                     SCOPED_TRACE(::testing::Message() << zoff_adam_dtype_name(from) << " to " << zoff_adam_dtype_name(to)
-                                                      << ", " << n << " elements, shift " << shift);
+                                                      << ", " << n << " elements, shift " << shift << ", streams " << stream);
                     char *src = src_array.place(n * src_bytes, shift * src_bytes);
                     char *dst = dst_array.place(n * dst_bytes, shift * dst_bytes);
                     number_pool::get().fill(src, from, n, n);
@@ -58,8 +59,8 @@ TEST_P(kernels_cast, equals_the_oracle)
                     if (from == to && n)
                         memcpy(expected.data(), src, n * src_bytes);
                     const size_t cut = n / 3;
-                    cast(dst, to, src, from, cut, n - cut);
-                    cast(dst, to, src, from, 0, cut);
+                    cast(dst, to, src, from, cut, n - cut, stream);
+                    cast(dst, to, src, from, 0, cut, stream);
                     ASSERT_TRUE(n == 0 || memcmp(expected.data(), dst, n * dst_bytes) == 0);
                     src_array.expect_guards();
                     dst_array.expect_guards();
