@@ -1,5 +1,4 @@
 /* checkpoint.c: `zoff checkpoint inspect|verify|diff`: what a checkpoint has, whether it is intact, and how two differ. */
-#include "checkpoint_data.h"
 #include "checkpoint_diff.h"
 #include "dtype.h"
 #include "progress.h"
@@ -34,11 +33,13 @@ static void print_shape(const zoff_checkpoint_param *p)
 
 static int print_manifest(const zoff_checkpoint_reader *r)
 {
-    char *text;
-    size_t bytes;
-    const int result = checkpoint_data_manifest(r, &text, &bytes);
-    if (result != EXIT_DONE)
-        return result;
+    size_t bytes = 0;
+    if (zoff_checkpoint_reader_manifest(r, NULL, 0, &bytes) < 0)
+        return library_error();
+    char *text = malloc(bytes + 1);
+    if (!text)
+        return failed("out of memory for a manifest of %zu bytes", bytes);
+    zoff_checkpoint_reader_manifest(r, text, bytes + 1, NULL);
     fwrite(text, 1, bytes, stdout);
     free(text);
     return finish_output();

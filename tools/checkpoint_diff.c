@@ -1,7 +1,6 @@
 /* checkpoint_diff.c: compares two checkpoints, one block of elements at a time. Elements are equal if their bits are. */
 #include "checkpoint_diff.h"
 
-#include "checkpoint_data.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -178,68 +177,89 @@ static int compare_params(comparison *c)
 
 /* ---- the program's own bytes ---- */
 
-static void name_datum(const checkpoint_datum *d)
+/* Bytes that a program has saved. */
+typedef struct datum {
+    zoff_checkpoint_data facts;
+    unsigned rank; /* that has saved them; 0 for those of all ranks */
+} datum;
+
+static bool read_datum(const zoff_checkpoint_reader *r, size_t index, datum *out)
 {
-    print_text(stdout, "data \"%s\"", d->name);
-    if (d->each_rank)
+    return zoff_checkpoint_reader_data_at(r, index, &out->facts, &out->rank) >= 0;
+}
+
+/* Find those of the same name and rank. */
+static bool find_datum(const comparison *c, int side, const datum *like, datum *out)
+{
+    for (size_t i = 0; i < c->infos[side].data_count && read_datum(c->sides[side], i, out); i++) {
+        if (out->rank == like->rank && out->facts.each_rank == like->facts.each_rank &&
+            strcmp(out->facts.name, like->facts.name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void name_datum(const datum *d)
+{
+    print_text(stdout, "data \"%s\"", d->facts.name);
+    if (d->facts.each_rank)
         printf(" of rank %u", d->rank);
 }
 
-static int compare_bytes(comparison *c, const checkpoint_datum *d, char *a, char *b)
+static int compare_bytes(comparison *c, const datum *d, char *a, char *b)
 {
     size_t differ = 0, first = 0;
-    if (zoff_checkpoint_reader_data(c->sides[0], d->name, d->rank, a, d->count, NULL) < 0 ||
-        zoff_checkpoint_reader_data(c->sides[1], d->name, d->rank, b, d->count, NULL) < 0)
+    const size_t count = d->facts.count;
+    if (zoff_checkpoint_reader_data(c->sides[0], d->facts.name, d->rank, a, count, NULL) < 0 ||
+        zoff_checkpoint_reader_data(c->sides[1], d->facts.name, d->rank, b, count, NULL) < 0)
         return library_error();
-    for (size_t i = 0; i < d->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (a[i] != b[i])
             first = differ++ ? first : i;
     }
     if (differ) {
         name_datum(d);
-        printf(": %zu of %zu bytes differ; the first is byte %zu\n", differ, d->count, first);
+        printf(": %zu of %zu bytes differ; the first is byte %zu\n", differ, count, first);
         c->differences++;
     }
     return EXIT_DONE;
 }
 
-static int compare_datum(comparison *c, const checkpoint_datum *a, const checkpoint_datum *b)
+/* Compare what `side` has with the other side; what both have, once. */
+static int compare_datum(comparison *c, int side, const datum *mine)
 {
+    datum other;
+    const bool is_there = find_datum(c, !side, mine, &other);
+    const size_t count = mine->facts.count;
     if (progress_canceled())
         return failed("canceled");
-    if (b && a->count == b->count) {
-        char *bytes = malloc(2 * a->count + 1);
+    if (is_there && side == 1)
+        return EXIT_DONE;
+    if (is_there && count == other.facts.count) {
+        char *bytes = malloc(2 * count + 1);
         const int result =
-            bytes ? compare_bytes(c, a, bytes, bytes + a->count) : failed("out of memory for 2 times %zu bytes", a->count);
+            bytes ? compare_bytes(c, mine, bytes, bytes + count) : failed("out of memory for 2 times %zu bytes", count);
         free(bytes);
         return result;
     }
-    name_datum(a);
-    if (b)
-        printf(": %zu bytes and %zu bytes\n", a->count, b->count);
+    name_datum(mine);
+    if (is_there)
+        printf(": %zu bytes and %zu bytes\n", count, other.facts.count);
     else
-        print_line(stdout, ": only in %s", c->infos[0].folder);
+        print_line(stdout, ": only in %s", c->infos[side].folder);
     c->differences++;
     return EXIT_DONE;
 }
 
 static int compare_data(comparison *c)
 {
-    checkpoint_data all[2];
-    int result = checkpoint_data_list(c->sides[0], &all[0]);
-    const int other = checkpoint_data_list(c->sides[1], &all[1]);
-    result = result == EXIT_DONE ? other : result;
-    for (size_t i = 0; i < all[0].count && result == EXIT_DONE; i++)
-        result = compare_datum(c, &all[0].data[i], checkpoint_data_find(&all[1], &all[0].data[i]));
-    for (size_t i = 0; i < all[1].count && result == EXIT_DONE; i++) {
-        if (checkpoint_data_find(&all[0], &all[1].data[i]))
-            continue;
-        name_datum(&all[1].data[i]);
-        print_line(stdout, ": only in %s", c->infos[1].folder);
-        c->differences++;
+    int result = EXIT_DONE;
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < c->infos[side].data_count && result == EXIT_DONE; i++) {
+            datum mine;
+            result = read_datum(c->sides[side], i, &mine) ? compare_datum(c, side, &mine) : library_error();
+        }
     }
-    pool_free(&all[0].memory);
-    pool_free(&all[1].memory);
     return result;
 }
 

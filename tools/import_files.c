@@ -35,6 +35,40 @@ static int open_file(import_files *f, const char *path, const char *const *skip)
     return result;
 }
 
+/* ---- shards ---- */
+
+/* The number of shards in a name that ends in -00001-of-00007.safetensors; 0: it is no shard. */
+static unsigned shards_in(const char *path, unsigned *out_shard)
+{
+    static const char END[] = "-00001-of-00007.safetensors";
+    char rest[sizeof ".safetensors"] = "";
+    unsigned count = 0;
+    const size_t bytes = strlen(path), end = sizeof END - 1;
+    if (bytes < end || sscanf(path + bytes - end, "-%5u-of-%5u%12s", out_shard, &count, rest) != 3 ||
+        strcmp(rest, ".safetensors") != 0)
+        return 0;
+    return count;
+}
+
+/* Files without an index tell by their names whether some are missing: a part of a model is no model. */
+static int check_shards(const import_files *f)
+{
+    for (size_t i = 0; i < f->file_count; i++) {
+        const char *path = f->files[i].path;
+        unsigned mine, other, wanted = 0;
+        const unsigned count = shards_in(path, &mine);
+        for (size_t k = 0; count && k < f->file_count; k++) {
+            const char *there = f->files[k].path;
+            const bool is_sibling = strlen(there) == strlen(path) && shards_in(there, &other) == count &&
+                                    strncmp(there, path, strlen(path) - sizeof "-00001-of-00007.safetensors" + 1) == 0;
+            wanted += is_sibling && other >= 1 && other <= count;
+        }
+        if (wanted < count)
+            return failed("%s: %u of %u files of this model are given; name all of them, or their folder", path, wanted, count);
+    }
+    return EXIT_DONE;
+}
+
 /* ---- the index ---- */
 
 /* Open the files of an index, each once. A name with "/" could lead out of the folder. */
@@ -190,6 +224,8 @@ int import_files_open(import_files *f, char *const *paths, size_t count, const c
         else if ((result = read_index(index, &map)) == EXIT_DONE)
             result = open_shards(f, paths[i], map, skip);
     }
+    if (result == EXIT_DONE && !map)
+        result = check_shards(f);
     if (result == EXIT_DONE)
         result = collect(f, skip);
     if (result == EXIT_DONE && map)

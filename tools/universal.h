@@ -5,6 +5,9 @@
  *      FOLDER/mp_rank_00_model_states.pt ...                        the model's part, which DeepSpeed's engine reads
  *      latest_universal, beside FOLDER                              its name
  *
+ *  Tied parameters are in `shared_params` of the model's part. Those of stages 1 and 2 also have a file fp32.pt, of weights in
+ * 16 bits, which DeepSpeed does not read: --inject_missing_state writes it.
+ *
  *  The step of ZeRO stages 1 and 2 is in step.pt, that of stage 3 in optimizer_state.pt. The tensors of stages 1 and 2 are in a
  *  dict under "param", merged over tensor parallelism; those of stage 3 are flat, and the shapes are in the model's part.
  *
@@ -26,11 +29,12 @@ typedef struct universal_param {
     const char *name;
     size_t dims[TORCH_DIMS_MAX];
     size_t dim_count, count;
-    bool is_flat;     /* its files have no dict, and perhaps not its shape */
-    bool has_step;    /* it has a step.pt */
-    unsigned states;  /* bit k: there is a file of state k of zoff_state_kind */
-    zoff_dtype dtype; /* of the model's weights; ZOFF_DTYPE_DEFAULT: not known */
-    size_t order;     /* in the model; SIZE_MAX: not known */
+    bool is_flat;        /* its files have no dict, and perhaps not its shape */
+    bool has_step;       /* it has a step.pt */
+    unsigned states;     /* bit k: there is a file of state k of zoff_state_kind */
+    zoff_dtype dtype;    /* of the model's weights; ZOFF_DTYPE_DEFAULT: not known */
+    size_t order;        /* in the model; SIZE_MAX: not known */
+    const char *tied_to; /* the parameter whose weights and states it shares; NULL: it has its own */
 } universal_param;
 
 typedef struct universal_folder {
@@ -79,7 +83,8 @@ const pickle_value *universal_optimizer_scaler(const pickle_value *root);
 /* The step of its first state, or of its first group; NULL: none. */
 const pickle_value *universal_optimizer_step(const pickle_value *root);
 
-/* Read from the model's part the order of the parameters, their types, and the shapes of flat ones. */
-bool universal_model_read(universal_folder *u, fault *f);
+/* Read from the model's part the order of the parameters, their types, the shapes of flat ones, and which are tied.
+ * @param adds_tied  add tied ones that have no files, which are most */
+bool universal_model_read(universal_folder *u, bool adds_tied, fault *f);
 
 #endif

@@ -123,6 +123,12 @@ static bool same_shape(const ours *a, const universal_param *b)
     return memcmp(a->dims, b->dims, a->dim_count * sizeof a->dims[0]) == 0;
 }
 
+static ours *find_ours(const export *e, const char *name)
+{
+    const ours key = {.name = name};
+    return e->count > 0 ? bsearch(&key, e->params, e->count, sizeof key, by_name) : NULL;
+}
+
 /* Find the parameter of ours for each one of the pattern. */
 static bool match(export *e, fault *f)
 {
@@ -131,19 +137,20 @@ static bool match(export *e, fault *f)
         return fault_set(f, "out of memory for %zu parameters", e->like.count);
     for (size_t i = 0; i < e->like.count; i++) {
         const universal_param *p = &e->like.params[i];
-        const ours key = {.name = p->name};
-        ours *found = e->count > 0 ? bsearch(&key, e->params, e->count, sizeof key, by_name) : NULL;
+        ours *found = find_ours(e, p->name);
+        if (!found && p->tied_to) /* the program has only the one that it shares weights with */
+            found = find_ours(e, p->tied_to);
         if (!found)
             return fault_set(f, "%s has a parameter %s, which the checkpoint has not", e->like.path, p->name);
         if (!same_shape(found, p))
             return fault_set(
                 f, "the shapes of %s differ: it has %zu elements in %zu dimensions in the checkpoint, and %zu in %zu in %s",
                 p->name, found->count, found->dim_count, p->count, p->dim_count, e->like.path);
-        if (found->states != p->states)
+        if (p->tied_to ? p->states & ~found->states : found->states != p->states)
             return fault_set(f, "the states of %s differ: the checkpoint has%s%s, and %s has%s%s", p->name,
                              found->states & 2 ? " exp_avg" : "", found->states & 4 ? " exp_avg_sq" : "", e->like.path,
                              p->states & 2 ? " exp_avg" : "", p->states & 4 ? " exp_avg_sq" : "");
-        found->is_used = true;
+        found->is_used = found->is_used || found->states == p->states;
         e->places[i] = (size_t)(found - e->params);
     }
     return true;
@@ -192,8 +199,11 @@ static bool export_checkpoint(export *e, const export_options *o, fault *f)
     e->info = (zoff_checkpoint_info)ZOFF_CHECKPOINT_INFO_INIT;
     if (zoff_checkpoint_reader_open(o->folder, o->label, &e->from) < 0 || zoff_checkpoint_reader_info(e->from, &e->info) < 0)
         return library_fault(f);
-    if (!list_ours(e, f) || !universal_find(o->like, like, f) || !universal_folder_open(like, &e->like, f) || !match(e, f) ||
-        !check_all_used(e, f))
+    if (!list_ours(e, f) || !universal_find(o->like, like, f) || !universal_folder_open(like, &e->like, f))
+        return false;
+    fault of_model;
+    (void)universal_model_read(&e->like, false, &of_model); /* where it tells no ties, there are none */
+    if (!match(e, f) || !check_all_used(e, f))
         return false;
     const universal_order order = {.like = &e->like,
                                    .out = out,

@@ -2,6 +2,7 @@
  * part. */
 #include "universal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -140,6 +141,55 @@ static bool read_groups(universal_folder *u, const pickle_value *root, fault *f)
     return true;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const universal_param *)a)->name, ((const universal_param *)b)->name);
+}
+
+/* Add a parameter without files. */
+static bool add_tied(universal_folder *u, const char *name, const char *owner, fault *f)
+{
+    universal_param *moved = realloc(u->params, (u->count + 1) * sizeof *moved);
+    if (!moved)
+        return fault_set(f, "out of memory for %zu parameters", u->count + 1);
+    u->params = moved;
+    universal_param *p = &moved[u->count];
+    *p = *universal_folder_find(u, owner, strlen(owner)); /* as large; the list is in order until it has one more */
+    u->count++;
+    p->name = name;
+    p->tied_to = owner;
+    p->states = 0;
+    p->has_step = false;
+    qsort(u->params, u->count, sizeof *u->params, by_name);
+    return true;
+}
+
+/* Note which parameters are tied: {name: owner}. */
+static bool read_ties(universal_folder *u, const pickle_value *root, bool adds_tied, fault *f)
+{
+    const pickle_value *shared = pickle_find(root, "shared_params");
+    for (const pickle_item *item = shared ? shared->first : NULL; item && item->next; item = item->next->next) {
+        const pickle_value *name = item->value, *of = item->next->value;
+        if (name->type != PICKLE_TEXT || of->type != PICKLE_TEXT || memchr(name->text, 0, name->text_bytes))
+            continue;
+        const universal_param *owner = universal_folder_find(u, of->text, of->text_bytes);
+        universal_param *p = universal_folder_find(u, name->text, name->text_bytes);
+        if (!owner || owner == p || owner->tied_to || (!p && !adds_tied))
+            continue; /* without states, or not asked for */
+        const char *tied_to = owner->name, *copy = p ? p->name : pool_text(&u->memory, name->text, name->text_bytes);
+        if (!copy)
+            return fault_set(f, "out of memory for the name of a parameter");
+        if (p && p->count != owner->count)
+            return fault_set(f, "shared_params says that %s is %s, which has %zu elements, and its fp32.pt has %zu", p->name,
+                             tied_to, owner->count, p->count);
+        if (p)
+            p->tied_to = tied_to;
+        else if (!add_tied(u, copy, tied_to, f))
+            return false;
+    }
+    return true;
+}
+
 /* Note the types of the weights. */
 static void read_types(universal_folder *u, const torch_file *t)
 {
@@ -155,7 +205,7 @@ static void read_types(universal_folder *u, const torch_file *t)
     }
 }
 
-bool universal_model_read(universal_folder *u, fault *f)
+bool universal_model_read(universal_folder *u, bool adds_tied, fault *f)
 {
     static const char *const NAMES[] = {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"};
     char path[UNIVERSAL_PATH_MAX];
@@ -167,7 +217,8 @@ bool universal_model_read(universal_folder *u, fault *f)
             continue;
         if (!torch_file_open(path, PICKLE_NAMES_ANY, PICKLE_BYTES_MAX, &t, f))
             return false;
-        const bool ok = read_groups(u, torch_file_root(t), f) || fault_at(f, path);
+        const pickle_value *root = torch_file_root(t);
+        const bool ok = (read_groups(u, root, f) && read_ties(u, root, adds_tied, f)) || fault_at(f, path);
         read_types(u, t);
         torch_file_close(t);
         return ok;

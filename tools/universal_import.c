@@ -93,7 +93,7 @@ static bool read_folder(import *m, const import_options *o, fault *f)
     if (m->facts.step < 0)
         return fault_set(f, "%s does not tell how many updates it has; give --step N", path);
     fault of_model;
-    if (!universal_model_read(&m->from, &of_model)) /* its facts can be given or done without */
+    if (!universal_model_read(&m->from, true, &of_model)) /* its facts can be given or done without */
         print_line(stderr,
                    "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
                    "dimension",
@@ -102,7 +102,7 @@ static bool read_folder(import *m, const import_options *o, fault *f)
         return false;
     for (size_t i = 0; i < m->from.count; i++) {
         const universal_param *p = &m->from.params[i];
-        for (unsigned k = 0; k < UNIVERSAL_STATES; k++)
+        for (unsigned k = 0; k < UNIVERSAL_STATES && !p->tied_to; k++)
             m->total += p->states & 1u << k ? p->count * sizeof(float) : 0;
     }
     return true;

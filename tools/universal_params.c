@@ -28,7 +28,8 @@ static bool add(universal_targets *t, const char *name, const universal_param *f
     target->facts.count = first->count;
     target->facts.slices = slices;
     target->facts.dtype = weights_of(first, dtype);
-    target->facts.states = first->states;
+    target->facts.states = first->tied_to ? 0 : first->states;
+    target->facts.tied_to = first->tied_to;
     target->sources = pool_take(&t->memory, slices, sizeof *target->sources);
     if (!target->sources)
         return no_memory(f);
@@ -48,7 +49,7 @@ static const universal_param *find_slice(const universal_folder *u, universal_ta
 static bool same_as(const universal_param *a, const universal_param *b)
 {
     return a->count == b->count && a->dim_count == b->dim_count && memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
-           a->states == b->states;
+           a->states == b->states && !a->tied_to && !b->tied_to;
 }
 
 /* Make the parameters of a pattern the slices of one. */
@@ -63,6 +64,9 @@ static bool add_stack(const universal_folder *u, universal_targets *t, const cha
         return no_memory(f);
     if (!first)
         return fault_set(f, "--stack %s: the folder has no parameter of this pattern with 0 for {}", stack);
+    if (first->tied_to)
+        return fault_set(f, "--stack %s: %s shares the weights of %s; leave that option out", stack, first->name,
+                         first->tied_to);
     while (find_slice(u, t, pattern, slices))
         slices++;
     if (!add(t, name, first, slices, dtype, f))
@@ -84,11 +88,13 @@ static bool add_stack(const universal_folder *u, universal_targets *t, const cha
 
 /* ---- all ---- */
 
-/* By the order of the first source. Names decide where the model's order is not known. */
+/* By the order of the first source, tied ones behind the owner. Names decide where the model's order is not known. */
 static int by_order(const void *a, const void *b)
 {
     const universal_target *x = a, *y = b;
     const size_t first = x->sources[0]->order, second = y->sources[0]->order;
+    if (first == second && !x->facts.tied_to != !y->facts.tied_to)
+        return x->facts.tied_to ? 1 : -1;
     return first < second ? -1 : first > second ? 1 : strcmp(x->facts.name, y->facts.name);
 }
 
@@ -118,6 +124,10 @@ bool universal_targets_make(const universal_folder *u, zoff_dtype dtype, char *c
     if (!check_names(out, stack_count, u, used, f))
         return false;
     for (size_t i = 0; i < u->count; i++) {
+        const char *owner = u->params[i].tied_to;
+        if (owner && used[universal_folder_find(u, owner, strlen(owner)) - u->params])
+            return fault_set(f, "--stack: %s is a slice now, and %s shares its weights; leave that option out", owner,
+                             u->params[i].name);
         if (!used[i] && !add(out, u->params[i].name, &u->params[i], 1, dtype, f))
             return false;
     }

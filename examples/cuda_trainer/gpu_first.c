@@ -23,11 +23,11 @@ static const char *shape_check(gpt_shape s)
 static void describe(gpt_shape shape, gpu_first *first)
 {
     const size_t L = shape.layers, C = shape.width, D = C, T = shape.context;
-#define X(id, label, slice_count, elements, run, values)                                                                       \
+#define X(id, label, slice_count, each, rows, columns, run, values)                                                            \
     first->tensor[GPT_##id] =                                                                                                  \
-        (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = first->parameter_count, .bf16 = true};  \
-    first->parameter_count += (elements) * (slice_count);                                                                      \
-    first->bytes += padded((elements) * (slice_count) * sizeof(bf16));
+        (gpt_tensor){GPT_TENSOR(label, slice_count, each, rows, columns), .first = first->parameter_count, .bf16 = true};      \
+    first->parameter_count += first->tensor[GPT_##id].count * first->tensor[GPT_##id].slices;                                  \
+    first->bytes += padded(first->tensor[GPT_##id].count * first->tensor[GPT_##id].slices * sizeof(bf16));
     GPT_TENSOR_LIST(X)
 #undef X
 }

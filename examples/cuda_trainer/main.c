@@ -28,8 +28,9 @@ static zoff_status optimizer_open(const trainer_options *options, const gpu_weig
     const gpt_tensor *t = w->tensor;
     zoff_param_desc p[GPT_TENSORS] = {0};
     for (int i = 0; i < GPT_TENSORS; i++)
-        p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
-                                 .slices = t[i].slices, .dtype = ZOFF_BF16, .name = t[i].name, .engine_owned = w->lent};
+        p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count, .slices = t[i].slices,
+                                 .dtype = ZOFF_BF16, .name = t[i].name, .dims = t[i].dims, .dim_count = t[i].dim_count,
+                                 .slice_name = t[i].slice_name, .engine_owned = w->lent};
     zoff_status status = zoff_accel_open(options->accel, options->device, &o->accel);
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config = options->config, .accel = o->accel};
     return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights */

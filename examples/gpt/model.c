@@ -47,7 +47,7 @@ static uint64_t first_in_whole(const gpt_model *model, const gpt_tensor *tensor,
 
 void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size_t slice, void *out)
 {
-#define X(name, label, slice_count, elements, run, kind) kind,
+#define X(id, label, slice_count, each, rows, columns, run, kind) kind,
     static const enum values kinds[GPT_TENSORS] = {GPT_TENSOR_LIST(X)};
 #undef X
     const gpt_tensor *tensor = &model->tensor[id];
@@ -71,10 +71,10 @@ static size_t describe(gpt_shape shape, size_t parts, bool bf16, gpt_tensor tens
 {
     const size_t L = shape.layers, C = shape.width, D = C / parts, T = shape.context;
     size_t total = 0;
-#define X(id, label, slice_count, elements, length, values)                                                                    \
+#define X(id, label, slice_count, each, rows, columns, length, values)                                                         \
     tensor[GPT_##id] =                                                                                                         \
-        (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = total, .run = length, .bf16 = bf16};    \
-    total += (elements) * (slice_count);
+        (gpt_tensor){GPT_TENSOR(label, slice_count, each, rows, columns), .first = total, .run = length, .bf16 = bf16};        \
+    total += tensor[GPT_##id].count * tensor[GPT_##id].slices;
     GPT_TENSOR_LIST(X)
 #undef X
     return total;

@@ -14,44 +14,52 @@
 enum { GPT_VOCABULARY = 256 };
 
 /* clang-format off */
-/*            id      name           slices  elements of a slice          run           initial values
- * C is the width, T the context. D is the part's share of the width, which is C for the whole model. Parts take turns in a
- * slice of the whole model, with a run of elements each; 0: replicated in all parts (parallel.h). */
-#define GPT_TENSOR_LIST(X)                                                                                         \
-    X(WTE,     "wte",         1, GPT_VOCABULARY * C, 0,         NORMAL) /* embedding of a byte, and the output head */ \
-    X(WPE,     "wpe",         1, T * C,              0,         NORMAL) /* embedding of a position */              \
-    X(LN1_G,   "ln1.gain",    L, C,                  0,         ONE)                                               \
-    X(LN1_B,   "ln1.bias",    L, C,                  0,         ZERO)                                              \
-    X(QKV_W,   "qkv.weight",  L, C * 3 * D,          D,         NORMAL) /* matrices are [in][out] */               \
-    X(QKV_B,   "qkv.bias",    L, 3 * D,              D,         ZERO)                                              \
-    X(PROJ_W,  "proj.weight", L, D * C,              D * C,     SMALL)                                             \
-    X(PROJ_B,  "proj.bias",   L, C,                  0,         ZERO)                                              \
-    X(LN2_G,   "ln2.gain",    L, C,                  0,         ONE)                                               \
-    X(LN2_B,   "ln2.bias",    L, C,                  0,         ZERO)                                              \
-    X(FC_W,    "fc.weight",   L, C * 4 * D,          4 * D,     NORMAL)                                            \
-    X(FC_B,    "fc.bias",     L, 4 * D,              4 * D,     ZERO)                                              \
-    X(OUT_W,   "out.weight",  L, 4 * D * C,          4 * D * C, SMALL)                                             \
-    X(OUT_B,   "out.bias",    L, C,                  0,         ZERO)                                              \
-    X(LNF_G,   "lnf.gain",    1, C,                  0,         ONE)                                               \
-    X(LNF_B,   "lnf.bias",    1, C,                  0,         ZERO)
+/*            id      name           slices, and their names    rows            columns  run        initial values
+ * C is the width, T the context. D is the part's share of the width, which is C for the whole model. Without columns a slice
+ * is a vector. Parts take turns in a slice of the whole model, with a run of elements each; 0: replicated in all parts
+ * (parallel.h). Exports have the names of slices, with a number for "{}". */
+#define GPT_TENSOR_LIST(X)                                                                                                     \
+    X(WTE,    "wte",         1, NULL,                GPT_VOCABULARY, C,       0,         NORMAL) /* of a byte; the head, too */\
+    X(WPE,    "wpe",         1, NULL,                T,              C,       0,         NORMAL) /* of a position */           \
+    X(LN1_G,  "ln1.gain",    L, "h.{}.ln1.gain",     C,              0,       0,         ONE)                                  \
+    X(LN1_B,  "ln1.bias",    L, "h.{}.ln1.bias",     C,              0,       0,         ZERO)                                 \
+    X(QKV_W,  "qkv.weight",  L, "h.{}.qkv.weight",   C,              3 * D,   D,         NORMAL) /* matrices are [in][out] */  \
+    X(QKV_B,  "qkv.bias",    L, "h.{}.qkv.bias",     3 * D,          0,       D,         ZERO)                                 \
+    X(PROJ_W, "proj.weight", L, "h.{}.proj.weight",  D,              C,       D * C,     SMALL)                                \
+    X(PROJ_B, "proj.bias",   L, "h.{}.proj.bias",    C,              0,       0,         ZERO)                                 \
+    X(LN2_G,  "ln2.gain",    L, "h.{}.ln2.gain",     C,              0,       0,         ONE)                                  \
+    X(LN2_B,  "ln2.bias",    L, "h.{}.ln2.bias",     C,              0,       0,         ZERO)                                 \
+    X(FC_W,   "fc.weight",   L, "h.{}.fc.weight",    C,              4 * D,   4 * D,     NORMAL)                               \
+    X(FC_B,   "fc.bias",     L, "h.{}.fc.bias",      4 * D,          0,       4 * D,     ZERO)                                 \
+    X(OUT_W,  "out.weight",  L, "h.{}.out.weight",   4 * D,          C,       4 * D * C, SMALL)                                \
+    X(OUT_B,  "out.bias",    L, "h.{}.out.bias",     C,              0,       0,         ZERO)                                 \
+    X(LNF_G,  "lnf.gain",    1, NULL,                C,              0,       0,         ONE)                                  \
+    X(LNF_B,  "lnf.bias",    1, NULL,                C,              0,       0,         ZERO)
 /* clang-format on */
 
 enum {
-#define X(id, name, slices, count, run, values) GPT_##id,
+#define X(id, name, slices, slice_name, rows, columns, run, values) GPT_##id,
     GPT_TENSOR_LIST(X)
 #undef X
         GPT_TENSORS
 };
 
 typedef struct gpt_tensor {
-    const char *name;
+    const char *name, *slice_name;
     void *value, *grad; /* fp32, or bf16 */
-    size_t count;       /* elements of a slice */
+    size_t dims[2];     /* shape of a slice */
+    size_t dim_count;
+    size_t count; /* elements of a slice */
     size_t slices;
     size_t first; /* elements of the tensors before it */
     size_t run;   /* as in the table above; 0: replicated in all parts */
     bool bf16;
 } gpt_tensor;
+
+/* The facts of a tensor that stand in the table. */
+#define GPT_TENSOR(tensor_name, slice_count, name_of_slices, rows, columns)                                                    \
+    .name = tensor_name, .slice_name = name_of_slices, .dims = {rows, columns}, .dim_count = (columns) > 0 ? 2 : 1,            \
+    .count = (rows) * ((columns) > 0 ? (columns) : 1), .slices = slice_count
 
 typedef struct gpt_shape {
     size_t layers, heads, width, context, batch;

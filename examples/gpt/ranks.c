@@ -125,6 +125,9 @@ static int open_engine(job *j)
                                       .slices = t->slices,
                                       .dtype = t->bf16 ? ZOFF_BF16 : ZOFF_F32,
                                       .name = t->name,
+                                      .dims = t->dims,
+                                      .dim_count = t->dim_count,
+                                      .slice_name = t->slice_name,
                                       .engine_owned = j->options->owned,
                                       .norm_replicated = j->world.norm_comm && t->run == 0};
         if (zoff_engine_add_param(j->engine, &desc, &j->param[id]) < 0)

@@ -62,13 +62,17 @@ static zoff_status load(gpt_saves *s)
 {
     const gpt_options *o = s->options;
     const bool latest = strcmp(o->resume, "latest") == 0;
+    bool has_position = true; /* an import knows none */
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.data = &s->data;
     opts.data_count = 1;
+    opts.data_found = &has_position;
     opts.label = s->parallel->label;
     if (latest && !is_there(o->save))
         return ZOFF_OK;
     const zoff_status status = zoff_checkpoint_load(s->engine, latest ? o->save : o->resume, &opts);
+    if (status >= 0 && !has_position && prints(s))
+        printf("  the checkpoint has no position in the text: its weights and states begin with the first batch\n");
     return status < 0 ? status : zoff_state_flush(s->engine); /* files that persist get the position, too */
 }
 

@@ -50,8 +50,11 @@ typedef struct zoff_checkpoint_opts {
     bool skip_frozen;    /**< save: leave frozen weights out; a load leaves them as they are */
     bool refuse_if_busy; /**< save and begin: return ERR_STATE while an earlier save of this engine is under way. false: wait
                               until it has ended */
-    const char *allow;   /**< load: names of parameters that may be missing, extra or different, as patterns separated by spaces,
-                              "*" for any text */
+    const char *allow; /**< load: names of parameters that may be missing, extra or different, as patterns separated by spaces,
+                            "*" for any text */
+    bool *data_found;  /**< load: data_count flags, set by a load that succeeds: whether the checkpoint has these bytes for
+                            this rank. An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of
+                            `data` must be there */
 } zoff_checkpoint_opts;
 #define ZOFF_CHECKPOINT_OPTS_INIT ZOFF_SIZED(zoff_checkpoint_opts)
 
@@ -89,9 +92,9 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *
  *  Tied parameters share one set of states, so the checkpoint needs it under one of their names only. A parameter that `allow`
  *  names takes what the checkpoint has, and one warning lists such parameters. The rest stays as it is: in a new engine as it
- *  was registered, with moments of zero. Trained after frozen: the master is the frozen weight. Frozen after trained: the weight
- *  is the master, rounded. Another number of rows (the first of `dims`) or slices: the first ones are taken. Other dims of as
- *  many elements: these, in their order. Another optimizer: the moments that both have.
+ *  was registered, with moments of zero. Trained after frozen: the master is the frozen weight. Frozen after trained: the
+ * weight is the master, rounded. Another number of rows (the first of `dims`) or slices: the first ones are taken. Other dims
+ * of as many elements: these, in their order. Another optimizer: the moments that both have.
  *
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With
@@ -122,6 +125,7 @@ typedef struct zoff_checkpoint_info {
     unsigned ranks;       /**< that have written it */
     bool has_loss_scaler; /**< loss_scaler is set */
     zoff_loss_scaler loss_scaler;
+    size_t data_count; /**< bytes of the program: entries of zoff_checkpoint_reader_data_at() */
 } zoff_checkpoint_info;
 #define ZOFF_CHECKPOINT_INFO_INIT ZOFF_SIZED(zoff_checkpoint_info)
 
@@ -161,6 +165,11 @@ ZOFF_API zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size
  *  @return OK; *out_count (may be NULL) is their number, also where `dst` has less room; ERR_INVALID: there are none */
 ZOFF_API zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *name, unsigned rank, void *dst,
                                                  size_t room, size_t *out_count);
+/** Describe the program's bytes number `index`, in the order of ranks: name, count and each_rank.
+ *  @param out bytes becomes NULL  @param out_rank may be NULL: the rank that has saved them; 0 for those of all ranks
+ *  @owns the name is the reader's  @return ERR_INVALID: there are only zoff_checkpoint_info.data_count */
+ZOFF_API zoff_status zoff_checkpoint_reader_data_at(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_data *out,
+                                                    unsigned *out_rank);
 /** Copy the manifest, which is JSON.
  *  @return OK; *out_bytes (may be NULL) is the length of the whole text without the final 0, also where `dst` is shorter */
 ZOFF_API zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reader *r, char *dst, size_t dst_bytes,

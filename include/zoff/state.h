@@ -32,7 +32,7 @@ typedef struct zoff_checkpoint_data {
     const char *name; /**< unique in its list; at most 255 bytes */
     void *bytes;      /**< read by a save, before it returns; written by a load */
     size_t count;     /**< bytes. A load fails if the checkpoint has another number */
-    bool each_rank;   /**< each rank has its own, and as many ranks must load them; false: rank 0 saves, all ranks load */
+    bool each_rank;   /**< each rank has its own, and as many ranks load them; false: rank 0 saves, all ranks load */
 } zoff_checkpoint_data;
 
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay. Without this call a step

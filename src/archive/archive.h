@@ -61,6 +61,14 @@ typedef struct zoff_archive_file {
     uint64_t table_offset, table_bytes, table_checksum;
 } zoff_archive_file;
 
+enum { ZOFF_ARCHIVE_GROUP_NUMBERS = 10 };
+
+/* The hyper-parameters of a parameter group. */
+typedef struct zoff_archive_group {
+    char *type;                                 /* of the optimizer, as in a configuration */
+    double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS]; /* see zoff_archive_manifest_number(); NAN: not known */
+} zoff_archive_group;
+
 typedef struct zoff_archive_manifest {
     char id[ZOFF_ARCHIVE_ID_BYTES];
     char *label;       /* "" for the only engine */
@@ -72,6 +80,8 @@ typedef struct zoff_archive_manifest {
     zoff_loss_scaler scaler;
     zoff_archive_param *params;
     size_t param_count;
+    zoff_archive_group *groups; /* by zoff_archive_param.group; none where the writer does not know them */
+    size_t group_count;
     zoff_archive_file *files; /* by rank */
     size_t file_count;
     char *about; /* written only: a JSON object with facts for people, such as the configuration; NULL: none */
@@ -111,6 +121,8 @@ zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **o
 /* Check and parse. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT, ERR_UNSUPPORTED */
 zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 void zoff_archive_manifest_free(zoff_archive_manifest *m); /* a zeroed one is allowed */
+/* The names of a group's numbers: "lr" and so on. */
+const char *zoff_archive_manifest_number(unsigned index);
 
 /* ---- names.c: parameters by name ---- */
 

@@ -28,6 +28,14 @@ const char *zoff_archive_manifest_dtype(zoff_dtype dtype)
     return DTYPES[dtype];
 }
 
+static const char *const NUMBERS[ZOFF_ARCHIVE_GROUP_NUMBERS] = {
+    "lr", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay", "nesterov", "bias_correction"};
+
+const char *zoff_archive_manifest_number(unsigned index)
+{
+    return NUMBERS[index];
+}
+
 typedef struct writing {
     char *text;
     size_t bytes, room;
@@ -112,6 +120,29 @@ static zoff_status put_param(writing *w, const zoff_archive_manifest *m, const z
     return put_text(w, "}");
 }
 
+static zoff_status put_group(writing *w, const zoff_archive_group *g)
+{
+    ZOFF_TRY(put_text(w, "    {\"type\": "));
+    ZOFF_TRY(put_json(w, json_string(g->type)));
+    for (unsigned i = 0; i < ZOFF_ARCHIVE_GROUP_NUMBERS; i++) {
+        ZOFF_TRY(put_format(w, ", \"%s\": ", NUMBERS[i]));
+        ZOFF_TRY(put_json(w, json_real(g->numbers[i])));
+    }
+    return put_text(w, "}");
+}
+
+static zoff_status put_groups(writing *w, const zoff_archive_manifest *m)
+{
+    if (!m->group_count)
+        return ZOFF_OK;
+    ZOFF_TRY(put_text(w, "  \"groups\": [\n"));
+    for (size_t i = 0; i < m->group_count; i++) {
+        ZOFF_TRY(put_group(w, &m->groups[i]));
+        ZOFF_TRY(put_text(w, i + 1 < m->group_count ? ",\n" : "\n"));
+    }
+    return put_text(w, "  ],\n");
+}
+
 static zoff_status put_file(writing *w, const zoff_archive_manifest *m, unsigned rank)
 {
     char name[512];
@@ -149,7 +180,9 @@ static zoff_status put_all(writing *w, const zoff_archive_manifest *m)
     ZOFF_TRY(put_scaler(w, m));
     ZOFF_TRY(put_text(w, "  \"about\": "));
     ZOFF_TRY(put_text(w, m->about ? m->about : "{}")); /* of any length */
-    ZOFF_TRY(put_text(w, ",\n  \"params\": [\n"));
+    ZOFF_TRY(put_text(w, ",\n"));
+    ZOFF_TRY(put_groups(w, m));
+    ZOFF_TRY(put_text(w, "  \"params\": [\n"));
     for (size_t i = 0; i < m->param_count; i++) {
         ZOFF_TRY(put_param(w, m, &m->params[i]));
         ZOFF_TRY(put_text(w, i + 1 < m->param_count ? ",\n" : "\n"));

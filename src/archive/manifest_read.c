@@ -1,5 +1,6 @@
 /* manifest_read.c: checks and parses a manifest. Its checksum comes first, so what follows was written by this format. All the
- * same, every number is checked: a manifest may be written by others. Parameters and files are parsed one by one. */
+ * same, every number is checked: a manifest may be written by others. Parameters, groups and files are parsed one
+ * by one. */
 #include "archive_priv.h"
 
 #include "bits.h"
@@ -9,6 +10,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +192,36 @@ static zoff_status read_params(zoff_archive_value list, zoff_archive_manifest *m
     return status;
 }
 
+/* ---- groups ---- */
+
+/* They are for comparisons alone, so what is missing or of another kind is not known. */
+static zoff_status read_group(const json_t *object, zoff_archive_group *g)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    for (unsigned i = 0; i < ZOFF_ARCHIVE_GROUP_NUMBERS; i++) {
+        const json_t *number = json_object_get(object, zoff_archive_manifest_number(i));
+        g->numbers[i] = json_is_number(number) ? json_number_value(number) : NAN;
+    }
+    return type ? zoff_base_mem_copy_text(type, &g->type) : ZOFF_OK;
+}
+
+static zoff_status read_groups(zoff_archive_value list, zoff_archive_manifest *m)
+{
+    size_t count = 0, at = 0;
+    if (!list.text)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_archive_members_count(list, &count));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *m->groups, "groups of a manifest", &m->groups));
+    for (m->group_count = 0; m->group_count < count; m->group_count++) {
+        json_t *object;
+        ZOFF_TRY(zoff_archive_members_next(list, &at, &object));
+        const zoff_status status = read_group(object, &m->groups[m->group_count]);
+        json_decref(object);
+        ZOFF_TRY(status);
+    }
+    return ZOFF_OK;
+}
+
 /* ---- files ---- */
 
 static zoff_status read_file(const json_t *object, const zoff_archive_manifest *m, unsigned rank, zoff_archive_file *f)
@@ -304,11 +336,11 @@ static zoff_status check_sum(const char *text, size_t bytes)
 
 static zoff_status read_all(const char *text, size_t bytes, bool with_params, zoff_archive_manifest *m)
 {
-    enum { PARAMS, FILES };
+    enum { PARAMS, FILES, GROUPS };
     static const char *const WANTED[] = {"format",   "version",  "needs", "id",          "label", "engines",
                                          "sequence", "replaces", "step",  "loss_scaler", NULL};
-    static const char *const LISTED[] = {"params", "files", NULL};
-    zoff_archive_value listed[2];
+    static const char *const LISTED[] = {"params", "files", "groups", NULL};
+    zoff_archive_value listed[3];
     json_t *root;
     ZOFF_TRY(check_sum(text, bytes));
     ZOFF_TRY(zoff_archive_members_read(text, bytes, WANTED, LISTED, listed, &root));
@@ -316,7 +348,12 @@ static zoff_status read_all(const char *text, size_t bytes, bool with_params, zo
     json_decref(root);
     ZOFF_TRY(status);
     ZOFF_TRY(read_files(listed[FILES], m));
-    return with_params ? read_params(listed[PARAMS], m) : ZOFF_OK;
+    if (!with_params)
+        return ZOFF_OK;
+    const zoff_status groups = read_groups(listed[GROUPS], m);
+    if (groups < 0)
+        return zoff_base_status_prefix(groups, "\"groups\": ");
+    return read_params(listed[PARAMS], m);
 }
 
 static zoff_status read_checked(const char *where, const char *text, size_t bytes, bool with_params, zoff_archive_manifest *out)
@@ -348,7 +385,10 @@ void zoff_archive_manifest_free(zoff_archive_manifest *m)
         zoff_base_mem_free(m->params[i].slice_name);
         zoff_base_mem_free(m->params[i].dims);
     }
+    for (size_t i = 0; i < m->group_count; i++)
+        zoff_base_mem_free(m->groups[i].type);
     zoff_base_mem_free(m->params);
+    zoff_base_mem_free(m->groups);
     zoff_base_mem_free(m->files);
     zoff_base_mem_free(m->label);
     zoff_base_mem_free(m->about);

@@ -21,6 +21,7 @@ struct zoff_checkpoint_reader {
     cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* by kind; the last one for program data */
     const zoff_archive_param **sorted;          /* by name */
     uint64_t bytes;                             /* of all files */
+    size_t data_count;                          /* program data of all files */
 };
 
 static zoff_status open_archive(const char *folder, const char *label, zoff_checkpoint_reader *r)
@@ -37,8 +38,10 @@ static zoff_status open_archive(const char *folder, const char *label, zoff_chec
     ZOFF_TRY(status);
     const zoff_archive_manifest *m = &r->archive->manifest;
     r->bytes = r->archive->text_bytes;
-    for (size_t i = 0; i < m->file_count; i++)
+    for (size_t i = 0; i < m->file_count; i++) {
         r->bytes += m->files[i].bytes;
+        r->data_count += r->archive->tables[i].item_count;
+    }
     return zoff_archive_names_sort(m->params, m->param_count, &r->sorted);
 }
 
@@ -82,7 +85,8 @@ zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r, zoff_ch
                                        .param_count = m->param_count,
                                        .ranks = (unsigned)m->file_count,
                                        .has_loss_scaler = m->has_scaler,
-                                       .loss_scaler = m->scaler};
+                                       .loss_scaler = m->scaler,
+                                       .data_count = r->data_count};
     zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }
@@ -268,6 +272,22 @@ zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *n
     }
     if (out_count)
         *out_count = item->count;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_data_at(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_data *out,
+                                           unsigned *out_rank)
+{
+    ZOFF_FAIL_IF(!r || !out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_data_at: reader and out must not be NULL");
+    ZOFF_FAIL_IF(index >= r->data_count, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_data_at: there are no data %zu; the checkpoint has %zu", index, r->data_count);
+    const zoff_archive_table *file = r->archive->tables;
+    for (; index >= file->item_count; file++)
+        index -= file->item_count;
+    const zoff_archive_item *item = &file->items[index];
+    *out = (zoff_checkpoint_data){.name = item->name, .count = item->count, .each_rank = item->each_rank};
+    if (out_rank)
+        *out_rank = item->each_rank ? (unsigned)(file - r->archive->tables) : 0;
     return ZOFF_OK;
 }
 

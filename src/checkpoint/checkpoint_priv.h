@@ -27,7 +27,10 @@
 
 /* The states of a parameter in a checkpoint: bits of zoff_state_kind; 0 for one that is tied to another. */
 unsigned zoff_checkpoint_describe_states(const zoff_engine_view *v, size_t param, bool skip_frozen);
-/* Fill in step, loss scale, parameters and facts. Call zoff_archive_manifest_free() also after an error. */
+/* The hyper-parameters of a group: the learning rate as it was at seal, the others as they are. @owns out->type:
+ * zoff_base_mem_free() */
+zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out);
+/* Fill in step, loss scale, parameters, groups and facts. Call zoff_archive_manifest_free() also after an error. */
 zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip_frozen, zoff_archive_manifest *m);
 
 /* ---- data.c ---- */
@@ -38,7 +41,9 @@ zoff_status zoff_checkpoint_data_check(const zoff_checkpoint_opts *opts, const c
 zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigned rank, zoff_archive_part *part);
 /* Check that a checkpoint has them, and then read them. */
 zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
-zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank);
+zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
+/* Set data_found: which of them were there. */
+void zoff_checkpoint_data_tell(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
 
 /* A copy of the program's bytes, to restore them after a load that fails. @owns out: zoff_base_mem_free() */
 zoff_status zoff_checkpoint_data_keep(const zoff_checkpoint_opts *opts, char **out);

@@ -32,6 +32,12 @@ zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigne
     return ZOFF_OK;
 }
 
+/* Whether the ranks that load are those that have saved it. */
+static bool is_for_us(const zoff_archive *a, const zoff_archive_item *item, unsigned ranks)
+{
+    return !item->each_rank || a->manifest.file_count == ranks;
+}
+
 zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks)
 {
     for (size_t i = 0; i < opts->data_count; i++) {
@@ -40,22 +46,35 @@ zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const z
         /* A rank that the checkpoint lacks looks at the data of another, for the message. */
         const unsigned of = (unsigned)(rank % a->manifest.file_count);
         const zoff_archive_item *item = zoff_archive_item_find(a, d->name, of, &file);
-        ZOFF_FAIL_IF(item && item->each_rank && a->manifest.file_count != ranks, ZOFF_ERR_INVALID,
+        if (opts->data_found && !(item && is_for_us(a, item, ranks)))
+            continue;
+        ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID,
+                     "the checkpoint '%s' has no data '%s': leave it out of zoff_checkpoint_opts.data, or set data_found",
+                     a->folder, d->name);
+        ZOFF_FAIL_IF(!is_for_us(a, item, ranks), ZOFF_ERR_INVALID,
                      "the data '%s' belongs to each of %zu ranks, and %u ranks load the checkpoint '%s': leave it out of "
-                     "zoff_checkpoint_opts.data",
+                     "zoff_checkpoint_opts.data, or set data_found",
                      d->name, a->manifest.file_count, ranks, a->folder);
-        ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%s'", a->folder, d->name);
-        ZOFF_FAIL_IF(item->count != d->count, ZOFF_ERR_INVALID,
-                     "the data '%s' has %llu bytes in the checkpoint '%s', and %zu in zoff_checkpoint_opts.data", d->name,
-                     (unsigned long long)item->count, a->folder, d->count);
+        ZOFF_FAIL_IF(
+            item->count != d->count, ZOFF_ERR_INVALID,
+            "the data '%s' has %llu bytes in the checkpoint '%s', and %zu in zoff_checkpoint_opts.data: give it %llu, or "
+            "leave it out",
+            d->name, (unsigned long long)item->count, a->folder, d->count, (unsigned long long)item->count);
     }
     return ZOFF_OK;
 }
 
-static zoff_status read_one(const zoff_archive *a, const zoff_checkpoint_data *d, unsigned rank, char *page)
+static const zoff_archive_item *find(const zoff_archive *a, const zoff_checkpoint_data *d, unsigned rank, unsigned ranks,
+                                     uint32_t *out_file)
+{
+    const zoff_archive_item *item = zoff_archive_item_find(a, d->name, rank, out_file);
+    return item && is_for_us(a, item, ranks) ? item : NULL;
+}
+
+static zoff_status read_one(const zoff_archive *a, const zoff_checkpoint_data *d, unsigned rank, unsigned ranks, char *page)
 {
     uint32_t file = 0;
-    const zoff_archive_item *item = zoff_archive_item_find(a, d->name, rank, &file);
+    const zoff_archive_item *item = find(a, d, rank, ranks, &file);
     if (!item || !item->count)
         return ZOFF_OK;
     ZOFF_TRY(zoff_archive_units_read(a, (zoff_archive_unit){.file = file, .region = item->region}, page, 1));
@@ -63,17 +82,24 @@ static zoff_status read_one(const zoff_archive *a, const zoff_checkpoint_data *d
     return ZOFF_OK;
 }
 
-zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank)
+zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks)
 {
     for (size_t i = 0; i < opts->data_count; i++) {
         char *page;
         ZOFF_TRY(zoff_base_mem_alloc(zoff_base_bits_align(opts->data[i].count, ZOFF_ARCHIVE_PAGE) + 1, 1, "the program's data",
                                      &page));
-        const zoff_status status = read_one(a, &opts->data[i], rank, page);
+        const zoff_status status = read_one(a, &opts->data[i], rank, ranks, page);
         zoff_base_mem_free(page);
         ZOFF_TRY(status);
     }
     return ZOFF_OK;
+}
+
+void zoff_checkpoint_data_tell(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks)
+{
+    uint32_t file;
+    for (size_t i = 0; opts->data_found && i < opts->data_count; i++)
+        opts->data_found[i] = find(a, &opts->data[i], rank, ranks, &file);
 }
 
 /* ---- the bytes before a load, for a load that fails ---- */

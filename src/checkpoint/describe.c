@@ -40,6 +40,25 @@ static zoff_status copy_param(const zoff_engine_view *v, size_t i, bool skip_fro
     return ZOFF_OK;
 }
 
+zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out)
+{
+    const zoff_optimizer_hyper *h = zoff_model_groups_own(m, group);
+    static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD"}; /* by zoff_optimizer */
+    const bool is_l2 = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_L2;
+    const double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS] = {m->groups[group].first_lr,
+                                                        h->beta1,
+                                                        h->beta2,
+                                                        h->eps,
+                                                        h->weight_decay,
+                                                        h->momentum,
+                                                        h->dampening,
+                                                        h->lr_decay,
+                                                        h->nesterov,
+                                                        !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION)};
+    memcpy(out->numbers, numbers, sizeof numbers);
+    return zoff_base_mem_copy_text(is_l2 ? "Adam" : TYPES[h->optimizer], &out->type);
+}
+
 static zoff_status print_about(const zoff_engine_view *v, char **out)
 {
     static const char FORMAT[] =
@@ -61,5 +80,8 @@ zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip
         m->param_count = i + 1;
         ZOFF_TRY(copy_param(v, i, skip_frozen, &m->params[i]));
     }
+    ZOFF_TRY(zoff_base_mem_alloc(v->model->group_count + 1, sizeof *m->groups, "groups of a manifest", &m->groups));
+    for (; m->group_count < v->model->group_count; m->group_count++)
+        ZOFF_TRY(zoff_checkpoint_describe_group(v->model, m->group_count, &m->groups[m->group_count]));
     return print_about(v, &m->about);
 }

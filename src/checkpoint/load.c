@@ -165,7 +165,7 @@ static zoff_status take_facts(loading *l)
 {
     const unsigned rank = zoff_comm_rank(l->view.comm);
     ZOFF_TRY(take_scaler(l));
-    ZOFF_TRY(zoff_checkpoint_data_read(&l->opts, l->archive, rank));
+    ZOFF_TRY(zoff_checkpoint_data_read(&l->opts, l->archive, rank, zoff_comm_size(l->view.comm)));
     if (!l->view.values->persist)
         return ZOFF_OK;
     ZOFF_TRY(zoff_model_program_bytes_replace(&l->view.model->program, rank, l->opts.data, l->opts.data_count, &l->before));
@@ -220,7 +220,9 @@ static zoff_status load(loading *l)
     ZOFF_TRY(zoff_engine_state_range_commit(l->engine)); /* where a load fails, what was written before stays */
     ZOFF_TRY(open_together(l));
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, open_all(l)));
-    return replace(l);
+    ZOFF_TRY(replace(l));
+    zoff_checkpoint_data_tell(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm));
+    return ZOFF_OK;
 }
 
 zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts)

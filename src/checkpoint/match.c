@@ -7,6 +7,7 @@
 #include "try.h"
 #include "words.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,16 +37,20 @@ typedef struct comparison {
     differences refused, allowed;
 } comparison;
 
-/* Note a difference.  @return whether it is allowed */
-static bool add(comparison *c, const char *name, const char *what)
+static void note(differences *d, const char *name, const char *what)
 {
     enum { MOST = 6 };
-    const bool may_be = is_allowed(c->allow, name);
-    differences *d = may_be ? &c->allowed : &c->refused;
     if (d->count++ < MOST)
         d->used +=
             (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "%s'%.80s' %.100s", d->used ? "; " : "", name, what);
     d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
+}
+
+/* Note a difference.  @return whether it is allowed */
+static bool add(comparison *c, const char *name, const char *what)
+{
+    const bool may_be = is_allowed(c->allow, name);
+    note(may_be ? &c->allowed : &c->refused, name, what);
     return may_be;
 }
 
@@ -206,6 +211,52 @@ static zoff_status compare_extra(comparison *c)
     return ZOFF_OK;
 }
 
+/* Note the hyper-parameters of a group here that differ from those of the group that a parameter was in. */
+static zoff_status compare_group(const zoff_match *m, size_t group, const zoff_archive_group *was, differences *d)
+{
+    char name[32], what[100];
+    zoff_archive_group is = {.type = NULL};
+    ZOFF_TRY(zoff_checkpoint_describe_group(m->view->model, group, &is));
+    snprintf(name, sizeof name, "group %zu", group);
+    if (was->type && strcmp(was->type, is.type) != 0) {
+        snprintf(what, sizeof what, "has optimizer.type %.20s, here %s", was->type, is.type);
+        note(d, name, what);
+    }
+    for (unsigned i = 0; i < ZOFF_ARCHIVE_GROUP_NUMBERS; i++) {
+        if (isnan(was->numbers[i]) || was->numbers[i] == is.numbers[i])
+            continue;
+        snprintf(what, sizeof what, "has %s %.9g, here %.9g", zoff_archive_manifest_number(i), was->numbers[i], is.numbers[i]);
+        note(d, name, what);
+    }
+    zoff_base_mem_free(is.type);
+    return ZOFF_OK;
+}
+
+/* Nothing is wrong with other hyper-parameters, if they are meant. */
+static zoff_status compare_groups(const zoff_match *m)
+{
+    uint8_t *told;
+    differences d = {.count = 0};
+    const zoff_model *model = m->view->model;
+    const zoff_archive_manifest *there = &m->archive->manifest;
+    zoff_status status = ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(model->group_count + 1, 1, "groups of a checkpoint", &told));
+    for (size_t i = 0; i < model->param_count && status == ZOFF_OK; i++) {
+        const zoff_archive_param *was = m->to[i] ? &there->params[m->to[i] - 1] : NULL;
+        const unsigned group = model->params[i].group;
+        const size_t before = d.count;
+        if (!was || model->params[i].frozen || told[group] || was->group >= there->group_count)
+            continue;
+        status = compare_group(m, group, &there->groups[was->group], &d);
+        told[group] = d.count > before;
+    }
+    zoff_base_mem_free(told);
+    if (d.count && zoff_comm_rank(m->view->comm) == 0)
+        ZOFF_WARN("the run goes on from the checkpoint '%s' with other hyper-parameters, in %zu places: %s%s",
+                  m->archive->folder, d.count, d.text, d.count > 6 ? "; ..." : "");
+    return status;
+}
+
 static zoff_status compare(comparison *c, const names *n)
 {
     const char *folder = c->match->archive->folder;
@@ -221,7 +272,7 @@ static zoff_status compare(comparison *c, const names *n)
         ZOFF_WARN("the checkpoint '%s' is of another model, as zoff_checkpoint_opts.allow permits, in %zu places: %s%s. Its "
                   "states are taken, and the rest stays as it is",
                   folder, c->allowed.count, c->allowed.text, c->allowed.count > 6 ? "; ..." : "");
-    return ZOFF_OK;
+    return compare_groups(c->match);
 }
 
 zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out)

@@ -40,6 +40,7 @@ void zoff_model_groups_fix(zoff_model *m)
         const zoff_optimizer_hyper *own = zoff_model_groups_own(m, i);
         m->groups[i].optimizer = own->optimizer;
         m->groups[i].states = zoff_adam_hyper_states(own);
+        m->groups[i].first_lr = own->lr;
     }
     m->is_sealed = true;
 }

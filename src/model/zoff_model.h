@@ -96,6 +96,7 @@ typedef struct zoff_model_group {
     zoff_optimizer_hyper hyper;
     zoff_optimizer optimizer; /* set at seal */
     zoff_adam_states states;  /* set at seal */
+    double first_lr;          /* at seal: a program may set another one before each step */
 } zoff_model_group;
 
 /* The owner sets `values` and `in_place` before any call; all other fields start as zero. */

@@ -40,6 +40,9 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 192, nvme_memory_bytes);
+    SIZE_OF(zoff_checkpoint_opts, 80, data_found);
+    SIZE_OF(zoff_checkpoint_info, 112, data_count);
+    SIZE_OF(zoff_checkpoint_param, 72, states);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

@@ -226,8 +226,8 @@ class CheckReadme(unittest.TestCase):
 
     def test_no_code_and_too_much(self):
         self.assertIn("no lines between", self.compare("a\n", "a\n")[0])
-        many = "".join(f"call({i});\n" for i in range(11))
-        self.assertIn("11 lines", self.compare(many, f"/* zoff: begin */\n{many}/* zoff: end */\n")[0])
+        many = "".join(f"call({i});\n" for i in range(12))
+        self.assertIn("12 lines", self.compare(many, f"/* zoff: begin */\n{many}/* zoff: end */\n")[0])
 
 
 class Skipped(unittest.TestCase):

@@ -241,6 +241,29 @@ TEST_F(import_verb, an_index_gives_order_and_files)
     EXPECT_EQ("cab", params[0].name + params[1].name + params[2].name);
 }
 
+// A part of a model is no model. The names of the files tell how many there are.
+TEST_F(import_verb, some_of_several_files_without_an_index_are_refused)
+{
+    std::vector<std::string> shards;
+    for (int i = 1; i <= 3; i++) {
+        shards.push_back(folder.file("model-0000" + std::to_string(i) + "-of-00003.safetensors"));
+        write_file(shards.back(), {{std::string(1, (char)('a' + i)), ZOFF_F32, {3}}});
+    }
+    EXPECT_NE(std::string::npos,
+              refused({shards[0]}).find("1 of 3 files of this model are given; name all of them, or their folder"));
+    EXPECT_NE(std::string::npos, refused({shards[0], shards[2]}).find("2 of 3 files"));
+    EXPECT_EQ(3u, imported({folder.path}).size());
+    EXPECT_EQ(3u, imported(shards).size());
+    ASSERT_EQ(0, unlink(shards[1].c_str()));
+    EXPECT_NE(std::string::npos, refused({folder.path}).find("2 of 3 files"));
+    const std::string other = folder.file("other-00002-of-00003.safetensors");
+    write_file(other, {{"z", ZOFF_F32, {3}}});
+    EXPECT_NE(std::string::npos, refused({folder.path}).find("2 of 3 files")) << "that of another model does not count";
+    const std::string alone = folder.file("x-00001-of-00001.safetensors");
+    write_file(alone, {{"z", ZOFF_F32, {3}}});
+    EXPECT_EQ(1u, imported({alone}).size());
+}
+
 TEST_F(import_verb, wrong_indexes_are_refused)
 {
     write_file(folder.file("one.safetensors"), {{"a", ZOFF_BF16, {2}}, {"b", ZOFF_F32, {3}}});

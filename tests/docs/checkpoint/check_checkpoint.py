@@ -70,10 +70,10 @@ def check_page(root, schema):
     with open(os.path.join(root, "docs/CHECKPOINT.md"), encoding="utf-8") as file:
         page = file.read()
     tables = [re.findall(r"^\| `(\w+)` \|", table, re.M) for table in re.findall(r"\| member \| value \|\n(.*?)\n\n", page, re.S)]
-    items = [schema["properties"], schema["properties"]["params"]["items"]["properties"], schema["properties"]["files"]["items"]["properties"]]
+    items = [schema["properties"]] + [schema["properties"][name]["items"]["properties"] for name in ("params", "groups", "files")]
     for table, members in zip(tables, items):
         expect(table == list(members), f"docs/CHECKPOINT.md has {table}, the schema {list(members)}")
-    expect(len(tables) == 3, "docs/CHECKPOINT.md has another number of tables of members")
+    expect(len(tables) == 4, "docs/CHECKPOINT.md has another number of tables of members")
     example = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
     for words in complaints(schema, example, schema):
         expect(False, f"the example of docs/CHECKPOINT.md: {words}")

@@ -42,6 +42,27 @@ TEST_F(saves, twenty_steps_and_twenty_more_are_forty)
     }
 }
 
+// An export has a tensor for each weight of each layer, with its shape. An import of it has no position in the text, so the run
+// takes its weights and begins with the first batch.
+TEST_F(saves, a_run_goes_on_from_its_own_export)
+{
+    ASSERT_EQ(0, run("first", "--steps 30 --save saves", config()).status);
+    const std::string tool = "cd '" + folder.path + "' && '" ZOFF_TOOL "' ";
+    ASSERT_EQ(0, shell(tool + "export saves -o model").status);
+    const shell_result found =
+        shell(tool + "import safetensors model -o imported && '" ZOFF_TOOL "' checkpoint inspect imported && "
+                     "grep -ac '\"h.0.qkv.weight\":{\"dtype\":\"F32\",\"shape\":.32,96.' model/*.safetensors");
+    ASSERT_EQ(0, found.status) << found.output;
+    EXPECT_NE(std::string::npos, found.output.find("  qkv.weight  fp32 [32, 96] master m v\n")) << found.output;
+    EXPECT_NE(std::string::npos, found.output.find("  ln1.gain  fp32 [32] master m v\n")) << found.output;
+    const shell_result r = run("again", "--steps 30 --resume imported", config());
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_NE(std::string::npos, r.output.find("the checkpoint has no position in the text")) << r.output;
+    EXPECT_EQ(1u, first_step("again"));
+    const auto begin_of = [&](const std::string &name) { return atof(value(name, "losses").c_str() + 1); };
+    EXPECT_LT(begin_of("again"), begin_of("first") - 0.5) << "it does not begin with random weights";
+}
+
 // A checkpoint that was saved beside steps has the states of its own step.
 TEST_F(saves, a_run_goes_on_from_any_of_its_checkpoints)
 {

@@ -36,9 +36,11 @@ inline std::string ordered(const std::vector<std::pair<std::string, std::string>
 
 // The model's part: order, shapes and types.
 inline void write_model(const std::string &path, const std::vector<made_param> &params,
-                        const std::string &storage = "BFloat16Storage")
+                        const std::string &storage = "BFloat16Storage", const std::map<std::string, std::string> &ties = {})
 {
-    std::vector<std::pair<std::string, std::string>> module, shapes;
+    std::vector<std::pair<std::string, std::string>> module, shapes, shared;
+    for (const auto &[name, owner] : ties)
+        shared.push_back({text(name), text(owner)});
     for (const auto &p : params) {
         tensor_words words = contiguous({0}); // as of a rank that has no part of it
         words.storage = storage;
@@ -48,6 +50,7 @@ inline void write_model(const std::string &path, const std::vector<made_param> &
     write_pt(path,
              dict({{text("module"), ordered(module)},
                    {text("param_shapes"), "](" + ordered(shapes) + "e"},
+                   {text("shared_params"), dict(shared)},
                    {text("args"), global("argparse", "Namespace") + ")\x81"}}),
              {""});
 }

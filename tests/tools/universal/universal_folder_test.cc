@@ -42,7 +42,7 @@ TEST_F(universal_folders, HaveShapesStepAndScaleInStage1)
         universal_facts facts;
         fault f = {""};
         ASSERT_TRUE(universal_facts_read(&u.folder, &facts, &f)) << f.text;
-        ASSERT_TRUE(universal_model_read(&u.folder, &f)) << f.text;
+        ASSERT_TRUE(universal_model_read(&u.folder, true, &f)) << f.text;
         EXPECT_EQ(2, facts.step);
         EXPECT_TRUE(facts.has_scaler);
         EXPECT_EQ(4096, facts.scaler.scale);
@@ -75,7 +75,7 @@ TEST_F(universal_folders, GetTheirShapesFromTheModelInStage3)
     EXPECT_EQ(2, facts.step);
     EXPECT_FALSE(facts.has_scaler);
     EXPECT_EQ(1u, u.folder.params[0].dim_count); // flat, until the model is read
-    ASSERT_TRUE(universal_model_read(&u.folder, &f)) << f.text;
+    ASSERT_TRUE(universal_model_read(&u.folder, true, &f)) << f.text;
     for (const auto &made : PARAMS) {
         const universal_param *p = universal_folder_find(&u.folder, made.name.data(), made.name.size());
         ASSERT_TRUE(p);
@@ -92,7 +92,7 @@ TEST_F(universal_folders, MustAgreeWithTheModelInStage3)
     write_model(path + "/zero_pp_rank_0_mp_rank_00_model_states.pt", other);
     opened u(path);
     fault f = {""};
-    EXPECT_FALSE(universal_model_read(&u.folder, &f));
+    EXPECT_FALSE(universal_model_read(&u.folder, true, &f));
     EXPECT_NE(nullptr, strstr(f.text, "h.0.bias has 8 elements, but its fp32.pt has 7")) << f.text;
 }
 
@@ -180,7 +180,7 @@ TEST_F(universal_folders, WithoutAModelSayWhatIsMissing)
     ASSERT_EQ(0, remove((path + "/mp_rank_00_model_states.pt").c_str()));
     opened u(path);
     fault f = {""};
-    EXPECT_FALSE(universal_model_read(&u.folder, &f));
+    EXPECT_FALSE(universal_model_read(&u.folder, true, &f));
     EXPECT_NE(nullptr, strstr(f.text, "has neither mp_rank_00_model_states.pt nor zero_pp_rank_0_mp_rank_00_model_states.pt"))
         << f.text;
 }

@@ -102,6 +102,39 @@ class universal_verbs : public testing::Test
 };
 } // namespace
 
+// The model's part tells which parameters are tied. At stages 1 and 2 they may have a file of weights in 16 bits. The export
+// has them again, also where the program has only one of the names.
+TEST_F(universal_verbs, TiedParametersShareTheStates)
+{
+    const made_param tied = {"a.head", PARAMS[0].dims, 5e5f};
+    for (const bool has_file : {false, true}) {
+        ASSERT_EQ(0, system(("rm -rf '" + like + "' '" + checkpoints + "' '" + out + "'").c_str()));
+        write_stage1(like, PARAMS);
+        write_model(like + "/mp_rank_00_model_states.pt", PARAMS, "BFloat16Storage", {{tied.name, PARAMS[0].name}});
+        if (has_file) {
+            ASSERT_EQ(0, mkdir((like + "/zero/" + tied.name).c_str(), 0777));
+            write_pt(like + "/zero/" + tied.name + "/fp32.pt", dict({{text("param"), tensor(contiguous(tied.dims))}}),
+                     {bytes_of_floats(counted(count_of(tied.dims), tied.first))});
+        }
+        const outcome result = import({"--dtype", "keep"});
+        ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
+        const checkpoint_reader r = reader();
+        EXPECT_EQ(PARAMS.size() + 1, info(r).param_count);
+        size_t index = 0;
+        const zoff_checkpoint_param p = find(r, tied.name, &index);
+        ASSERT_NE(nullptr, p.tied_to);
+        EXPECT_EQ(PARAMS[0].name, p.tied_to);
+        EXPECT_EQ(counted(p.count, PARAMS[0].first), values(r, index, ZOFF_STATE_MASTER, p.count)) << "of the owner";
+        const outcome back = export_to(out);
+        ASSERT_EQ(EXIT_DONE, back.exit) << back.err;
+        opened u(out);
+        ASSERT_TRUE(u.is_open) << u.message;
+        EXPECT_EQ(PARAMS.size() + has_file, u.folder.count);
+        const std::vector<float> written = has_file ? u.values(tied.name, ZOFF_STATE_MASTER) : std::vector<float>();
+        EXPECT_TRUE(!has_file || written == counted(p.count, PARAMS[0].first));
+    }
+}
+
 TEST_F(universal_verbs, ImportStage1)
 {
     write_stage1(like, PARAMS);

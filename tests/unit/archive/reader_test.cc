@@ -77,6 +77,26 @@ TEST_F(reader, describes_the_checkpoint)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 'x'", zoff_checkpoint_reader_find(r.get(), "x", &bytes));
 }
 
+TEST_F(reader, lists_the_data)
+{
+    zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+    zoff_checkpoint_data data = {"other", &info, 1, true};
+    unsigned rank = 9;
+    ASSERT_ZOFF_OK(zoff_checkpoint_reader_info(r.get(), &info));
+    EXPECT_EQ(1u, info.data_count);
+    ASSERT_ZOFF_OK(zoff_checkpoint_reader_data_at(r.get(), 0, &data, &rank));
+    EXPECT_STREQ("rng", data.name);
+    EXPECT_EQ(5u, data.count);
+    EXPECT_EQ(nullptr, data.bytes);
+    EXPECT_FALSE(data.each_rank);
+    EXPECT_EQ(0u, rank);
+    EXPECT_ZOFF_OK(zoff_checkpoint_reader_data_at(r.get(), 0, &data, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there are no data 1; the checkpoint has 1",
+                      zoff_checkpoint_reader_data_at(r.get(), 1, &data, &rank));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_checkpoint_reader_data_at(r.get(), 0, nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_checkpoint_reader_data_at(nullptr, 0, &data, nullptr));
+}
+
 TEST_F(reader, returns_part_of_the_data)
 {
     char some[4] = "zzz";
@@ -139,6 +159,14 @@ TEST(reader_of_ranks, joins_pieces_and_data_of_each)
     ASSERT_ZOFF_OK(zoff_checkpoint_reader_read(opened, 0, ZOFF_STATE_MASTER, 0, got.size(), got.data()));
     for (size_t k = 0; k < got.size(); k++)
         ASSERT_EQ((float)(k / 1024), got[k]);
+    for (size_t i = 0, own = 0; i < 6; i++) {
+        unsigned rank = 9;
+        zoff_checkpoint_data data;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_data_at(opened, i, &data, &rank));
+        EXPECT_EQ(data.each_rank, std::string(data.name) == "rng");
+        EXPECT_EQ(data.each_rank ? own : 0, rank) << data.name;
+        own += data.each_rank;
+    }
     for (unsigned rank = 0; rank < 5; rank++) {
         char data[32];
         size_t count = 0;

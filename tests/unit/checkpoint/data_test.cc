@@ -71,7 +71,7 @@ TEST_F(Data, EachRankReadsItsOwn)
         own = position = 0;
         ask({{"position", &position, 8, false}, {"own", &own, 8, true}, {"none", nullptr, 0, false}});
         ASSERT_ZOFF_OK(zoff_checkpoint_data_match(&opts, a.get(), rank, 3));
-        ASSERT_ZOFF_OK(zoff_checkpoint_data_read(&opts, a.get(), rank));
+        ASSERT_ZOFF_OK(zoff_checkpoint_data_read(&opts, a.get(), rank, 3));
         EXPECT_EQ(100u + rank, own);
         EXPECT_EQ(77u, position) << "of rank 0";
     }
@@ -87,6 +87,32 @@ TEST_F(Data, ACheckpointWithoutThemIsRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "and 1 in zoff_checkpoint_opts.data",
                       zoff_checkpoint_data_match(ask({{"none", &other, 1, false}}), a.get(), 0, 1));
     EXPECT_ZOFF_OK(zoff_checkpoint_data_match(ask({}), a.get(), 0, 1)) << "others of the checkpoint do not matter";
+}
+
+// With data_found a list may ask for more than there is.
+TEST_F(Data, BytesThatAreMissingStayAndAreTold)
+{
+    bool found[4] = {};
+    save(2);
+    opts.data_found = found;
+    ask({{"seed", &other, 8, false}, {"position", &position, 8, false}, {"own", &own, 8, true}, {"none", nullptr, 0, false}});
+    for (const unsigned ranks : {2u, 3u}) {
+        for (unsigned rank = 0; rank < ranks; rank++) {
+            own = position = 1;
+            ASSERT_ZOFF_OK(zoff_checkpoint_data_match(&opts, a.get(), rank, ranks));
+            ASSERT_ZOFF_OK(zoff_checkpoint_data_read(&opts, a.get(), rank, ranks));
+            zoff_checkpoint_data_tell(&opts, a.get(), rank, ranks);
+            EXPECT_EQ(3u, other);
+            EXPECT_EQ(77u, position);
+            EXPECT_EQ(ranks == 2 ? 100u + rank : 1u, own) << "other ranks: it belongs to nobody here";
+            EXPECT_FALSE(found[0]);
+            EXPECT_TRUE(found[1]);
+            EXPECT_EQ(ranks == 2, found[2]);
+            EXPECT_TRUE(found[3]);
+        }
+    }
+    ask({{"position", &position, 4, false}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the data 'position' has 8 bytes", zoff_checkpoint_data_match(&opts, a.get(), 0, 2));
 }
 
 // Also on a rank that the checkpoint does not have.
@@ -111,7 +137,7 @@ TEST_F(Data, DamagedBytesAreNamedAndNotHandedOut)
     ASSERT_NE(nullptr, item);
     flip_byte(path_of(a.get(), file), a->tables[file].regions[item->region].offset);
     ask({{"own", &own, 8, true}, {"position", &position, 8, false}});
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "the program's data 'position'", zoff_checkpoint_data_read(&opts, a.get(), 0));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "the program's data 'position'", zoff_checkpoint_data_read(&opts, a.get(), 0, 1));
     EXPECT_EQ(2u, position);
     EXPECT_EQ(100u, own) << "the list is read in its order: the caller restores it";
 }
@@ -136,7 +162,7 @@ TEST_F(Data, WithoutMemory)
 {
     save(1);
     ask({{"own", &own, 8, true}, {"position", &position, 8, false}});
-    EXPECT_LE(2, fail_each_allocation([&] { return zoff_checkpoint_data_read(&opts, a.get(), 0); }));
+    EXPECT_LE(2, fail_each_allocation([&] { return zoff_checkpoint_data_read(&opts, a.get(), 0, 1); }));
     EXPECT_EQ(1, fail_each_allocation([&] {
                   char *kept = nullptr;
                   const zoff_status status = zoff_checkpoint_data_keep(&opts, &kept);

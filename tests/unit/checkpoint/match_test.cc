@@ -46,6 +46,7 @@ using Names = Match;
 using Shapes = Match;
 using States = Match;
 using Ties = Match;
+using Groups = Match;
 
 TEST_F(Names, OrderDoesNotMatter)
 {
@@ -245,6 +246,7 @@ TEST_F(States, AnotherOptimizer)
     text_there = text_of(lion, "");
     expect_difference("'a' lacks states that its optimizer has here");
     log.expect("'a' lacks states");
+    log.expect("'group 0' has optimizer.type Lion, here AdamW");
     ASSERT_ZOFF_OK(compare("a"));
     EXPECT_EQ((std::vector<uint32_t>{1}), found());
     std::swap(text, text_there);
@@ -252,8 +254,75 @@ TEST_F(States, AnotherOptimizer)
     there.made.reset();
     expect_difference("'a' has states that its optimizer has not here");
     log.expect("'a' has states");
+    log.expect("'group 0' has optimizer.type AdamW, here Lion");
     ASSERT_ZOFF_OK(compare("a"));
     EXPECT_EQ((std::vector<uint32_t>{1}), found());
+}
+
+// They load, and one warning names all. The groups may have other numbers: a parameter knows its own.
+TEST_F(Groups, OtherHyperParametersAreTold)
+{
+    for (const char *name : {"a", "b"}) {
+        here.add(name, 10).group = name[0] == 'b' ? 1 : 2;
+        there.add(name, 10).group = name[0] == 'b' ? 1 : 0;
+    }
+    text_there = config_text("");
+    there.seal(text_there);
+    here.seal(text);
+    ASSERT_ZOFF_OK(compare());
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
+    ASSERT_ZOFF_OK(zoff_engine_get_group(here.made.get(), 2, 0, &h));
+    h.weight_decay = 0.25;
+    h.beta2 = 0.5;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(here.made.get(), 2, &h));
+    log.expect(
+        "the run goes on from the checkpoint 'the/checkpoint' with other hyper-parameters, in 2 places: 'group 2' has beta2 "
+        "0.999, here 0.5; 'group 2' has weight_decay 0, here 0.25");
+    ASSERT_ZOFF_OK(compare());
+    h.decay = ZOFF_DECAY_L2;
+    h.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(here.made.get(), 2, &h));
+    log.expect("in 4 places: 'group 2' has optimizer.type AdamW, here Adam; 'group 2' has beta2 0.999, here 0.5; 'group 2' has "
+               "weight_decay 0, here 0.25; 'group 2' has bias_correction 1, here 0");
+    ASSERT_ZOFF_OK(compare());
+}
+
+// A program may set the rate before each step. Another rate from the beginning is told.
+TEST_F(Groups, TheLearningRateIsThatOfTheBeginning)
+{
+    here.add("a", 10);
+    there.add("a", 10);
+    ASSERT_ZOFF_OK(compare());
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
+    ASSERT_ZOFF_OK(zoff_engine_get_group(there.made.get(), 0, 0, &h));
+    const double rate = h.lr;
+    h.lr = rate / 7;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(there.made.get(), 0, &h));
+    there.forget();
+    ASSERT_ZOFF_OK(compare());
+    text = "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}}";
+    here.made.reset();
+    log.expect("in 1 places: 'group 0' has lr 0.01, here 0.5");
+    ASSERT_ZOFF_OK(compare());
+}
+
+// A checkpoint of a writer that does not know them.
+TEST_F(Groups, MayBeMissing)
+{
+    here.add("a", 10);
+    there.add("a", 10);
+    ASSERT_ZOFF_OK(compare());
+    there.a.manifest.groups[0].numbers[0] = NAN;
+    there.a.manifest.groups[0].numbers[1] = 0.1;
+    const size_t count = there.a.manifest.group_count;
+    there.a.manifest.group_count = 0;
+    ASSERT_ZOFF_OK(zoff_checkpoint_match_open(here.view(), &there.a, nullptr, &match));
+    zoff_checkpoint_match_close(&match);
+    there.a.manifest.group_count = count;
+    log.expect("in 1 places: 'group 0' has beta1 0.1, here 0.9");
+    ASSERT_ZOFF_OK(zoff_checkpoint_match_open(here.view(), &there.a, nullptr, &match));
 }
 
 TEST_F(Ties, AreTheSameInBoth)
