@@ -2,6 +2,7 @@
 #include "universal_verbs.h"
 #include "verbs.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <zoff/zoff.h>
@@ -154,6 +155,7 @@ void set_log(bool prints)
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : NULL;
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond `ulimit -f` is an error that names it */
     if (!verb) {
         print_usage(stderr);
         return EXIT_USAGE;

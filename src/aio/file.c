@@ -3,6 +3,7 @@
 #include "file_priv.h"
 
 #include "bits.h"
+#include "files.h"
 #include "log.h"
 #include "mem.h"
 #include "try.h"
@@ -91,7 +92,9 @@ static int transfer_once(const zoff_aio_file *file, bool blank, char *block)
     ssize_t ret = -1;
     errno = EINTR;
     for (unsigned i = 0; ret < 0 && (errno == EINTR || errno == EAGAIN) && i < INTERRUPTIONS; i++)
-        ret = blank ? pwrite(file->fd, block, file->unit, 0) : pread(file->fd, block, file->unit, 0);
+        ret = !blank                             ? pread(file->fd, block, file->unit, 0)
+              : zoff_base_files_fits(file->unit) ? pwrite(file->fd, block, file->unit, 0)
+                                                 : -1;
     int error = ret < 0 ? errno : 0;
     if (blank && ftruncate(file->fd, 0) != 0 && !error)
         error = errno;
@@ -321,10 +324,9 @@ zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
         return no_space(file, need, have, zoff_aio_file_system(file, buffer));
     if (!bytes)
         return ZOFF_OK;
-    /* Beyond the limit the kernel also sends SIGXFSZ, which ends a process. */
-    struct rlimit limit;
-    ZOFF_FAIL_IF(getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur,
-                 ZOFF_ERR_NO_SPACE,
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_FSIZE, &limit);
+    ZOFF_FAIL_IF(!zoff_base_files_fits(bytes), ZOFF_ERR_NO_SPACE,
                  "'%s' must have %" PRIu64 " bytes, but RLIMIT_FSIZE of this process is %" PRIu64
                  "; raise it (ulimit -f) or spread the file over more folders",
                  file->path, bytes, (uint64_t)limit.rlim_cur);

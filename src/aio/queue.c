@@ -3,6 +3,7 @@
 
 #include "bits.h"
 #include "clock.h"
+#include "files.h"
 #include "log.h"
 #include "structs.h"
 #include "try.h"
@@ -11,6 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     BLOCK_DEFAULT = 2 << 20, /* with pieces of 1 MiB writes keep a disk slightly less busy, at twice the CPU */
@@ -287,6 +289,14 @@ static uint64_t make_ticket(const zoff_aio *q, int index)
 }
 
 /* A request of 0 bytes completes at once. */
+/* A device has no limit. */
+static bool fits(const zoff_aio *q, uint64_t end)
+{
+    struct stat st;
+    return zoff_base_files_fits(zoff_base_bits_align(end, q->file.unit)) ||
+           (fstat(q->file.fd, &st) == 0 && S_ISBLK(st.st_mode));
+}
+
 static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t bytes, void *address, uint64_t *out_ticket)
 {
     const char *verb = writes ? "write" : "read";
@@ -299,6 +309,9 @@ static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t byte
     ZOFF_FAIL_IF(bytes > INT64_MAX || offset > (uint64_t)INT64_MAX - bytes, ZOFF_ERR_INVALID,
                  "cannot %s %zu bytes at offset %" PRIu64 " of '%s': beyond the largest offset of a file, %" PRId64, verb,
                  bytes, offset, q->file.path, INT64_MAX);
+    ZOFF_FAIL_IF(writes && bytes && !fits(q, offset + bytes), ZOFF_ERR_IO,
+                 "cannot write %zu bytes at offset %" PRIu64 " of '%s': %s", bytes, offset, q->file.path,
+                 zoff_base_status_errno(EFBIG));
     ZOFF_TRY(check_process(q));
     if (q->free_request == ZOFF_AIO_NONE)
         ZOFF_TRY(grow_requests(q, 2 * q->request_count));

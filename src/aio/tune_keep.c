@@ -3,6 +3,7 @@
 #include "tune_priv.h"
 
 #include "bits.h"
+#include "files.h"
 #include "log.h"
 #include "mem.h"
 #include "try.h"
@@ -137,7 +138,7 @@ static int replace(const char *path, char *temporary, const char *text, size_t b
     int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return errno;
-    ssize_t ret = write(fd, text, bytes);
+    ssize_t ret = zoff_base_files_fits(bytes) ? write(fd, text, bytes) : -1;
     int error = ret == (ssize_t)bytes ? 0 : ret < 0 ? errno : ENOSPC;
     if (close(fd) != 0 && !error)
         error = errno;

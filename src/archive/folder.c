@@ -144,7 +144,7 @@ zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const cha
 
 static zoff_status code_of(int error)
 {
-    return error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
+    return error == ENOSPC || error == EDQUOT || error == EFBIG ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
 }
 
 zoff_status zoff_archive_folder_flush(const char *folder)
@@ -247,7 +247,7 @@ void zoff_archive_folder_unlock(int lock)
 static zoff_status write_all(int fd, const char *path, const char *text, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t got = write(fd, text + done, bytes - done);
+        const ssize_t got = zoff_base_files_fits(bytes) ? write(fd, text + done, bytes - done) : -1;
         if (got < 0 && errno == EINTR)
             continue;
         ZOFF_FAIL_IF(got < 0, code_of(errno), "cannot write '%s': %s", path, zoff_base_status_errno(errno));

@@ -34,8 +34,8 @@ _Static_assert(sizeof(head) == 48, "no padding in what is written");
 
 static zoff_status fail_write(const zoff_archive_part *p, const char *what, int error)
 {
-    return zoff_base_status_fail(error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, "cannot %s '%s': %s",
-                                 what, p->path, zoff_base_status_errno(error));
+    return zoff_base_status_fail(error == ENOSPC || error == EDQUOT || error == EFBIG ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO,
+                                 "cannot %s '%s': %s", what, p->path, zoff_base_status_errno(error));
 }
 
 /* ---- whose save is under way ---- */
@@ -155,14 +155,14 @@ zoff_status zoff_archive_part_reserve(zoff_archive_part *p)
     const uint64_t bytes = p->end + zoff_archive_table_bytes(&p->table);
     int error;
     do
-        error = fallocate(p->fd, 0, 0, (off_t)bytes) ? errno : 0;
+        error = !zoff_base_files_fits(bytes) || fallocate(p->fd, 0, 0, (off_t)bytes) ? errno : 0;
     while (error == EINTR);
     if (error == EOPNOTSUPP || error == ENOSYS) /* the file system reserves nothing: compare with what is free */
         error = statvfs(p->path, &about) == 0 && (uint64_t)about.f_bavail * about.f_frsize < bytes ? ENOSPC : 0;
     if (error == 0)
         return ZOFF_OK;
     const bool known = statvfs(p->path, &about) == 0;
-    ZOFF_FAIL_IF(error == ENOSPC || error == EDQUOT || error == EFBIG, ZOFF_ERR_NO_SPACE,
+    ZOFF_FAIL_IF(error == ENOSPC || error == EDQUOT, ZOFF_ERR_NO_SPACE,
                  "the checkpoint needs %s for '%s', and %s are free: remove files, or lower zoff_checkpoint_opts.keep",
                  zoff_base_words_bytes(bytes), p->path,
                  known ? zoff_base_words_bytes((uint64_t)about.f_bavail * about.f_frsize) : "less");
@@ -173,7 +173,8 @@ zoff_status zoff_archive_part_reserve(zoff_archive_part *p)
 static zoff_status write_plain(const zoff_archive_part *p, uint64_t offset, const void *bytes, size_t count)
 {
     for (size_t done = 0; done < count;) {
-        const ssize_t got = pwrite(p->fd, (const char *)bytes + done, count - done, (off_t)(offset + done));
+        const bool fits = zoff_base_files_fits(offset + count);
+        const ssize_t got = fits ? pwrite(p->fd, (const char *)bytes + done, count - done, (off_t)(offset + done)) : -1;
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)

@@ -1,7 +1,11 @@
-/* files.h: files that zoff makes. */
+/* files.h: files that zoff makes, and the largest one that the process may write. */
 #ifndef ZOFF_BASE_FILES_H
 #define ZOFF_BASE_FILES_H
 
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* Let the owner read and write a file that was just made. Under a umask that takes these rights away, the file could not be
@@ -11,6 +15,17 @@ static inline void zoff_base_files_own(int fd)
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0600) != 0600)
         (void)fchmod(fd, (st.st_mode & 0777) | 0600);
+}
+
+/* Whether a file may grow to this byte (RLIMIT_FSIZE). Ask before each write(), fallocate() and ftruncate(): beyond the limit
+ * the kernel sends SIGXFSZ, which ends the process.  @return false, with errno EFBIG */
+static inline bool zoff_base_files_fits(uint64_t end)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || end <= limit.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* status.c: the texts of statuses, and the last error text of each thread. */
 #include "try.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,5 +71,7 @@ void zoff_base_status_restore(const zoff_saved_error *saved)
 const char *zoff_base_status_errno(int error)
 {
     static _Thread_local char buffer[128];
+    if (error == EFBIG) /* nearly always a limit of the process */
+        return "File too large for a limit of this process (RLIMIT_FSIZE, ulimit -f) or for the file system";
     return strerror_r(error, buffer, sizeof buffer);
 }

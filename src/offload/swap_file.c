@@ -388,7 +388,7 @@ static int write_text(const char *name, const char *text)
         return errno;
     zoff_base_files_own(fd);
     for (size_t at = 0; !error && at < bytes;) {
-        const ssize_t put = write(fd, text + at, bytes - at);
+        const ssize_t put = zoff_base_files_fits(bytes) ? write(fd, text + at, bytes - at) : -1;
         error = put < 0 && errno != EINTR ? errno : 0;
         at += put > 0 ? (size_t)put : 0;
     }

@@ -3,6 +3,7 @@
 #include "trace_priv.h"
 
 #include "bits.h"
+#include "files.h"
 #include "mem.h"
 #include "try.h"
 
@@ -70,7 +71,7 @@ static zoff_status write_all(const zoff_trace_writer *w, const char *text, size_
 {
     const int fd = zoff_base_fork_descriptor(w->guard);
     while (bytes) {
-        const ssize_t done = pwrite(fd, text, bytes, (off_t)at);
+        const ssize_t done = zoff_base_files_fits(at + bytes) ? pwrite(fd, text, bytes, (off_t)at) : -1;
         if (done < 0 && errno == EINTR)
             continue;
         ZOFF_FAIL_IF(done <= 0, ZOFF_ERR_IO, "cannot write the trace '%.4000s': %s; it ends here", w->path,

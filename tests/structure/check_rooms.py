@@ -15,6 +15,8 @@ LINES_LIMIT = 600
 # The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
 # threads, the code that detects a fork(), and the locks of data that several threads share.
 GETENV = {"src/base/env.c"}
+# They write what src/aio/queue.c has let pass, or make a file shorter.
+WRITES = {"src/aio/posix.c", "src/aio/threads.c", "src/aio/bounce.c"}
 THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/trace/engines.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c", "src/checkpoint/checkpoint_priv.h", "src/checkpoint/saver.c", "src/checkpoint/guard.c", "src/checkpoint/save.c", "src/checkpoint/complete.c"}
 INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
@@ -191,6 +193,12 @@ def check_getenv(tree):
     paths = [p for p in tree.under("src/") if p not in GETENV]
     yield from find(tree, paths, r"\b(?:secure_getenv|getenv|setenv|putenv|unsetenv|environ)\b",
                     "the environment is read in src/base/env.c, by its table")
+
+
+def check_writes(tree):
+    paths = [p for p in tree.under("src/") if p not in WRITES and "zoff_base_files_fits(" not in tree.bare(p)]
+    yield from find(tree, paths, r"\b(?:p?writev?|fallocate|posix_fallocate|ftruncate|copy_file_range)\(",
+                    "beyond `ulimit -f` the kernel ends the process: ask zoff_base_files_fits() of src/base/files.h before")
 
 
 def check_threads(tree):

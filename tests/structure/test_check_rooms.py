@@ -114,6 +114,11 @@ class CheckRooms(unittest.TestCase):
         self.refuses(check_rooms.check_getenv, "src/aio/file.c", '/* file.c: x. */\n\nchar *a = getenv("X");\n', "env.c")
         self.refuses(check_rooms.check_getenv, "src/aio/file.c", '/* file.c: x. */\nint a = setenv("X", "", 1);\n', "env.c")
 
+    def test_writes(self):
+        check = check_rooms.check_writes
+        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\nint a = pwrite(fd, b, 1, 0);\n", "ulimit -f")
+        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\nint a = ftruncate(fd, 1);\n", "ulimit -f")
+
     def test_threads(self):
         check = check_rooms.check_threads
         self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n#pragma omp parallel\n", "workers.c")
