@@ -287,8 +287,7 @@ ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
 /** Set it, after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With zoff.persist the
- *  files record it. Once a step or a count other than 0 was recorded, the next engine continues with these states, also after
- *  `t` was set back to 0.
+ *  files record it. The next engine continues with what was recorded last, also where `t` is 0.
  *  @return an error leaves count and files as they were; call it again */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
 

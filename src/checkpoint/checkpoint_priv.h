@@ -231,6 +231,8 @@ zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
 bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
 /* Stop the thread; the save is given up unless it is over. */
 void zoff_checkpoint_saver_stop(zoff_saver *s);
+/* Under the lock: the save has failed with this status and the last error text. The first one counts. */
+void zoff_checkpoint_saver_fail(zoff_saver *s, zoff_status status);
 /* Whether all is over.  @blocks never */
 bool zoff_checkpoint_saver_is_over(zoff_saver *s);
 /* Wait until it is over, and return the result.  @blocks yes */

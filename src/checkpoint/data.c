@@ -15,9 +15,12 @@ zoff_status zoff_checkpoint_data_check(const zoff_checkpoint_opts *opts, const c
         ZOFF_FAIL_IF(!d->name || !*d->name || strlen(d->name) > ZOFF_ARCHIVE_NAME_MOST, ZOFF_ERR_INVALID,
                      "%s: data %zu needs a name of 1 to %d bytes", call, i, ZOFF_ARCHIVE_NAME_MOST);
         ZOFF_FAIL_IF(d->count && !d->bytes, ZOFF_ERR_INVALID, "%s: the bytes of data '%s' are NULL", call, d->name);
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++) {
             ZOFF_FAIL_IF(strcmp(opts->data[k].name, d->name) == 0, ZOFF_ERR_INVALID, "%s: there are two data '%s'", call,
                          d->name);
+            ZOFF_FAIL_IF(zoff_model_program_bytes_overlap(&opts->data[k], d), ZOFF_ERR_INVALID,
+                         "%s: data '%s' and '%s' overlap in memory", call, opts->data[k].name, d->name);
+        }
     }
     return ZOFF_OK;
 }

@@ -139,6 +139,20 @@ static void before_all(void *ctx)
     pthread_mutex_unlock(&s->work.lock);
 }
 
+static void changed(void *ctx)
+{
+    zoff_saver *s = ctx;
+    if (zoff_checkpoint_saver_is_inherited(s))
+        return;
+    pthread_mutex_lock(&s->work.lock);
+    zoff_checkpoint_saver_fail(
+        s, zoff_base_status_fail(ZOFF_ERR_STATE,
+                                 "the program has changed weights while '%s' was being saved, so it may have the states of no "
+                                 "step; end the save with zoff_checkpoint_wait() first, then change weights",
+                                 s->part.path));
+    pthread_mutex_unlock(&s->work.lock);
+}
+
 static void gone(void *ctx)
 {
     zoff_saver *s = ctx;
@@ -151,7 +165,12 @@ static void gone(void *ctx)
 
 void zoff_checkpoint_guard_attach(zoff_saver *s)
 {
-    s->guard = (zoff_guard){.before_chunk = before_chunk, .before = before, .before_all = before_all, .gone = gone, .ctx = s};
+    s->guard = (zoff_guard){.before_chunk = before_chunk,
+                            .before = before,
+                            .before_all = before_all,
+                            .changed = changed,
+                            .gone = gone,
+                            .ctx = s};
     s->is_attached = true;
     *s->view.guard = &s->guard;
 }

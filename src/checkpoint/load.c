@@ -33,8 +33,6 @@ static const char *label_of(const loading *l)
 
 static zoff_status check_arguments(const loading *l)
 {
-    ZOFF_TRY(zoff_engine_phase_whole_or_unloaded(l->engine, CALL));
-    ZOFF_TRY(zoff_lending_param_cache_check(l->view.lending, 0, l->view.model->param_count, CALL));
     ZOFF_FAIL_IF(!l->folder || !*l->folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", CALL);
     if (l->opts.label)
         ZOFF_TRY(zoff_archive_folder_check_label("zoff_checkpoint_opts.label", l->opts.label));
@@ -229,7 +227,7 @@ zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", CALL);
-    ZOFF_TRY(zoff_engine_phase_whole_or_unloaded(e, CALL));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_CHECKPOINT_LOAD));
     loading l = {.engine = e, .view = zoff_engine_rooms_view(e), .folder = folder, .opts = ZOFF_CHECKPOINT_OPTS_INIT};
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &l.opts, sizeof l.opts));

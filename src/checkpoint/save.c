@@ -49,8 +49,6 @@ static zoff_status list_agreed(const void *ctx, zoff_facts *out)
 
 static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_checkpoint_opts *opts, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_whole(c->engine, call));
-    ZOFF_TRY(zoff_engine_phase_check_weights(c->engine, call));
     ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
     char whole[4096]; /* the program may call chdir() before the save ends */
     const zoff_status named = zoff_archive_folder_absolute(folder, whole);
@@ -209,7 +207,7 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
-    ZOFF_TRY(zoff_engine_phase_whole(e, call));
+    ZOFF_TRY(zoff_engine_phase_enter(e, beside ? ZOFF_CALL_CHECKPOINT_BEGIN : ZOFF_CALL_CHECKPOINT_SAVE));
     const zoff_engine_view view = zoff_engine_rooms_view(e);
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
     c->engine = e;

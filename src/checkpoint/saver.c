@@ -18,8 +18,8 @@
 #include <signal.h>
 #include <time.h>
 
-/* Keep the first error. Nobody waits for units of a save that has failed. */
-static void fail(zoff_saver *s, zoff_status status)
+/* Nobody waits for units of a save that has failed. */
+void zoff_checkpoint_saver_fail(zoff_saver *s, zoff_status status)
 {
     if (s->work.status < 0)
         return;
@@ -265,7 +265,7 @@ static zoff_status run(zoff_saver *s)
     const zoff_status status = write_all(s);
     pthread_mutex_lock(&s->work.lock);
     if (status < 0)
-        fail(s, status);
+        zoff_checkpoint_saver_fail(s, status);
     pthread_mutex_unlock(&s->work.lock);
     if (status < 0)
         finish_transfers(s);

@@ -402,6 +402,7 @@ static zoff_status seal(zoff_engine *e)
     if (zoff_model_program_bytes_scaler(&e->model.program, &scaler))
         zoff_model_loss_scale_continue(&e->model, &scaler);
     e->totals.huge_page_bytes = zoff_engine_stores_huge_bytes(e);
+    zoff_traps_weights_note(e->life.traps);
     zoff_engine_stats_log_start(e);
     const zoff_trace_rank who = {zoff_comm_rank(e->comm), zoff_comm_size(e->comm), !strcmp(e->comm->ops->name, "threads")};
     e->life.trace = zoff_trace_open(&who, e->plan.chunk_count);
@@ -419,8 +420,7 @@ undo:
 
 zoff_status zoff_engine_seal(zoff_engine *e)
 {
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_SEAL));
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     return zoff_agreement_identity_exit(&e->agreement, seal(e));
 }

@@ -31,6 +31,7 @@
 
 #include <zoff/engine.h>
 
+/* In the order of the columns of ZOFF_CALLS. */
 typedef enum zoff_phase {
     ZOFF_PHASE_BUILDING, /* parameters may be added */
     ZOFF_PHASE_IDLE,     /* sealed, between steps */
@@ -340,19 +341,13 @@ void zoff_engine_rooms_attach(zoff_engine *e);  /* call once accelerator and com
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);
 void zoff_engine_options_free(zoff_engine *e);
 
-/* phase.c */
-const char *zoff_engine_phase_words(const zoff_engine *e); /* describes the phase, for messages */
-/* ERR_STATE unless the engine is in this phase, or while zoff_step_wait() has still to return a result. `call` names the public
- * function. A NULL engine is ERR_INVALID. */
-zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
-/* Finish a step that is open: see zoff_engine_phase_whole().  @return its error  @blocks for an open step */
-zoff_status zoff_engine_phase_finish(zoff_engine *e, const char *call);
-/* The same, and ERR_STATE unless the engine is between steps. */
+/* phase.c: see view.h for the table of calls */
+/* ERR_STATE unless the engine is between steps. A step that is open is finished first.  @blocks for an open step */
 zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call);
-/* As zoff_engine_phase_whole(), but also after a push has failed. */
-zoff_status zoff_engine_phase_whole_or_unsent(zoff_engine *e, const char *call);
-/* ERR_STATE after a load has failed: there are no states. For calls that are legal in several phases. */
-zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call);
+/* ERR_STATE in the middle of an update: ZOFF_NEEDS_WHOLE. */
+zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
+/* ERR_STATE while the weights differ from the states: ZOFF_NEEDS_WEIGHTS. */
+zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
 
 /* stores.c: the stores of states and weights, used together */
 /* Write the initial content of a chunk to `base`; `ctx` is the engine. */
@@ -418,6 +413,8 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e, zoff_status (*between)(zoff_engine *e));
 
 /* states.c */
+/* zoff.check_use: ERR_STATE if the program has changed weights since the last call. Then a save that is under way fails. */
+zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call);
 /* Set the masters from the weights, or compute the weights from the states. */
 zoff_status zoff_engine_states_pull(zoff_engine *e);
 zoff_status zoff_engine_states_push(zoff_engine *e);

@@ -15,14 +15,6 @@ static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void 
     return ZOFF_OK;
 }
 
-/* Until zoff_step_wait() has returned it, every call returns the error. */
-static zoff_status repeat_fault(zoff_engine *e, const char *call)
-{
-    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
-    zoff_base_status_restore(&e->run.fault.words);
-    return e->run.fault.status;
-}
-
 void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status)
 {
     e->run.fault.status = zoff_engine_step_fail(e, status);
@@ -137,11 +129,9 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));
     ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
                  "zoff_param_wait: the weights of %s are the engine's; call zoff_param_fetch()", e->model.params[p].name);
-    if (e->life.phase == ZOFF_PHASE_FAILED)
-        return repeat_fault(e, "zoff_param_wait");
-    if (e->life.phase == ZOFF_PHASE_IDLE || (e->life.phase == ZOFF_PHASE_OPEN && !e->run.last))
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAM_WAIT));
+    if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
         return ZOFF_OK; /* they are what the last step has made them */
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_param_wait"));
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
@@ -188,11 +178,8 @@ static zoff_status lend_in_step(zoff_engine *e, zoff_param p, size_t slice, void
 zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
     static const char CALL[] = "zoff_param_fetch";
-    if (e->life.phase == ZOFF_PHASE_FAILED && (e->walk.lends_always || e->run.fault.status < 0))
-        return repeat_fault(e, CALL);
-    if (e->life.phase != ZOFF_PHASE_OPEN || !zoff_engine_overlap_lends(e))
+    if (!zoff_engine_overlap_lends(e))
         ZOFF_TRY(zoff_engine_phase_idle(e, CALL));
-    ZOFF_TRY(zoff_engine_phase_check_weights(e, CALL));
     const bool in_step = e->life.phase == ZOFF_PHASE_OPEN && e->run.last;
     zoff_lending_fetch_enter(&e->lending, p, slice, in_step);
     const zoff_status status = in_step ? lend_in_step(e, p, slice, native_stream, out)
@@ -224,13 +211,9 @@ zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void 
     ZOFF_TRY(check(e, p, slice, native_stream, CALL));
     ZOFF_FAIL_IF(e->model.params[p].count && !zoff_model_params_own_grad(&e->model, p, slice, &dtype), ZOFF_ERR_INVALID,
                  "%s: %s has no gradient buffer of the program (zoff_param_desc.grad)", CALL, e->model.params[p].name);
-    if (e->life.phase == ZOFF_PHASE_FAILED)
-        return repeat_fault(e, CALL);
-    if (e->life.phase == ZOFF_PHASE_OPEN && !e->run.last)
-        return zoff_engine_phase_finish(e, CALL);
-    if (e->life.phase == ZOFF_PHASE_IDLE)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, CALL));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRAD_REUSABLE));
+    if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
+        return zoff_engine_phase_idle(e, CALL);
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
@@ -250,7 +233,7 @@ zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_loss_scale"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_LOSS_SCALE));
     zoff_engine *own = (zoff_engine *)(uintptr_t)e;
     const bool is_open = e->life.phase == ZOFF_PHASE_OPEN && e->run.last,
                changes = e->settings.values.fp16.enabled && e->settings.values.fp16.dynamic;
@@ -294,9 +277,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 {
     ZOFF_TRACED(e, true);
     ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_engine_progress"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PROGRESS));
     zoff_base_progress_pump(&e->progress); /* the step reports errors */
     /* If the device failed, nothing is in flight: the step reports the error. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);

@@ -1,34 +1,48 @@
-/* phase.c: the phase of an engine in which a call is allowed, and the text of the error if it is not. Calls that need whole
- * states or weights finish an open step first. */
+/* phase.c: the check of every public call against the phase of its engine, by the table ZOFF_CALLS of view.h. */
 #include "engine_priv.h"
 
 #include "try.h"
 
-const char *zoff_engine_phase_words(const zoff_engine *e)
+enum { UNTOLD = ZOFF_PHASE_UNSENT + 1, PHASES }; /* the last column of the table */
+
+static const char *const WORDS[PHASES] = {
+    "the engine is not sealed yet",
+    "no step is open",
+    "a step is open; wait for it",
+    "a step has failed; retry it, drop it, or destroy the engine",
+    "zoff_step_measure() was called; take the step with zoff_step_args.norm_sum, or call zoff_grads_drop()",
+    "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine",
+    "zoff_checkpoint_load() has failed while ranks sent each other the weights; destroy the engine on all ranks",
+    "zoff_params_push() has failed while ranks sent each other weights; call it again, or destroy the engine",
+    "the step is complete; zoff_step_wait() returns its result"};
+
+typedef struct call_rule {
+    const char *name;
+    char phases[PHASES + 1];
+    unsigned needs;
+} call_rule;
+
+#define RULE(call, name, phases, needs) {name, phases, needs},
+static const call_rule RULES[ZOFF_CALL_COUNT] = {ZOFF_CALLS(RULE)};
+
+static unsigned phase_of(const zoff_engine *e)
 {
-    static const char *const WORDS[] = {
-        "the engine is not sealed yet",
-        "no step is open",
-        "a step is open; wait for it",
-        "a step has failed; retry it, drop it, or destroy the engine",
-        "zoff_step_measure() was called; take the step with zoff_step_args.norm_sum, or call zoff_grads_drop()",
-        "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the engine",
-        "zoff_checkpoint_load() has failed while ranks sent each other the weights; destroy the engine on all ranks",
-        "zoff_params_push() has failed while ranks sent each other weights; call it again, or destroy the engine"};
-    return e->life.is_untold && e->life.phase == ZOFF_PHASE_IDLE ? "the step is complete; zoff_step_wait() returns its result"
-                                                                 : WORDS[e->life.phase];
+    return e->life.is_untold && e->life.phase == ZOFF_PHASE_IDLE ? UNTOLD : e->life.phase;
 }
 
-zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call)
+/* Why a call is refused. Some say more than the phase does. */
+static const char *words_of(const zoff_engine *e, zoff_call call)
 {
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->life.phase != wanted || e->life.is_untold, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
-    return ZOFF_OK;
+    const bool is_loaded = e->life.phase != ZOFF_PHASE_UNLOADED && e->life.phase != ZOFF_PHASE_LOST;
+    if (call == ZOFF_CALL_ADD_PARAM)
+        return "the engine is sealed; add all parameters before zoff_engine_seal()";
+    if (call == ZOFF_CALL_SEAL)
+        return "the engine is sealed already";
+    return call == ZOFF_CALL_STEP_RETRY && is_loaded ? "no step has failed" : WORDS[phase_of(e)];
 }
 
-zoff_status zoff_engine_phase_finish(zoff_engine *e, const char *call)
+static zoff_status finish(zoff_engine *e, const char *call)
 {
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
     if (e->life.phase != ZOFF_PHASE_OPEN)
         return ZOFF_OK;
     const zoff_status status = e->life.finish_step(e);
@@ -37,23 +51,15 @@ zoff_status zoff_engine_phase_finish(zoff_engine *e, const char *call)
 
 zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_finish(e, call));
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
-    return ZOFF_OK;
-}
-
-zoff_status zoff_engine_phase_check_loaded(const zoff_engine *e, const char *call)
-{
-    const bool is_loaded = e->life.phase != ZOFF_PHASE_UNLOADED && e->life.phase != ZOFF_PHASE_LOST;
-    ZOFF_FAIL_IF(!is_loaded, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    ZOFF_TRY(finish(e, call));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, WORDS[phase_of(e)]);
     return ZOFF_OK;
 }
 
 /* One rule for every call that reads states, or changes states, weights or the step number. No state contains the gradients of
  * an update in progress, so a checkpoint saved or loaded then would lose them. */
-zoff_status zoff_engine_phase_whole(zoff_engine *e, const char *call)
+zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_idle(e, call));
     ZOFF_FAIL_IF(
         e->transfer.batch.micro, ZOFF_ERR_STATE,
         "%s: %u of %u micro-steps of the next update are done, and no state contains the sum of their gradients; finish "
@@ -67,20 +73,36 @@ zoff_status zoff_engine_phase_whole(zoff_engine *e, const char *call)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_phase_whole_or_unsent(zoff_engine *e, const char *call)
-{
-    return e && e->life.phase == ZOFF_PHASE_UNSENT ? ZOFF_OK : zoff_engine_phase_whole(e, call);
-}
-
-zoff_status zoff_engine_phase_whole_or_unloaded(zoff_engine *e, const char *call)
-{
-    return e && e->life.phase == ZOFF_PHASE_UNLOADED ? ZOFF_OK : zoff_engine_phase_whole(e, call);
-}
-
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)
 {
     ZOFF_FAIL_IF(e->life.awaits_weights, ZOFF_ERR_STATE,
-                 "%s: the states are those after step %lld, but the weights are not; call zoff_params_push() first", call,
-                 (long long)e->t);
+                 "%s: the states are those after step %lld, but the weights may be others; call zoff_params_push() to compute "
+                 "the weights from the states%s",
+                 call, (long long)e->t, e->lending.store ? "" : ", or zoff_params_pull() to set the masters from the weights");
     return ZOFF_OK;
+}
+
+/* Until zoff_step_wait() has returned it, every call returns the error of a step. */
+static zoff_status repeat_fault(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, WORDS[phase_of(e)]);
+    zoff_base_status_restore(&e->run.fault.words);
+    return e->run.fault.status;
+}
+
+zoff_status zoff_engine_phase_enter(const zoff_engine *e, zoff_call call)
+{
+    const call_rule *rule = &RULES[call];
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", rule->name);
+    if (rule->phases[phase_of(e)] == 'f')
+        ZOFF_TRY(finish((zoff_engine *)(uintptr_t)e, rule->name));
+    if (rule->phases[phase_of(e)] == 'e')
+        return repeat_fault(e, rule->name);
+    ZOFF_FAIL_IF(rule->phases[phase_of(e)] == '-', ZOFF_ERR_STATE, "%s: %s", rule->name, words_of(e, call));
+    if (rule->needs & ZOFF_NEEDS_WHOLE && e->life.phase == ZOFF_PHASE_IDLE)
+        ZOFF_TRY(zoff_engine_phase_check_whole(e, rule->name));
+    if (rule->needs & ZOFF_NEEDS_WEIGHTS)
+        ZOFF_TRY(zoff_engine_phase_check_weights(e, rule->name));
+    return rule->needs & ZOFF_NEEDS_RETURNED ? zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, rule->name)
+                                             : ZOFF_OK;
 }

@@ -31,7 +31,6 @@ typedef struct state_range {
 
 static zoff_status check_range(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_idle(e, call));
     ZOFF_FAIL_IF(w->param >= e->model.param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
                  w->param, e->model.param_count);
     const zoff_model_param *p = &e->model.params[w->param];
@@ -70,7 +69,7 @@ static bool has_weights(const zoff_engine *e, const state_range *w)
 
 static zoff_status check_state(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_whole(e, call));
+    ZOFF_TRY(zoff_engine_phase_enter(e, w->write ? ZOFF_CALL_STATE_WRITE : ZOFF_CALL_STATE_READ));
     ZOFF_TRY(check_range(e, w, call));
     const zoff_model_param *p = &e->model.params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
@@ -81,20 +80,17 @@ static zoff_status check_state(zoff_engine *e, const state_range *w, const char 
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
-    /* Masters in the weights are read from those in use, which may not be valid yet. */
-    if (!w->write && p->engine_owned && has_weights(e, w))
-        return zoff_engine_phase_check_weights(e, call);
-    return ZOFF_OK;
+    /* Masters in the weights are read from those in use, which may not be valid yet: neither the engine's nor the program's. */
+    return !w->write && has_weights(e, w) ? zoff_engine_phase_check_weights(e, call) : ZOFF_OK;
 }
 
 static zoff_status check_weights(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(w->write ? zoff_engine_phase_whole(e, call) : ZOFF_OK);
+    ZOFF_TRY(zoff_engine_phase_enter(e, w->write ? ZOFF_CALL_PARAM_WRITE : ZOFF_CALL_PARAM_READ));
     ZOFF_TRY(check_range(e, w, call));
     ZOFF_FAIL_IF(!e->model.params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->model.params[w->param].name);
-    ZOFF_TRY(zoff_engine_phase_check_weights(e, call));
     return w->write ? zoff_lending_param_cache_check(&e->lending, w->param, 1, call) : ZOFF_OK;
 }
 
@@ -388,9 +384,13 @@ static zoff_status move(zoff_engine *e, const state_range *w)
         e->ranges.unsaved = e->ranges.unsaved || w->write;
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
     }
-    for (size_t at = w->first; at < w->first + w->count;)
-        ZOFF_TRY(move_stretch(e, w, &pass, stretch_from(e, w, at), &at));
-    return ZOFF_OK;
+    const bool was_left = w->write && zoff_traps_weights_compare(e->life.traps, "") == ZOFF_OK;
+    zoff_status status = ZOFF_OK;
+    for (size_t at = w->first; status == ZOFF_OK && at < w->first + w->count;)
+        status = move_stretch(e, w, &pass, stretch_from(e, w, at), &at);
+    if (was_left) /* the step tells of other weights that were changed */
+        zoff_traps_weights_note(e->life.traps);
+    return status;
 }
 
 /* ---- after ranges ---- */
@@ -511,7 +511,8 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
 zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    const bool has_data = e && e->model.program.count;
-    ZOFF_TRY(has_data ? zoff_engine_phase_whole(e, "zoff_state_flush") : zoff_engine_phase_idle(e, "zoff_state_flush"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STATE_FLUSH));
+    const bool has_data = e->model.program.count; /* of the program, for the states of a whole update */
+    ZOFF_TRY(has_data ? zoff_engine_phase_check_whole(e, "zoff_state_flush") : ZOFF_OK);
     return has_data ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_state_range_commit(e);
 }

@@ -104,6 +104,15 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
     zoff_lending_param_cache_refresh(&e->lending, chunk, base, true);
 }
 
+/* A save that is under way reads the same weights. */
+zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call)
+{
+    const zoff_status status = zoff_traps_weights_compare(e->life.traps, call);
+    if (status < 0 && e->io.guard)
+        e->io.guard->changed(e->io.guard->ctx);
+    return status < 0 ? zoff_traps_weights_compare(e->life.traps, call) : ZOFF_OK; /* with its own words */
+}
+
 /* ---- passes over the chunks ---- */
 
 /* A pass uses all slots: chunks prefetched for the next step are dropped, and read again afterwards. */
@@ -420,6 +429,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     if (commits)
         status = zoff_agreement_consensus_success(&e->agreement, status);
     zoff_engine_states_unload(e);
+    zoff_traps_weights_note(e->life.traps);
     if (status == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
@@ -431,6 +441,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     if (!is_lost && can_restore(e, was_whole, commits) && restore(e) == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
+        zoff_traps_weights_note(e->life.traps);
     }
     /* Weights that are on their way to other ranks would overwrite later ones. */
     if (is_lost || zoff_engine_stores_is_spreading(e))

@@ -72,11 +72,6 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     ZOFF_TRY(zoff_engine_progress_thread_fault(e));
     ZOFF_TRY(known_args(args, &known));
     ZOFF_TRY(check_sum(e, &known));
-    ZOFF_FAIL_IF(
-        e->life.awaits_weights, ZOFF_ERR_STATE,
-        "zoff_step: the states are those after step %lld, but the weights may be others; call zoff_params_push() to compute "
-        "the weights from the states, or zoff_params_pull() to set the masters from the weights",
-        (long long)e->t);
     uint32_t micro_steps = e->settings.values.accumulation;
     zoff_step_run run = {.t = known.t ? known.t : e->t + 1,
                          .clip_norm = known.clip_norm == 0 ? e->settings.values.clip_norm : known.clip_norm,
@@ -90,6 +85,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
         run.grad_scale, e->transfer.batch.micro_scale);
     ZOFF_TRY(zoff_model_loss_scale_check(&e->model, run.grad_scale));
     ZOFF_TRY(zoff_model_ties_check(&e->model));
+    ZOFF_TRY(zoff_engine_states_check_left(e, "zoff_step"));
     for (size_t group = 0; group < e->model.group_count; group++)
         ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, run.t, &e->gate.hyper[group]));
     if (run.last) {
@@ -132,7 +128,7 @@ zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     zoff_step_args known;
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_prepare"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_PREPARE));
     ZOFF_TRY(known_args(args, &known));
     ZOFF_FAIL_IF(known.norm_sum, ZOFF_ERR_INVALID, "zoff_step_prepare: norm_sum is for zoff_step() after zoff_step_measure()");
     zoff_speculation_terms *terms = &e->walk.speculation.terms;
@@ -185,7 +181,7 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_measure"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_MEASURE));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_step_measure: out must not be NULL");
     ZOFF_FAIL_IF(e->agreement.norm.comm, ZOFF_ERR_UNSUPPORTED,
                  "zoff_step_measure: this engine shares its norm by zoff_engine_opts.norm_comm, too: use one of the two");
@@ -229,12 +225,12 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_BEGIN));
+    if (e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(resume(e, args));
         leave_open(e);
         return ZOFF_OK;
     }
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     /* Undoing a step goes back to the last commit, so ranges are committed before it. */
     ZOFF_TRY(zoff_engine_state_range_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
@@ -392,6 +388,8 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
     zoff_traps_weights_lift_all(e->life.traps);
+    if (status == ZOFF_OK)
+        zoff_traps_weights_note(e->life.traps);
     /* Update the scale last: its error is about a step that is over, as is that of the traps. */
     if (status == ZOFF_OK && e->run.last)
         status = turn_scale(e);
@@ -443,7 +441,7 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
         return tell_fault(e, info);
     if (e && e->life.is_untold)
         return tell_result(e, info);
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_WAIT));
     ZOFF_TRY(check_info(info));
     e->run.fault.status = ZOFF_OK; /* the step goes on where the background thread has left it open */
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
@@ -454,9 +452,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_step_retry"));
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_RETRY));
     ZOFF_FAIL_IF(e->run.measures, ZOFF_ERR_STATE,
                  "zoff_step_retry: zoff_step_measure() has failed; call zoff_grads_drop(), and hand the gradients over again");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
@@ -477,13 +473,13 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    if (e && e->life.phase == ZOFF_PHASE_MEASURED) {
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP));
+    if (e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(check_info(info));
         ZOFF_TRY(resume(e, args));
         enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
         return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
     }
-    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(zoff_engine_state_range_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
@@ -507,6 +503,7 @@ static zoff_status undo(zoff_engine *e)
     e->life.awaits_weights = true;
     ZOFF_TRY(zoff_engine_states_push(e));
     e->life.awaits_weights = false;
+    zoff_traps_weights_note(e->life.traps);
     return ZOFF_OK;
 }
 
@@ -571,11 +568,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_UNSENT || e->life.is_untold, ZOFF_ERR_STATE, "zoff_grads_drop: %s",
-                 zoff_engine_phase_words(e));
-    ZOFF_TRY(zoff_engine_phase_check_loaded(e, "zoff_grads_drop"));
+    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRADS_DROP));
     /* An open step is half done, too, once zoff_param_wait() or a background thread has updated a bucket. */
     const bool has_step = e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_OPEN;
     const bool torn = has_step && e->transfer.batch.updated > 0;

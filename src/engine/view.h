@@ -21,7 +21,8 @@ typedef struct zoff_guard {
     void (*before)(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count);
     /* Before a call outside of a step changes states or weights.  @blocks until all are saved or copied */
     void (*before_all)(void *ctx);
-    void (*gone)(void *ctx); /* the engine is being destroyed */
+    void (*changed)(void *ctx); /* zoff.check_use: the program has changed weights, which the save may have read: it fails */
+    void (*gone)(void *ctx);    /* the engine is being destroyed */
     void *ctx;
 } zoff_guard;
 
@@ -59,14 +60,67 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
     ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
                  "%s: a child of fork() cannot use the files of its parent's engine; it may only destroy its copy", __func__)
 
-/* phase.c */
-/* Finish a step that is open, so that states may be read now. zoff_step_wait() still returns its result.
- * @return its error, if it fails; ERR_STATE before seal, and while an update is half done  @blocks for an open step */
-zoff_status zoff_engine_phase_whole(zoff_engine *e, const char *call);
-/* The same, but also after a load has failed. */
-zoff_status zoff_engine_phase_whole_or_unloaded(zoff_engine *e, const char *call);
-/* ERR_STATE while the engine-owned weights differ from the states. */
-zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
+/* phase.c: the one table of public calls with an engine, and of what each does in every phase:
+ *
+ *      B building   I between steps   O a step is open   F a step has failed   M a step is measured
+ *      X a load has failed   L and had sent weights   S a push has sent some weights   U a result is not told yet
+ *
+ *      + legal   - ERR_STATE   f finishes the step first   e returns the error of the step, or ERR_STATE once it is told
+ *
+ * NEEDS: what else must hold, or the call is ERR_STATE. */
+enum {
+    ZOFF_NEEDS_WHOLE = 1,   /* no micro-step is done, and no gradient handed over, of an update that is not taken yet */
+    ZOFF_NEEDS_WEIGHTS = 2, /* the weights are those of the states: not reopened or rolled back since the last push or pull */
+    ZOFF_NEEDS_RETURNED = 4 /* no weights of the engine are lent */
+};
+/*       call, its name, BIOFMXLSU, needs */
+#define ZOFF_CALLS(CALL)                                                                                                       \
+    CALL(ADD_PARAM, "zoff_engine_add_param", "+--------", 0)                                                                   \
+    CALL(SEAL, "zoff_engine_seal", "+--------", 0)                                                                             \
+    CALL(SET_GROUP, "zoff_engine_set_group", "++------+", 0)                                                                   \
+    CALL(GET_GROUP, "zoff_engine_get_group", "+++++++++", 0)                                                                   \
+    CALL(PLAN, "zoff_engine_plan", "+++++++++", 0)                                                                             \
+    CALL(COMM, "zoff_engine_comm", "+++++++++", 0)                                                                             \
+    CALL(PROGRESS, "zoff_engine_progress", "-++++--++", 0)                                                                     \
+    CALL(REQUEST_STOP, "zoff_engine_request_stop", "+++++++++", 0)                                                             \
+    CALL(STATS_PRINT, "zoff_stats_print", "+++++++++", 0)                                                                      \
+    CALL(DESTROY, "zoff_engine_destroy", "+++++++++", 0)                                                                       \
+    CALL(PARAM_BIND, "zoff_param_bind", "++------+", 0)                                                                        \
+    CALL(PARAMS_PULL, "zoff_params_pull", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)                                 \
+    CALL(PARAMS_PUSH, "zoff_params_push", "-+f----++", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)                                 \
+    CALL(STATE_READ, "zoff_state_read", "-+f-----+", ZOFF_NEEDS_WHOLE)                                                         \
+    CALL(STATE_WRITE, "zoff_state_write", "-+f-----+", ZOFF_NEEDS_WHOLE)                                                       \
+    CALL(STATE_FLUSH, "zoff_state_flush", "-+f-----+", 0)                                                                      \
+    CALL(PARAM_FETCH, "zoff_param_fetch", "-++e----+", ZOFF_NEEDS_WEIGHTS)                                                     \
+    CALL(PARAM_RELEASE, "zoff_param_release", "-+++----+", 0)                                                                  \
+    CALL(PARAM_WRITE, "zoff_param_write", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_WEIGHTS)                                  \
+    CALL(PARAM_READ, "zoff_param_read", "-+f-----+", ZOFF_NEEDS_WEIGHTS)                                                       \
+    CALL(PERSIST_DATA, "zoff_persist_data", "-+f-----+", ZOFF_NEEDS_WHOLE)                                                     \
+    CALL(LOSS_SCALE, "zoff_loss_scale", "+++++--++", 0)                                                                        \
+    CALL(LOSS_SCALER_GET, "zoff_loss_scaler_get", "++f++--++", 0)                                                              \
+    CALL(LOSS_SCALER_SET, "zoff_loss_scaler_set", "++f-----+", ZOFF_NEEDS_WHOLE)                                               \
+    CALL(GRAD_READY, "zoff_grad_ready", "-+-------", 0)                                                                        \
+    CALL(GRAD_ACQUIRE, "zoff_grad_acquire", "-+-------", 0)                                                                    \
+    CALL(GRAD_WEIGHT, "zoff_grad_weight", "-+-------", 0)                                                                      \
+    CALL(GRAD_REUSABLE, "zoff_grad_reusable", "-++e----+", 0)                                                                  \
+    CALL(GRADS_DROP, "zoff_grads_drop", "-++++----", 0)                                                                        \
+    CALL(STEP, "zoff_step", "-+--+----", ZOFF_NEEDS_WEIGHTS)                                                                   \
+    CALL(STEP_MEASURE, "zoff_step_measure", "-+-------", ZOFF_NEEDS_WEIGHTS)                                                   \
+    CALL(STEP_PREPARE, "zoff_step_prepare", "-+-------", 0)                                                                    \
+    CALL(STEP_BEGIN, "zoff_step_begin", "-+--+----", ZOFF_NEEDS_WEIGHTS)                                                       \
+    CALL(STEP_WAIT, "zoff_step_wait", "--+e----+", 0)                                                                          \
+    CALL(STEP_RETRY, "zoff_step_retry", "---+-----", 0)                                                                        \
+    CALL(STEP_COUNT, "zoff_step_count", "+++++--++", 0)                                                                        \
+    CALL(STEP_COUNT_SET, "zoff_step_count_set", "++f-----+", ZOFF_NEEDS_WHOLE)                                                 \
+    CALL(PARAM_WAIT, "zoff_param_wait", "-++e----+", 0)                                                                        \
+    CALL(CHECKPOINT_SAVE, "zoff_checkpoint_save", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_WEIGHTS)                          \
+    CALL(CHECKPOINT_BEGIN, "zoff_checkpoint_begin", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_WEIGHTS)                        \
+    CALL(CHECKPOINT_LOAD, "zoff_checkpoint_load", "-+f--+--+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)
+#define ZOFF_CALL_NUMBER(call, name, phases, needs) ZOFF_CALL_##call,
+typedef enum zoff_call { ZOFF_CALLS(ZOFF_CALL_NUMBER) ZOFF_CALL_COUNT } zoff_call;
+/* The check of a call, before it changes anything.  @return what the table says; a NULL engine is ERR_INVALID  @blocks for an
+ * open step, where the call finishes it: zoff_step_wait() still returns its result */
+zoff_status zoff_engine_phase_enter(const zoff_engine *e, zoff_call call);
 
 /* state_range.c: write and commit ranges that the program has set. If states persist, every rank calls it.  @blocks yes */
 zoff_status zoff_engine_state_range_commit(zoff_engine *e);
@@ -99,7 +153,7 @@ typedef struct zoff_states_load {
 
 /* Replace all states, compute the weights from them, and commit. Collective.
  * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, where that fails, and where
- * the engine owns frozen weights, it is unloaded: zoff_engine_phase_whole_or_unloaded() */
+ * the engine owns frozen weights, it is unloaded */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
 /* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
 void zoff_engine_states_unload(zoff_engine *e);

@@ -67,6 +67,21 @@ static zoff_status check_names(const char *slice_name, const char *name)
     return ZOFF_OK;
 }
 
+/* Weights and gradients may be written while the dimensions are read. */
+static zoff_status check_dims_place(const zoff_param_desc *d, size_t slices, zoff_dtype dtype, zoff_dtype grad_dtype,
+                                    const char *name)
+{
+    const char *buffers[] = {d->value, d->grad}, *dims = (const char *)d->dims;
+    const size_t strides[] = {d->value_stride, d->grad_stride};
+    for (int i = 0; i < 2 && d->count && dims; i++) {
+        const size_t elements = (slices - 1) * zoff_base_bits_max(strides[i], d->count) + d->count;
+        const size_t bytes = elements * zoff_adam_dtype_bytes(i ? grad_dtype : dtype);
+        ZOFF_FAIL_IF(buffers[i] && dims < buffers[i] + bytes && buffers[i] < dims + d->dim_count * sizeof *d->dims,
+                     ZOFF_ERR_INVALID, "%s: dims and %s overlap in memory", name, i ? "grad" : "value");
+    }
+    return ZOFF_OK;
+}
+
 static zoff_status check(const zoff_param_desc *d, const char *name)
 {
     zoff_dtype dtype = d->dtype ? d->dtype : ZOFF_F32;
@@ -95,7 +110,8 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     size_t all;
     ZOFF_FAIL_IF(!zoff_base_bits_mul(d->count, slices, &all) || all > ZOFF_MODEL_ELEMENTS_MOST, ZOFF_ERR_INVALID,
                  "%s: %zu slices of %zu elements are more than the 2^58 that a parameter may have", name, slices, d->count);
-    return check_shape(d, name);
+    ZOFF_TRY(check_shape(d, name));
+    return check_dims_place(d, slices, dtype, grad_dtype, name);
 }
 
 static void free_texts(zoff_model_param *p)

@@ -33,6 +33,12 @@ _Static_assert(sizeof(block_head) == 48 && sizeof(block_entry) == 16, "no paddin
 
 /* ---- checks ---- */
 
+bool zoff_model_program_bytes_overlap(const zoff_checkpoint_data *a, const zoff_checkpoint_data *b)
+{
+    const char *first = a->bytes, *second = b->bytes;
+    return a->count && b->count && first < second + b->count && second < first + a->count;
+}
+
 static zoff_status check_one(const zoff_checkpoint_data *data, size_t i)
 {
     ZOFF_FAIL_IF(!data[i].name || !data[i].name[0], ZOFF_ERR_INVALID, "zoff_persist_data: entry %zu has no name", i);
@@ -43,9 +49,12 @@ static zoff_status check_one(const zoff_checkpoint_data *data, size_t i)
                  "zoff_persist_data: \"%s\" has %zu bytes, but its pointer "
                  "is NULL",
                  data[i].name, data[i].count);
-    for (size_t k = 0; k < i; k++)
+    for (size_t k = 0; k < i; k++) {
         ZOFF_FAIL_IF(strcmp(data[i].name, data[k].name) == 0, ZOFF_ERR_INVALID,
                      "zoff_persist_data: \"%s\" is in the list twice", data[i].name);
+        ZOFF_FAIL_IF(zoff_model_program_bytes_overlap(&data[i], &data[k]), ZOFF_ERR_INVALID,
+                     "zoff_persist_data: \"%s\" and \"%s\" overlap in memory", data[k].name, data[i].name);
+    }
     return ZOFF_OK;
 }
 

@@ -207,8 +207,8 @@ void zoff_model_slices_close(zoff_model *m);
 bool zoff_model_slices_has(const zoff_model *m, size_t number); /* whether a slice is in any bucket */
 
 /* overlaps.c */
-/* Check that weights and gradients of different parameters do not overlap in memory. `call` begins the message.  @return
- * ERR_INVALID */
+/* Check that no two buffers overlap in memory, of weights or gradients, of one parameter or two. `call` begins the message.
+ * @return ERR_INVALID */
 zoff_status zoff_model_overlaps_check(const zoff_model *m, const char *call);
 
 /* ties.c: parameters that share their weights */
@@ -267,7 +267,8 @@ zoff_status zoff_model_describe(const zoff_model *m, const zoff_plan *plan, uint
 /* program_bytes.c: the program's own bytes and the loss scale, in one block for the record of a commit */
 /* @return ERR_INVALID for a list that contradicts itself or does not fit, the same on every rank */
 zoff_status zoff_model_program_bytes_check(const zoff_checkpoint_data *data, size_t count);
-zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p); /* allocate the block */
+bool zoff_model_program_bytes_overlap(const zoff_checkpoint_data *a, const zoff_checkpoint_data *b); /* in memory */
+zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p);                                    /* allocate the block */
 void zoff_model_program_bytes_close(zoff_program_bytes *p);
 /* Replace the list.  @return ERR_NO_MEMORY: it is unchanged */
 zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_checkpoint_data *data, size_t count);

@@ -133,7 +133,7 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     zoff_swap_file *file = &s->files[index];
     zoff_swap_head head = {.generation = generation,
                            .t = t,
-                           .flags = s->record.stepped || t != 0 ? ZOFF_HEAD_STEPPED : 0,
+                           .flags = s->record.stepped || s->record.is_open ? ZOFF_HEAD_STEPPED : 0,
                            .identity = s->record.identity,
                            .entry_count = file->chunk_count,
                            .file_bytes = file->bytes,
@@ -168,7 +168,7 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->record.in_doubt = false;
-    s->record.stepped = s->record.stepped || t != 0;
+    s->record.stepped = s->record.stepped || s->record.is_open;
     s->record.generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);

@@ -263,7 +263,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     if (s->persist)
         ZOFF_TRY(zoff_offload_swap_reopen_find(s, opts, &found));
     if (found) {
-        s->store.reopened = true;
+        s->store.reopened = s->record.is_open = true;
         ZOFF_TRY(describe_files(s, opts));
         return load_residents(s, opts);
     }
@@ -277,6 +277,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     if (s->persist && opts->written)
         ZOFF_TRY(opts->written(opts->fill_ctx));
     ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));
+    s->record.is_open = true;
     return ZOFF_OK;
 }
 

@@ -106,7 +106,8 @@ typedef struct zoff_swap_sums {
 typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* a commit has failed, and its record may be on the drive all the same */
-    bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
+    bool is_open;        /* the content at the opening is recorded: what follows is more than that */
+    bool stepped;        /* persist: more than the first content was recorded in these files, also before the first step */
     bool power_safe;     /* the drive is flushed before and after it */
     zoff_swap_identity identity;
 } zoff_swap_record;

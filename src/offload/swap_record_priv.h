@@ -47,7 +47,7 @@ typedef struct zoff_swap_entry {
 
 enum { ZOFF_ENTRY_FRESH = 1, ZOFF_ENTRY_HAS_CHECKSUM = 2 };
 
-enum { ZOFF_HEAD_STEPPED = 1 }; /* a step was recorded at some time, for any value of `t` */
+enum { ZOFF_HEAD_STEPPED = 1 }; /* more than the first content was recorded, for any value of `t` */
 
 typedef struct zoff_swap_head {
     char magic[8];

@@ -1,6 +1,7 @@
-/* traps.h: weights that must not be used before they are new. While a step is open, the pages inside each slice that it updates
- * are inaccessible, until the program has waited for the slice. Pages that hold anything else stay accessible, so a slice below
- * some pages is not watched. */
+/* traps.h: weights that a program uses or changes when it must not. While a step is open, the pages inside each slice that it
+ * updates are inaccessible, until the program has waited for the slice. Pages that hold anything else stay accessible, so a
+ * slice below some pages is not watched. Between steps, weights must stay as the last call left them, unless it takes them as
+ * masters. */
 #ifndef ZOFF_TRAPS_H
 #define ZOFF_TRAPS_H
 
@@ -47,6 +48,7 @@ typedef struct zoff_traps {
     const zoff_model *model;
     const zoff_plan *plan;
     zoff_trap_list traps; /* by number of a slice */
+    uint64_t *left;       /* the same: checksum of the weights that the last call has left */
 } zoff_traps;
 
 /* For an engine that is being sealed; the model has its slices. In all functions below NULL does nothing. */
@@ -59,6 +61,10 @@ void zoff_traps_weights_lift_all(zoff_traps *t);
 /* The engine reads and writes weights of a bucket between these calls. */
 void zoff_traps_weights_enter(zoff_traps *t, size_t bucket);
 void zoff_traps_weights_leave(zoff_traps *t, size_t bucket);
+/* A call has left the weights as they are now, or taken them as masters. */
+void zoff_traps_weights_note(zoff_traps *t);
+/* ERR_STATE if weights are not as the last call left them, with parameter and slice. `call` begins the message. */
+zoff_status zoff_traps_weights_compare(const zoff_traps *t, const char *call);
 /* ERR_STATE if weights were used too early, with parameter and place. Once for each step. */
 zoff_status zoff_traps_weights_check(zoff_traps *t);
 

@@ -1,7 +1,8 @@
-/* weights.c: which pages belong to a slice, and to the pieces of a bucket. */
+/* weights.c: which pages belong to a slice, and to the pieces of a bucket; and which weights have changed between two calls. */
 #include "traps.h"
 
 #include "cpu_adam.h"
+#include "digest.h"
 #include "mem.h"
 #include "try.h"
 
@@ -44,8 +45,11 @@ zoff_status zoff_traps_weights_open(const zoff_model *model, const zoff_plan *pl
     *t = (zoff_traps){.model = model, .plan = plan, .traps = {.count = model->slice_count}};
     zoff_status status = zoff_base_mem_alloc(model->slice_count, sizeof *t->traps.list, "zoff.check_use", &t->traps.list);
     if (status == ZOFF_OK)
+        status = zoff_base_mem_alloc(model->slice_count, sizeof *t->left, "zoff.check_use", &t->left);
+    if (status == ZOFF_OK)
         status = zoff_traps_pages_register(&t->traps);
     if (status < 0) {
+        zoff_base_mem_free(t->left);
         zoff_base_mem_free(t->traps.list);
         zoff_base_mem_free(t);
         return status;
@@ -60,6 +64,7 @@ void zoff_traps_weights_close(zoff_traps *t)
         return;
     zoff_traps_weights_lift_all(t);
     zoff_traps_pages_unregister(&t->traps);
+    zoff_base_mem_free(t->left);
     zoff_base_mem_free(t->traps.list);
     zoff_base_mem_free(t);
 }
@@ -112,6 +117,34 @@ void zoff_traps_weights_leave(zoff_traps *t, size_t bucket)
 {
     if (t)
         each_piece(t, bucket, zoff_traps_pages_leave);
+}
+
+static uint64_t checksum(const zoff_model_param *p, size_t slice)
+{
+    return zoff_digest_blocks_whole(p->value + slice * p->value_stride, bytes_of(p, p->count), 1);
+}
+
+void zoff_traps_weights_note(zoff_traps *t)
+{
+    for (size_t i = 0; t && i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; slice < p->slices && is_watched(p); slice++)
+            t->left[p->first_flag + slice] = checksum(p, slice);
+    }
+}
+
+zoff_status zoff_traps_weights_compare(const zoff_traps *t, const char *call)
+{
+    for (size_t i = 0; t && i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; slice < p->slices && is_watched(p); slice++)
+            ZOFF_FAIL_IF(
+                t->left[p->first_flag + slice] != checksum(p, slice), ZOFF_ERR_STATE,
+                "%s: the weights of %s, slice %zu, are not those that the last call has left; call zoff_params_pull() to "
+                "take them as masters, or zoff_params_push() to compute them from the states",
+                call, p->name, slice);
+    }
+    return ZOFF_OK;
 }
 
 /* Whether addr2line wants an offset: an executable with fixed addresses has them in its tables. */

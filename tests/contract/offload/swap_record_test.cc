@@ -70,15 +70,18 @@ TEST_P(Commit, AnAttachmentIsThatOfTheCommit)
     EXPECT_EQ("", attached());
 }
 
-// A step count that is set back to 0 must not make the states look like those of a run that never took a step.
+// A step count of 0 must not make states that were recorded look like those of a run that has recorded nothing.
 TEST_P(Commit, AStepCountOf0IsNoFreshRun)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
-    ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0)); // still counts as before the first step
-    ASSERT_ZOFF_OK(open(options()));
     int64_t t = -1;
-    EXPECT_FALSE(zoff_offload_store_reopened(store.get(), &t));
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_FALSE(zoff_offload_store_reopened(store.get(), &t)) << "the first content alone";
+    ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0)); // ranges before the first step
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_TRUE(zoff_offload_store_reopened(store.get(), &t));
+    EXPECT_EQ(0, t);
     step(1);
     ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0));
     for (int again = 0; again < 2; again++) {

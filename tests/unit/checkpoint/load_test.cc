@@ -151,11 +151,12 @@ TEST_F(Load, TakesTheFolderOfACheckpointToo)
 // Everything that can be compared is compared before anything changes.
 TEST_F(Load, ADifferenceLeavesTheEngineAsItWas)
 {
+    uint64_t seed = 0;
     seal();
     ASSERT_NO_FATAL_FAILURE(step(1));
     ASSERT_NO_FATAL_FAILURE(save());
     ASSERT_NO_FATAL_FAILURE(step(2));
-    zoff_checkpoint_data data[] = {{"position", &position, sizeof position, false}, {"seed", &position, 8, false}};
+    zoff_checkpoint_data data[] = {{"position", &position, sizeof position, false}, {"seed", &seed, 8, false}};
     opts.data = data;
     opts.data_count = 2;
     position = 9;

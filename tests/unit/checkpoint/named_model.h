@@ -20,7 +20,9 @@ class named_model
         d.count = count;
         d.slices = slices;
         d.dtype = dtype;
-        d.value = d.grad = memory.back().data();
+        d.value = memory.back().data();
+        memory.emplace_back(count * slices + 1);
+        d.grad = memory.back().data();
         descs.push_back(d);
         return descs.back();
     }

@@ -74,10 +74,10 @@ TEST_F(Handover, AGradientOfWeight0CountsAsZerosAlsoWhereItIsNotFinite)
 
 TEST_F(Handover, MemoryForAGradientIsLentOnceAndHandedOverOnce)
 {
-    std::vector<float> w(100, 0), own(100, 1);
+    std::vector<float> w(100, 0), own(100, 1), grad(100, 1);
     void *lent = nullptr, *again = nullptr;
     make();
-    const zoff_param p = add(w.data(), nullptr, w.size(), "w"), q = add(own.data(), own.data(), own.size(), "q");
+    const zoff_param p = add(w.data(), nullptr, w.size(), "w"), q = add(own.data(), grad.data(), own.size(), "q");
     zoff_param_desc d = described(own.data() + 50, 10);
     d.frozen = true;
     d.grad = nullptr;

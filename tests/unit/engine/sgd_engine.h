@@ -6,13 +6,12 @@
 
 namespace zoff_test
 {
-// fp32 weights, which may be their own gradient: nothing is trained.
+// fp32 weights without a gradient.
 inline zoff_param_desc described(float *value, size_t count)
 {
     zoff_param_desc d = {};
     d.struct_size = sizeof d;
     d.value = value;
-    d.grad = value;
     d.count = count;
     return d;
 }

@@ -136,6 +136,8 @@ TEST_F(ProgramBytes, ListsThatContradictThemselvesAreRefused)
     list[1].name = name.c_str();
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 256 bytes, and may have 255", zoff_model_program_bytes_check(list, 2));
     list[1].name = name.c_str() + 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "overlap in memory", zoff_model_program_bytes_check(list, 2));
+    list[1].bytes = large.data();
     EXPECT_ZOFF_OK(zoff_model_program_bytes_check(list, 2));
     list[1].bytes = nullptr;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 3 bytes, but its pointer is NULL", zoff_model_program_bytes_check(list, 2));
