@@ -165,12 +165,8 @@ static void gone(void *ctx)
 
 void zoff_checkpoint_guard_attach(zoff_saver *s)
 {
-    s->guard = (zoff_guard){.before_chunk = before_chunk,
-                            .before = before,
-                            .before_all = before_all,
-                            .changed = changed,
-                            .gone = gone,
-                            .ctx = s};
+    s->guard = (zoff_guard){
+        .before_chunk = before_chunk, .before = before, .before_all = before_all, .changed = changed, .gone = gone, .ctx = s};
     s->is_attached = true;
     *s->view.guard = &s->guard;
 }
