@@ -131,6 +131,7 @@ outcome reference_of(const cell &c)
     engine e = make(text_of(0, c.accumulation * c.ranks, ""), nullptr, nullptr);
     zoff_param_desc d = slices_of("wte", w.at(), g.at(), c.dtype, ZOFF_F32);
     EXPECT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    d.name = "other";
     d.value = other.at();
     d.grad = other_grad.at();
     d.count = OTHER;
