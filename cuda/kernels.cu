@@ -109,35 +109,186 @@ static __device__ __forceinline__ two_words unpacked(double bits)
     return words;
 }
 
+static __device__ __forceinline__ two_words given_by(unsigned lane, two_words mine)
+{
+    return unpacked(__shfl_sync(0xffffffffu, packed(mine), (int)lane, WARP));
+}
+
 static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
 
-/* The largest |g| of a block, as bits, and its largest codes: that of m, and that of v 8 bits above. Every lane has the result.
- */
-static __device__ __forceinline__ two_words largest_of_block(const zoff_adam_consts &k, const update_streams &s,
-                                                             const rule_states &states, size_t first, size_t end,
-                                                             zoff_adam_rule rule, update_types types)
+/* The largest words of all lanes, or their sums. Every lane has the result. */
+static __device__ __forceinline__ two_words combined(two_words mine, bool sums)
 {
-    float g = 0;
-    uint32_t m = 0, v = 0;
-    for (size_t i = first + threadIdx.x % WARP; i < end; i += WARP) {
-        g = q8_largest_lanes(&k, &s, g, i, 1, rule, types);
-        m = larger(m, ((const uint8_t *)states.m)[i] & 0x7fu);
-        v = states.v_form == STATE_V8 ? larger(v, ((const uint8_t *)states.v)[i]) : 0;
-    }
-    two_words mine = {q8_bits(rule_decays_grads(rule) ? g : g * fabsf(k.grad_scale)), m | v << 8};
     for (unsigned half = WARP / 2; half; half /= 2) {
         const two_words other = unpacked(__shfl_down_sync(0xffffffffu, packed(mine), half, WARP));
-        mine.a = larger(mine.a, other.a);
-        mine.b = larger(mine.b & 0xffu, other.b & 0xffu) | larger(mine.b & 0xff00u, other.b & 0xff00u);
+        mine.a = sums ? mine.a + other.a : larger(mine.a, other.a);
+        mine.b = sums ? mine.b + other.b : larger(mine.b, other.b);
     }
-    return unpacked(__shfl_sync(0xffffffffu, packed(mine), 0, WARP));
+    return given_by(0, mine);
 }
 
-/* A step with moments in 8 bits. A warp takes a block. Its first lane alone reads and writes the bounds, so that no lane reads
- * a new one for an old one. */
+/* A block with moments in 8 bits, as one lane sees it. Element `lane + n * WARP` of the block is bit n of a mask. */
+struct q8_view {
+    const zoff_adam_consts *k;
+    const update_streams *s;
+    update_types types;
+    const rule_states *states; /* element i of the piece is element i of these, too */
+    size_t first, end;         /* in the piece; a warp without a block has none */
+    unsigned lane;
+    bool has_v;
+    q8_header m, v; /* old ones */
+};
+
+static __device__ __forceinline__ float gradient_of(const q8_view &b, size_t i)
+{
+    const float g = load_any(b.s->g, i, 1, b.types.grads) * b.k->grad_scale;
+    return rule_decays_grads(b.k->rule) ? fmaf(b.k->decay, load_weights(b.s, i, 1, b.types), g) : g;
+}
+
+/* An old moment. */
+static __device__ __forceinline__ float old_of(const q8_view &b, const q8_header &h, const void *codes, bool has_sign, size_t i)
+{
+    for (unsigned e = 0; e < Q8_OUTLIERS && h.places[e]; e++) {
+        if (h.places[e] == i - b.first + 1)
+            return h.values[e];
+    }
+    const uint8_t code = ((const uint8_t *)codes)[i];
+    if (!(h.bound <= FLT_MAX))
+        return h.bound;
+    const float x = q8_value(has_sign ? code & 0x7fu : code) * q8_power(has_sign ? q8_scale_m(h.bound) : q8_scale_v(h.bound));
+    return has_sign && code & 0x80u ? -x : x;
+}
+
+static __device__ __forceinline__ float old_m(const q8_view &b, size_t i)
+{
+    return old_of(b, b.m, b.states->m, true, i);
+}
+
+static __device__ __forceinline__ float old_v(const q8_view &b, size_t i)
+{
+    return b.has_v ? old_of(b, b.v, b.states->v, false, i) : load_any(b.states->v, i, 1, ZOFF_BF16);
+}
+
+/* The bound of one element, for one of its moments. */
+static __device__ __forceinline__ float bound_of(const q8_view &b, bool is_v, size_t i)
+{
+    return is_v ? q8_bound_v(b.k, old_v(b, i), gradient_of(b, i)) : q8_bound_m(b.k, old_m(b, i), gradient_of(b, i));
+}
+
+/* Whether more elements than a block has outliers are as large as one, for both moments. `now`: bounds of the block, which are
+ * not below the largest element's. It looks at as few elements as show it. */
+static __device__ __forceinline__ bool has_no_outlier(const q8_view &b, q8_bounds now)
+{
+    const float far_m = q8_far(now.m, Q8_FAR_M), far_v = q8_far(now.v, Q8_FAR_V);
+    two_words mine = {0, 0}, all = {0, 0};
+    for (size_t from = b.first; from < b.end && (all.a <= Q8_OUTLIERS || all.b <= Q8_OUTLIERS); from += WARP) {
+        const size_t i = from + b.lane;
+        const float m = i < b.end ? bound_of(b, false, i) : 0, v = b.has_v && i < b.end ? bound_of(b, true, i) : 0;
+        mine.a += m >= far_m && m > 0;
+        mine.b += b.has_v ? v >= far_v && v > 0 : Q8_OUTLIERS + 1;
+        all = combined(mine, true);
+    }
+    return b.first >= b.end || (all.a > Q8_OUTLIERS && all.b > Q8_OUTLIERS);
+}
+
+/* The outliers of one moment, as q8_take_outliers() finds them. `bound` becomes that of the others. */
+static __device__ uint32_t find_outliers(const q8_view &b, bool is_v, float *bound)
+{
+    uint32_t found = 0;
+    for (unsigned taken = 0;;) {
+        two_words most = {0, 0}, now = {0, 0};
+        for (size_t i = b.first + b.lane, n = 0; i < b.end; i += WARP, n++)
+            most.a = found >> n & 1 ? most.a : larger(most.a, q8_bits(bound_of(b, is_v, i)));
+        most = combined(most, false);
+        const float far = q8_far(q8_number(most.a), is_v ? Q8_FAR_V : Q8_FAR_M);
+        uint32_t mine = 0;
+        for (size_t i = b.first + b.lane, n = 0; i < b.end; i += WARP, n++) {
+            const float x = found >> n & 1 ? 0 : bound_of(b, is_v, i);
+            mine |= (uint32_t)(x >= far && x > 0) << n;
+            now.a += x >= far && x > 0;
+        }
+        now = combined(now, true);
+        if (taken)
+            *bound = q8_number(most.a);
+        if (now.a == 0 || now.a > Q8_OUTLIERS - taken)
+            return found;
+        taken += now.a;
+        found |= mine;
+    }
+}
+
+static __device__ __forceinline__ unsigned bits_of(uint32_t mask)
+{
+    unsigned bits = 0;
+    for (; mask; mask &= mask - 1)
+        bits++;
+    return bits;
+}
+
+/* Where the outliers of this lane go in a list by element: how many of all masks come before the bit `n`. */
+static __device__ __forceinline__ unsigned rank_of(const uint32_t *masks, unsigned lane, unsigned n)
+{
+    unsigned rank = 0;
+    for (unsigned other = 0; other < WARP; other++)
+        rank += bits_of(masks[other] & ((1u << n) - 1)) + (other < lane && masks[other] >> n & 1);
+    return rank;
+}
+
+/* Where a header keeps outlier `e`. */
+static __device__ __forceinline__ void store_outlier(uint8_t *block, unsigned e, uint16_t place, float value)
+{
+    memcpy(block + offsetof(q8_header, values) + e * sizeof value, &value, sizeof value);
+    memcpy(block + offsetof(q8_header, places) + e * sizeof place, &place, sizeof place);
+}
+
+/* The step of elements that were or are outliers; `listed` and others: masks. The warp has read the old header. */
+static __device__ void step_outliers(const q8_view &b, q8_bounds now, uint32_t listed, uint32_t out_m, uint32_t out_v,
+                                     uint8_t *m_block, uint8_t *v_block)
+{
+    uint32_t all_m[WARP], all_v[WARP];
+    two_words counts = {0, 0};
+    for (unsigned other = 0; other < WARP; other++) {
+        const two_words mine = {out_m, out_v}, theirs = given_by(other, mine);
+        all_m[other] = theirs.a;
+        all_v[other] = theirs.b;
+        counts.a += bits_of(theirs.a);
+        counts.b += bits_of(theirs.b);
+    }
+    for (unsigned n = 0; n < WARP; n++) {
+        const size_t i = b.first + b.lane + n * WARP;
+        if (!(listed >> n & 1))
+            continue;
+        const bool m_code = !(out_m >> n & 1), v_code = b.has_v && !(out_v >> n & 1);
+        const q8_element old = {load_weights(b.s, i, 1, b.types), gradient_of(b, i), old_m(b, i), old_v(b, i)};
+        const q8_element e = q8_step(b.k, old, now, m_code, v_code, b.has_v);
+        const uint16_t m_lane = dither_lane_m(i - b.first), v_lane = dither_lane_v(i - b.first);
+        const uint16_t place = (uint16_t)(i - b.first + 1);
+        if (m_code)
+            store_state(b.states->m, i, e.m, &m_lane, b.states->m_key, 1, STATE_M8, false);
+        else
+            store_outlier(m_block, rank_of(all_m, b.lane, n), place, e.m);
+        if (v_code || !b.has_v)
+            store_state(b.states->v, i, e.v, &v_lane, b.states->v_key, 1, b.states->v_form, false);
+        else
+            store_outlier(v_block, rank_of(all_v, b.lane, n), place, e.v);
+        if (!m_code)
+            ((uint8_t *)b.states->m)[i] = 0;
+        if (b.has_v && !v_code)
+            ((uint8_t *)b.states->v)[i] = 0;
+        store_weights(b.s, i, e.p, 1, b.types, false);
+        if (b.types.copy != ZOFF_DTYPE_DEFAULT)
+            store_any(b.s->copy, i, e.p, 1, b.types.copy);
+    }
+    if (b.lane < Q8_OUTLIERS && b.lane >= counts.a)
+        store_outlier(m_block, b.lane, 0, 0);
+    if (b.has_v && b.lane < Q8_OUTLIERS && b.lane >= counts.b)
+        store_outlier(v_block, b.lane, 0, 0);
+}
+
+/* A step with moments in 8 bits. A warp takes a block. Each lane copies the headers before any lane replaces them. */
 extern "C" __global__ void __launch_bounds__(THREADS) zoff_update_q8(const batch<update_piece> b)
 {
     const zoff_adam_piece &p = b.pieces[blockIdx.y].piece;
@@ -154,7 +305,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update_q8(const batch
         const size_t end = block >= blocks ? 0 : p.count - first < ZOFF_NORM_BLOCK ? p.count : first + ZOFF_NORM_BLOCK;
         uint8_t *m = (uint8_t *)p.m + q8_block_at(first), *v = has_v ? (uint8_t *)p.v + q8_block_at(first) : NULL;
         const zoff_dither d = dither_block(p.key + block, k.dither);
-        /* Element i of the piece is element i of these, too. */
         const rule_states states = {(uint8_t *)p.m + (block + 1) * Q8_HEADER,
                                     has_v ? (uint8_t *)p.v + (block + 1) * Q8_HEADER : (uint8_t *)p.v,
                                     STATE_M8,
@@ -163,23 +313,44 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update_q8(const batch
                                     &v_lane,
                                     d.m,
                                     d.v};
-        const two_words largest = largest_of_block(k, s, states, first, end, k.rule, types);
-        two_words bounds = {0, 0};
-        if (lane == 0 && end) {
-            bounds.a = q8_bits(q8_load_bound(m));
-            bounds.b = has_v ? q8_bits(q8_load_bound(v)) : 0;
+        q8_view view = {&k, &s, types, &states, first, end, lane, has_v, {0, {0}, {0}}, {0, {0}, {0}}};
+        if (end) {
+            view.m = q8_load_header(m, end - first);
+            view.v = has_v ? q8_load_header(v, end - first) : view.v;
         }
-        bounds = unpacked(__shfl_sync(0xffffffffu, packed(bounds), 0, WARP));
-        const q8_bounds old = {q8_number(bounds.a), q8_number(bounds.b)};
-        q8_bounds now = {q8_bound_m(&k, old.m, largest.b & 0xffu, q8_number(largest.a)), 0};
+        const bool had = view.m.places[0] || view.v.places[0];
+        two_words g = {0, 0}, most = {0, 0};
+        for (size_t i = first + lane; i < end; i += WARP) {
+            g.a = larger(g.a, q8_bits(fabsf(gradient_of(view, i))));
+            most.a = larger(most.a, q8_bits(fabsf(old_m(view, i))));
+            most.b = has_v ? larger(most.b, q8_bits(old_v(view, i))) : 0;
+        }
+        g = combined(g, false);
+        most = combined(most, false);
+        const q8_bounds old = {view.m.bound, view.v.bound};
+        q8_bounds now = {q8_bound_m(&k, q8_number(most.a), q8_number(g.a)), 0};
         if (has_v)
-            now.v = q8_bound_v(&k, old.v, largest.b >> 8, q8_number(largest.a));
+            now.v = q8_bound_v(&k, q8_number(most.b), q8_number(g.a));
+        uint32_t out_m = 0, out_v = 0, listed = 0;
+        if (had || !has_no_outlier(view, now)) {
+            out_m = find_outliers(view, false, &now.m);
+            out_v = has_v ? find_outliers(view, true, &now.v) : 0;
+            for (unsigned e = 0; e < Q8_OUTLIERS; e++) {
+                const unsigned of_m = view.m.places[e], of_v = view.v.places[e];
+                listed |= of_m && (of_m - 1) % WARP == lane ? 1u << (of_m - 1) / WARP : 0;
+                listed |= of_v && (of_v - 1) % WARP == lane ? 1u << (of_v - 1) / WARP : 0;
+            }
+            listed |= out_m | out_v;
+            step_outliers(view, now, listed, out_m, out_v, m, v);
+        }
         const zoff_adam_consts scaled = q8_consts(&k, old, now, has_v);
         if (lane == 0 && end)
             q8_store_bound(m, now.m);
         if (lane == 0 && end && has_v)
             q8_store_bound(v, now.v);
-        for (size_t i = first + lane; i < end; i += WARP) {
+        for (size_t i = first + lane, n = 0; i < end; i += WARP, n++) {
+            if (listed >> n & 1)
+                continue;
             m_lane = dither_lane_m(i % ZOFF_NORM_BLOCK);
             v_lane = dither_lane_v(i % ZOFF_NORM_BLOCK);
             update_lanes(&scaled, &s, &states, i, 1, false, k.rule, types);

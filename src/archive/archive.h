@@ -31,7 +31,8 @@ enum {
     ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */
 };
 
-/* How the elements of a piece are stored. Its number is in the files. SPLIT: the lower 16 bits of masters. Their upper halves,
+/* How the elements of a piece are stored. Its number is in the files, so bytes that change their meaning get another one. 5 and
+ * 6 were moments in 8 bits with other codes, or without outliers. SPLIT: the lower 16 bits of masters. Their upper halves,
  * which are the weights in bf16, are pieces of the kind UPPER. The lower half, as a signed integer, is added to the upper one.
  */
 typedef enum zoff_archive_format {
@@ -39,8 +40,8 @@ typedef enum zoff_archive_format {
     ZOFF_ARCHIVE_F16 = 2,
     ZOFF_ARCHIVE_BF16 = 3,
     ZOFF_ARCHIVE_SPLIT = 4,
-    ZOFF_ARCHIVE_M8 = 5,
-    ZOFF_ARCHIVE_V8 = 6
+    ZOFF_ARCHIVE_M8 = 7,
+    ZOFF_ARCHIVE_V8 = 8
 } zoff_archive_format;
 
 typedef struct zoff_archive_param {

@@ -169,8 +169,14 @@ static zoff_status check_regions(const zoff_archive_table *t, uint64_t end)
 
 static zoff_status check_pieces(const zoff_archive_table *t)
 {
+    enum { FORMER_M8 = 5, FORMER_V8 = 6 };
     for (size_t i = 0; i < t->piece_count; i++) {
         const zoff_archive_piece *p = &t->pieces[i];
+        ZOFF_FAIL_IF(
+            p->format == FORMER_M8 || p->format == FORMER_V8, ZOFF_ERR_UNSUPPORTED,
+            "piece %zu has moments in 8 bits in the former format %u, whose bytes mean other numbers now. Load the "
+            "checkpoint with the version of zoff that saved it and \"zoff\": {\"moments\": \"fp32\"}, and save it again",
+            i, p->format);
         ZOFF_FAIL_IF(
             p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_V8 || p->block != zoff_archive_table_block(p->format),
             ZOFF_ERR_UNSUPPORTED,

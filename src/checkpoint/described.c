@@ -125,8 +125,11 @@ static zoff_status read_dims(const json_t *dims, zoff_archive_param *p)
 
 static zoff_status read_moments(const json_t *object, zoff_archive_param *p)
 {
-    const bool has_bf16 = has_text(object, "moments", "bf16"), has_m8v16 = has_text(object, "moments", "m8v16");
-    const bool has_q8 = has_text(object, "moments", "q8");
+    const bool has_bf16 = has_text(object, "moments", "bf16"), has_m8v16 = has_text(object, "moments", "m8v16.3");
+    const bool has_q8 = has_text(object, "moments", "q8.3");
+    ZOFF_FAIL_IF(has_text(object, "moments", "m8v16") || has_text(object, "moments", "q8"), ZOFF_ERR_UNSUPPORTED,
+                 "it has moments in 8 bits in a former format, whose bytes mean other numbers now. Load the states with the "
+                 "version of zoff that wrote them, and save a checkpoint with \"zoff\": {\"moments\": \"fp32\"}");
     ZOFF_FAIL_IF(json_object_get(object, "moments") && !has_bf16 && !has_m8v16 && !has_q8, ZOFF_ERR_UNSUPPORTED,
                  "its moments have a format that this library does not know: use a newer one");
     p->m_format = has_bf16 ? ZOFF_ARCHIVE_BF16 : has_m8v16 || has_q8 ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_F32;

@@ -50,19 +50,24 @@ static void load_lost(zoff_moment which, size_t count, float *out)
         out[i] = which == ZOFF_MOMENT_M ? 0 : INFINITY;
 }
 
-static void load_block(zoff_moment which, const uint8_t *block, size_t first, size_t count, float *out)
+/* Elements [first, first + count) of a block of `length`. */
+static void load_block(zoff_moment which, const uint8_t *block, size_t length, size_t first, size_t count, float *out)
 {
-    const float bound = q8_load_bound(block);
-    if (!(bound <= FLT_MAX)) {
+    const q8_header header = q8_load_header(block, length);
+    if (!(header.bound <= FLT_MAX)) {
         load_lost(which, count, out);
         return;
     }
-    const float scale = q8_power(scale_of(which, bound));
+    const float scale = q8_power(scale_of(which, header.bound));
     const uint8_t *codes = block + Q8_HEADER + first;
     for (size_t i = 0; i < count; i++) {
         const uint8_t code = which == ZOFF_MOMENT_M ? codes[i] & (CODES_M - 1) : codes[i];
         const float x = q8_value(code) * scale;
         out[i] = code != codes[i] ? -x : x;
+    }
+    for (unsigned e = 0; e < Q8_OUTLIERS; e++) {
+        if (header.places[e] > first && header.places[e] <= first + count)
+            out[header.places[e] - 1 - first] = header.values[e];
     }
 }
 
@@ -86,52 +91,100 @@ static uint32_t codes_of(zoff_moment which)
     return which == ZOFF_MOMENT_M ? CODES_M : CODES_V;
 }
 
-/* The first number, from number `first` on and around, that is not the value of a code with this scale; `count` if there is
- * none. */
-static size_t find_inexact(zoff_moment which, int scale, size_t count, const float *in, size_t first)
+/* How the numbers of a block are stored. */
+typedef struct choice {
+    float sizes[ZOFF_NORM_BLOCK]; /* without their signs; 0 for outliers */
+    uint8_t is_out[ZOFF_NORM_BLOCK];
+    float bound;
+} choice;
+
+static float largest_of(const float *sizes, size_t count)
 {
-    for (size_t k = 0; k < count; k++) {
-        const size_t i = first + k < count ? first + k : first + k - count;
-        const float multiple = ldexpf(size_of(which, in[i]), -scale);
-        if (q8_value(nearest(multiple, codes_of(which))) != multiple)
-            return i;
-    }
-    return count;
+    float most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = sizes[i] > most ? sizes[i] : most;
+    return most;
 }
 
-/* A bound for numbers up to `most`. Numbers that were loaded from a block are stored as they were. Its scale may be larger than
- * they need, because a step computes the bound before the numbers, and values of a scale are not values of half of it. The
- * number for which a scale failed is the first that the next one is tried on, so other numbers take little time. */
-static float bound_for(zoff_moment which, float most, size_t count, const float *in)
+/* The largest number behind as many larger ones as a block has outliers. */
+static float largest_behind(const float *sizes, size_t count)
 {
-    const float largest = q8_value(codes_of(which) - 1), quantum = q8_value(1);
-    const int least = scale_of(which, most), end = scale_of(which, FLT_MAX);
-    size_t at = 0;
-    for (int scale = least; scale <= end && most > 0 && ldexpf(most, -scale) >= quantum; scale++) {
-        const size_t inexact = find_inexact(which, scale, count, in, at);
-        if (inexact == count)
-            return scale == least ? most : nextafterf(ldexpf(largest, scale - 1), INFINITY);
-        at = inexact;
+    float most[Q8_OUTLIERS + 1] = {0}; /* descending */
+    for (size_t i = 0; i < count; i++) {
+        unsigned at = Q8_OUTLIERS;
+        if (!(sizes[i] > most[at]))
+            continue;
+        for (; at > 0 && sizes[i] > most[at - 1]; at--)
+            most[at] = most[at - 1];
+        most[at] = sizes[i];
     }
-    return most;
+    return most[Q8_OUTLIERS];
+}
+
+/* Whether all numbers but as many as a block has outliers are values of codes with this scale. Those become the outliers. */
+static bool is_exact(zoff_moment which, int scale, size_t count, choice *c)
+{
+    unsigned others = 0;
+    for (size_t i = 0; i < count; i++) {
+        const float multiple = c->sizes[i] * q8_power(-scale);
+        c->is_out[i] = q8_value(nearest(multiple, codes_of(which))) != multiple;
+        others += c->is_out[i];
+        if (others > Q8_OUTLIERS)
+            return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        c->sizes[i] = c->is_out[i] ? 0 : c->sizes[i];
+    return true;
+}
+
+/* Numbers that were loaded from a block are stored as they were. Their scale may be larger than they need, because a step
+ * computes the bound before the numbers, and values of a scale are not values of half of it. */
+static bool choose_exact(zoff_moment which, size_t count, choice *c)
+{
+    const float largest = q8_value(codes_of(which) - 1), quantum = q8_value(1), most = largest_behind(c->sizes, count);
+    for (int scale = scale_of(which, most); scale <= scale_of(which, FLT_MAX); scale++) {
+        if (is_exact(which, scale, count, c)) {
+            const float rest = largest_of(c->sizes, count);
+            c->bound = scale_of(which, rest) == scale ? rest : nextafterf(ldexpf(largest, scale - 1), INFINITY);
+            return true;
+        }
+        if (most * q8_power(-scale) < quantum)
+            return false;
+    }
+    return false;
+}
+
+/* Other numbers are rounded, and their outliers are those that they would be in a step without gradients. */
+static void choose(zoff_moment which, size_t count, const float *in, choice *c)
+{
+    for (size_t i = 0; i < count; i++)
+        c->sizes[i] = size_of(which, in[i]);
+    if (choose_exact(which, count, c))
+        return;
+    memset(c->is_out, 0, sizeof c->is_out);
+    q8_take_outliers(c->sizes, count, which == ZOFF_MOMENT_M ? Q8_FAR_M : Q8_FAR_V, 1, c->is_out);
+    c->bound = largest_of(c->sizes, count);
 }
 
 static void store_block(zoff_moment which, uint8_t *block, size_t count, const float *in)
 {
     const uint32_t codes = codes_of(which);
-    float bound = 0;
-    for (size_t i = 0; i < count; i++)
-        bound = fmaxf(bound, size_of(which, in[i]));
-    if (bound <= FLT_MAX)
-        bound = bound_for(which, bound, count, in);
-    memset(block, 0, Q8_HEADER);
-    q8_store_bound(block, bound);
-    const int scale = bound <= FLT_MAX ? scale_of(which, bound) : 0;
+    choice c;
+    choose(which, count, in, &c);
+    q8_header header = {.bound = c.bound};
+    const bool is_lost = !(c.bound <= FLT_MAX);
+    const float inverse = q8_power(is_lost ? 0 : -scale_of(which, c.bound));
+    unsigned outliers = 0;
     for (size_t i = 0; i < count; i++) {
-        const uint32_t code = bound <= FLT_MAX ? nearest(ldexpf(size_of(which, in[i]), -scale), codes) : codes - 1;
-        const bool is_negative = which == ZOFF_MOMENT_M && signbit(in[i]);
+        const bool is_negative = which == ZOFF_MOMENT_M && signbit(in[i]) && !c.is_out[i];
+        const uint32_t code = is_lost ? codes - 1 : nearest(c.sizes[i] * inverse, codes);
         block[Q8_HEADER + i] = (uint8_t)(code | (is_negative ? CODES_M : 0));
+        if (c.is_out[i]) {
+            header.places[outliers] = (uint16_t)(i + 1);
+            header.values[outliers++] = which == ZOFF_MOMENT_M ? in[i] : size_of(which, in[i]);
+        }
     }
+    memcpy(block, &header, sizeof header);
 }
 
 /* ---- ranges ---- */
@@ -156,7 +209,7 @@ void zoff_adam_moments_load(zoff_moments moments, zoff_moment which, const void 
     for (size_t done = 0, now; done < count; done += now) {
         const size_t skip = (first + done) % ZOFF_NORM_BLOCK, rest = ZOFF_NORM_BLOCK - skip;
         now = rest < count - done ? rest : count - done;
-        load_block(which, (uint8_t *)at(moments, which, state, first + done - skip), skip, now, out + done);
+        load_block(which, (uint8_t *)at(moments, which, state, first + done - skip), skip + now, skip, now, out + done);
     }
     zoff_base_cpu_float_leave(saved);
 }
@@ -181,7 +234,7 @@ void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *stat
         uint8_t *block = (uint8_t *)at(moments, which, state, begin);
         now = length - skip < count - done ? length - skip : count - done;
         if (now < length)
-            load_block(which, block, 0, length, whole);
+            load_block(which, block, length, 0, length, whole);
         memcpy(whole + skip, in + done, now * sizeof *in);
         store_block(which, block, length, whole);
     }

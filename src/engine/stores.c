@@ -101,6 +101,16 @@ static zoff_status share_with_device(zoff_engine *e)
     return zoff_transfer_device_tier_pin(&e->transfer, base, bytes);
 }
 
+static bool has_blocks(const zoff_engine *e)
+{
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
+        if (!p->frozen && zoff_adam_moments_in_blocks(zoff_model_moments_of(&e->model, p), ZOFF_MOMENT_M))
+            return true;
+    }
+    return false;
+}
+
 static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
 {
     const zoff_settings *s = &e->settings;
@@ -130,6 +140,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
+    opts.has_blocks = has_blocks(e);
     opts.wanted_t = e->io.opening.persist_t;
     opts.decide = decide;
     opts.verified = verified;

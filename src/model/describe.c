@@ -40,8 +40,11 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
         before = ", ";
     }
     zoff_base_array_print(out, "]");
-    if (!p->frozen && zoff_model_moments_of(m, p) != ZOFF_MOMENTS_F32)
-        zoff_base_array_print(out, ", \"moments\": \"%s\"", zoff_adam_moments_name(zoff_model_moments_of(m, p)));
+    const zoff_moments moments = zoff_model_moments_of(m, p);
+    /* The third meaning of their bytes: see docs/adr/0053-moments-in-8-bits.md. */
+    const char *version = zoff_adam_moments_in_blocks(moments, ZOFF_MOMENT_M) ? ".3" : "";
+    if (!p->frozen && moments != ZOFF_MOMENTS_F32)
+        zoff_base_array_print(out, ", \"moments\": \"%s%s\"", zoff_adam_moments_name(moments), version);
     if (owner != i)
         zoff_base_array_print(out, ", \"tied_to\": %u", owner);
     zoff_base_array_print(out, "%s}", p->frozen ? ", \"frozen\": true" : "");

@@ -90,6 +90,7 @@ typedef struct zoff_store_opts {
     int64_t wanted_t;     /* persist: `decide` may choose the commit before the last, made after this step. Then its arrays are
                              verified before the last one is given up. 0: it is the last one, or the last that all ranks have */
     uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */
+    bool has_blocks;      /* persist: among the states are moments in 8 bits, so the files say in which format */
     size_t limit_bytes, limit_elements; /* persist: how the states are cut, for zoff_offload_persisted_limits() */
     /* With several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
      * decide: with persist, called when files are open and their records read, but before anything is changed. It returns the

@@ -131,7 +131,8 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     zoff_status status;
     zoff_swap_entry *entries;
     zoff_swap_file *file = &s->files[index];
-    zoff_swap_head head = {.generation = generation,
+    zoff_swap_head head = {.version = s->record.version,
+                           .generation = generation,
                            .t = t,
                            .flags = s->record.stepped || s->record.is_open ? ZOFF_HEAD_STEPPED : 0,
                            .identity = s->record.identity,

@@ -306,6 +306,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->report = (zoff_swap_report){.to = opts->progress, .between = opts->between, .between_ctx = opts->fill_ctx};
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
+    s->record.version = opts->has_blocks ? ZOFF_RECORD_VERSION_BLOCKS : ZOFF_RECORD_VERSION;
     s->record.identity = (zoff_swap_identity){.layout = opts->layout,
                                               .cut = opts->cut,
                                               .limit_bytes = opts->limit_bytes,

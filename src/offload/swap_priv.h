@@ -109,6 +109,7 @@ typedef struct zoff_swap_record {
     bool is_open;        /* the content at the opening is recorded: what follows is more than that */
     bool stepped;        /* persist: more than the first content was recorded in these files, also before the first step */
     bool power_safe;     /* the drive is flushed before and after it */
+    uint32_t version;
     zoff_swap_identity identity;
 } zoff_swap_record;
 

@@ -67,7 +67,6 @@ zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, 
     const size_t table_bytes = (size_t)head->entry_count * sizeof *entries, attached_bytes = (size_t)head->attached_bytes;
     const size_t written = zoff_base_bits_align(table_bytes + attached_bytes, PAGE);
     memcpy(head->magic, MAGIC, sizeof MAGIC);
-    head->version = ZOFF_RECORD_VERSION;
     head->entry_bytes = sizeof *entries;
     head->table_room = table_room(head->entry_count);
     head->table_checksum = zoff_digest_blocks_small(entries, table_bytes);
@@ -136,9 +135,9 @@ const void *zoff_offload_swap_record_attached(const zoff_swap_found *found, unsi
 static bool head_holds(const zoff_swap_head *head)
 {
     return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) &&
-           head->version == ZOFF_RECORD_VERSION && head->entry_bytes == sizeof(zoff_swap_entry) &&
-           head->table_room == table_room(head->entry_count) && head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST &&
-           head->generation > 0 && head->generation <= GENERATION_MOST;
+           (head->version == ZOFF_RECORD_VERSION || head->version == ZOFF_RECORD_VERSION_BLOCKS) &&
+           head->entry_bytes == sizeof(zoff_swap_entry) && head->table_room == table_room(head->entry_count) &&
+           head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST && head->generation > 0 && head->generation <= GENERATION_MOST;
 }
 
 static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)

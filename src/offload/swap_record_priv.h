@@ -20,6 +20,7 @@
 enum {
     ZOFF_RECORD_HEAD_BYTES = 4096,
     ZOFF_RECORD_VERSION = 4,
+    ZOFF_RECORD_VERSION_BLOCKS = 5, /* with moments in 8 bits, whose bytes had other meanings in version 4 */
 };
 
 /* Identifies the states in a file: whose they are, and which part. */

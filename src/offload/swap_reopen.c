@@ -62,6 +62,11 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
                  "zoff.fp32_moments) of the parameters differ. `zoff checkpoint reshard` makes a checkpoint of it, which loads "
                  "into moments of any format. Or remove the file to start anew, or choose another nvme_path",
                  name);
+    ZOFF_FAIL_IF(head->version != s->record.version, ZOFF_ERR_UNSUPPORTED,
+                 "'%s' is a state file of format %u, whose moments in 8 bits mean other numbers now, and this library writes "
+                 "format %u. Open it with the version of zoff that began it, save a checkpoint with \"zoff\": {\"moments\": "
+                 "\"fp32\"}, and remove the file",
+                 name, head->version, s->record.version);
     ZOFF_FAIL_IF(theirs->cut != mine->cut || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
                  "'%s' holds the states of this model in another cut: %" PRIu64 " chunks, and here they are %" PRIu64
                  ". Set zero_optimization.stage and reduce_bucket_size as they were in the run that made the file, remove the "

@@ -77,13 +77,16 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
     for (size_t i = 0; i < count; i += ZOFF_NORM_BLOCK) {
         const zoff_dither d = dither_block(key + i / ZOFF_NORM_BLOCK, k->dither);
         const size_t left = count - i < ZOFF_NORM_BLOCK ? count - i : ZOFF_NORM_BLOCK;
-        const zoff_adam_consts own = q8_begin(k, &s, &states, left, rule, types); /* a copy, as in update_span() */
         rule_states codes = states;
         codes.m_key = d.m;
         codes.v_key = d.v;
+        q8_others others;
+        const zoff_adam_consts own = q8_begin(k, &s, &codes, left, rule, types, &others); /* a copy, as in update_span() */
         codes.m = (char *)states.m + Q8_HEADER;
         codes.v = (char *)states.v + (states.v_form == STATE_V8 ? Q8_HEADER : 0);
         update_part(&own, &s, codes, 0, left, piece->stream, rule, types);
+        if (others.count)
+            q8_end(&s, &states, types, &others);
         s.p += left * width_of(types.weights);
         s.g += left * width_of(types.grads);
         if (types.copy != ZOFF_DTYPE_DEFAULT)

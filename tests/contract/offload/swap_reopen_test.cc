@@ -111,6 +111,22 @@ TEST_P(Commit, FilesOfAnotherFormatAreRefusedByName)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 2", open(options()));
 }
 
+// States with moments in 8 bits have a number of their own, because the meaning of their bytes has changed.
+TEST_P(Commit, MomentsIn8BitsOfAnOlderFileAreRefusedByName)
+{
+    log_catcher log;
+    zoff_store_opts opts = options();
+    opts.has_blocks = true;
+    ASSERT_ZOFF_OK(open(opts));
+    step(1);
+    store.reset();
+    ASSERT_ZOFF_OK(open(opts));
+    store.reset();
+    ASSERT_NO_FATAL_FAILURE(forge(file(0), [](zoff_swap_head &h, zoff_swap_entry *) { h.version = 4; }));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 4, whose moments in 8 bits mean other numbers now",
+                      open(opts));
+}
+
 // A chunk that was never flushed holds the fill of the run that created the file.
 TEST_P(Commit, FreshChunksAreReadAsTheyWereFilled)
 {

@@ -8,8 +8,8 @@ import re
 import struct
 
 KINDS = ("master", "m", "v", "weights", "upper halves of masters")
-FORMATS = {1: ("fp32", 4), 2: ("fp16", 2), 3: ("bf16", 2), 4: ("lower half", 2), 5: ("8 bits", 1), 6: ("8 bits", 1)}
-ALLOWED = {"master": (1, 4), "m": (1, 3, 5), "v": (1, 3, 6), "weights": (1, 2, 3)}
+FORMATS = {1: ("fp32", 4), 2: ("fp16", 2), 3: ("bf16", 2), 4: ("lower half", 2), 7: ("8 bits", 1), 8: ("8 bits", 1)}
+ALLOWED = {"master": (1, 4), "m": (1, 3, 7), "v": (1, 3, 8), "weights": (1, 2, 3)}
 BLOCK, HEADER = 1024, 64
 
 
@@ -60,24 +60,29 @@ def unescape(text):
 
 
 def size_of(form, count):
-    return count * FORMATS[form][1] + (HEADER * (-(-count // BLOCK)) if form in (5, 6) else 0)
+    return count * FORMATS[form][1] + (HEADER * (-(-count // BLOCK)) if form in (7, 8) else 0)
 
 
 def block_elements(block, form):
     """Numbers of a block in 8 bits."""
     bound, = struct.unpack("<f", block[:4])
-    want(not any(block[4:HEADER]), "a block has no zeros behind its bound")
+    outliers, places = struct.unpack("<10f", block[4:44]), struct.unpack("<10H", block[44:HEADER])
+    used = [place for place in places if place]
+    want(used == sorted(set(used)) and not any(places[len(used):]), "the places of outliers do not ascend")
+    want(all(place <= len(block) - HEADER and block[HEADER + place - 1] == 0 for place in used), "an outlier has a code")
     if bound == float("inf"):
-        return [0.0 if form == 5 else bound] * (len(block) - HEADER)
-    largest, exponent = (1.875 * 2 ** 16 - 2, -64) if form == 5 else (1.875 * 2 ** 32, -126)
+        return [0.0 if form == 7 else bound] * (len(block) - HEADER)
+    largest, exponent = (1.875 * 2 ** 16 - 2, -64) if form == 7 else (1.875 * 2 ** 32, -126)
     while largest * 2.0 ** exponent < bound:
         exponent += 1
     values = []
     for code in block[HEADER:]:
-        is_negative, code = (code >> 7, code & 127) if form == 5 else (0, code)
+        is_negative, code = (code >> 7, code & 127) if form == 7 else (0, code)
         value, = struct.unpack("<f", struct.pack("<f", (1 + code % 8 / 8) * 2.0 ** (1 + code // 8) - 2))
         value *= 2.0 ** exponent
         values.append(-value if is_negative else value)
+    for place, value in zip(used, outliers):
+        values[place - 1] = value
     return values
 
 
@@ -85,7 +90,7 @@ def elements(data, form):
     """Numbers of stored elements."""
     if form == 4:
         return struct.unpack(f"<{len(data) // 2}h", data)
-    if form in (5, 6):
+    if form in (7, 8):
         return [x for at in range(0, len(data), BLOCK + HEADER) for x in block_elements(data[at:at + BLOCK + HEADER], form)]
     if form == 2:
         return struct.unpack(f"<{len(data) // 2}e", data)
@@ -162,7 +167,7 @@ class Checkpoint:
         found = {}
         for file in files:
             for param, kind, form, zero, block, region, slice_, first, count, at in file.pieces:
-                want(zero == 0 and block == (BLOCK if form in (5, 6) else 1) and first % 1024 == 0 and at % 64 == 0 and count, "a piece is none")
+                want(zero == 0 and block == (BLOCK if form in (7, 8) else 1) and first % 1024 == 0 and at % 64 == 0 and count, "a piece is none")
                 data = file.part(region, at, size_of(form, count))
                 found.setdefault((param, kind, slice_), []).append((first, form, elements(data, form)))
         self.states = {}

@@ -176,21 +176,63 @@ TEST(moments, large_numbers_are_not_lost)
     }
 }
 
-// One number that is not finite takes its block along: no weight of it moves any more. A step divides 0 by infinity then, also
-// in a format that the block is converted to.
+// Ten numbers that are not finite are stored as they are. More take their block along: no weight of it moves any more. A step
+// divides 0 by infinity then, also in a format that the block is converted to.
 TEST(moments, a_block_that_is_lost_moves_no_weight)
 {
     for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
-        state s(ZOFF_MOMENTS_Q8, which, 2000);
-        std::vector<float> numbers(2000, 1.0f);
-        numbers[5] = INFINITY;
-        s.store(0, numbers);
-        const std::vector<float> have = s.load(0, 2000);
-        for (size_t i = 0; i < 1024; i++)
-            ASSERT_EQ(which == ZOFF_MOMENT_M ? 0 : INFINITY, have[i]);
-        for (size_t i = 1024; i < 2000; i++)
-            ASSERT_EQ(1, have[i]);
+        for (const size_t infinite : {1, 10, 11}) {
+            state s(ZOFF_MOMENTS_Q8, which, 2000);
+            std::vector<float> numbers(2000, 1.0f);
+            std::fill_n(numbers.begin() + 5, infinite, INFINITY);
+            s.store(0, numbers);
+            const std::vector<float> have = s.load(0, 2000);
+            for (size_t i = 0; i < 2000; i++)
+                ASSERT_EQ(infinite < 11 || i >= 1024 ? numbers[i] : which == ZOFF_MOMENT_M ? 0 : INFINITY, have[i]) << i;
+        }
     }
+}
+
+// Up to ten numbers far above the others are stored as they are, and the others as if those were not there.
+TEST(moments, outliers_change_no_other_number)
+{
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {
+        for (const size_t outliers : {1, 3, 10, 11}) {
+            state s(ZOFF_MOMENTS_Q8, which, 1024), plain = s;
+            std::vector<float> numbers(1024);
+            for (float &x : numbers)
+                x = which == ZOFF_MOMENT_M ? normal(random) : std::fabs(normal(random));
+            plain.store(0, numbers);
+            const std::vector<float> without = plain.load(0, 1024);
+            for (size_t e = 0; e < outliers; e++)
+                numbers[100 * e + 3] = (e % 3 ? 1e12f : 1e25f) * (which == ZOFF_MOMENT_M && e % 2 ? -1.1f : 1.1f);
+            s.store(0, numbers);
+            const std::vector<float> have = s.load(0, 1024), part = s.load(103, 500);
+            EXPECT_EQ(std::vector<float>(have.begin() + 103, have.begin() + 603), part);
+            size_t same = 0;
+            for (size_t i = 0; i < 1024; i++) {
+                same += have[i] == without[i];
+                if (outliers <= 10) {
+                    ASSERT_EQ(i % 100 == 3 && i / 100 < outliers ? numbers[i] : without[i], have[i]) << i;
+                }
+            }
+            EXPECT_EQ(outliers <= 10, same > 1000) << "with more they are all rounded to one scale";
+            const std::vector<char> before = s.bytes;
+            s.store(0, have);
+            EXPECT_EQ(have, s.load(0, 1024)) << "loaded numbers are stored as they were";
+        }
+    }
+}
+
+// A header of a damaged file may name elements that are not there.
+TEST(moments, a_place_outside_of_a_block_is_ignored)
+{
+    state s(ZOFF_MOMENTS_Q8, ZOFF_MOMENT_M, 100);
+    const uint16_t places[10] = {101, 1025, 65535, 7};
+    memcpy(s.bytes.data() + 44, places, sizeof places);
+    EXPECT_EQ(std::vector<float>(100), s.load(0, 100));
 }
 
 TEST(moments, no_number_is_undefined)

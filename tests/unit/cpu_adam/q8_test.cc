@@ -242,19 +242,39 @@ TEST(q8, zeros_under_a_large_scale_stay_zeros)
     EXPECT_EQ(std::vector<float>(64), p);
 }
 
-// Squares that overflow make v infinite, for good. Then a weight is not moved any more, as with fp32 moments.
-TEST(q8, a_block_without_a_bound_stands_still)
+// A square that overflows makes one v infinite, for good, and its weight stands still, as with fp32 moments. No other does.
+TEST(q8, an_infinite_moment_stops_its_own_weight)
 {
     trained one;
-    std::vector<float> g(trained::N, 1.0f);
+    std::vector<float> g(trained::N, 1.0f), before(trained::N);
     g[10] = 1e37f;
     for (int64_t t = 1; t <= 3; t++) {
         const zoff_adam_consts k = consts_of(t);
         const zoff_adam_piece piece = one.piece(g, &k, 0, trained::N);
+        before = one.p;
         zoff_adam_update_run(1, &piece, 1, nullptr, nullptr);
+        for (size_t i = 0; i < trained::N; i++) {
+            ASSERT_NEAR(i == 10 ? 0 : -1e-3f, one.p[i] - before[i], 1e-4f) << i << " in step " << t;
+        }
         g[10] = 0;
     }
-    for (size_t i = 0; i < trained::N; i++)
-        ASSERT_EQ(i < 1024, one.p[i] == 0) << i;
+}
+
+// A block has space for ten of them. With more it has no bound, and moves no weight.
+TEST(q8, a_block_without_a_bound_stands_still)
+{
+    for (const size_t infinite : {10, 11}) {
+        trained one;
+        std::vector<float> g(trained::N, 1.0f);
+        std::fill_n(g.begin() + 10, infinite, 1e37f);
+        for (int64_t t = 1; t <= 3; t++) {
+            const zoff_adam_consts k = consts_of(t);
+            const zoff_adam_piece piece = one.piece(g, &k, 0, trained::N);
+            zoff_adam_update_run(1, &piece, 1, nullptr, nullptr);
+            std::fill_n(g.begin() + 10, infinite, 0.0f);
+        }
+        for (size_t i = 0; i < trained::N; i++)
+            ASSERT_EQ(i >= 10 && i < 10 + infinite ? true : infinite == 11 && i < 1024, one.p[i] == 0) << i;
+    }
 }
 } // namespace
