@@ -4,7 +4,10 @@
  *
  * zoff calls MPI only inside zoff calls, on the thread that makes them. With zoff_engine_opts.progress_thread a thread of the
  * engine calls it, too. With MPI_THREAD_MULTIPLE there are no further rules. Below that level, no other thread
- * may be in MPI during a zoff call. With MPI_THREAD_FUNNELED or _SINGLE only the main thread may make zoff calls. */
+ * may be in MPI during a zoff call. With MPI_THREAD_FUNNELED or _SINGLE only the main thread may make zoff calls.
+ *
+ * zoff's calls have deadlines, MPI's have none. MPI_Init() waits for a rank that never starts, and MPI_Finalize() for one that
+ * is lost. After ERR_COMM end the program with MPI_Abort(). */
 #ifndef ZOFF_MPI_H
 #define ZOFF_MPI_H
 

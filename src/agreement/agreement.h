@@ -188,6 +188,8 @@ zoff_status zoff_agreement_terms_compare(zoff_agreement *a, const zoff_vote *vot
  * ERR_INVALID for one that cannot serve */
 zoff_status zoff_agreement_norm_take(zoff_agreement *a, zoff_comm *comm);
 void zoff_agreement_norm_free(zoff_agreement *a);
+/* The part of the model that this engine trains, from 1; 0: there are no other parts. The same on all ranks of the engine. */
+unsigned zoff_agreement_norm_part(const zoff_agreement *a);
 /* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
 zoff_status zoff_agreement_norm_open(zoff_agreement *a);
 void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */

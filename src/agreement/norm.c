@@ -43,6 +43,12 @@ void zoff_agreement_norm_free(zoff_agreement *a)
     *n = (zoff_norm_ranks){.comm = NULL};
 }
 
+unsigned zoff_agreement_norm_part(const zoff_agreement *a)
+{
+    const zoff_comm *comm = a->norm.comm;
+    return comm && zoff_comm_size(comm) > 1 ? 1 + zoff_comm_rank(comm) : 0;
+}
+
 /* ---- all engines go on, or none does ---- */
 
 zoff_status zoff_agreement_norm_gather(zoff_agreement *a, void *all, size_t bytes)

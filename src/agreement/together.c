@@ -86,8 +86,7 @@ static zoff_status pulse(zoff_together *g)
     return g->over ? tell(g) : ZOFF_OK;
 }
 
-/* Wait in rounds until all ranks of a group are in this phase. `other`: the other group of this rank, whose ranks may be at
- * work, too. */
+/* Wait in rounds until all ranks of a group are in this phase. Meanwhile tell those of `other`, which may wait for this one. */
 static zoff_status reach_in(zoff_together *g, zoff_together *other, uint32_t phase)
 {
     if (!g->comm)
@@ -97,16 +96,18 @@ static zoff_status reach_in(zoff_together *g, zoff_together *other, uint32_t pha
     g->own.phase = phase;
     do {
         ZOFF_TRY(finish_round(g));
-        ZOFF_TRY(pulse(other));
+        if (other)
+            ZOFF_TRY(pulse(other));
     } while (g->behind);
     return ZOFF_OK;
 }
 
-/* First the ranks of this engine, then those of the others. */
+/* First the ranks of this engine, then those of the others: all ranks of all engines have passed the first wait when one passes
+ * the second. So nobody waits long in the second one, and no round is begun there that others would have to finish. */
 static zoff_status reach(zoff_agreement *a, uint32_t phase)
 {
     ZOFF_TRY(reach_in(&a->together, &a->norm.together, phase));
-    return reach_in(&a->norm.together, &a->together, phase);
+    return reach_in(&a->norm.together, NULL, phase);
 }
 
 static zoff_status open_group(zoff_together *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
@@ -153,10 +154,12 @@ static zoff_status judge_found(const zoff_standing *all, unsigned ranks, uint64_
     *out_generation = first->reopened ? first->generation : 0;
     if (!last->reopened)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(fresh < ranks && (first->reopened || ahead != 1), ZOFF_ERR_CORRUPT,
-                 "zoff_engine_seal: rank %u has the states after step %lld, but rank %u has none in its nvme_path. Give each "
-                 "rank its former folders, or remove the files and restart from a checkpoint",
-                 newest, (long long)last->t, fresh);
+    ZOFF_FAIL_IF(
+        fresh < ranks && (first->reopened || ahead != 1), ZOFF_ERR_CORRUPT,
+        "zoff_engine_seal: rank %u has the states after step %lld, but rank %u has none in its nvme_path%s%s. Give each "
+        "rank its former folders, or remove the files and restart from a checkpoint",
+        newest, (long long)last->t, fresh, all[fresh].found.other[0] ? ", which has those of another rank in " : "",
+        all[fresh].found.other);
     ZOFF_FAIL_IF(
         ahead > 1, ZOFF_ERR_CORRUPT,
         "zoff_engine_seal: rank %u has the states after step %lld (generation %llu), and rank %u those after step %lld "
@@ -170,6 +173,8 @@ static zoff_status judge_found(const zoff_standing *all, unsigned ranks, uint64_
 static zoff_store_found chosen_of(const zoff_standing *all, unsigned ranks, uint64_t generation)
 {
     zoff_store_found chosen = {.generation = generation, .reopened = generation != 0, .has_before = generation != 0};
+    for (unsigned rank = 0; !chosen.other[0] && rank < ranks; rank++)
+        memcpy(chosen.other, all[rank].found.other, sizeof chosen.other);
     for (unsigned rank = 0; generation && rank < ranks; rank++) {
         const zoff_store_found *found = &all[rank].found;
         if (found->generation == generation) {
@@ -179,6 +184,19 @@ static zoff_store_found chosen_of(const zoff_standing *all, unsigned ranks, uint
         chosen.has_before = chosen.has_before && found->has_before && found->generation == generation;
     }
     return chosen;
+}
+
+/* All ranks start anew, but one of them is in the folder of another, which has states. */
+static zoff_status check_others(const zoff_together *g)
+{
+    for (unsigned rank = 0; rank < zoff_comm_size(g->comm); rank++)
+        ZOFF_FAIL_IF(
+            g->all[rank].found.other[0], ZOFF_ERR_CORRUPT,
+            "zoff_engine_seal: rank %u%s has no states of its own in its nvme_path, but another rank's in %s: the ranks "
+            "have other folders than in the earlier run. Give each rank its former folders; to start a new run, remove "
+            "the files, or choose other folders",
+            rank, g->whose, g->all[rank].found.other);
+    return ZOFF_OK;
 }
 
 static void go_back(zoff_store_found *io)
@@ -233,10 +251,12 @@ static zoff_status choose_step(const zoff_together *g, zoff_store_found *io)
                      rank, g->whose, (long long)one->t, oldest,
                      first.reopened ? "those after step " : "none in its nvme_path, so it is at step ", (long long)first.t);
     }
-    if (!first.reopened)
+    if (!first.reopened) {
+        ZOFF_TRY(check_others(g));
         *io = (zoff_store_found){.reopened = false};
-    else if (io->t != first.t)
+    } else if (io->t != first.t) {
         go_back(io);
+    }
     return ZOFF_OK;
 }
 
@@ -252,16 +272,16 @@ zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_f
     /* From here to the end of this call all ranks of the engine do the same. */
     if (g->comm)
         status = judge_found(g->all, zoff_comm_size(g->comm), out_generation);
+    if (g->comm && !norm->comm && status == ZOFF_OK && *out_generation == 0)
+        status = check_others(g);
     chosen = chosen_of(g->comm ? g->all : &g->own, g->comm ? zoff_comm_size(g->comm) : 1, *out_generation);
     if (status == ZOFF_OK)
         status = choose_wanted(wanted_t, &chosen);
     if (status == ZOFF_OK && norm->comm) {
         norm->own.found = chosen;
-        status = reach_in(norm, g, FOUND);
-        if (status == ZOFF_OK) {
-            status = choose_step(norm, &chosen);
-            norm->over = status < 0; /* the same on every rank */
-        }
+        ZOFF_TRY(reach_in(norm, NULL, FOUND)); /* other ranks of the engine may not know of a failure yet */
+        status = choose_step(norm, &chosen);
+        norm->over = status < 0; /* the same on every rank */
     }
     *out_generation = chosen.generation;
     if (status == ZOFF_OK && chosen.generation == 0) {

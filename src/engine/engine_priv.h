@@ -289,6 +289,7 @@ static inline zoff_planning zoff_engine_planning(const zoff_engine *e)
                            .transfer = &e->transfer,
                            .lending = &e->lending,
                            .comm = e->comm,
+                           .part = zoff_agreement_norm_part(&e->agreement),
                            .values = &s->values,
                            .tier = s->tier,
                            .host_bytes = s->host_bytes,
@@ -342,6 +343,10 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
 void zoff_engine_options_free(zoff_engine *e);
 
 /* phase.c: see view.h for the table of calls */
+/* Whether a rank was lost, of this engine or of norm_comm: no call that needs the others can succeed any more. */
+bool zoff_engine_phase_is_over(const zoff_engine *e);
+/* How a step has failed, and what to do; `torn`: some buckets are updated. */
+const char *zoff_engine_phase_failure(const zoff_engine *e, bool torn);
 /* ERR_STATE unless the engine is between steps. A step that is open is finished first.  @blocks for an open step */
 zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call);
 /* ERR_STATE in the middle of an update: ZOFF_NEEDS_WHOLE. */

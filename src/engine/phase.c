@@ -30,6 +30,34 @@ static unsigned phase_of(const zoff_engine *e)
     return e->life.is_untold && e->life.phase == ZOFF_PHASE_IDLE ? UNTOLD : e->life.phase;
 }
 
+#define WAY_OUT                                                                                                                \
+    "the group of ranks is over, so no call can finish it: end the program, and start all ranks again from the last "          \
+    "checkpoint, or with zoff.persist from the state files"
+
+bool zoff_engine_phase_is_over(const zoff_engine *e)
+{
+    zoff_comm *norm = e->agreement.norm.comm;
+    return zoff_comm_is_broken(e->comm) || (norm && zoff_comm_is_broken(norm));
+}
+
+const char *zoff_engine_phase_failure(const zoff_engine *e, bool torn)
+{
+    const bool can_undo = zoff_offload_store_can_rollback(e->store) && !e->transfer.ranks.reduce;
+    if (zoff_engine_phase_is_over(e))
+        return torn ? "half way, and " WAY_OUT : "before anything was changed, and " WAY_OUT;
+    if (!torn)
+        return "before anything was changed";
+    return can_undo ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
+                    : "half way (zoff_step_retry() can finish it)";
+}
+
+static const char *phase_words(const zoff_engine *e)
+{
+    const bool needs_ranks =
+        e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_MEASURED || e->life.phase == ZOFF_PHASE_UNSENT;
+    return needs_ranks && zoff_engine_phase_is_over(e) ? WAY_OUT : WORDS[phase_of(e)];
+}
+
 /* Why a call is refused. Some say more than the phase does. */
 static const char *words_of(const zoff_engine *e, zoff_call call)
 {
@@ -38,7 +66,7 @@ static const char *words_of(const zoff_engine *e, zoff_call call)
         return "the engine is sealed; add all parameters before zoff_engine_seal()";
     if (call == ZOFF_CALL_SEAL)
         return "the engine is sealed already";
-    return call == ZOFF_CALL_STEP_RETRY && is_loaded ? "no step has failed" : WORDS[phase_of(e)];
+    return call == ZOFF_CALL_STEP_RETRY && is_loaded ? "no step has failed" : phase_words(e);
 }
 
 static zoff_status finish(zoff_engine *e, const char *call)
@@ -52,7 +80,7 @@ static zoff_status finish(zoff_engine *e, const char *call)
 zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call)
 {
     ZOFF_TRY(finish(e, call));
-    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, WORDS[phase_of(e)]);
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, phase_words(e));
     return ZOFF_OK;
 }
 
@@ -85,7 +113,7 @@ zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *ca
 /* Until zoff_step_wait() has returned it, every call returns the error of a step. */
 static zoff_status repeat_fault(const zoff_engine *e, const char *call)
 {
-    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, WORDS[phase_of(e)]);
+    ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, phase_words(e));
     zoff_base_status_restore(&e->run.fault.words);
     return e->run.fault.status;
 }

@@ -357,11 +357,7 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status)
     zoff_engine_pipeline_forget_new(e);
     e->life.phase = ZOFF_PHASE_FAILED;
     e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
-    return zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
-                                   !torn ? "before anything was changed"
-                                   : zoff_offload_store_can_rollback(e->store) && !e->transfer.ranks.reduce
-                                       ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
-                                       : "half way (zoff_step_retry() can finish it)");
+    return zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t, zoff_engine_phase_failure(e, torn));
 }
 
 /* Continue the walk from the present rows of the buckets. */
@@ -572,11 +568,10 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     /* An open step is half done, too, once zoff_param_wait() or a background thread has updated a bucket. */
     const bool has_step = e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_OPEN;
     const bool torn = has_step && e->transfer.batch.updated > 0;
+    ZOFF_FAIL_IF(torn && zoff_engine_phase_is_over(e), ZOFF_ERR_STATE, "zoff_grads_drop: step %lld failed %s",
+                 (long long)e->run.t, zoff_engine_phase_failure(e, true));
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; %s() can finish it", (long long)e->run.t, finishing_call(e));
-    ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
-                 "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
-                 (long long)e->run.t, e->comm->words);
     if (torn)
         ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_grads_drop"));
     zoff_traps_weights_lift_all(e->life.traps);

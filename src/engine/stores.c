@@ -79,6 +79,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .threads = s->threads,
                              .rank = zoff_comm_rank(e->comm),
                              .ranks = zoff_comm_size(e->comm),
+                             .part = zoff_agreement_norm_part(&e->agreement),
                              .aio_backend = s->aio_backend,
                              .aio_tune = s->values.aio_tune,
                              .aio_block_bytes = s->values.aio_block_bytes,

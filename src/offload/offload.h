@@ -43,7 +43,15 @@ typedef struct zoff_store_found {
     bool reopened;       /* there is more than the first content */
     bool has_before;     /* all files have the commit before it, too, made after step t_before */
     int64_t t_before;
+    char other[48]; /* there is no file of this rank, but this one in the same folder, with states; "": none */
 } zoff_store_found;
+
+/* Whose persistent files: a rank's. Engines with one norm train parts of a model and may use one folder, so their files are
+ * named by part, too. */
+typedef struct zoff_store_owner {
+    unsigned rank;
+    unsigned part; /* counted from 1; 0: the engine trains the whole model */
+} zoff_store_owner;
 
 /* NVME: how the opening reports the bytes that it moves. */
 typedef struct zoff_store_progress {
@@ -53,9 +61,9 @@ typedef struct zoff_store_progress {
     double log_seconds;                /* between two lines in the log; 0: 5 */
 } zoff_store_progress;
 
-/* DRAM that files take in folders that are in memory. `bytes`: of all files, spread evenly over the folders. `kept_rank`: NULL,
- * or a rank whose persistent files of an earlier run have their memory already. */
-uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const unsigned *kept_rank);
+/* DRAM that files take in folders that are in memory. `bytes`: of all files, spread evenly over the folders. `kept`: NULL, or
+ * whose persistent files of an earlier run have their memory already. */
+uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const zoff_store_owner *kept);
 
 typedef struct zoff_store_opts {
     zoff_tier tier;   /* HOST or NVME */
@@ -76,6 +84,7 @@ typedef struct zoff_store_opts {
     const char *const *paths; /* folders; their measured rates decide which chunks they get */
     size_t path_count;
     unsigned rank, ranks; /* part of the files' names */
+    unsigned part;        /* persist: of zoff_store_owner */
     const char *aio_backend;
     bool aio_tune;          /* measure those of the next two that are 0 */
     size_t aio_block_bytes; /* 0: 2 MiB, or measured */
@@ -125,7 +134,8 @@ void zoff_offload_store_close(zoff_store *store);
 bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t);
 
 /* How the states of persistent files in `folder` were cut; false if there are none that would be opened again. */
-bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements);
+bool zoff_offload_persisted_limits(const char *folder, zoff_store_owner owner, size_t *out_limit_bytes,
+                                   size_t *out_limit_elements);
 
 /* Borrow a chunk.  @return PENDING: it is being read, or no slot is free; repeat after pump or wait. After an error of the read
  * nothing is borrowed, and the call may be repeated.  @blocks never */

@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 static const char MAGIC[8] = "zoffswp";
-enum { LOCK_SECONDS = 2 };
+enum { LOCK_SECONDS = 2, NAME_BYTES = 48 };
 
 /* The head page, little-endian like the supported machines. */
 typedef struct head {
@@ -290,16 +290,35 @@ static bool is_in_memory(const char *folder)
     return found;
 }
 
-uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const unsigned *kept_rank)
+/* The name of a persistent file, without its folder. */
+static const char *name_of(zoff_store_owner owner, char dst[NAME_BYTES])
+{
+    if (owner.part)
+        snprintf(dst, NAME_BYTES, "zoff-p%u-r%u.states", owner.part - 1, owner.rank);
+    else
+        snprintf(dst, NAME_BYTES, "zoff-r%u.states", owner.rank);
+    return dst;
+}
+
+bool zoff_offload_swap_file_is_kept(const char *name)
+{
+    unsigned part, rank;
+    int end = 0;
+    const bool is_one = (sscanf(name, "zoff-r%u.states%n", &rank, &end) == 1 && end > 0) ||
+                        (sscanf(name, "zoff-p%u-r%u.states%n", &part, &rank, &end) == 2 && end > 0);
+    return is_one && !name[end];
+}
+
+uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const zoff_store_owner *kept)
 {
     uint64_t taken = 0;
     for (size_t i = 0; i < count; i++) {
-        char name[PATH_MAX];
+        char name[PATH_MAX], own[NAME_BYTES];
         struct stat st;
         if (!is_in_memory(folders[i]))
             continue;
         taken += bytes / count;
-        if (kept_rank && snprintf(name, sizeof name, "%s/zoff-r%u.states", folders[i], *kept_rank) < (int)sizeof name &&
+        if (kept && snprintf(name, sizeof name, "%s/%s", folders[i], name_of(*kept, own)) < (int)sizeof name &&
             stat(name, &st) == 0)
             taken -= zoff_base_bits_min(taken, (uint64_t)st.st_blocks * 512);
     }
@@ -331,12 +350,12 @@ close_file:
 }
 
 /* The full path of a rank's persistent file. */
-static zoff_status name_kept(const char *folder, unsigned rank, char **out)
+static zoff_status name_kept(const char *folder, zoff_store_owner owner, char **out)
 {
-    char full[PATH_MAX], name[PATH_MAX + 64];
+    char full[PATH_MAX], name[PATH_MAX + NAME_BYTES], own[NAME_BYTES];
     if (!realpath(folder, full))
         return refuse(folder, "open a state file", errno);
-    snprintf(name, sizeof name, "%s/zoff-r%u.states", full, rank);
+    snprintf(name, sizeof name, "%s/%s", full, name_of(owner, own));
     return zoff_base_mem_copy_text(name, out);
 }
 
@@ -472,11 +491,12 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     return ZOFF_OK;
 }
 
-zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out)
+zoff_status zoff_offload_swap_file_open_kept(const char *folder, zoff_store_owner owner, const zoff_aio_opts *aio,
+                                             zoff_swap_file *out)
 {
     zoff_status status;
     zoff_swap_file file = {.lock = -1};
-    ZOFF_TRY(name_kept(folder, rank, &file.name));
+    ZOFF_TRY(name_kept(folder, owner, &file.name));
     ZOFF_TRY_OR(close_file, open_locked(folder, &file));
     ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
     *out = file;
@@ -486,11 +506,11 @@ close_file:
     return status;
 }
 
-int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name)
+int zoff_offload_swap_file_peek(const char *folder, zoff_store_owner owner, char **out_name)
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    const bool is_named = name_kept(folder, rank, out_name) == ZOFF_OK;
+    const bool is_named = name_kept(folder, owner, out_name) == ZOFF_OK;
     zoff_base_status_restore(&saved);
     if (!is_named)
         return -1;

@@ -5,6 +5,7 @@
 
 #include "aio.h"
 #include "fork.h"
+#include "offload.h"
 
 enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 
@@ -30,12 +31,16 @@ void zoff_offload_swap_file_clean(const char *folder);
  * any way. Its name was zoff-<host>-<pid>-<random>-r<rank>.swap, readable by its owner alone. */
 zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
-/* Open or create the persistent file, zoff-r<rank>.states, and lock it.
+/* Open or create the persistent file, zoff-r<rank>.states or zoff-p<part>-r<rank>.states, and lock it.
  * @return ERR_STATE: another engine has it */
-zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
+zoff_status zoff_offload_swap_file_open_kept(const char *folder, zoff_store_owner owner, const zoff_aio_opts *aio,
+                                             zoff_swap_file *out);
 
 /* Open that file for reading, if it exists.  @return a descriptor, and its name, which the caller frees; or -1 */
-int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name);
+int zoff_offload_swap_file_peek(const char *folder, zoff_store_owner owner, char **out_name);
+
+/* Whether a file without its folder has such a name. */
+bool zoff_offload_swap_file_is_kept(const char *name);
 
 /* Write the description of a persistent file, <file>.json: durable, and whole at any time. Does nothing if it is there already.
  * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */

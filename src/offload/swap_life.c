@@ -75,7 +75,8 @@ static zoff_status open_files(zoff_swap_store *s, const zoff_store_opts *opts)
         s->files[i].lock = -1;
         aio.block_bytes = s->stripes[i].block_bytes;
         aio.depth = s->stripes[i].depth;
-        ZOFF_TRY(s->persist ? zoff_offload_swap_file_open_kept(opts->paths[i], opts->rank, &aio, &s->files[i])
+        ZOFF_TRY(s->persist ? zoff_offload_swap_file_open_kept(opts->paths[i], (zoff_store_owner){opts->rank, opts->part}, &aio,
+                                                               &s->files[i])
                             : zoff_offload_swap_file_open(opts->paths[i], opts->rank, &aio, &s->files[i]));
         s->file_count = i + 1;
         zoff_aio_queue_limit(s->files[i].aio, s->timeout_seconds);

@@ -6,7 +6,10 @@
 #include "mem.h"
 #include "try.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -204,6 +207,36 @@ static zoff_status tell_lost(const zoff_swap_store *s, const zoff_swap_found *fo
         s->files[lost].name, s->files[last].name, head->t);
 }
 
+/* A rank without a file is in the folder of another rank, if that has states: the hosts were given other ranks than in the
+ * earlier run. Several ranks of a run may share the folder, but then each has a file there. A folder of one rank has few files,
+ * so only a few are read: thousands of ranks may begin a run in one folder. */
+static void find_other(const zoff_swap_file *own, char out[sizeof((zoff_store_found *)0)->other])
+{
+    enum { FILES_MOST = 64 };
+    char folder[PATH_MAX];
+    unsigned seen = 0;
+    const char *base = strrchr(own->name, '/');
+    snprintf(folder, sizeof folder, "%.*s", (int)(base - own->name), own->name);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && !out[0] && seen < FILES_MOST && (entry = readdir(dir));) {
+        zoff_swap_found found;
+        if (!zoff_offload_swap_file_is_kept(entry->d_name) || strcmp(entry->d_name, base + 1) == 0)
+            continue;
+        seen++;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd >= 0 && zoff_offload_swap_record_read(fd, entry->d_name, &found) == ZOFF_OK) {
+            const uint64_t generation = newest(&found);
+            if (generation && found.heads[generation & 1].flags & ZOFF_HEAD_STEPPED)
+                snprintf(out, sizeof((zoff_store_found *)0)->other, "%.47s", entry->d_name);
+            zoff_offload_swap_record_free(&found);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 /* Check the records of all files before any file is changed. */
 static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, zoff_store_found *out)
 {
@@ -226,6 +259,10 @@ static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, 
     if (!oldest && last > 1)
         return tell_lost(s, found);
     *out = (zoff_store_found){.generation = oldest, .reopened = !is_new, .has_before = !is_new && oldest > 1};
+    for (size_t i = 0; !last && i < s->file_count; i++) {
+        if (found[i].is_blank && !out->other[0])
+            find_other(&s->files[i], out->other);
+    }
     for (uint32_t i = 0; !is_new && i < s->file_count; i++) {
         const unsigned before = (oldest - 1) & 1;
         out->has_before = out->has_before && found[i].is_whole[before] && found[i].heads[before].generation == oldest - 1;
@@ -376,11 +413,12 @@ uint64_t zoff_offload_layout(const void *words, size_t bytes)
     return zoff_digest_blocks_small(words, bytes);
 }
 
-bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements)
+bool zoff_offload_persisted_limits(const char *folder, zoff_store_owner owner, size_t *out_limit_bytes,
+                                   size_t *out_limit_elements)
 {
     zoff_swap_found found;
     char *name;
-    int fd = zoff_offload_swap_file_peek(folder, rank, &name);
+    int fd = zoff_offload_swap_file_peek(folder, owner, &name);
     if (fd < 0)
         return false;
     const bool is_read = zoff_offload_swap_record_read(fd, name, &found) == ZOFF_OK;

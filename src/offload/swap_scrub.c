@@ -301,13 +301,6 @@ struct zoff_state_files {
     size_t count, capacity;
 };
 
-static bool is_state_file(const char *name)
-{
-    unsigned rank;
-    int end = 0;
-    return sscanf(name, "zoff-r%u.states%n", &rank, &end) == 1 && end > 0 && !name[end];
-}
-
 static int by_path(const void *a, const void *b)
 {
     const state_file *x = a, *y = b;
@@ -322,7 +315,7 @@ static zoff_status list_folder(const char *call, const char *folder, zoff_state_
     DIR *dir = opendir(folder);
     ZOFF_FAIL_IF(!dir, ZOFF_ERR_IO, "%s: cannot read the folder '%s': %s", call, folder, zoff_base_status_errno(errno));
     for (struct dirent *entry; status == ZOFF_OK && (entry = readdir(dir));) {
-        if (!is_state_file(entry->d_name))
+        if (!zoff_offload_swap_file_is_kept(entry->d_name))
             continue;
         status = zoff_base_array_reserve(&list->files, list->count, &list->capacity, list->count + 1, sizeof *list->files,
                                          "the list of state files");
@@ -335,7 +328,7 @@ static zoff_status list_folder(const char *call, const char *folder, zoff_state_
     if (list->count > before)
         qsort(list->files + before, list->count - before, sizeof *list->files, by_path);
     ZOFF_FAIL_IF(status == ZOFF_OK && list->count == before, ZOFF_ERR_IO,
-                 "%s: there is no state file in '%s' (zoff-r<rank>.states)", call, folder);
+                 "%s: there is no state file in '%s' (zoff-r<rank>.states, zoff-p<part>-r<rank>.states)", call, folder);
     return status;
 }
 

@@ -52,7 +52,8 @@ static bool wants_rates(const zoff_swap_store *s, const zoff_store_opts *opts)
     for (size_t i = 0; i < s->chunk_count; i++)
         bytes += s->chunks[i].bytes;
     return opts->path_count > 1 && bytes >= STRIPE_FROM &&
-           !(s->persist && zoff_offload_persisted_limits(opts->paths[0], opts->rank, &limit_bytes, &limit_elements));
+           !(s->persist && zoff_offload_persisted_limits(opts->paths[0], (zoff_store_owner){opts->rank, opts->part},
+                                                         &limit_bytes, &limit_elements));
 }
 
 zoff_status zoff_offload_swap_stripe_measure(zoff_swap_store *s, const zoff_store_opts *opts)

@@ -330,9 +330,9 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
     route->link->sums.plan(&info, zoff_model_ties_bytes(in->model));
     route->link->memory.plan(in->transfer, &plan, &info);
-    const unsigned rank = zoff_comm_rank(in->comm);
+    const zoff_store_owner owner = {zoff_comm_rank(in->comm), in->part};
     info.nvme_memory_bytes =
-        zoff_offload_swap_file_memory(in->folders, in->folder_count, info.nvme_bytes, in->values->persist ? &rank : NULL) +
+        zoff_offload_swap_file_memory(in->folders, in->folder_count, info.nvme_bytes, in->values->persist ? &owner : NULL) +
         zoff_offload_swap_file_memory(in->weight_folders, in->weight_folder_count, info.weight_nvme_bytes, NULL);
     const char *source;
     info.memory_bytes = zoff_planning_budget_need(&info);

@@ -26,7 +26,7 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
                                            uint64_t *out_cut)
 {
     uint64_t *words, used = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * in->model->param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
+    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * in->model->param_count + CHUNK_WORDS * plan->chunk_count + 2, sizeof *words,
                                  "the layout", &words));
     for (size_t i = 0; i < in->model->param_count; i++) {
         const zoff_model_param *p = &in->model->params[i];
@@ -37,6 +37,8 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
         words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(in->model, p->group)->optimizer;
         words[used++] = streams_word(&tensor);
     }
+    if (in->part) /* parts may have parameters of the same names and sizes */
+        words[used++] = in->part;
     *out_layout = zoff_offload_layout(words, used * sizeof *words);
     used = 0;
     for (size_t i = 0; i < plan->chunk_count; i++) {
@@ -54,7 +56,8 @@ void zoff_planning_layout_limits(const zoff_planning *in, zoff_planning_limits *
 {
     size_t bytes, elements;
     if (!in->values->persist || !in->folder_count ||
-        !zoff_offload_persisted_limits(in->folders[0], zoff_comm_rank(in->comm), &bytes, &elements))
+        !zoff_offload_persisted_limits(in->folders[0], (zoff_store_owner){zoff_comm_rank(in->comm), in->part}, &bytes,
+                                       &elements))
         return;
     limits->chunk_bytes = bytes;
     limits->chunk_elements = elements;

@@ -25,6 +25,7 @@ typedef struct zoff_planning {
     const zoff_transfer *transfer;
     const zoff_lending *lending;
     const zoff_comm *comm;
+    unsigned part; /* of zoff_store_owner */
     const zoff_config_values *values;
     zoff_tier tier;
     uint64_t host_bytes;        /* the most DRAM for states; 0: no limit */

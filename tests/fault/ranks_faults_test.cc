@@ -238,11 +238,19 @@ class scene
         if (info.outcome == ZOFF_OUTCOME_TORN) {
             EXPECT_EQ(AFTER_GATE, when);
             EXPECT_NE(nullptr, strstr(zoff_last_error(), "step 2 failed half way")) << zoff_last_error();
+            EXPECT_EQ(nullptr, strstr(zoff_last_error(), "zoff_step_retry()")) << "it cannot finish the step";
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "start all ranks again from the last checkpoint"))
+                << zoff_last_error();
             expect_weights_of_either(t, before, after);
             EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "step 2 failed half way", zoff_step_retry(e, &info));
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is half done", zoff_grads_drop(e));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the group of ranks is over", zoff_grads_drop(e));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the group of ranks is over", zoff_step(e, nullptr, nullptr));
         } else {
             EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
+            if (strstr(zoff_last_error(), "step 2 failed")) { // in a call of the step
+                EXPECT_NE(nullptr, strstr(zoff_last_error(), "start all ranks again from the last checkpoint"))
+                    << zoff_last_error();
+            }
             expect_weights_of_either(t, before, before);
             EXPECT_ZOFF_OK(zoff_grads_drop(e));
             EXPECT_LT(0u, expect_own_states(e, before));

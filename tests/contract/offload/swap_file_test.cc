@@ -194,7 +194,7 @@ TEST(SwapFile, APersistentFileOfAnotherUserIsRefused)
     close(open(name.c_str(), O_CREAT | O_WRONLY, 0666));
     ASSERT_EQ(0, chown(name.c_str(), 65534, 65534));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "belongs to user 65534",
-                      zoff_offload_swap_file_open_kept(folder.path.c_str(), 0, &opts, &file));
+                      zoff_offload_swap_file_open_kept(folder.path.c_str(), {0, 0}, &opts, &file));
     EXPECT_TRUE(exists(name));
 }
 

@@ -92,7 +92,7 @@ TEST_P(Commit, AStepCountOf0IsNoFreshRun)
         ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0));
     }
     size_t bytes, elements;
-    EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), {0, 0}, &bytes, &elements));
 }
 
 // No record is written while a write is in flight or a chunk is borrowed, even if the caller forgets to drain.

@@ -384,18 +384,18 @@ TEST_P(Commit, ChunkLimitsAreKnownBeforeOpening)
 {
     log_catcher log;
     size_t bytes, elements;
-    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), {0, 0}, &bytes, &elements));
     ASSERT_ZOFF_OK(open(options()));
-    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), {0, 0}, &bytes, &elements));
     step(1);
-    ASSERT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    ASSERT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), {0, 0}, &bytes, &elements));
     EXPECT_EQ(20480u, bytes);
     EXPECT_EQ(5120u, elements);
-    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), 1, &bytes, &elements));
-    EXPECT_FALSE(zoff_offload_persisted_limits("/nonexistent", 0, &bytes, &elements));
+    EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), {1, 0}, &bytes, &elements));
+    EXPECT_FALSE(zoff_offload_persisted_limits("/nonexistent", {0, 0}, &bytes, &elements));
     const int input = dup(0);
     close(0); // a program without standard input: the file becomes descriptor 0
-    EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), {0, 0}, &bytes, &elements));
     EXPECT_EQ(-1, fcntl(0, F_GETFD)) << "the file is still open";
     dup2(input, 0);
     close(input);

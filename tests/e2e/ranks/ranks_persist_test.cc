@@ -359,7 +359,7 @@ TEST_P(RanksPersist, NobodyCommitsBeforeAllHaveWritten)
         EXPECT_NE(nullptr, strstr(zoff_last_error(), rank_job::is_over_nccl() ? "one of the other ranks did not arrive"
                                                                               : "rank 2 of 3 did not arrive"))
             << zoff_last_error();
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "other ranks have parts of it", zoff_grads_drop(all->engines[rank].get()));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the group of ranks is over", zoff_grads_drop(all->engines[rank].get()));
     });
     EXPECT_TRUE(has_died);
     close();
