@@ -69,9 +69,9 @@ ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, co
 /** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step
  * overwrites it.
  *
- *  Until the save has ended, do not change weights of the program other than by steps: fp32 ones are the masters that are
- *  saved, 16-bit ones may be half of them (zoff.master), and frozen ones are saved as they are. Otherwise the checkpoint has the
- *  states of no step. zoff.check_use notices that for trained weights, and the save fails with ERR_STATE. Calls that change
+ *  Until the save has ended, do not change weights of the program other than by steps. The save reads fp32 weights, which are
+ *  their own masters, 16-bit ones that are half of them (zoff.master), and frozen ones. After a change the checkpoint would have
+ *  the states of no step. zoff.check_use notices a change of trained weights: the save fails with ERR_STATE. Calls that change
  *  states outside of a step wait until all states are saved. Destroying the engine gives the save up.
  *  @param opts as zoff_checkpoint_save()
  *  @owns caller; zoff_checkpoint_wait()  @blocks briefly; for states that stay on a device until they are copied

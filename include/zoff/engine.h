@@ -208,10 +208,9 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  Collective over the ranks.
  *
  *  With zoff.persist, and files of an earlier engine of the same parameters in the folder, the states are those that it has
- *  recorded last, after a whole step or by zoff_state_flush(), zoff_step_count_set() or zoff_checkpoint_load();
- * zoff_step_count() returns the number of that step. The weights are not changed: before the next step call zoff_params_push()
- * to set them from the states, or zoff_params_pull() to take them as masters. Files of an engine that has recorded nothing
- * begin anew.
+ *  recorded last. A whole step, zoff_state_flush(), zoff_step_count_set() and zoff_checkpoint_load() record them.
+ *  zoff_step_count() returns the number of the step. The weights are not changed: before the next step call zoff_params_push()
+ *  to set them from the states, or zoff_params_pull() to take them as masters. Where nothing was recorded, files begin anew.
  *  @blocks seconds; for the disk and the other ranks
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path
  *  that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to

@@ -38,9 +38,10 @@ typedef struct zoff_checkpoint_data {
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
  *
  *  Call it after each change of weights, and before the next step, for every type and tier. A step without it goes on from some
- *  of the changed weights and overwrites others: fp32 weights are their own masters, 16-bit ones may be the upper halves of
- * them beside the old lower halves (zoff.master), and all others are computed from the old masters. zoff.check_use refuses such
- * a step. zoff_params_push() undoes a change instead, except of weights that are masters or half of them.
+ *  of the changed weights and overwrites others. It goes on from fp32 weights, which are their own masters. It goes on from
+ *  16-bit weights that are the upper halves of their masters (zoff.master), beside the old lower halves. All others are
+ *  computed from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of
+ *  weights that are masters or half of them.
  *
  *  This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
  *  zoff_loss_scaler_set() are for the time between two updates, because gradients in flight are in no state.

@@ -109,7 +109,7 @@ TEST_P(ChangedWeights, CallsOfTheEngineAreNoChange)
     ASSERT_NO_FATAL_FAILURE(step());
 }
 
-// What a save has read until then is of no step.
+// The save may have read changed weights, which are those of no step.
 TEST_P(ChangedWeights, FailASaveThatIsUnderWay)
 {
     for (const bool pulls : {true, false}) {

@@ -1,5 +1,5 @@
-// durable_test.cc: what a call has made durable with zoff.persist is there after the end of the process, also before the first
-// step: each such call, then destroy or kill -9, then an engine that is opened again.
+// durable_test.cc: calls that make something durable with zoff.persist, also before the first step. After each of them the
+// process is destroyed in order or killed, and an engine that is opened again has it.
 #include "small_engine.h"
 
 #include <signal.h>
