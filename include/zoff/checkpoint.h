@@ -70,9 +70,9 @@ ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, co
  * overwrites it.
  *
  *  Until the save has ended, do not change weights of the program other than by steps. The save reads fp32 weights, which are
- *  their own masters, 16-bit ones that are half of them (zoff.master), and frozen ones. After a change the checkpoint would have
- *  the states of no step. zoff.check_use notices a change of trained weights: the save fails with ERR_STATE. Calls that change
- *  states outside of a step wait until all states are saved. Destroying the engine gives the save up.
+ *  their own masters, 16-bit ones that are half of them (zoff.master), and frozen ones. After a change the checkpoint would
+ * have the states of no step. zoff.check_use notices a change of trained weights: the save fails with ERR_STATE. Calls that
+ * change states outside of a step wait until all states are saved. Destroying the engine gives the save up.
  *  @param opts as zoff_checkpoint_save()
  *  @owns caller; zoff_checkpoint_wait()  @blocks briefly; for states that stay on a device until they are copied
  *  @return as zoff_checkpoint_save() */
