@@ -22,7 +22,10 @@
         update_span(piece, begin, count, ZOFF_RULE_##rule,                                                                     \
                     (update_types){ZOFF_BF16, ZOFF_BF16, .moments = ZOFF_MOMENTS_##suffix, .split = true});                    \
     }
-#define R(rule) U(rule, BF16) U(rule, M8V16) U(rule, Q8)
+#define R(rule) U(rule, BF16)
+UPDATE_RULES(R)
+#undef R
+#define R(rule) U(rule, M8V16) U(rule, Q8)
 UPDATE_RULES_FUSED(R)
 #undef R
 #undef U
@@ -30,9 +33,12 @@ UPDATE_RULES_FUSED(R)
 static void kernel_update_pairs(const zoff_adam_piece *piece, size_t begin, size_t count)
 {
     typedef void update_fn(const zoff_adam_piece *, size_t, size_t);
-    static update_fn *const LOOPS[][ZOFF_MOMENTS_Q8] = {
+    static update_fn *const LOOPS[ZOFF_RULE_COUNT][ZOFF_MOMENTS_Q8] = {
 #define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_BF16, update_##rule##_M8V16, update_##rule##_Q8},
         UPDATE_RULES_FUSED(R)
+#undef R
+#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_BF16},
+            R(ADAM_L2) UPDATE_RULES_OTHER(R)
 #undef R
     };
     LOOPS[piece->consts->rule][piece->moments - ZOFF_MOMENTS_BF16](piece, begin, count);

@@ -1,9 +1,11 @@
 /* body_update.h: the step for every combination of rule and types.
  *
- * Each rule and format of moments has a plain loop over fp32 gradients and weights. Adam and AdamW also have loops for the
- * types in which most models are trained. All other types pass through a block in the first cache: gradients and weights become
- * fp32 there, the plain loop updates them, and the weights go back. The bits are the same, because fp32 holds every number of
- * the other types. A loop for each combination would be some 600, which take minutes to compile. */
+ * Each rule with states has, for each format of moments, a plain loop over fp32 gradients and weights. Adam and AdamW also have
+ * loops for the types in which most models are trained, and each rule one for split masters and bf16 gradients. All other types
+ * pass through a block in the first cache: gradients and weights become fp32 there, the plain loop updates them, and the
+ * weights go back. The bits are the same, because fp32 holds every number of the other types. A loop for each combination would
+ * be some 500, which take minutes to compile. SGD without momentum has them all: they are short, and a pass through a block
+ * would take longer than the step. */
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
@@ -29,7 +31,7 @@ typedef void update_fn(const zoff_adam_piece *piece, size_t begin, size_t count)
 #define SPLIT_SMALL_OF(rule, suffix) update_split_##rule##_##suffix
 #endif
 
-#define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16)
+#define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)
 UPDATE_RULES(R)
 #undef R
 #define R(rule) PLAIN(rule, M8V16) PLAIN(rule, Q8)
@@ -39,43 +41,65 @@ UPDATE_RULES_Q8(R)
     COPIES(rule, F32)                                                                                                          \
     COPIES(rule, BF16)                                                                                                         \
     COPIES(rule, M8V16)                                                                                                        \
-    COPIES(rule, Q8) IN_PLACE(rule, F32) IN_PLACE(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)                         \
-        SPLIT_SMALL(rule, M8V16) SPLIT_SMALL(rule, Q8)
+    COPIES(rule, Q8) IN_PLACE(rule, F32) IN_PLACE(rule, BF16) SPLIT_SMALL(rule, M8V16) SPLIT_SMALL(rule, Q8)
 UPDATE_RULES_FUSED(R)
 #undef R
 
-static update_fn *update_plain(zoff_adam_rule rule, zoff_moments moments)
-{
-    static update_fn *const LOOPS[ZOFF_RULE_COUNT][2] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_plain_##rule##_F32, update_plain_##rule##_BF16},
-        UPDATE_RULES(R)
-#undef R
-    };
-    static update_fn *const WITH_CODES[][2] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_plain_##rule##_M8V16, update_plain_##rule##_Q8},
-        UPDATE_RULES_Q8(R)
-#undef R
-    };
-    return moments >= ZOFF_MOMENTS_M8V16 ? WITH_CODES[rule][moments - ZOFF_MOMENTS_M8V16] : LOOPS[rule][moments];
-}
-
-/* The loops of a rule by the format of moments. */
+/* The loops of a rule by the format of moments; NULL: there is none. */
 typedef struct update_loops {
-    update_fn *split[4], *in_place[4], *copy_bf16[4], *copy_f16[4];
+    update_fn *plain[4], *split[4], *in_place[4], *copy_bf16[4], *copy_f16[4];
 } update_loops;
 
-static const update_loops UPDATE_FUSED[] = {
-#define R(rule)                                                                                                                \
-    [ZOFF_RULE_##rule] = {.split = {update_split_##rule##_F32, SPLIT_SMALL_OF(rule, BF16), SPLIT_SMALL_OF(rule, M8V16),        \
-                                    SPLIT_SMALL_OF(rule, Q8)},                                                                 \
-                          .in_place = {update_in_place_##rule##_F32, update_in_place_##rule##_BF16},                           \
-                          .copy_bf16 = {update_copy_bf16_##rule##_F32, update_copy_bf16_##rule##_BF16,                         \
-                                        update_copy_bf16_##rule##_M8V16, update_copy_bf16_##rule##_Q8},                        \
-                          .copy_f16 = {update_copy_f16_##rule##_F32, update_copy_f16_##rule##_BF16,                            \
-                                       update_copy_f16_##rule##_M8V16, update_copy_f16_##rule##_Q8}},
-    UPDATE_RULES_FUSED(R)
-#undef R
+static const update_loops UPDATE_LOOPS[ZOFF_RULE_COUNT] = {
+#define BOTH(rule, name) update_##name##_##rule##_F32, update_##name##_##rule##_BF16
+#define ALL(rule, name) BOTH(rule, name), update_##name##_##rule##_M8V16, update_##name##_##rule##_Q8
+#define SPLITS(rule) update_split_##rule##_F32, SPLIT_SMALL_OF(rule, BF16)
+#define FUSED(rule)                                                                                                            \
+    [ZOFF_RULE_##rule] = {.plain = {ALL(rule, plain)},                                                                         \
+                          .split = {SPLITS(rule), SPLIT_SMALL_OF(rule, M8V16), SPLIT_SMALL_OF(rule, Q8)},                      \
+                          .in_place = {BOTH(rule, in_place)},                                                                  \
+                          .copy_bf16 = {ALL(rule, copy_bf16)},                                                                 \
+                          .copy_f16 = {ALL(rule, copy_f16)}},
+#define OTHER(rule) [ZOFF_RULE_##rule] = {.plain = {BOTH(rule, plain)}, .split = {SPLITS(rule)}},
+    UPDATE_RULES_FUSED(FUSED)[ZOFF_RULE_ADAM_L2] = {.plain = {ALL(ADAM_L2, plain)}, .split = {SPLITS(ADAM_L2)}},
+    UPDATE_RULES_OTHER(OTHER)
+#undef BOTH
+#undef ALL
+#undef SPLITS
+#undef FUSED
+#undef OTHER
 };
+
+/* A rule without states, on weights and gradients of any type. */
+ZOFF_KERNEL_INLINE void update_stateless(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
+                                         zoff_dtype grads)
+{
+    if (piece->split)
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, .split = true});
+    else if (piece->master_dtype == ZOFF_BF16)
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, .split = false});
+    else if (piece->master_dtype == ZOFF_F16)
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F16, .split = false});
+    else if (!piece->copy_out)
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .split = false});
+    else if (piece->copy_dtype == ZOFF_F16)
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .copy = ZOFF_F16});
+    else
+        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .copy = ZOFF_BF16});
+}
+
+#define R(rule)                                                                                                                \
+    static __attribute__((noinline)) void update_any_##rule(const zoff_adam_piece *piece, size_t begin, size_t count)          \
+    {                                                                                                                          \
+        if (piece->grad_dtype == ZOFF_BF16)                                                                                    \
+            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_BF16);                                                \
+        else if (piece->grad_dtype == ZOFF_F16)                                                                                \
+            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_F16);                                                 \
+        else                                                                                                                   \
+            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_F32);                                                 \
+    }
+UPDATE_RULES_STATELESS(R)
+#undef R
 
 /* Whether the weights are whole fp32 numbers. A type that is neither bf16 nor fp16 is fp32. */
 static inline bool update_is_whole(const zoff_adam_piece *piece)
@@ -86,18 +110,15 @@ static inline bool update_is_whole(const zoff_adam_piece *piece)
 /* The loop for the types of a piece, or NULL. */
 static update_fn *update_loop(const zoff_adam_piece *piece)
 {
-    const zoff_adam_rule rule = piece->consts->rule;
-    const bool is_f16 = piece->grad_dtype == ZOFF_F16, is_f32 = !is_f16 && piece->grad_dtype != ZOFF_BF16;
-    if (is_f32)
-        return update_is_whole(piece) && !piece->copy_out ? update_plain(rule, (zoff_moments)piece->moments) : NULL;
-    if (rule >= sizeof UPDATE_FUSED / sizeof UPDATE_FUSED[0])
-        return NULL;
-    const update_loops *loops = &UPDATE_FUSED[rule];
-    if (update_is_whole(piece) && (!piece->copy_out || (piece->copy_dtype == ZOFF_F16) != is_f16))
-        return NULL;
-    if (update_is_whole(piece))
+    const update_loops *loops = &UPDATE_LOOPS[piece->consts->rule];
+    const bool is_f16 = piece->grad_dtype == ZOFF_F16, is_bf16 = piece->grad_dtype == ZOFF_BF16;
+    if (!loops->plain[0])
+        return piece->consts->rule == ZOFF_RULE_SGD ? update_any_SGD : update_any_SGD_L2;
+    if (!is_f16 && !is_bf16)
+        return update_is_whole(piece) && !piece->copy_out ? loops->plain[piece->moments] : NULL;
+    if (update_is_whole(piece) && piece->copy_out && (piece->copy_dtype == ZOFF_F16) == is_f16)
         return (is_f16 ? loops->copy_f16 : loops->copy_bf16)[piece->moments];
-    if (is_f16 || (!piece->split && piece->master_dtype == ZOFF_F16))
+    if (update_is_whole(piece) || is_f16 || (!piece->split && piece->master_dtype == ZOFF_F16))
         return NULL;
     return (piece->split ? loops->split : loops->in_place)[piece->moments];
 }
@@ -125,7 +146,7 @@ static void update_widened(const zoff_adam_piece *piece, size_t begin, size_t co
         update_cast(p, ZOFF_F32, piece->master, weights, low, false, begin, count);
         step.master = p;
     }
-    update_plain(piece->consts->rule, (zoff_moments)piece->moments)(&step, begin, count);
+    UPDATE_LOOPS[piece->consts->rule].plain[piece->moments](&step, begin, count);
     if (!update_is_whole(piece))
         update_cast(piece->master, weights, p, ZOFF_F32, low, false, begin, count);
     else if (piece->copy_out)
