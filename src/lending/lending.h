@@ -180,7 +180,7 @@ typedef struct zoff_slice_place {
     zoff_status (*placed)(zoff_lending *l, zoff_cached_slice *s); /* its copies are enqueued */
     zoff_status (*lend)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
     zoff_status (*take_back)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
-    void (*vacate)(zoff_lending *l, zoff_cached_slice *s); /* its memory will be overwritten */
+    void (*vacate)(zoff_lending *l, zoff_cached_slice *s); /* its memory will be overwritten; NULL: that of all slices */
     /* Copies read a borrowed chunk; and whether they are done.  @return PENDING */
     zoff_status (*read)(zoff_lending *l, zoff_held_chunk *held);
     zoff_status (*is_read)(zoff_lending *l, zoff_held_chunk *held);
@@ -210,6 +210,7 @@ typedef struct zoff_lending_device {
     void *pinned[ZOFF_PINNED_COUNT];
     bool moves;                       /* copies were enqueued since the last wait for all of them */
     uint64_t read_bytes, write_bytes; /* over the link since the previous step */
+    bool is_vacant;                   /* all slices are stale, and no copy waits for the program's work with one */
 } zoff_lending_device;
 
 /* Whose weights a slice consists of that is not whole: this rank's own chunks, or the parts of several ranks. */

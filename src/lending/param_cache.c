@@ -253,10 +253,8 @@ void zoff_lending_param_cache_clear(zoff_lending *l)
     cache->in_step = false;
     cache->placed = 0;
     (void)zoff_lending_held_let_go(l); /* copies have settled, or the communicator is broken */
-    for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
-        cache->slices[i].is_stale = true;
-        l->place->vacate(l, &cache->slices[i]);
-    }
+    if (l->store)
+        l->place->vacate(l, NULL);
     for (uint32_t i = cache->lowest, above; i != NONE; i = above) {
         above = cache->slices[i].above;
         if (!cache->slices[i].lent)

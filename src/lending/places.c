@@ -173,6 +173,7 @@ static zoff_status send(zoff_lending *l, char *from, const char *to)
 static zoff_status publish(zoff_lending *l)
 {
     char *from = NULL, *to = NULL;
+    l->there.is_vacant = false;
     for (size_t i = 0; i < l->model->slice_count; i++) {
         zoff_cached_slice *s = &l->cache.slices[i];
         if (!is_due(l, i))
@@ -228,19 +229,32 @@ static zoff_status device_take_back(zoff_lending *l, zoff_cached_slice *s, void 
         ZOFF_TRY(ops->event_await(l->accel, l->there.stream, s->released));
     ZOFF_TRY(ops->event_record(l->accel, s->released, native_stream));
     s->leaves = true;
+    l->there.is_vacant = false;
     s->released_in = native_stream;
     return ZOFF_OK;
 }
 
 /* If the device refuses to let the copies wait, the call waits: otherwise they would overwrite what the program reads. A device
  * that has failed runs neither. Its error is kept for the next wait. */
-static void device_vacate(zoff_lending *l, zoff_cached_slice *s)
+static void vacate_one(zoff_lending *l, zoff_cached_slice *s)
 {
     if (!s->leaves)
         return;
     s->leaves = false;
     if (l->accel->ops->event_await(l->accel, l->there.stream, s->released) < 0)
         zoff_base_progress_keep(l->pollers.device, zoff_lending_copies_wait(l, s->released));
+}
+
+/* Writes of slice after slice find all of them vacated already. */
+static void device_vacate(zoff_lending *l, zoff_cached_slice *s)
+{
+    if (s)
+        vacate_one(l, s);
+    for (size_t i = 0; !s && !l->there.is_vacant && i < l->model->slice_count; i++) {
+        l->cache.slices[i].is_stale = true;
+        vacate_one(l, &l->cache.slices[i]);
+    }
+    l->there.is_vacant = l->there.is_vacant || !s;
 }
 
 static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)

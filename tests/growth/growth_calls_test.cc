@@ -156,6 +156,8 @@ class program
                 of.pay("zoff_param_fetch", [&] { return zoff_param_fetch(e_, p, slice, nullptr, &weights); });
                 of.pay("zoff_param_release", [&] { return zoff_param_release(e_, p, slice, nullptr); });
             });
+        of.pay("zoff_step_prepare", [&] { return zoff_step_prepare(e_, nullptr); });
+        of.pay("zoff_grad_weight", [&] { return zoff_grad_weight(e_, 1); });
         hand_over(of);
         of.pay("zoff_step_begin", [&] { return zoff_step_begin(e_, nullptr); });
         of.pay("zoff_loss_scale", [&] { return zoff_loss_scale(e_, &scale); });
@@ -170,15 +172,44 @@ class program
     void around(bill &of)
     {
         zoff_plan_info plan = ZOFF_PLAN_INFO_INIT;
+        zoff_norm_sum sum = {};
+        zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+        zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT;
+        zoff_checkpoint *saving = nullptr;
+        char words[4096];
+        size_t bytes;
+        int64_t t;
+        float x = 0;
         hand_over(of);
         of.pay("zoff_grads_drop", [&] { return zoff_grads_drop(e_); });
+        hand_over(of);
+        of.pay("zoff_step_measure", [&] { return zoff_step_measure(e_, nullptr, &sum); });
+        args.norm_sum = &sum;
+        of.pay("zoff_step", [&] { return zoff_step(e_, &args, nullptr); });
+        each([&](zoff_param p, size_t slice) {
+            const size_t at = slice * descs_[p].count;
+            if (s_.many == axis::ties && p % 2)
+                return; // another name
+            of.pay("zoff_state_read", [&] { return zoff_state_read(e_, p, ZOFF_STATE_V, at, 1, &x); });
+            of.pay("zoff_state_write", [&] { return zoff_state_write(e_, p, ZOFF_STATE_V, at, 1, &x); });
+            if (!s_.owned)
+                return;
+            of.pay("zoff_param_read", [&] { return zoff_param_read(e_, p, at, 1, &x); });
+        });
+        of.pay("zoff_step_count", [&] { return zoff_step_count(e_, &t); });
+        of.pay("zoff_step_count_set", [&] { return zoff_step_count_set(e_, t); });
+        of.pay("zoff_loss_scaler_get", [&] { return zoff_loss_scaler_get(e_, &scaler); });
+        of.pay("zoff_stats_print", [&] { return zoff_stats_print(e_, words, sizeof words, &bytes); });
         for (size_t p = 0; p < descs_.size(); p++)
             of.pay("zoff_param_bind", [&] { return zoff_param_bind(e_, (zoff_param)p, nullptr, descs_[p].grad); });
         of.pay("zoff_engine_plan", [&] { return zoff_engine_plan(e_, &plan); });
         of.pay("zoff_params_push", [&] { return zoff_params_push(e_); });
         of.pay("zoff_params_pull", [&] { return zoff_params_pull(e_); });
         of.pay("zoff_state_flush", [&] { return zoff_state_flush(e_); });
-        of.pay("zoff_checkpoint_save", [&] { return zoff_checkpoint_save(e_, folder_.file("saved").c_str(), nullptr); });
+        of.pay("zoff_checkpoint_begin",
+               [&] { return zoff_checkpoint_begin(e_, folder_.file("saved").c_str(), nullptr, &saving); });
+        EXPECT_ZOFF_OK(zoff_checkpoint_wait(saving)); // it polls until the drive is done, so it is not counted
+        of.pay("zoff_checkpoint_load", [&] { return zoff_checkpoint_load(e_, folder_.file("saved").c_str(), nullptr); });
     }
 
     const scene &s_;
