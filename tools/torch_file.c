@@ -31,12 +31,29 @@ static bool find_entry(const torch_file *t, const char *name, size_t name_bytes,
     return true;
 }
 
+/* torch.save() stores entries as they are. A few compressed bytes may be gigabytes. */
+static bool is_stored(const torch_file *t, uint64_t index)
+{
+    zip_stat_t about;
+    return zip_stat_index(t->zip, index, 0, &about) == 0 && (about.valid & ZIP_STAT_COMP_METHOD) &&
+           about.comp_method == ZIP_CM_STORE;
+}
+
+static bool compressed(const torch_file *t, const char *name, fault *f)
+{
+    return fault_set(f,
+                     "%s: %s is compressed, and torch.save() compresses nothing: load the file with PyTorch, and save it again",
+                     t->path, name);
+}
+
 /* Read an entry of at most `most` bytes, and compare it with its checksum. The caller frees *out. */
 static bool read_entry(torch_file *t, const char *name, size_t most, unsigned char **out, size_t *out_bytes, fault *f)
 {
     uint64_t index, bytes;
     if (!find_entry(t, name, strlen(name), &index, &bytes))
         return fault_set(f, "%s is no file of PyTorch: it has no entry %s%s", t->path, t->folder, name);
+    if (!is_stored(t, index))
+        return compressed(t, name, f);
     if (bytes > most)
         return fault_set(f, "%s: %s has %zu bytes, more than %zu", t->path, name, (size_t)bytes, most);
     zip_file_t *file = zip_fopen_index(t->zip, index, 0);
@@ -186,6 +203,8 @@ static bool find_elements(const torch_file *t, const pickle_value *key, torch_te
     const int length = snprintf(name, sizeof name, "data/%.*s", (int)key->text_bytes, key->text);
     if (length >= (int)sizeof name || !find_entry(t, name, (size_t)length, &out->entry, &bytes))
         return fault_set(f, "%s: it has no entry %s with the elements of a tensor", t->path, name);
+    if (!is_stored(t, out->entry))
+        return compressed(t, name, f);
     if (out->stored > SIZE_MAX / 8 || bytes != out->stored * torch_file_element(out->dtype))
         return fault_set(f, "%s: %s has %zu bytes, which are not the %zu elements that a tensor is said to have there", t->path,
                          name, (size_t)bytes, out->stored);

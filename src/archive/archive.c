@@ -46,7 +46,7 @@ zoff_status zoff_archive_descriptor(const zoff_archive *a, uint32_t file, int *o
         }
     }
     zoff_archive_path(a, file, path);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* caches of models have links */
     ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
     unsigned place = d->count;
     if (place < ZOFF_ARCHIVE_OPEN_MOST) {

@@ -303,6 +303,13 @@ static zoff_status read_open(int fd, const char *path, size_t most, char **out, 
     ZOFF_FAIL_IF(about.st_size > 0 && (uint64_t)about.st_size > most, ZOFF_ERR_CORRUPT, "'%s' has %llu bytes, too many", path,
                  (unsigned long long)about.st_size);
     const size_t bytes = (size_t)about.st_size;
+    char begin[ZOFF_ARCHIVE_PAGE];
+    if (bytes > sizeof begin) { /* it may be gigabytes of something else */
+        ZOFF_TRY(zoff_archive_folder_pread(fd, path, 0, begin, sizeof begin));
+        ZOFF_FAIL_IF(!memmem(begin, sizeof begin, ZOFF_ARCHIVE_SEQUENCE_LINE, strlen(ZOFF_ARCHIVE_SEQUENCE_LINE)),
+                     ZOFF_ERR_CORRUPT, "'%s' is no manifest: its first %zu bytes have no line of \"sequence\"", path,
+                     sizeof begin);
+    }
     ZOFF_TRY(zoff_base_mem_alloc(bytes + 1, 1, "a file of a checkpoint", &text));
     const zoff_status status = zoff_archive_folder_pread(fd, path, 0, text, bytes);
     if (status < 0) {

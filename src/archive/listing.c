@@ -60,7 +60,9 @@ zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archiv
     for (unsigned rank = 0; rank < m->file_count; rank++) {
         zoff_archive_folder_part_name(m->label, m->id, rank, name);
         ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-        const int error = lstat(path, &about) == 0 ? 0 : errno;
+        int error = lstat(path, &about) == 0 ? 0 : errno;
+        if (!error && S_ISLNK(about.st_mode)) /* as in caches of models */
+            error = stat(path, &about) == 0 ? 0 : errno;
         ZOFF_FAIL_IF(error == ENOENT, ZOFF_ERR_STATE, "the file '%s' of rank %u is not there", path, rank);
         ZOFF_FAIL_IF(error, ZOFF_ERR_IO, "cannot look at '%s': %s", path, zoff_base_status_errno(error));
         ZOFF_FAIL_IF(!S_ISREG(about.st_mode) || (uint64_t)about.st_size != m->files[rank].bytes, ZOFF_ERR_CORRUPT,

@@ -114,15 +114,20 @@ static bool is_prefix(const zoff_model_param *p, const zoff_archive_param *a)
 /* @return true: none of its elements is of use, and that is allowed */
 static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_archive_param *a)
 {
-    char what[128];
+    char what[256], there[ZOFF_SHAPE_BYTES], here[ZOFF_SHAPE_BYTES];
     if (p->count != a->count || p->slices != a->slices) {
         snprintf(what, sizeof what, "has %zu slices of %zu elements, here %zu of %zu", a->slices, a->count, p->slices,
                  p->count);
         return add(c, p->name, what) && !is_prefix(p, a);
     }
     if (has_shape(p, a) &&
-        (a->dim_count != p->shape.count || memcmp(p->shape.dims, a->dims, p->shape.count * sizeof *a->dims) != 0))
-        add(c, p->name, "has other dims");
+        (a->dim_count != p->shape.count || memcmp(p->shape.dims, a->dims, p->shape.count * sizeof *a->dims) != 0)) {
+        const zoff_model_param other = {.shape = {.dims = a->dims, .count = a->dim_count}};
+        zoff_model_params_print_shape(&other, there, sizeof there);
+        zoff_model_params_print_shape(p, here, sizeof here);
+        snprintf(what, sizeof what, "has the dims %.100s, here %.100s", there, here);
+        add(c, p->name, what);
+    }
     return false;
 }
 

@@ -246,3 +246,28 @@ TEST_F(torch_file_reads, NothingOfAFileThatIsCut)
         EXPECT_NE("", refusal_of_file()) << count;
     }
 }
+
+// 1.5 MB of compressed zeros are 1.6 GB in memory.
+TEST_F(torch_file_reads, NoCompressedEntries)
+{
+    for (const char *entry : {"data.pkl", "data/0"}) {
+        int code = 0;
+        write_pt(path, tensor(contiguous({2000})), {std::string(8000, 0)});
+        zip_t *zip = zip_open(path.c_str(), 0, &code);
+        ASSERT_NE(nullptr, zip);
+        zip_int64_t found = -1;
+        for (zip_int64_t i = 0; i < zip_get_num_entries(zip, 0); i++) {
+            const std::string name = zip_get_name(zip, (zip_uint64_t)i, 0);
+            found = name.size() > strlen(entry) && name.substr(name.size() - strlen(entry)) == entry ? i : found;
+        }
+        ASSERT_GE(found, 0);
+        // The entry is written anew, since libzip compresses only what it writes.
+        static const std::string zeros(8000, 0);
+        const std::string name = zip_get_name(zip, (zip_uint64_t)found, 0);
+        ASSERT_GE(zip_file_add(zip, name.c_str(), zip_source_buffer(zip, zeros.data(), zeros.size(), 0), ZIP_FL_OVERWRITE), 0);
+        ASSERT_EQ(0, zip_set_file_compression(zip, (zip_uint64_t)found, ZIP_CM_DEFLATE, 9));
+        ASSERT_EQ(0, zip_close(zip));
+        const std::string message = refusal_of_file();
+        EXPECT_NE(std::string::npos, message.find(std::string(entry) + " is compressed")) << message;
+    }
+}

@@ -128,6 +128,19 @@ TEST(folder, writes_files_whole)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create", write(scratch.file("none"), ".x.new", "x", "1"));
 }
 
+// Another program's file of this name may have gigabytes.
+TEST(folder, reads_no_large_file_that_does_not_begin_as_a_manifest)
+{
+    scratch_folder scratch;
+    char *text = nullptr;
+    size_t bytes = 0;
+    write_file(scratch.file("manifest.json"), "{\"weights\": [");
+    ASSERT_EQ(0, truncate(scratch.file("manifest.json").c_str(), (off_t)3 << 30));
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_CORRUPT, "is no manifest: its first 4096 bytes",
+        zoff_archive_folder_read_file(scratch.path.c_str(), "manifest.json", ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes));
+}
+
 TEST(folder, is_made_absolute_for_programs_that_call_chdir)
 {
     char whole[4096], here[4096];

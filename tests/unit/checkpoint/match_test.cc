@@ -166,9 +166,10 @@ TEST_F(Shapes, DimsThatBothKnow)
     here.shape({3, 4});
     there.add("a", 12);
     there.shape({4, 3});
-    expect_difference("in 1 places: 'a' has other dims. zoff_checkpoint_opts.allow names parameters that may be missing, extra "
+    expect_difference("in 1 places: 'a' has the dims [4, 3], here [3, 4]. zoff_checkpoint_opts.allow names parameters that may "
+                      "be missing, extra "
                       "or different");
-    log.expect("'a' has other dims. Its states are taken, and the rest stays as it is");
+    log.expect("'a' has the dims [4, 3], here [3, 4]. Its states are taken, and the rest stays as it is");
     ASSERT_ZOFF_OK(compare("a"));
     EXPECT_EQ((std::vector<uint32_t>{1}), found()) << "elements in their order";
 }
