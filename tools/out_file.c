@@ -8,29 +8,55 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* No other program's name: downloads that are cut end in ".part". */
+#define PART ".zoff-part"
 
 static int cannot_write(const char *path)
 {
     return failed("%s: cannot write: %s", path, strerror(errno));
 }
 
+/* Open the temporary file, also one that a killed command has left. A command that writes has a lock on it.  @return -1:
+ * another one does (EWOULDBLOCK), or another errno */
+static int open_part(const char *part)
+{
+    struct stat ours, named;
+    const int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return -1;
+    bool works = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks */
+    if (works && (fstat(fd, &ours) != 0 || stat(part, &named) != 0 || ours.st_ino != named.st_ino)) {
+        works = false; /* the other one has just given it its name */
+        errno = EWOULDBLOCK;
+    }
+    if (works && ftruncate(fd, 0) == 0)
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
 int out_file_open(out_file *f, const char *path)
 {
-    const size_t bytes = strlen(path) + sizeof ".part";
+    const size_t bytes = strlen(path) + sizeof PART;
     *f = (out_file){.path = strdup(path), .part = malloc(bytes)};
     if (!f->path || !f->part) {
         out_file_close(f);
         return failed("out of memory for the name %s", path);
     }
-    snprintf(f->part, bytes, "%s.part", path);
-    f->to = fopen(f->part, "wbxe"); /* a file of this name may be the user's own */
+    snprintf(f->part, bytes, "%s" PART, path);
+    const int fd = open_part(f->part);
+    f->to = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f->to)
         return EXIT_DONE;
-    const int result = errno == EEXIST ? failed("%s: is there already; a command that was killed may have left it. Remove it "
-                                                "or give it another name",
-                                                f->part)
-                                       : cannot_write(f->part);
+    const int result = errno == EWOULDBLOCK ? failed("%s: another command writes this file", f->part) : cannot_write(f->part);
+    if (fd >= 0)
+        close(fd);
     out_file_close(f);
     return result;
 }

@@ -8,10 +8,11 @@
 /* A file that is being written. All zero: none. */
 typedef struct out_file {
     FILE *to;
-    char *path, *part; /* the final name; the name until then, which ends in ".part" */
+    char *path, *part; /* the final name; the name until then, which ends in ".zoff-part" */
 } out_file;
 
-/* Begin to write a file. Refuses to touch a file that has the name with ".part" already.  @return the exit status */
+/* Begin to write a file. A file that a killed command has left under the temporary name is overwritten, and one that another
+ * command writes is refused.  @return the exit status */
 int out_file_open(out_file *f, const char *path);
 
 /* Write bytes behind those written before.  @return the exit status */

@@ -19,7 +19,7 @@ TEST(OutFile, AppearsWhenItIsComplete)
     EXPECT_EQ("new bytes", bytes_of(path));
     out_file_close(&f);
     EXPECT_EQ("new bytes", bytes_of(path));
-    EXPECT_NE(0, access((path + ".part").c_str(), F_OK));
+    EXPECT_NE(0, access((path + ".zoff-part").c_str(), F_OK));
 }
 
 TEST(OutFile, LeavesNothingBehindWithoutACommit)
@@ -29,25 +29,29 @@ TEST(OutFile, LeavesNothingBehindWithoutACommit)
     out_file f;
     ASSERT_EQ(EXIT_DONE, out_file_open(&f, path.c_str()));
     ASSERT_EQ(EXIT_DONE, out_file_write(&f, "bytes", 5));
-    EXPECT_EQ(0, access((path + ".part").c_str(), F_OK));
+    EXPECT_EQ(0, access((path + ".zoff-part").c_str(), F_OK));
     out_file_close(&f);
     out_file_close(&f);
     EXPECT_NE(0, access(path.c_str(), F_OK));
-    EXPECT_NE(0, access((path + ".part").c_str(), F_OK));
+    EXPECT_NE(0, access((path + ".zoff-part").c_str(), F_OK));
 }
 
-TEST(OutFile, AFileOfTheTemporaryNameStaysAsItIs)
+TEST(OutFile, TheFileOfAKilledCommandIsOverwritten)
 {
     zoff_test::scratch_folder folder;
-    const std::string path = folder.file("a"), part = path + ".part";
-    write_bytes(part, "mine");
+    const std::string path = folder.file("a"), part = path + ".zoff-part";
+    write_bytes(part, "half of a longer file");
     out_file f;
-    const outcome result = run([&] { return out_file_open(&f, path.c_str()); });
+    ASSERT_EQ(EXIT_DONE, out_file_open(&f, path.c_str()));
+    out_file second;
+    const outcome result = run([&] { return out_file_open(&second, path.c_str()); });
     EXPECT_EQ(EXIT_FAILED, result.exit);
-    EXPECT_HAS(result.err, "error: " + part + ": is there already");
+    EXPECT_HAS(result.err, "error: " + part + ": another command writes this file");
+    ASSERT_EQ(EXIT_DONE, out_file_write(&f, "whole", 5));
+    ASSERT_EQ(EXIT_DONE, out_file_commit(&f));
     out_file_close(&f);
-    EXPECT_EQ("mine", bytes_of(part));
-    EXPECT_NE(0, access(path.c_str(), F_OK));
+    EXPECT_EQ("whole", bytes_of(path));
+    EXPECT_NE(0, access(part.c_str(), F_OK));
 }
 
 TEST(OutFile, ErrorsNameTheFile)
@@ -56,7 +60,7 @@ TEST(OutFile, ErrorsNameTheFile)
     out_file f;
     outcome result = run([&] { return out_file_open(&f, folder.file("none/a").c_str()); });
     EXPECT_EQ(EXIT_FAILED, result.exit);
-    EXPECT_HAS(result.err, "error: " + folder.file("none/a") + ".part: cannot write: No such file");
+    EXPECT_HAS(result.err, "error: " + folder.file("none/a") + ".zoff-part: cannot write: No such file");
     ASSERT_EQ(0, mkdir(folder.file("b").c_str(), 0700));
     write_bytes(folder.file("b/x"), "");
     ASSERT_EQ(EXIT_DONE, out_file_open(&f, folder.file("b").c_str()));
@@ -64,21 +68,21 @@ TEST(OutFile, ErrorsNameTheFile)
     EXPECT_EQ(EXIT_FAILED, result.exit);
     EXPECT_HAS(result.err, "cannot rename it to " + folder.file("b"));
     out_file_close(&f);
-    EXPECT_NE(0, access(folder.file("b.part").c_str(), F_OK));
+    EXPECT_NE(0, access(folder.file("b.zoff-part").c_str(), F_OK));
 }
 
 TEST(OutFile, AFullDiskIsAnError)
 {
     if (access("/dev/full", W_OK) != 0)
         GTEST_SKIP() << "there is no /dev/full";
-    out_file f = {fopen("/dev/full", "wb"), strdup("x"), strdup("x.part")};
+    out_file f = {fopen("/dev/full", "wb"), strdup("x"), strdup("x.zoff-part")};
     ASSERT_NE(nullptr, f.to);
     const outcome result = run([&] {
         EXPECT_EQ(EXIT_DONE, out_file_write(&f, "bytes", 5)) << "they are still in a buffer";
         return out_file_commit(&f);
     });
     EXPECT_EQ(EXIT_FAILED, result.exit);
-    EXPECT_HAS(result.err, "x.part: cannot write: No space left on device");
+    EXPECT_HAS(result.err, "x.zoff-part: cannot write: No space left on device");
     out_file_close(&f);
 }
 
@@ -86,7 +90,7 @@ TEST(OutFile, AnEarlierFailedWriteIsRemembered)
 {
     if (access("/dev/full", W_OK) != 0)
         GTEST_SKIP() << "there is no /dev/full";
-    out_file f = {fopen("/dev/full", "wb"), strdup("x"), strdup("x.part")};
+    out_file f = {fopen("/dev/full", "wb"), strdup("x"), strdup("x.zoff-part")};
     ASSERT_NE(nullptr, f.to);
     ASSERT_EQ(EXIT_DONE, out_file_write(&f, "bytes", 5));
     fflush(f.to); // loses the bytes, and the next fflush() succeeds

@@ -157,7 +157,7 @@ TEST_F(safetensors, nothing_is_left_of_a_file_that_is_not_committed)
     EXPECT_EQ(EXIT_FAILED, result.exit);
     EXPECT_HAS(result.err, path + ": 7 bytes of tensors were written, and the header says 8");
     EXPECT_NE(0, access(path.c_str(), F_OK));
-    EXPECT_NE(0, access((path + ".part").c_str(), F_OK));
+    EXPECT_NE(0, access((path + ".zoff-part").c_str(), F_OK));
 }
 
 TEST_F(safetensors, the_writer_refuses_names_that_the_format_cannot_have)
@@ -180,6 +180,6 @@ TEST_F(safetensors, the_writer_refuses_a_header_that_no_reader_takes)
     const outcome result = run([&] { return write({{name.c_str(), ZOFF_F32, dims, 1, 1, 0}}, "1234"); });
     EXPECT_EQ(EXIT_FAILED, result.exit);
     EXPECT_HAS(result.err, "the format allows 100000000; use a smaller --max-shard-size");
-    EXPECT_NE(0, access((path + ".part").c_str(), F_OK));
+    EXPECT_NE(0, access((path + ".zoff-part").c_str(), F_OK));
 }
 } // namespace
