@@ -186,6 +186,25 @@ class StateMutation : public testing::Test
     unsigned converted = 0;
 };
 
+// The only record that is left has a number to which no reader can add one.
+TEST_F(StateMutation, AGenerationAtTheEndOfItsRangeIsNoRecord)
+{
+    const quiet_log quiet;
+    for (const uint64_t value : {UINT64_MAX, UINT64_MAX - 2, ((uint64_t)1 << 62) + 1}) {
+        const scratch_folder scratch;
+        const char *folder = scratch.path.c_str();
+        std::string states = all[0].states;
+        put(states, ZOFF_RECORD_HEAD_BYTES + offsetof(zoff_swap_head, generation), &value, 8);
+        states.replace(0, ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, 0);
+        repair(states);
+        states.replace(0, ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, 0);
+        write_bytes(scratch.file("zoff-r0.states"), states);
+        write_bytes(scratch.file("zoff-r0.states.json"), all[0].description);
+        EXPECT_GT(0, zoff_state_files_checkpoint(&folder, 1, scratch.file("made").c_str(), nullptr, nullptr, nullptr));
+        EXPECT_EQ(nullptr, strstr(zoff_last_error(), "memory")) << zoff_last_error();
+    }
+}
+
 TEST_F(StateMutation, EveryReaderReturns)
 {
     const quiet_log quiet;
