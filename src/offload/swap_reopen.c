@@ -60,11 +60,13 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
     ZOFF_FAIL_IF(theirs->files != mine->files || theirs->file != index, ZOFF_ERR_INVALID,
                  "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",
                  name, theirs->file + 1, theirs->files, index + 1, mine->files);
-    ZOFF_FAIL_IF(theirs->layout != mine->layout, ZOFF_ERR_INVALID,
-                 "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
-                 "zoff.fp32_moments) of the parameters differ. `zoff checkpoint reshard` makes a checkpoint of it, which loads "
-                 "into moments of any format. Or remove the file to start anew, or choose another nvme_path",
-                 name);
+    ZOFF_FAIL_IF(
+        theirs->layout != mine->layout, ZOFF_ERR_INVALID,
+        "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
+        "zoff.fp32_moments) of the parameters differ. The command `zoff checkpoint reshard` makes a checkpoint of it. That "
+        "loads into moments of any format, and with zoff_checkpoint_opts.allow into a model that differs. Or remove the "
+        "file to start anew, or choose another nvme_path",
+        name);
     ZOFF_FAIL_IF(head->version != s->record.version, ZOFF_ERR_UNSUPPORTED,
                  "'%s' is a state file of format %u, whose moments in 8 bits mean other numbers now, and this library writes "
                  "format %u. Open it with the version of zoff that began it, save a checkpoint with \"zoff\": {\"moments\": "

@@ -6,6 +6,10 @@ deepspeed_universal.py ZOFF LIBZOFF VENV_DIR [--install]
 1. Files of torch.save() with every kind of tensor become a checkpoint with the same numbers, and torch.load() reads the export.
 2. A universal checkpoint that DeepSpeed has written, trained on the CPU, becomes a checkpoint with the same states and step.
 3. DeepSpeed loads the export of it after the pattern of an earlier step, and has the same states, step and loss scale.
+4. Models of Hugging Face's transformers, with tied weights and without, in one file and in several: imported, exported and read
+   again, their weights and outputs have the same bits. A shard alone is refused.
+
+ZOFF_TEST_INTEROP_CELLS=1,3 runs these cells of 3 alone.
 
 PyTorch and DeepSpeed are taken from the Python that runs this script or the one that ZOFF_TEST_DEEPSPEED_PYTHON names, otherwise
 from VENV_DIR. With --install, or in a full run (ZOFF_TEST_FULL), what is missing is installed from PyPI into VENV_DIR, which takes
@@ -24,9 +28,11 @@ import urllib.parse
 SKIP = 77
 INSTALL_SECONDS = 1500
 DISK_BYTES = 14 << 30  # PyPI's wheel of PyTorch for x86-64 includes GPU libraries
-PACKAGES = (["torch", "numpy", "setuptools", "wheel", "ninja"], ["--no-build-isolation", "deepspeed"])
-CELLS = [(2, "fp16"), (3, "bf16")]             # ZeRO stage and type of the weights
-FULL_CELLS = [(1, "fp32"), (1, "bf16"), (3, "fp16")]
+PACKAGES = (["torch", "numpy", "setuptools", "wheel", "ninja", "safetensors", "transformers"], ["--no-build-isolation", "deepspeed"])
+# ZeRO stage, type of the weights or "offload", tied, and ranks. All pairs of values; a run without ZOFF_TEST_FULL has the first two.
+CELLS = [(2, "fp16", True, 1), (3, "bf16", True, 2), (1, "bf16", True, 1), (1, "fp16", False, 2), (1, "offload", True, 2),
+         (2, "bf16", False, 2), (2, "offload", False, 1), (3, "fp16", True, 1), (3, "offload", False, 2), (1, "fp32", False, 1)]
+FIRST_CELLS = 2
 STATES = ("fp32", "exp_avg", "exp_avg_sq")     # by zoff_state_kind
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -139,7 +145,7 @@ def load(torch, path):
 def universal_states(torch, folder):
     """{name: {state: tensor}} of a universal folder."""
     zero = os.path.join(folder, "zero")
-    names = [name for name in os.listdir(zero) if os.path.isdir(os.path.join(zero, name))]
+    names = [name for name in os.listdir(zero) if os.path.exists(os.path.join(zero, name, "exp_avg.pt"))]  # not tied ones
     return {name: {state: load(torch, os.path.join(zero, name, state + ".pt"))[0] for state in STATES} for name in names}
 
 
@@ -224,23 +230,32 @@ def compare_halves(torch, zoff, folder, wrong):
 # ---- 2. and 3. DeepSpeed ----
 
 
-def side(*arguments):
-    """Run deepspeed_side.py with a port of its own."""
+def side(ranks, *arguments):
+    """Run deepspeed_side.py as these ranks, with a port of their own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = dict(os.environ, MASTER_PORT=str(port), TORCH_EXTENSIONS_DIR=os.path.join(sys.prefix, "torch-extensions"))
+    environment = dict(os.environ, MASTER_PORT=str(port), TORCH_EXTENSIONS_DIR=os.path.join(sys.prefix, "torch-extensions"),
+                       WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1")
     environment["PATH"] = os.path.join(sys.prefix, "bin") + os.pathsep + environment.get("PATH", "")
-    done = subprocess.run([sys.executable, os.path.join(HERE, "deepspeed_side.py"), *map(str, arguments)], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment, timeout=600, check=False)
-    if done.returncode:
-        print("FAILED: DeepSpeed:", arguments, done.stdout[-4000:])
-        sys.exit(1)
+    command = [sys.executable, os.path.join(HERE, "deepspeed_side.py"), *map(str, arguments)]
+    with tempfile.TemporaryFile("w+") as output:
+        jobs = [subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=dict(environment, RANK=str(rank))) for rank in range(ranks)]
+        try:
+            failed = any([job.wait(timeout=600) for job in jobs])
+        finally:
+            for job in jobs:
+                job.kill()
+        output.seek(0)
+        if failed:
+            print("FAILED: DeepSpeed:", arguments, output.read()[-4000:])
+            sys.exit(1)
 
 
-def compare_deepspeed(torch, zoff, folder, stage, kind, wrong):
-    words = f"stage {stage}, {kind}"
-    side("train", stage, kind, 3, folder)
+def compare_deepspeed(torch, zoff, folder, cell, wrong):
+    stage, kind, tied, ranks = cell
+    words = f"stage {stage}, {kind}, {'tied' if tied else 'untied'}, {ranks} ranks"
+    side(ranks, "train", stage, kind, int(tied), 3, folder)
     want = universal_states(torch, os.path.join(folder, "uni3"))
     checkpoints = os.path.join(folder, "zoff")
     zoff.run("import", "universal", folder, "-o", checkpoints)  # latest_universal names uni3
@@ -250,10 +265,13 @@ def compare_deepspeed(torch, zoff, folder, stage, kind, wrong):
             shaped = tensor.reshape(have[name][state].shape) if stage == 3 else tensor  # flat there
             expect_equal(torch, wrong, f"{words}: {name} {state} arrives", shaped, have[name][state])
     shapes = {param["name"]: (param["dims"], param["dtype"]) for param in manifest["params"]}
-    if shapes["words.weight"] != ([37, 12], kind) or manifest["step"] != 3:
+    ties = {param["name"]: param["tied_to"] for param in manifest["params"] if "tied_to" in param}
+    if ties != ({"head.weight": "words.weight"} if tied else {}) or len(manifest["params"]) != len(want) + tied:
+        wrong.append(f"{words}: the checkpoint has the ties {ties} and {len(manifest['params'])} parameters")
+    if shapes["words.weight"] != ([37, 12], kind.replace("offload", "bf16")) or manifest["step"] != 3:
         wrong.append(f"{words}: the checkpoint says {shapes['words.weight']} after {manifest['step']} steps")
     zoff.run("export", "universal", checkpoints, "-o", os.path.join(folder, "back"), "--like", os.path.join(folder, "uni2"))
-    side("load", stage, kind, folder, os.path.join(folder, "loaded"))  # latest_universal names back
+    side(ranks, "load", stage, kind, int(tied), folder, os.path.join(folder, "loaded"))  # latest_universal names back
     loaded = torch.load(os.path.join(folder, "loaded"), weights_only=True)
     if sorted(loaded["states"]) != sorted(want):
         wrong.append(f"{words}: DeepSpeed has {sorted(loaded['states'])}")
@@ -274,6 +292,48 @@ def compare_deepspeed(torch, zoff, folder, stage, kind, wrong):
     return len(want)
 
 
+# ---- 4. transformers ----
+
+
+def compare_transformers(torch, zoff, folder, wrong):
+    """The number of models, or why there are none."""
+    try:
+        import transformers
+    except ImportError as error:
+        return f"transformers cannot be imported ({error}), so no model of it was tried"
+    tokens, models = torch.arange(12).reshape(2, 6), 0
+    for tied in (True, False):
+        for shards in (False, True):
+            torch.manual_seed(5)
+            config = transformers.GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2, tie_word_embeddings=tied,
+                                             attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+            model = transformers.GPT2LMHeadModel(config).eval()
+            source, to, back = (os.path.join(folder, f"{name}.{tied}.{shards}") for name in ("model", "checkpoints", "back"))
+            model.save_pretrained(source, max_shard_size="40KB" if shards else "1GB")
+            zoff.run("import", "safetensors", source, "-o", to)
+            zoff.run("export", to, "-o", back)
+            config.save_pretrained(back)
+            again = transformers.GPT2LMHeadModel.from_pretrained(back).eval()
+            for (name, want), (_, have) in zip(model.named_parameters(), again.named_parameters()):
+                expect_equal(torch, wrong, f"transformers, tied {tied}, shards {shards}: {name}", want, have)
+            with torch.no_grad():
+                expect_equal(torch, wrong, "outputs", model(tokens).logits, again(tokens).logits)
+            first = sorted(name for name in os.listdir(source) if name.endswith(".safetensors"))[0]
+            alone = subprocess.run([zoff.tool, "import", "safetensors", os.path.join(source, first), "-o", to + ".alone"],
+                                   capture_output=True, text=True, check=False)
+            if (alone.returncode != 0) != shards or (shards and "files of this model are given" not in alone.stderr):
+                wrong.append(f"{first} alone: exit {alone.returncode}, {alone.stderr}")
+            models += 1
+    return f"{models} models of transformers {transformers.__version__}"
+
+
+def chosen_cells():
+    numbers = os.environ.get("ZOFF_TEST_INTEROP_CELLS")
+    if numbers is not None:
+        return [CELLS[int(number)] for number in numbers.split(",") if number]
+    return CELLS if is_full() else CELLS[:FIRST_CELLS]
+
+
 def main():
     tool, library, venv = map(os.path.abspath, sys.argv[1:4])
     if not can_import(sys.executable):
@@ -284,17 +344,18 @@ def main():
         os.environ["ZOFF_TEST_DEEPSPEED_VENV"] = venv
         os.execv(python, [python, os.path.abspath(__file__), tool, library, venv])
     import torch
-    zoff, wrong = Zoff(tool, library), []
-    cells = CELLS + (FULL_CELLS if is_full() else [])
+    zoff, wrong, params = Zoff(tool, library), [], 0
+    cells = chosen_cells()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         folder = os.path.abspath(folder)
         tensors = compare_saved(torch, zoff, folder, wrong)
         compare_halves(torch, zoff, folder, wrong)
-        for stage, kind in cells:
-            params = compare_deepspeed(torch, zoff, os.path.join(folder, f"{stage}.{kind}"), stage, kind, wrong)
+        models = compare_transformers(torch, zoff, folder, wrong)
+        for cell in cells:
+            params = compare_deepspeed(torch, zoff, os.path.join(folder, ".".join(map(str, cell))), cell, wrong)
     for words in wrong:
         print("FAILED:", words)
-    print(f"PyTorch {torch.__version__}: {tensors} tensors of torch.save(), and {params} parameters of {len(cells)} runs of DeepSpeed, both ways")
+    print(f"PyTorch {torch.__version__}: {tensors} tensors of torch.save(), and {params} parameters of {len(cells)} runs of DeepSpeed, both ways; {models}")
     sys.exit(1 if wrong else 0)
 
 
