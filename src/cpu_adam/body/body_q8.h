@@ -279,12 +279,15 @@ static __attribute__((noinline)) zoff_adam_consts q8_begin_block(const zoff_adam
 ZOFF_KERNEL_INLINE zoff_adam_consts q8_begin(const zoff_adam_consts *k, const update_streams *s, const rule_states *states,
                                              size_t count, zoff_adam_rule rule, update_types types, q8_others *others)
 {
-    return q8_begin_block(k, s, states, count, q8_largest(k, s, count, rule, types), types, others);
+    /* Copies, because the loop keeps in registers only what no function has got the address of. */
+    const update_streams own_streams = *s;
+    const rule_states own_states = *states;
+    return q8_begin_block(k, &own_streams, &own_states, count, q8_largest(k, s, count, rule, types), types, others);
 }
 
 /* Write what others became, behind the step of their block. */
-static __attribute__((noinline)) void q8_end(const update_streams *s, const rule_states *states, update_types types,
-                                             const q8_others *others)
+static __attribute__((noinline)) void q8_write_others(const update_streams *s, const rule_states *states, update_types types,
+                                                      const q8_others *others)
 {
     for (const q8_other *other = others->list; other < others->list + others->count; other++) {
         ((uint8_t *)states->m)[Q8_HEADER + other->at] = other->m;
@@ -294,6 +297,15 @@ static __attribute__((noinline)) void q8_end(const update_streams *s, const rule
         if (types.copy != ZOFF_DTYPE_DEFAULT)
             store_any(s->copy, other->at, v_set1(other->p), 1, types.copy);
     }
+}
+
+/* The same, with copies as in q8_begin(). */
+ZOFF_KERNEL_INLINE void q8_end(const update_streams *s, const rule_states *states, update_types types, const q8_others *others)
+{
+    const update_streams own_streams = *s;
+    const rule_states own_states = *states;
+    if (others->count)
+        q8_write_others(&own_streams, &own_states, types, others);
 }
 
 #endif

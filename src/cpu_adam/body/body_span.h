@@ -85,8 +85,7 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
         codes.m = (char *)states.m + Q8_HEADER;
         codes.v = (char *)states.v + (states.v_form == STATE_V8 ? Q8_HEADER : 0);
         update_part(&own, &s, codes, 0, left, piece->stream, rule, types);
-        if (others.count)
-            q8_end(&s, &states, types, &others);
+        q8_end(&s, &states, types, &others);
         s.p += left * width_of(types.weights);
         s.g += left * width_of(types.grads);
         if (types.copy != ZOFF_DTYPE_DEFAULT)
