@@ -2,7 +2,7 @@
 """check_size.py: holds the text of the library and of each table of kernels below a limit. Loops that few programs run would take most
 of the time of a build.
 
-check_size.py LIBRARY OBJECT...     objects other than kernels_ISA.c.o are left out; kernels_ISA_pairs.c.o belongs to the table of ISA
+check_size.py LIBRARY OBJECT...     objects other than kernels_ISA.c.o and kernels_ISA_pairs.c.o are left out
 """
 import os
 import re
@@ -20,9 +20,9 @@ def text_of(path):
 def tables_of(objects):
     tables = {}
     for path in objects:
-        found = re.fullmatch(r"kernels_([a-z0-9]+?)(_pairs)?\.c\.o", os.path.basename(path))
+        found = re.fullmatch(r"kernels_(\w+)\.c\.o", os.path.basename(path))
         if found:
-            tables[found.group(1)] = tables.get(found.group(1), 0) + text_of(path)
+            tables[found.group(1)] = text_of(path)
     return tables
 
 

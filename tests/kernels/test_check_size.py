@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_check_size.py: checks that check_size.py refuses a library, a table, and a table in two objects that are too large."""
+"""test_check_size.py: checks that check_size.py refuses a library, a table and its pairs that are too large."""
 import os
 import subprocess
 import sys
@@ -30,8 +30,8 @@ class CheckSize(unittest.TestCase):
         self.assertEqual(self.words_about(), "")
         self.assertEqual(self.words_about(library=1_600_001), "FAILED: too large: the library")
         self.assertEqual(self.words_about(scalar=200_001), "FAILED: too large: the table scalar")
-        self.assertEqual(self.words_about(avx2=150_000, pairs=49_000), "")
-        self.assertEqual(self.words_about(avx2=150_000, pairs=50_001), "FAILED: too large: the table avx2")
+        self.assertEqual(self.words_about(avx2=200_001), "FAILED: too large: the table avx2")
+        self.assertEqual(self.words_about(pairs=200_001), "FAILED: too large: the table avx2_pairs")
         self.assertEqual(self.words_about(scalar=0), "FAILED: no object of the table scalar")
 
 
