@@ -95,6 +95,65 @@ zoff_status train(const std::string &folder, size_t count, int64_t *t, const cha
 }
 } // namespace
 
+// A user without rights, under limits of a shared machine.
+namespace
+{
+std::string as_a_stranger(const std::string &folder, const std::function<std::string()> &work)
+{
+    if (chmod(folder.c_str(), 0777) != 0)
+        return "cannot prepare";
+    return in_child([&]() -> std::string {
+        if (chdir(folder.c_str()) != 0 || setgid(54321) != 0 || setuid(54321) != 0)
+            return "cannot become another user";
+        return work();
+    });
+}
+} // namespace
+
+// First, because a child of a process with a team works alone anyway.
+TEST(Strangers, OneThreadIsEnoughWhereTheSystemStartsNoMore)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can become another user";
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+        GTEST_SKIP() << "one CPU needs one thread";
+    scratch_folder scratch;
+    EXPECT_EQ(as_a_stranger(scratch.path,
+                            []() -> std::string {
+                                log_catcher log;
+                                int64_t t;
+                                const rlimit none = {1, 1};
+                                log.expect("could not be started");
+                                if (setrlimit(RLIMIT_NPROC, &none) != 0)
+                                    return "cannot set the limit";
+                                unsetenv("OMP_NUM_THREADS");
+                                unsetenv("ZOFF_THREADS");
+                                if (train("", 1 << 20, &t) != ZOFF_OK)
+                                    return zoff_last_error();
+                                return log.warnings.size() == 1 ? "" : "no word";
+                            }),
+              "");
+}
+
+TEST(Strangers, FilesOfAnyUmaskCanBeOpenedAgain)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can become another user";
+    scratch_folder scratch;
+    EXPECT_EQ(as_a_stranger(scratch.path,
+                            []() -> std::string {
+                                int64_t t = -1;
+                                if (mkdir("states", 0755) != 0)
+                                    return "skip";
+                                umask(0777);
+                                if (train("states", 5000, &t, "saved") != ZOFF_OK ||
+                                    train("states", 5000, &t, "saved") != ZOFF_OK)
+                                    return zoff_last_error();
+                                return t == 1 ? "" : "the second run did not find the first";
+                            }),
+              "");
+}
+
 // Every file there belongs to user 65534, also those that this process makes.
 TEST(Mounts, FilesOfAMountThatMapsOwnersAreOurs)
 {
@@ -261,65 +320,6 @@ TEST(Mounts, AFolderThatIsMovedIsTold)
     EXPECT_EQ(4, t);
     zoff_engine_destroy(engine);
     zoff_config_close(config);
-}
-
-// A user without rights, under limits of a shared machine.
-namespace
-{
-std::string as_a_stranger(const std::string &folder, const std::function<std::string()> &work)
-{
-    if (chmod(folder.c_str(), 0777) != 0)
-        return "cannot prepare";
-    return in_child([&]() -> std::string {
-        if (chdir(folder.c_str()) != 0 || setgid(54321) != 0 || setuid(54321) != 0)
-            return "cannot become another user";
-        return work();
-    });
-}
-} // namespace
-
-// First, because a child of a process with a team works alone anyway.
-TEST(Strangers, OneThreadIsEnoughWhereTheSystemStartsNoMore)
-{
-    if (geteuid() != 0)
-        GTEST_SKIP() << "only root can become another user";
-    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
-        GTEST_SKIP() << "one CPU needs one thread";
-    scratch_folder scratch;
-    EXPECT_EQ(as_a_stranger(scratch.path,
-                            []() -> std::string {
-                                log_catcher log;
-                                int64_t t;
-                                const rlimit none = {1, 1};
-                                log.expect("could not be started");
-                                if (setrlimit(RLIMIT_NPROC, &none) != 0)
-                                    return "cannot set the limit";
-                                unsetenv("OMP_NUM_THREADS");
-                                unsetenv("ZOFF_THREADS");
-                                if (train("", 1 << 20, &t) != ZOFF_OK)
-                                    return zoff_last_error();
-                                return log.warnings.size() == 1 ? "" : "no word";
-                            }),
-              "");
-}
-
-TEST(Strangers, FilesOfAnyUmaskCanBeOpenedAgain)
-{
-    if (geteuid() != 0)
-        GTEST_SKIP() << "only root can become another user";
-    scratch_folder scratch;
-    EXPECT_EQ(as_a_stranger(scratch.path,
-                            []() -> std::string {
-                                int64_t t = -1;
-                                if (mkdir("states", 0755) != 0)
-                                    return "skip";
-                                umask(0777);
-                                if (train("states", 5000, &t, "saved") != ZOFF_OK ||
-                                    train("states", 5000, &t, "saved") != ZOFF_OK)
-                                    return zoff_last_error();
-                                return t == 1 ? "" : "the second run did not find the first";
-                            }),
-              "");
 }
 
 TEST(Mounts, AFolderIsTakenAsItStands)
