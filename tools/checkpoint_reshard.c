@@ -40,8 +40,9 @@ static int print_result(const reshard_options *o)
     int result = zoff_checkpoint_reader_info(r, &info) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
         progress_bytes(bytes, (double)info.bytes);
-        print_line(stdout, "%s: step %" PRId64 ", %s, from %u rank%s", info.folder, info.t, bytes, info.ranks,
-                   info.ranks == 1 ? "" : "s");
+        const char *slash = strrchr(info.folder, '/'); /* the folder is an absolute path there */
+        print_line(stdout, "%s/%s: step %" PRId64 ", %s, from %u rank%s", o->to, slash ? slash + 1 : info.folder, info.t, bytes,
+                   info.ranks, info.ranks == 1 ? "" : "s");
         print_hint(o, path);
         result = finish_output();
     }

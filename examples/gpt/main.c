@@ -43,10 +43,9 @@ static int optimizer_open(const gpt_options *options, const gpt_model *model, op
     /* zoff: begin */
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config};
     zoff_param_desc p[GPT_TENSORS] = {0};
-    for (int i = 0; i < GPT_TENSORS; i++)
-        p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count, .slices = t[i].slices,
-                                 .dtype = t[i].bf16 ? ZOFF_BF16 : ZOFF_F32, .name = t[i].name, .dims = t[i].dims,
-                                 .dim_count = t[i].dim_count, .slice_name = t[i].slice_name};
+    for (int i = 0; i < GPT_TENSORS; i++, t++) p[i] = (zoff_param_desc){.value = t->value, .grad = t->grad,
+        .count = t->count, .slices = t->slices, .dtype = t->bf16 ? ZOFF_BF16 : ZOFF_F32, .name = t->name,
+        .dims = t->dims, .dim_count = t->dim_count, .slice_name = t->slice_name};
     return zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine) < 0 ? complain(zoff_last_error()) : 0;
     /* zoff: end */
     /* clang-format on */

@@ -31,6 +31,7 @@ CEILINGS = {
     "list_vs_calls_1k": over("plain_calls", "nomath_list"),
     # bench/step
     "wall_over_io(_throttled)?|split(_bf16|_q8)?_wall_over_bytes|disk_over_library|resident_over_dram|jit_half_over_update": ONE,
+    "looking_over_step": lambda time: 32 / 28,  # by the bytes
     "(windows|kinds)_(read|write)_over_state|engine_vs_plain_loop|small_engine_vs_own_loop": ONE,
     "(persist_)?cached50_over_uncached": lambda time: 0.5,  # half of the transfers
     "split_bytes": lambda time: 10.0,

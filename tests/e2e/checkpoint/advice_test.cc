@@ -1,5 +1,6 @@
 // advice_test.cc: the ways out that errors of seal and of loads name are carried out. The errors are about memory that is too
 // small, state files of another model, bytes of the program that are not there, and moments that 8 bits do not store.
+#include "saved_run.h"
 #include "small_engine.h"
 
 #include <zoff/zoff.h>
@@ -70,7 +71,7 @@ class Advice : public testing::Test
         return at == text.npos ? "" : text.substr(at + words.size(), text.find(" bytes", at) - at - words.size());
     }
 
-    log_catcher log;
+    save_log log;
     scratch_folder states, other_states, checkpoints;
 };
 

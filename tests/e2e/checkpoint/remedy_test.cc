@@ -438,7 +438,7 @@ class Allowed : public testing::TestWithParam<cell>
         return nullptr;
     }
 
-    log_catcher log;
+    save_log log;
     scratch_folder folder, states, other_states;
 };
 

@@ -95,7 +95,9 @@ TEST_F(table, refuses_versions_and_properties_it_does_not_know)
     bytes[0] = 'Z';
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not begin as a table", read(bytes));
     t.pieces[0].format = 5;
-    refuses(ZOFF_ERR_UNSUPPORTED, "piece 0 has its elements in format 5 with blocks of 1");
+    refuses(ZOFF_ERR_UNSUPPORTED, "piece 0 has moments in 8 bits in the former format 5");
+    t.pieces[0].format = 9;
+    refuses(ZOFF_ERR_UNSUPPORTED, "piece 0 has its elements in format 9 with blocks of 1");
     t.pieces[0].format = 0;
     refuses(ZOFF_ERR_UNSUPPORTED, "format 0");
     t.pieces[0].format = ZOFF_ARCHIVE_F32;
