@@ -1,6 +1,5 @@
 // state_mutation_test.cc: persistent state files and their descriptions that were changed on purpose, with the checksums that
-// belong to them. Every reader of them returns a result or an error: scrub, reshard, and an engine that opens them. A
-// checkpoint that is made of them is whole.
+// belong to them. Scrub and reshard return a result or an error, and a checkpoint that is made of them is whole.
 #include "covering.h"
 #include "file_bytes.h"
 #include "random.h"
