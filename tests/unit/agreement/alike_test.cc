@@ -75,7 +75,6 @@ TEST(Alike, CopiesAreComparedByTheirTotal)
 TEST(Alike, TotalsOfReplicasAreZeroWhereAllAreEqual)
 {
     std::vector<uint64_t> totals(3);
-    std::mutex mutex;
     for (const unsigned differs : {9u, 0u, 1u, 2u}) {
         totals.assign(3, 0);
         each_rank<rank_of>(3, [&](rank_of &self, unsigned rank) {
