@@ -62,6 +62,8 @@ static zoff_status check_file(const conversion *c, size_t i, const zoff_state_fi
     const zoff_state_file f = zoff_offload_files_file(c->files, i);
     if (!f.has_commit)
         return ZOFF_OK;
+    ZOFF_FAIL_IF(f.rank >= f.ranks || f.file >= f.files, ZOFF_ERR_CORRUPT,
+                 "%s: '%s' says that it is file %u of %u, of rank %u of %u", CALL, f.path, f.file, f.files, f.rank, f.ranks);
     ZOFF_FAIL_IF(f.ranks != first->ranks || f.layout != first->layout, ZOFF_ERR_INVALID,
                  "%s: '%s' and '%s' are of different models or numbers of ranks: name the folders of one run", CALL,
                  first->path, f.path);

@@ -319,6 +319,7 @@ TEST_F(Groups, MayBeMissing)
     there.a.manifest.groups[0].numbers[1] = 0.1;
     const size_t count = there.a.manifest.group_count;
     there.a.manifest.group_count = 0;
+    zoff_checkpoint_match_close(&match);
     ASSERT_ZOFF_OK(zoff_checkpoint_match_open(here.view(), &there.a, nullptr, &match));
     zoff_checkpoint_match_close(&match);
     there.a.manifest.group_count = count;
