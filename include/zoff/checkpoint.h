@@ -210,8 +210,8 @@ ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
 
 /* ---- state files of zoff.persist, without an engine ---- */
 
-/** Read all state files (zoff-r0.states and so on; zoff-p0-r0.states of engines with a norm_comm) of some folders and compare every array with its checksum, while no engine
- * uses them. The files are not changed.
+/** Read all state files (zoff-r0.states and so on; zoff-p0-r0.states of engines with a norm_comm) of some folders and compare
+ * every array with its checksum, while no engine uses them. The files are not changed.
  *
  *  Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t",
  *  "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and,
@@ -234,8 +234,8 @@ ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t c
  *  It has masters, moments, number of updates, loss scale, and the bytes of zoff_persist_data(), of the newest commit that all
  *  files have. Frozen weights are not in state files, so a load leaves them as they are. Where the file system can, the
  *  checkpoint shares disk blocks with the state files. Every array is read and compared with its checksum.
- *  @param folders `count` folders, which together have all files of all ranks: those in nvme_path of each rank. State files of several parts
- *  (zoff_engine_opts.norm_comm) must be in folders of their own
+ *  @param folders `count` folders, which together have all files of all ranks: those in nvme_path of each rank. State files of
+ * several parts (zoff_engine_opts.norm_comm) must be in folders of their own
  *  @param checkpoints folder of checkpoints; made if it does not exist
  *  @param opts name, label, engines and keep; NULL: defaults  @param progress NULL: none
  *  @blocks for all of the data

@@ -160,8 +160,8 @@ void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pie
                               void *ctx);
 
 /* `low` has the lower halves of split fp32 numbers, whose upper halves are bf16; on the host only. A cast from fp32 or fp16 to
- * bf16 sets both halves, and one from bf16 to fp32 joins them. If both types are bf16, the lower halves become zero. If both are
- * fp32, dst is src, and the lower halves are added to it. */
+ * bf16 sets both halves, and one from bf16 to fp32 joins them. If both types are bf16, the lower halves become zero. If both
+ * are fp32, dst is src, and the lower halves are added to it. */
 typedef struct zoff_cast_piece {
     size_t count;
     void *dst;

@@ -193,7 +193,8 @@ TEST(Open, HyperParametersThatNobodyFilledAreRefused)
     schedule s;
     zoff_optimizer_hyper empty = {};
     empty.struct_size = sizeof empty;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lr is 0 in a zoff_optimizer_hyper that no call has filled", zoff_engine_set_group(s.e.get(), 0, &empty));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lr is 0 in a zoff_optimizer_hyper that no call has filled",
+                      zoff_engine_set_group(s.e.get(), 0, &empty));
     zoff_step_args args = ZOFF_STEP_ARGS_INIT;
     zoff_optimizer_hyper h;
     zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
