@@ -4,6 +4,7 @@
 
 #include "zoff_test.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -25,8 +26,9 @@ struct life {
 };
 
 // Run a trainer in a process of its own. It writes lines with a word and a number to the file descriptor: "open T", or any
-// other word and the step that is done. Kill it after `usec`; 0: it ends by itself, with the number that it returns.
-inline life live(const std::function<int(int to)> &trainer, unsigned usec)
+// other word and the step that is done. Kill it after `usec`; 0: it ends by itself, with the number that it returns. `opens`:
+// the time counts from its first line, because a machine under load may take any time to get there.
+inline life live(const std::function<int(int to)> &trainer, unsigned usec, bool opens = false)
 {
     int ends[2];
     EXPECT_EQ(0, pipe(ends));
@@ -39,6 +41,10 @@ inline life live(const std::function<int(int to)> &trainer, unsigned usec)
         _exit(status);
     }
     close(ends[1]);
+    if (opens) {
+        pollfd line = {ends[0], POLLIN, 0};
+        EXPECT_EQ(1, poll(&line, 1, -1));
+    }
     if (usec) {
         usleep(usec);
         kill(child, SIGKILL);

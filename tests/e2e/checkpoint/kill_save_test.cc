@@ -118,8 +118,8 @@ class trainer_process
 class KillSave : public testing::TestWithParam<kind>
 {
   protected:
-    // A trainer that is killed after `usec`, or ends by itself.
-    life live(int64_t last, unsigned usec)
+    // A trainer that is killed after `usec`, or ends by itself. `opens`: after it has opened its engine.
+    life live(int64_t last, unsigned usec, bool opens = false)
     {
         return zoff_test::live(
             [&](int to) {
@@ -127,7 +127,7 @@ class KillSave : public testing::TestWithParam<kind>
                 trainer_process(GetParam(), folder.path, to).live(last);
                 return (int)HasFailure();
             },
-            usec);
+            usec, opens);
     }
 
     scratch_folder folder;
@@ -153,10 +153,10 @@ TEST_P(KillSave, TheNewestCheckpointIsWhole)
     auto moments = (unsigned)took.count() * 2;
     int64_t saved = first.done;
     unsigned in_steps = 0;
-    // On a busy machine later moments are used, until half of the lives had opened their engine, and one has saved.
+    // Every other life is killed after it had opened its engine. Later moments are used until a life has saved.
     const unsigned kills = GetParam().kills;
-    for (unsigned i = 0; i < kills || ((in_steps < kills / 2 || saved == first.done) && i < 20 * kills); i++) {
-        const life l = live(1 << 30, 1000 + random() % moments);
+    for (unsigned i = 0; i < kills || (saved == first.done && i < 20 * kills); i++) {
+        const life l = live(1 << 30, 1000 + random() % moments, i % 2);
         moments += i >= kills && moments < 5000000 ? moments / 8 : 0;
         ASSERT_TRUE(l.was_killed()) << "life " << i << " ended by itself";
         if (l.opened < 0)

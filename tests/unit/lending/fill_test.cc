@@ -5,7 +5,8 @@ using namespace zoff_test;
 
 namespace
 {
-// The store has two slots, and the slice five chunks. So a prefetch always meets a chunk that is not there.
+// The store has two slots, and the slice five chunks. So a prefetch meets a chunk that is not there, unless the disk is faster
+// than the copies: then the slice is put together once more.
 TEST(Fill, GoesOnWhereAPrefetchHasStopped)
 {
     small_lending t;
@@ -16,11 +17,13 @@ TEST(Fill, GoesOnWhereAPrefetchHasStopped)
     std::vector<char> place(5000 * 4);
     zoff_cached_slice s = t.slice(0);
     s.at = place.data();
-    while (s.filled == 0) {
-        ASSERT_EQ(ZOFF_PENDING, zoff_lending_fill_ahead(&t.l, &s));
-        if (s.filled == 0) {
+    for (zoff_status status = ZOFF_OK; status == ZOFF_OK || s.filled == 0;) {
+        if (status == ZOFF_OK)
+            s.filled = 0;
+        else
             ASSERT_ZOFF_OK(zoff_offload_store_wait(t.l.store));
-        }
+        status = zoff_lending_fill_ahead(&t.l, &s);
+        ASSERT_LE(0, status) << zoff_last_error();
     }
     EXPECT_GT(5000u, s.filled);
     EXPECT_EQ(0u, s.filled % 1024) << "whole chunks";
