@@ -1,8 +1,9 @@
 /* kernels_bits.c: runs every kernel of one table, also through the thread team, and writes the results to a file bit for bit.
  * Two files are equal if and only if the two programs computed the same bits, for any target; kernels_bits.py compares them.
  *
- *     kernels_bits ISA FILE [BITS]     BITS: the required length of SVE vectors
- *     kernels_bits                     print the instruction set that a process on this machine chooses
+ *     kernels_bits ISA FILE [EACH [BITS]]  EACH: the step runs every EACH-th combination of types on the large array (1: all);
+ *                                          BITS: the required length of SVE vectors
+ *     kernels_bits                         print the instruction set that a process on this machine chooses
  *
  * Plain C without Google Test, so that a cross compiler needs only its C library. Inputs are made by integer arithmetic and
  * are the same everywhere. */
@@ -246,11 +247,13 @@ static void run_square_sum(bits_data *data, const struct zoff_kernels *table, zo
     bits_check(data, label);
 }
 
-static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n)
+static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n, size_t each)
 {
     for (int rule = 0; rule < ZOFF_RULE_COUNT; rule++) {
         for (size_t g = 0; g < TYPE_COUNT; g++) {
             for (size_t w = 0; w < WEIGHTS_COUNT; w++) {
+                if (((size_t)rule + g + w) % each)
+                    continue;
                 run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_F32, n);
                 if ((g + w) % TYPE_COUNT == 0)
                     run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], ZOFF_MOMENTS_BF16, n);
@@ -350,8 +353,9 @@ int main(int argc, char **argv)
         printf("%s\n", zoff_isa());
         return 0;
     }
-    if (argc > 4 || argc < 3) {
-        fprintf(stderr, "usage: kernels_bits [ISA FILE [BITS]]\n");
+    const unsigned long each = argc < 4 ? 1 : strtoul(argv[3], NULL, 10);
+    if (argc > 5 || argc < 3 || !each) {
+        fprintf(stderr, "usage: kernels_bits [ISA FILE [EACH [BITS]]]\n");
         return 2;
     }
     setenv("ZOFF_ISA", argv[1], 1);
@@ -361,15 +365,15 @@ int main(int argc, char **argv)
         return SKIP;
     }
     if (strcmp(argv[1], "sve") == 0)
-        check_vector_length(argc == 4 ? strtoul(argv[3], NULL, 10) : 0);
+        check_vector_length(argc == 5 ? strtoul(argv[4], NULL, 10) : 0);
     if (table != zoff_adam_dispatch_kernels())
         bits_fail("ZOFF_ISA=%s chose %s", argv[1], zoff_isa());
 
     bits_data *data = bits_open(argv[2], LARGE + 40001);
     const unsigned saved = zoff_base_cpu_float_enter();
     for (size_t n = 0; n <= SMALL; n++)
-        run_size(data, table, n);
-    run_size(data, table, LARGE);
+        run_size(data, table, n, 1);
+    run_size(data, table, LARGE, each);
     run_team(data);
     zoff_base_cpu_float_leave(saved);
     printf("%s kernels: %ld bytes of results\n", zoff_isa(), bits_tell(data));

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """kernels_bits.py: runs kernels_bits, under an emulator if necessary, and compares its output with the reference, byte for byte.
 
-kernels_bits.py write FILE -- PROGRAM                             the reference: the scalar table
-kernels_bits.py compare REFERENCE ISA[:BITS] FILE -- [EMULATOR...] PROGRAM
+kernels_bits.py write FILE EACH -- PROGRAM                        the reference: the scalar table
+kernels_bits.py compare REFERENCE ISA[:BITS] FILE EACH -- [EMULATOR...] PROGRAM
 kernels_bits.py chosen ISA -- [EMULATOR...] PROGRAM               the instruction set that a process chooses by itself
 
+EACH goes to the program, which runs every EACH-th combination of types on the large array: that of the reference.
 Removes a file that is equal. Keeps a file that differs, and names the first records that differ. Exits with 77 and a reason if
 the program, the emulator, or the instruction set is missing.
 """
@@ -64,11 +65,11 @@ def explain(expected, actual):
     fail(f"{shown} records differ, and the files have {len(expected)} and {len(actual)} bytes")
 
 
-def compare(reference, isa, path, command):
+def compare(reference, isa, path, each, command):
     if not os.path.exists(reference):
         fail(f"no reference {reference}")
     name, _, bits = isa.partition(":")
-    run(command + [name, path] + ([bits] if bits else []))
+    run(command + [name, path, each] + ([bits] if bits else []))
     with open(reference, "rb") as first, open(path, "rb") as second:
         expected, actual = first.read(), second.read()
     if expected != actual:
@@ -87,7 +88,7 @@ def main():
     if not os.path.exists(command[-1]):
         fail(f"{command[-1]} was not built")
     if mode == "write":
-        run(command + ["scalar", words[0]])
+        run(command + ["scalar", *words])
     elif mode == "compare":
         compare(*words, command)
     elif mode == "chosen":
