@@ -23,6 +23,12 @@ bool zoff_base_cpu_has_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+void zoff_base_cpu_clear_vectors(void)
+{
+    if (__builtin_cpu_supports("avx"))
+        __asm__ volatile("vzeroupper");
+}
+
 unsigned zoff_base_cpu_float_enter(void)
 {
     unsigned saved = _mm_getcsr();
@@ -44,6 +50,8 @@ bool zoff_base_cpu_has_avx512(void)
 {
     return false;
 }
+
+void zoff_base_cpu_clear_vectors(void) {}
 #endif
 
 #if defined(__aarch64__)

@@ -16,6 +16,10 @@ bool zoff_base_cpu_has_sve(void);
 unsigned zoff_base_cpu_float_enter(void);
 void zoff_base_cpu_float_leave(unsigned saved);
 
+/* Clear the upper halves of this thread's vector registers. Call it after a function of another library that may leave them
+ * set: on x86-64, code without AVX is up to six times slower until they are cleared. */
+void zoff_base_cpu_clear_vectors(void);
+
 /* Call between two reads of a variable that another thread changes. */
 void zoff_base_cpu_pause(void);
 

@@ -3,6 +3,7 @@
 #include "digest.h"
 
 #include "bits.h"
+#include "cpu.h"
 #include "team.h"
 
 #include <string.h>
@@ -28,8 +29,11 @@ extern XXH64_hash_t XXH3_64bits_dispatch(const void *input, size_t bytes) __attr
 static uint64_t hash_of(const void *base, size_t bytes)
 {
 #ifdef ZOFF_HAVE_XXH_DISPATCH
-    if (XXH3_64bits_dispatch)
-        return XXH3_64bits_dispatch(base, bytes);
+    if (XXH3_64bits_dispatch) {
+        const XXH64_hash_t hash = XXH3_64bits_dispatch(base, bytes);
+        zoff_base_cpu_clear_vectors(); /* its functions with AVX2 and AVX-512 do not */
+        return hash;
+    }
 #endif
     return XXH3_64bits(base, bytes);
 }

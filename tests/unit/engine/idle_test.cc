@@ -2,6 +2,9 @@
 // does not matter, in a process of its own with a known environment. Also: the start lines about machine and environment.
 #include "small_engine.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -127,6 +130,44 @@ TEST_F(Idle, AnActiveWaitPolicyLetsNoThreadSpin)
     EXPECT_LT(i.asleep, 0.05);
     EXPECT_LT(i.beside, 0.05);
 }
+
+#if defined(__x86_64__)
+namespace
+{
+// Whether the upper halves of vector registers are in use. XGETBV tells it where CPUID's leaf 13 says so.
+bool tells_vectors_in_use()
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(1, 0, &a, &b, &c, &d) && (c >> 27 & 1) && __get_cpuid_count(13, 1, &a, &b, &c, &d) && (a >> 2 & 1);
+}
+
+bool vectors_in_use()
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+    return low & 0x44; // AVX, and the upper halves of AVX-512's first sixteen
+}
+} // namespace
+
+// Code that was compiled without AVX, as most trainers are, is slow on a thread whose vector registers were left in use.
+TEST(VectorRegisters, AStepLeavesThemClear)
+{
+    if (!tells_vectors_in_use())
+        GTEST_SKIP() << "this CPU does not tell which registers are in use";
+    scratch_folder folder;
+    for (const std::string &path : {std::string(), folder.path}) {
+        trainer t(1);
+        t.add(1 << 20, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, config_text(path));
+        for (int64_t i = 1; i <= 2; i++) {
+            t.backward_all(i);
+            EXPECT_FALSE(vectors_in_use()) << "after a backward pass, " << path;
+            EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+            EXPECT_FALSE(vectors_in_use()) << "after a step, " << path;
+        }
+    }
+}
+#endif
 
 namespace
 {
