@@ -8,7 +8,7 @@
 #include <time.h>
 
 /* A slice has 64 MiB, like a layer of a model with billions of parameters: the fixed cost of a copy does not show. Where there
- * is no bus, smaller ones do. */
+ * is no bus, smaller ones do. It has no more elements than the model that was asked for. */
 enum { SLICES = 16, ELEMENTS = 32 << 20, ELEMENTS_EMULATED = 4 << 20 };
 enum { ALONE, HIDDEN, WAITS };
 static const double COMPUTE = 1.5; /* a multiple of the fetches alone */
@@ -109,7 +109,8 @@ static int run(const device_options *options, fetches *f, size_t count, race *r)
 int device_fetches_run(const device_options *options, device_found *found)
 {
     fetches f = {.accel = found->model.accel};
-    const size_t count = strcmp(options->accel, "cuda") == 0 ? ELEMENTS : ELEMENTS_EMULATED;
+    const size_t most = strcmp(options->accel, "cuda") == 0 ? ELEMENTS : ELEMENTS_EMULATED;
+    const size_t count = options->elements < most ? options->elements : most;
     bench_streams mapping;
     race *r = found->fetches = race_open(&found->book, "fetches", "%zu elements", count * SLICES);
     int ret = bench_streams_open(count * SLICES * sizeof(uint16_t), 1, true, &mapping);
