@@ -317,6 +317,10 @@ typedef struct zoff_archive_unit {
 zoff_status zoff_archive_units_check(const zoff_archive *a, zoff_archive_unit unit, const void *bytes, unsigned threads);
 /* Read a unit into `dst` and check it.  @blocks for the disk */
 zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit unit, void *dst, unsigned threads);
+/* Read the first `room` bytes of program data, or all of them where they are fewer. Each unit is checked before it is copied to
+ * `dst`.  @blocks for the disk */
+zoff_status zoff_archive_units_read_item(const zoff_archive *a, uint32_t file, const zoff_archive_item *item, void *dst,
+                                         size_t room);
 /* Have the system read the begin of a unit, which is read soon. Behind the last unit of a region this does nothing. */
 void zoff_archive_units_expect(const zoff_archive *a, zoff_archive_unit unit);
 /* The unit with a byte of a region. */

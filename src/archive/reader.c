@@ -18,7 +18,7 @@ typedef struct cached {
 
 struct zoff_checkpoint_reader {
     zoff_archive *archive;
-    cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* by kind; the last one for program data */
+    cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* by kind; the last one to verify */
     const zoff_archive_param **sorted;          /* by name */
     uint64_t bytes;                             /* of all files */
     size_t data_count;                          /* program data of all files */
@@ -262,14 +262,7 @@ zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *n
     const zoff_archive_item *item = zoff_archive_item_find(r->archive, name, rank, &file);
     ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%.200s' of rank %u", r->archive->folder, name,
                  rank);
-    cached *c = &r->units[ZOFF_ARCHIVE_PIECE_KINDS];
-    for (size_t at = 0, end = zoff_base_bits_min(room, item->count); at < end;) {
-        const zoff_archive_unit unit = zoff_archive_units_of(r->archive, file, item->region, at);
-        ZOFF_TRY(fetch(r, c, unit));
-        const size_t now = zoff_base_bits_min(end - at, zoff_archive_units_bytes(r->archive, unit));
-        memcpy((char *)dst + at, c->bytes, now);
-        at += now;
-    }
+    ZOFF_TRY(zoff_archive_units_read_item(r->archive, file, item, dst, room));
     if (out_count)
         *out_count = item->count;
     return ZOFF_OK;

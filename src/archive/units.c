@@ -103,3 +103,24 @@ zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit uni
     ZOFF_TRY(zoff_archive_folder_pread(fd, path, zoff_archive_units_offset(a, unit), dst, zoff_archive_units_bytes(a, unit)));
     return zoff_archive_units_check(a, unit, dst, threads);
 }
+
+zoff_status zoff_archive_units_read_item(const zoff_archive *a, uint32_t file, const zoff_archive_item *item, void *dst,
+                                         size_t room)
+{
+    char *bytes;
+    const size_t end = zoff_base_bits_min(room, item->count);
+    if (end == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_archive_table_unit_bytes(&a->tables[file].regions[item->region], 0), 1,
+                                 "the program's data", &bytes));
+    zoff_status status = ZOFF_OK;
+    for (size_t at = 0, now; at < end && status == ZOFF_OK; at += now) {
+        const zoff_archive_unit unit = zoff_archive_units_of(a, file, item->region, at);
+        status = zoff_archive_units_read(a, unit, bytes, 1);
+        now = zoff_base_bits_min(end - at, zoff_archive_units_bytes(a, unit));
+        if (status == ZOFF_OK)
+            memcpy((char *)dst + at, bytes, now);
+    }
+    zoff_base_mem_free(bytes);
+    return status;
+}

@@ -1,7 +1,6 @@
 /* data.c: the program's own bytes in a checkpoint. */
 #include "checkpoint_priv.h"
 
-#include "bits.h"
 #include "try.h"
 
 #include <string.h>
@@ -74,26 +73,14 @@ static const zoff_archive_item *find(const zoff_archive *a, const zoff_checkpoin
     return item && is_for_us(a, item, ranks) ? item : NULL;
 }
 
-static zoff_status read_one(const zoff_archive *a, const zoff_checkpoint_data *d, unsigned rank, unsigned ranks, char *page)
-{
-    uint32_t file = 0;
-    const zoff_archive_item *item = find(a, d, rank, ranks, &file);
-    if (!item || !item->count)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_archive_units_read(a, (zoff_archive_unit){.file = file, .region = item->region}, page, 1));
-    memcpy(d->bytes, page, d->count);
-    return ZOFF_OK;
-}
-
 zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks)
 {
     for (size_t i = 0; i < opts->data_count; i++) {
-        char *page;
-        ZOFF_TRY(zoff_base_mem_alloc(zoff_base_bits_align(opts->data[i].count, ZOFF_ARCHIVE_PAGE) + 1, 1, "the program's data",
-                                     &page));
-        const zoff_status status = read_one(a, &opts->data[i], rank, ranks, page);
-        zoff_base_mem_free(page);
-        ZOFF_TRY(status);
+        uint32_t file = 0;
+        const zoff_checkpoint_data *d = &opts->data[i];
+        const zoff_archive_item *item = find(a, d, rank, ranks, &file);
+        if (item)
+            ZOFF_TRY(zoff_archive_units_read_item(a, file, item, d->bytes, d->count));
     }
     return ZOFF_OK;
 }

@@ -79,6 +79,36 @@ TEST_F(Data, EachRankReadsItsOwn)
     }
 }
 
+// Regions of data have units, and a region may be larger than the data in it.
+TEST_F(Data, ManyUnitsAreRead)
+{
+    const std::vector<size_t> sizes = {ZOFF_ARCHIVE_UNIT - 1, ZOFF_ARCHIVE_UNIT, ZOFF_ARCHIVE_UNIT + 1, 10 << 20};
+    std::vector<std::vector<char>> bytes, got;
+    std::vector<zoff_checkpoint_data> list;
+    const char *const names[] = {"a", "b", "c", "d"};
+    trainer t(1);
+    t.add(100, 1, ZOFF_F32, ZOFF_F32);
+    const engine e = make_engine(t, config_text(""));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (size_t i = 0; i < sizes.size(); i++) {
+        bytes.emplace_back(sizes[i]);
+        got.emplace_back(sizes[i], 1);
+        for (size_t k = 0; k < sizes[i]; k++)
+            bytes[i][k] = (char)((k + i) * 2654435761u >> 13);
+        list.push_back({names[i], bytes[i].data(), sizes[i], false});
+    }
+    ASSERT_ZOFF_OK(zoff_checkpoint_save(e.get(), folder.path.c_str(), ask(list)));
+    for (size_t i = 0; i < sizes.size(); i++)
+        list[i].bytes = got[i].data();
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), folder.path.c_str(), ask(list)));
+    for (size_t i = 0; i < sizes.size(); i++)
+        EXPECT_TRUE(bytes[i] == got[i]) << sizes[i];
+    a = open_archive(folder.path);
+    a->tables[0].items[3].count = 8; // as a file of another writer may say
+    ASSERT_ZOFF_OK(zoff_checkpoint_data_read(ask({{"d", &own, 8, false}}), a.get(), 0, 1));
+    EXPECT_EQ(0, memcmp(&own, bytes[3].data(), 8));
+}
+
 TEST_F(Data, ACheckpointWithoutThemIsRefused)
 {
     save(1);
