@@ -112,6 +112,9 @@ zoff_status zoff_archive_folder_flush(const char *folder);
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
 /* Whether the folder of a checkpoint has no manifest of the label: it was removed since it was chosen. */
 bool zoff_archive_listing_is_gone(const char *folder, const char *label);
+/* Check that the folder `path` holds no checkpoint of the label. Writers without an engine make new checkpoints only: nobody
+ * expects an import to replace one of a run.  @return ERR_INVALID; ERR_IO: cannot be read */
+zoff_status zoff_archive_listing_check_free(const char *path, const char *label);
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
 uint64_t zoff_archive_choose_sequence(const char *folder);
 
@@ -253,16 +256,14 @@ void zoff_archive_remove_left(const char *folder, const char *label);
 zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
 /* Check label and name of the options, and make a name from step `t` where they have none.  @return ERR_INVALID */
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
-/* Check that the folder `path` holds no checkpoint of the label. Writers without an engine make new checkpoints only: nobody
- * expects an import to replace one of a run.  @return ERR_INVALID; ERR_IO: cannot be read */
-zoff_status zoff_archive_publish_check_free(const char *path, const char *label);
-/* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. If all engines have saved then, point
- * `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the checkpoint's folder that belong to an
- * earlier save of the label are removed. After an error everything is as before, and the call may be repeated. If only
- * `latest` cannot be written, that is a warning.
+/* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. `is_new`: it replaces none. If all
+ * engines have saved then, point `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the
+ * checkpoint's folder that belong to an earlier save of the label are removed. After an error everything is as before, and the
+ * call may be repeated. If only `latest` cannot be written, that is a warning.
  * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_IO also for a file of a rank that is not
  * there: then the ranks do not share the folder */
-zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);
+zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new,
+                                          unsigned keep);
 
 /* ---- archive.c: open a checkpoint for reading ---- */
 

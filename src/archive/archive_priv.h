@@ -28,10 +28,9 @@
 
 /* ---- folder.c: files ---- */
 
-/* Write a file under the name `hidden` in `beside`, flush it, rename it to `name` in `folder`, and flush that. Writers at the
- * same time have different hidden names.  @blocks for the disk */
-zoff_status zoff_archive_folder_write_file(const char *beside, const char *hidden, const char *folder, const char *name,
-                                           const char *text, size_t bytes);
+/* Write a file and flush it. It has a hidden name, which no other writer uses, and is renamed then.  @blocks for the disk */
+zoff_status zoff_archive_folder_write_file(const char *path, const char *text, size_t bytes);
+zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error); /* the message of an errno */
 /* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
  * @return ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
@@ -48,12 +47,12 @@ bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL
 /* The next name in a folder; NULL: there is none.  @return ERR_IO */
 zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);
 /* Lock the folder of a checkpoint while a manifest is compared with the one that is there, and takes its place or is hidden: no
- * other save or removal does the same then.  @return -1: the file system has no locks on folders, or a process keeps this one
- * @blocks for some seconds at most */
-int zoff_archive_folder_lock(const char *folder);
-/* Lock an open file, once others have let go of it.  @return false: as above */
-bool zoff_archive_folder_wait(int fd);
-void zoff_archive_folder_unlock(int lock); /* -1 is allowed */
+ * other save or removal does the same then. OK also where the file system has no locks on folders.
+ * @return ERR_IO: a process keeps it locked, or it cannot be opened  @blocks for a minute at most */
+zoff_status zoff_archive_folder_lock(const char *folder, int *out);
+/* Lock an open file, once others have let go of it.  @return as above */
+zoff_status zoff_archive_folder_wait(int fd, const char *path);
+void zoff_archive_folder_unlock(int lock);
 /* folder/name.  @return ERR_INVALID: it is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
 
@@ -74,6 +73,8 @@ zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text
  * read, without parameters. */
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes);
+/* The same for a manifest under any name in the folder; only the facts are read. ERR_IO: it cannot be read, or is not there. */
+zoff_status zoff_archive_listing_read_facts(const char *folder, const char *file, zoff_archive_manifest *out);
 /* Whether all files of a manifest are there, with their sizes.  @return ERR_STATE, ERR_CORRUPT and ERR_IO name a file */
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m);
 /* Ask whether all engines have saved into a checkpoint. *out_last is the greatest sequence of their manifests. */

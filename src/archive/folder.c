@@ -212,32 +212,36 @@ zoff_status zoff_archive_folder_make(const char *folder)
     return ZOFF_OK;
 }
 
-/* A process that is stopped meanwhile holds up others for some seconds only. */
-bool zoff_archive_folder_wait(int fd)
+/* The time is enough for 64 engines that publish one after another on a slow disk. */
+zoff_status zoff_archive_folder_wait(int fd, const char *path)
 {
-    const double until = zoff_base_clock_seconds() + 10;
+    enum { SECONDS = 60 };
+    const double until = zoff_base_clock_seconds() + SECONDS;
     for (unsigned naps = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; naps++) {
-        if (errno != EWOULDBLOCK || zoff_base_clock_seconds() > until)
-            return false;
+        if (errno != EWOULDBLOCK)
+            return ZOFF_OK; /* the file system has no locks */
+        ZOFF_FAIL_IF(zoff_base_clock_seconds() > until, ZOFF_ERR_IO,
+                     "another program has locked '%s' for %d seconds: see whether it is stopped, and try again", path, SECONDS);
         zoff_base_clock_nap(naps);
     }
-    return true;
+    return ZOFF_OK;
 }
 
-int zoff_archive_folder_lock(const char *folder)
+zoff_status zoff_archive_folder_lock(const char *folder, int *out)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || zoff_archive_folder_wait(fd))
-        return fd;
-    close(fd);
-    return -1;
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    const zoff_status status = zoff_archive_folder_wait(fd, folder);
+    if (status < 0)
+        close(fd);
+    else
+        *out = fd;
+    return status;
 }
 
 /* close() alone would leave the lock to a child of fork(). */
 void zoff_archive_folder_unlock(int lock)
 {
-    if (lock < 0)
-        return;
     (void)flock(lock, LOCK_UN);
     close(lock);
 }
@@ -257,26 +261,22 @@ static zoff_status write_all(int fd, const char *path, const char *text, size_t 
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_folder_write_file(const char *beside, const char *hidden, const char *folder, const char *name,
-                                           const char *text, size_t bytes)
+zoff_status zoff_archive_folder_write_file(const char *path, const char *text, size_t bytes)
 {
-    char path[PATH_MAX], early[PATH_MAX];
-    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-    ZOFF_TRY(zoff_archive_folder_join(beside, hidden, early));
-    const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", path, zoff_base_status_errno(errno));
     zoff_base_files_own(fd);
-    zoff_status status = write_all(fd, early, text, bytes);
+    zoff_status status = write_all(fd, path, text, bytes);
     if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
-        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", early, zoff_base_status_errno(errno));
-    if (status == ZOFF_OK && rename(early, path) != 0)
-        status =
-            zoff_base_status_fail(code_of(errno), "cannot rename '%s' to '%s': %s", early, path, zoff_base_status_errno(errno));
-    if (status < 0) {
-        (void)unlink(early);
-        return status;
-    }
-    return zoff_archive_folder_flush(folder);
+        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", path, zoff_base_status_errno(errno));
+    if (status < 0)
+        (void)unlink(path);
+    return status;
+}
+
+zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error)
+{
+    return zoff_base_status_fail(code_of(error), "cannot rename '%s' to '%s': %s", from, to, zoff_base_status_errno(error));
 }
 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes)

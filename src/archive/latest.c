@@ -5,9 +5,11 @@
 #include "digest.h"
 #include "try.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char LATEST[] = ZOFF_ARCHIVE_LATEST;
 
@@ -21,11 +23,18 @@ static void print(const char *name, char text[TEXT_MOST + 1])
 /* The new file begins in the folder of the checkpoint: where its writer is killed, it goes with the files of that save. */
 zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m)
 {
-    char text[TEXT_MOST + 1], hidden[512], path[4096];
+    char text[TEXT_MOST + 1], hidden[512], beside[4096], early[4096], path[4096];
     print(name, text);
-    ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     zoff_archive_folder_hidden_name(m->label, LATEST, m->id, ".new", hidden);
-    return zoff_archive_folder_write_file(path, hidden, folder, LATEST, text, strlen(text));
+    ZOFF_TRY(zoff_archive_folder_join(folder, name, beside));
+    ZOFF_TRY(zoff_archive_folder_join(beside, hidden, early));
+    ZOFF_TRY(zoff_archive_folder_join(folder, LATEST, path));
+    ZOFF_TRY(zoff_archive_folder_write_file(early, text, strlen(text)));
+    const int error = rename(early, path) == 0 ? 0 : errno;
+    if (!error)
+        return zoff_archive_folder_flush(folder);
+    (void)unlink(early);
+    return zoff_archive_folder_fail_rename(early, path, error);
 }
 
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1])

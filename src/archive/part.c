@@ -51,15 +51,13 @@ static bool lock(zoff_archive_part *p, zoff_status *out_status)
     if (fd < 0)
         return *out_status < 0;
     /* Another program may be about to remove the file. Where there are no locks, the time of the last write counts. */
-    zoff_archive_folder_wait(fd);
-    if (fstat(fd, &about) != 0 || about.st_nlink == 0) {
+    *out_status = zoff_archive_folder_wait(fd, p->path);
+    const bool is_gone = *out_status == ZOFF_OK && (fstat(fd, &about) != 0 || about.st_nlink == 0);
+    if (*out_status == ZOFF_OK && !is_gone)
+        *out_status = zoff_base_fork_guard(fd, &p->lock);
+    if (*out_status < 0 || is_gone)
         close(fd);
-        return false;
-    }
-    *out_status = zoff_base_fork_guard(fd, &p->lock);
-    if (*out_status < 0)
-        close(fd);
-    return true;
+    return !is_gone;
 }
 
 /* Between the folder, the file and its lock there are moments in which another save may remove them. */

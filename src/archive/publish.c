@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,21 +41,6 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
     } else {
         snprintf(out, ZOFF_ARCHIVE_NAME_MOST + 1, "step-%010" PRId64, t);
     }
-    return ZOFF_OK;
-}
-
-zoff_status zoff_archive_publish_check_free(const char *path, const char *label)
-{
-    char file[512], manifest[4096];
-    struct stat about;
-    zoff_archive_folder_manifest_name(label, file);
-    ZOFF_TRY(zoff_archive_folder_join(path, file, manifest));
-    const int error = lstat(manifest, &about) == 0 ? 0 : errno;
-    ZOFF_FAIL_IF(error == 0, ZOFF_ERR_INVALID,
-                 "'%s' is a checkpoint already, and is not replaced: give the new one another name, or remove that folder",
-                 path);
-    ZOFF_FAIL_IF(error != ENOENT && error != ENOTDIR, ZOFF_ERR_IO, "cannot look for '%s': %s", manifest,
-                 zoff_base_status_errno(error));
     return ZOFF_OK;
 }
 
@@ -113,6 +99,15 @@ typedef struct earlier {
     uint64_t sequence;
 } earlier;
 
+static zoff_status fail_later(const char *path)
+{
+    return zoff_base_status_fail(
+        ZOFF_ERR_STATE,
+        "'%s' was saved by a save that began later than this one: two programs save under this name. That save stays. End one "
+        "of the programs, or give each its own folder or zoff_checkpoint_opts.label",
+        path);
+}
+
 /* The manifest of the label that is there belongs to an earlier save under the same name. If that was complete, then manifests
  * of other engines up to *out belong to it, too. If not, those that it replaced stay replaced. */
 static zoff_status find_own(const char *path, const char *label, uint64_t *out, earlier *out_earlier)
@@ -142,10 +137,8 @@ static zoff_status find_replaced(const char *path, zoff_archive_manifest *m, ear
         return status;
     zoff_base_status_restore(&saved); /* there is none, or one that cannot be loaded */
     /* A job that hung, and was started anew meanwhile, would put back an older state. */
-    ZOFF_FAIL_IF(out_earlier->sequence > m->sequence, ZOFF_ERR_STATE,
-                 "'%s' was saved by a save that began later than this one: two programs save under this name. That save stays. "
-                 "End one of the programs, or give each its own folder or zoff_checkpoint_opts.label",
-                 path);
+    if (out_earlier->sequence > m->sequence)
+        return fail_later(path);
     if (m->engines <= 1)
         return ZOFF_OK;
     ZOFF_TRY(zoff_archive_listing_ask(path, m, &is_complete, &last));
@@ -160,46 +153,118 @@ static void raise_sequence(zoff_archive_manifest *m)
         m->sequence = m->replaces + 1;
 }
 
-/* Names of the manifest: its own, and one that keeps the old manifest until the new one is durable. */
-typedef struct names_kept {
-    char own[4096], old[4096];
-    bool has_old;
-} names_kept;
+/* A manifest that takes its name. */
+typedef struct taking {
+    char own[4096];  /* the name that it takes */
+    char early[512]; /* its hidden name before, in the same folder */
+    char from[4096]; /* the path of that */
+    char kept[4096]; /* the manifest that it replaces, until the new one is durable */
+    bool has_old, has_taken;
+    struct stat file, old; /* which files they are */
+} taking;
 
-/* Without a second name the old manifest could not be put back, so a save that would replace it does not begin to. */
-static zoff_status keep_old(const char *path, const char *file, const zoff_archive_manifest *m, names_kept *out)
+/* Whether a path leads to this file. It is told without opening it: after an error that may be impossible. */
+static bool is_file(const char *path, const struct stat *file)
+{
+    struct stat about;
+    return lstat(path, &about) == 0 && about.st_dev == file->st_dev && about.st_ino == file->st_ino &&
+           about.st_mtim.tv_sec == file->st_mtim.tv_sec && about.st_mtim.tv_nsec == file->st_mtim.tv_nsec;
+}
+
+/* rename() by which no manifest is lost.  @return errno; ENOSYS: the file system, or a filter, does not have it */
+static int rename_by(unsigned flags, const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) == 0)
+        return 0;
+    return errno == EINVAL || errno == EPERM || errno == EOPNOTSUPP ? ENOSYS : errno;
+}
+
+/* The same by links. Without a second name the old manifest could not be put back, so a save that would replace it does not
+ * begin to. */
+static zoff_status take_by_links(taking *n, const zoff_archive_manifest *m, const char *path, int *out_error)
 {
     char hidden[512];
     zoff_archive_folder_hidden_name(m->label, ZOFF_ARCHIVE_MANIFEST, m->id, ".old", hidden);
-    ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
-    ZOFF_TRY(zoff_archive_folder_join(path, hidden, out->old));
-    (void)unlink(out->old); /* of an earlier try */
-    struct stat about;
-    int error = link(out->own, out->old) == 0 ? 0 : errno;
-    if (error && lstat(out->own, &about) != 0 && errno == ENOENT)
-        error = ENOENT; /* whatever a file system without links says */
-    ZOFF_FAIL_IF(error && error != ENOENT, ZOFF_ERR_IO,
-                 "cannot keep '%s' as '%s' until it is replaced: %s; give the checkpoint another name", out->own, out->old,
+    ZOFF_TRY(zoff_archive_folder_join(path, hidden, n->kept));
+    (void)unlink(n->kept); /* of an earlier try */
+    const int error = link(n->has_old ? n->own : n->from, n->has_old ? n->kept : n->own) == 0 ? 0 : errno;
+    ZOFF_FAIL_IF(error && error != ENOENT && n->has_old, ZOFF_ERR_IO,
+                 "cannot keep '%s' as '%s' until it is replaced: %s; give the checkpoint another name", n->own, n->kept,
                  zoff_base_status_errno(error));
-    out->has_old = error == 0;
+    *out_error = error;
+    if (!error && !n->has_old)
+        (void)unlink(n->from);                   /* it has both names */
+    else if (error != EEXIST && error != ENOENT) /* a file system without links can only rename */
+        *out_error = rename(n->from, n->own) == 0 ? 0 : errno;
     return ZOFF_OK;
 }
 
-/* After an error: put the old manifest back, if the new one has taken its place. This reads nothing and opens no file, since
- * the disk or the process may just have failed at that. If both names are those of the old file, rename() leaves both. */
-static void put_back(const char *path, const names_kept *n)
+/* The manifest that came out by an exchange.  @return PENDING: it is gone, as a later save has replaced this one and removes
+ * its files */
+static zoff_status read_out(const taking *n, const char *path, earlier *out)
+{
+    zoff_archive_manifest m = {.sequence = 0};
+    const zoff_status status = zoff_archive_listing_read_facts(path, n->early, &m);
+    if (status == ZOFF_ERR_IO && access(n->from, F_OK) != 0)
+        return ZOFF_PENDING;
+    out->sequence = m.sequence;
+    memcpy(out->id, m.id, sizeof out->id);
+    zoff_archive_manifest_free(&m);
+    return status == ZOFF_ERR_IO || status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK; /* it may be no manifest */
+}
+
+/* Without a lock another save may have come between the look at the old manifest and the exchange. Of those that take the name
+ * at the same time the one that began last gets it. */
+static zoff_status settle(taking *n, const zoff_archive_manifest *m, const char *path, earlier *out_earlier)
+{
+    uint64_t put = m->sequence; /* of the one that was given the name last */
+    zoff_status status;
+    if (is_file(n->from, &n->old))
+        return ZOFF_OK;
+    while ((status = read_out(n, path, out_earlier)) == ZOFF_OK && out_earlier->sequence > put) {
+        put = out_earlier->sequence; /* it goes back */
+        if (rename_by(RENAME_EXCHANGE, n->from, n->own) != 0 && rename(n->from, n->own) != 0 && errno != ENOENT)
+            return zoff_archive_folder_fail_rename(n->from, n->own, errno);
+    }
+    if (status < 0 || (status == ZOFF_OK && put == m->sequence))
+        return status;
+    n->has_taken = false;
+    return fail_later(path);
+}
+
+/* Give the new manifest its name.  @return PENDING: another save or a removal came between */
+static zoff_status take(taking *n, const zoff_archive_manifest *m, const char *path, earlier *out_earlier)
+{
+    const bool is_folder = n->has_old && S_ISDIR(n->old.st_mode); /* another program's */
+    int error = is_folder ? EISDIR : rename_by(n->has_old ? RENAME_EXCHANGE : RENAME_NOREPLACE, n->from, n->own);
+    memcpy(n->kept, n->from, sizeof n->kept);
+    const bool is_exchanged = !error && n->has_old;
+    if (error == ENOSYS)
+        ZOFF_TRY(take_by_links(n, m, path, &error));
+    if (error == EEXIST || error == ENOENT)
+        return ZOFF_PENDING;
+    if (error)
+        return zoff_archive_folder_fail_rename(n->from, n->own, error);
+    n->has_taken = true;
+    return is_exchanged ? settle(n, m, path, out_earlier) : ZOFF_OK;
+}
+
+/* After an error: put the old manifest back, if the new one has taken its place and is still there. This reads nothing and
+ * opens no file, since the disk or the process may just have failed at that.  @return whether it was there */
+static bool put_back(const char *path, const taking *n)
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    if (!n->has_old)
-        (void)unlink(n->own);
-    else if (rename(n->old, n->own) == 0)
-        (void)unlink(n->old);
-    else
-        ZOFF_WARN("cannot rename '%s' to '%s': %s; do it by hand, or the earlier checkpoint is lost", n->old, n->own,
-                  zoff_base_status_errno(errno));
-    (void)zoff_archive_folder_flush(path);
+    const bool is_there = n->has_taken && is_file(n->own, &n->file);
+    if (is_there && (n->has_old ? rename(n->kept, n->own) : unlink(n->own)) != 0)
+        ZOFF_WARN("'%s' is of a save that failed, and cannot be taken back: %s. If files of it are missing, loads ignore it",
+                  n->own, zoff_base_status_errno(errno));
+    if (n->has_taken && !is_there)
+        (void)unlink(n->kept); /* a later save has replaced it, too */
+    if (n->has_taken)
+        (void)zoff_archive_folder_flush(path);
     zoff_base_status_restore(&saved);
+    return is_there;
 }
 
 /* Point `latest` at a complete checkpoint, unless it names one that was begun later. */
@@ -219,30 +284,30 @@ static zoff_status point(const char *folder, const char *name, const zoff_archiv
 
 /* Another host that does not see the lock of this save may have removed files of it just before. A save that has replaced it
  * since may do so, too. */
-static zoff_status check_files(const char *path, const zoff_archive_manifest *m, const names_kept *n)
+static zoff_status check_files(const char *path, const zoff_archive_manifest *m, const taking *n)
 {
-    zoff_saved_error before, why;
+    zoff_saved_error before;
     zoff_base_status_save(&before);
-    if (zoff_archive_listing_has_files(path, m) != ZOFF_ERR_STATE)
-        return ZOFF_OK;
-    zoff_base_status_save(&why);
-    const bool is_broken = zoff_archive_is_current(path, m->label, m->id);
-    zoff_base_status_restore(is_broken ? &why : &before);
-    if (!is_broken)
-        return ZOFF_OK;
-    put_back(path, n);
-    return zoff_base_status_prefix(ZOFF_ERR_IO, "another program has removed this save before it was complete: ");
+    if (zoff_archive_listing_has_files(path, m) == ZOFF_ERR_STATE && put_back(path, n))
+        return zoff_base_status_prefix(ZOFF_ERR_IO, "another program has removed this save before it was complete: ");
+    zoff_base_status_restore(&before);
+    return ZOFF_OK;
 }
 
-static zoff_status write_manifest(const char *path, const char *file, const zoff_archive_manifest *m)
+static zoff_status write_manifest(const char *path, const char *file, const zoff_archive_manifest *m, taking *out)
 {
-    char *text, hidden[512];
+    char *text;
     size_t bytes;
+    zoff_archive_folder_hidden_name(m->label, ZOFF_ARCHIVE_MANIFEST, m->id, ".new", out->early);
+    ZOFF_TRY(zoff_archive_folder_join(path, file, out->own));
+    ZOFF_TRY(zoff_archive_folder_join(path, out->early, out->from));
     ZOFF_TRY(zoff_archive_manifest_print(m, &text, &bytes));
-    zoff_archive_folder_hidden_name(m->label, ZOFF_ARCHIVE_MANIFEST, m->id, ".new", hidden);
-    const zoff_status status = zoff_archive_folder_write_file(path, hidden, path, file, text, bytes);
+    const zoff_status status = zoff_archive_folder_write_file(out->from, text, bytes);
     zoff_base_mem_free(text);
-    return status;
+    ZOFF_TRY(status);
+    ZOFF_FAIL_IF(lstat(out->from, &out->file) != 0, ZOFF_ERR_IO, "cannot look at '%s': %s", out->from,
+                 zoff_base_status_errno(errno));
+    return ZOFF_OK;
 }
 
 /* Write `latest` if all engines have saved. The manifest is durable, so an error no longer undoes the save: loads do not need
@@ -263,33 +328,53 @@ static bool complete(const char *folder, const char *path, const char *name, con
     return status == ZOFF_OK && is_complete;
 }
 
-/* Give the manifest its name, in place of that of an earlier save. */
-static zoff_status replace(const char *folder, const char *path, zoff_archive_manifest *m, earlier *out_earlier)
+/* @return PENDING: another save or a removal came between */
+static zoff_status try_take(const char *path, const char *file, zoff_archive_manifest *m, bool is_new, taking *n,
+                            earlier *out_earlier)
 {
-    char file[512];
-    names_kept n;
-    zoff_archive_folder_manifest_name(m->label, file);
+    if (is_new)
+        ZOFF_TRY(zoff_archive_listing_check_free(path, m->label));
+    ZOFF_TRY(zoff_archive_folder_join(path, file, n->own));
+    n->has_old = lstat(n->own, &n->old) == 0;
     ZOFF_TRY(find_replaced(path, m, out_earlier));
     raise_sequence(m);
-    ZOFF_TRY(keep_old(path, file, m, &n));
-    /* The files must have their names on the disk before a manifest names them. */
-    zoff_status status = zoff_archive_folder_flush(path);
-    if (status == ZOFF_OK)
-        status = zoff_archive_folder_flush(folder);
-    if (status == ZOFF_OK)
-        status = write_manifest(path, file, m);
-    if (status < 0) {
-        put_back(path, &n);
-        return status;
+    ZOFF_TRY(write_manifest(path, file, m, n));
+    const zoff_status status = take(n, m, path, out_earlier);
+    if (status != ZOFF_OK && !n->has_taken) {
+        (void)unlink(n->from);
+        (void)unlink(n->kept);
     }
-    ZOFF_TRY(check_files(path, m, &n));
-    if (n.has_old)
-        (void)unlink(n.old);
-    return ZOFF_OK;
+    return status;
 }
 
-zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep)
+/* Give the manifest its name, in place of that of an earlier save. */
+static zoff_status replace(const char *path, zoff_archive_manifest *m, bool is_new, earlier *out_earlier)
 {
+    enum { TRIES = 100 };
+    char file[512];
+    taking n = {.has_taken = false};
+    zoff_status status = ZOFF_PENDING;
+    zoff_archive_folder_manifest_name(m->label, file);
+    for (unsigned i = 0; i < TRIES && status == ZOFF_PENDING; i++) {
+        *out_earlier = (earlier){.sequence = 0};
+        status = try_take(path, file, m, is_new, &n, out_earlier);
+    }
+    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO, "other programs change '%s' again and again", n.own);
+    if (status == ZOFF_OK)
+        status = zoff_archive_folder_flush(path);
+    if (status == ZOFF_OK)
+        ZOFF_TRY(check_files(path, m, &n));
+    if (status < 0)
+        put_back(path, &n);
+    else if (n.has_old)
+        (void)unlink(n.kept);
+    return status;
+}
+
+zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new,
+                                          unsigned keep)
+{
+    int lock;
     char path[4096];
     zoff_archive_manifest written = *m, replaced = *m;
     earlier before = {.sequence = 0};
@@ -298,8 +383,11 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     zoff_status status = zoff_archive_listing_has_files(path, m);
     if (status < 0)
         return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
-    const int lock = zoff_archive_folder_lock(path);
-    status = replace(folder, path, &written, &before);
+    /* The files must have their names on the disk before a manifest names them. */
+    ZOFF_TRY(zoff_archive_folder_flush(path));
+    ZOFF_TRY(zoff_archive_folder_flush(folder));
+    ZOFF_TRY(zoff_archive_folder_lock(path, &lock));
+    status = replace(path, &written, is_new, &before);
     zoff_archive_folder_unlock(lock);
     ZOFF_TRY(status);
     const bool is_complete = complete(folder, path, name, &written);

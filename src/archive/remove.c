@@ -60,18 +60,13 @@ typedef struct known_saves {
 /* Whether a manifest under this name has the id. One that cannot be read may have it. */
 static bool names(const char *folder, const char *file, const char *id)
 {
-    char path[4096], *text;
-    size_t bytes;
+    char path[4096];
     zoff_archive_manifest m;
     if (zoff_archive_folder_join(folder, file, path) < 0)
         return true;
-    zoff_status status = zoff_archive_folder_read_file(folder, file, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes);
+    const zoff_status status = zoff_archive_listing_read_facts(folder, file, &m);
     if (status < 0)
         return status != ZOFF_ERR_CORRUPT && access(path, F_OK) == 0;
-    status = zoff_archive_manifest_read_facts(path, text, bytes, &m);
-    zoff_base_mem_free(text);
-    if (status < 0)
-        return status != ZOFF_ERR_CORRUPT;
     const bool has_id = strcmp(m.id, id) == 0;
     zoff_archive_manifest_free(&m);
     return has_id;
@@ -166,7 +161,9 @@ static bool hide_each(const char *folder, const char *label, uint64_t before)
 
 static bool hide_manifests(const char *folder, const char *label, uint64_t before)
 {
-    const int lock = zoff_archive_folder_lock(folder);
+    int lock;
+    if (zoff_archive_folder_lock(folder, &lock) < 0)
+        return false;
     const bool is_done = hide_each(folder, label, before);
     zoff_archive_folder_unlock(lock);
     return is_done;
@@ -175,17 +172,11 @@ static bool hide_manifests(const char *folder, const char *label, uint64_t befor
 /* Remove the files that a hidden manifest names, and then itself. */
 static bool end_manifest(const char *folder, const char *name)
 {
-    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES], *text;
+    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const char *end;
-    size_t bytes;
     zoff_archive_manifest m;
     if (!zoff_archive_folder_is_hidden(name, label, id, &end) || strcmp(end, ZOFF_ARCHIVE_REMOVED) != 0 ||
-        zoff_archive_folder_join(folder, name, path) < 0 ||
-        zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes) < 0)
-        return false;
-    zoff_status status = zoff_archive_manifest_read_facts(path, text, bytes, &m);
-    zoff_base_mem_free(text);
-    if (status < 0)
+        zoff_archive_folder_join(folder, name, path) < 0 || zoff_archive_listing_read_facts(folder, name, &m) < 0)
         return false;
     const bool is_whole = strcmp(m.label, label) == 0;
     if (is_whole) {

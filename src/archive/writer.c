@@ -171,7 +171,7 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
-    ZOFF_TRY(zoff_archive_publish_check_free(path, m->label));
+    ZOFF_TRY(zoff_archive_listing_check_free(path, m->label));
     m->engines = opts->engines ? opts->engines : 1;
     m->sequence = zoff_archive_choose_sequence(whole);
     ZOFF_TRY(zoff_archive_publish_id(m->id));
@@ -346,8 +346,7 @@ zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
     status = zoff_archive_part_flush_name(&w->part);
     w->is_broken = status < 0;
     ZOFF_TRY(status);
-    ZOFF_TRY(zoff_archive_publish_check_free(w->path, w->manifest.label)); /* others may have made one meanwhile */
-    ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, w->keep));
+    ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, true, w->keep));
     w->part.keeps = true;
     w->is_committed = true;
     return ZOFF_OK;

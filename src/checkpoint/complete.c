@@ -14,7 +14,7 @@ static void *publish(void *ctx)
     zoff_checkpoint *c = ctx;
     zoff_save_publisher *p = &c->publisher;
     zoff_save_work *w = &c->saver.work;
-    p->status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, c->keep);
+    p->status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, false, c->keep);
     if (p->status < 0)
         zoff_base_status_save(&p->words);
     pthread_mutex_lock(&w->lock);

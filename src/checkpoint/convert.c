@@ -339,7 +339,7 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
                  "%s: the path '%.100s...' is too long", CALL, c->folder);
     m->engines = opts->engines ? opts->engines : 1;
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
-    ZOFF_TRY(zoff_archive_publish_check_free(c->path, m->label));
+    ZOFF_TRY(zoff_archive_listing_check_free(c->path, m->label));
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);
     ZOFF_TRY(zoff_base_mem_copy_text(about, &m->about));
@@ -375,8 +375,7 @@ static zoff_status write_all(conversion *c, unsigned keep)
     const zoff_status status = zoff_archive_check(c->path, &c->manifest);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: '%s' does not describe the states: ", CALL, c->described.path);
-    ZOFF_TRY(zoff_archive_publish_check_free(c->path, c->manifest.label)); /* others may have made one meanwhile */
-    return zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, keep);
+    return zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, true, keep);
 }
 
 static zoff_status convert(conversion *c, const char *const *folders, size_t count, const zoff_checkpoint_opts *opts)

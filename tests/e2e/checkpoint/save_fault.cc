@@ -35,6 +35,8 @@ ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset);
 int __wrap_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
 int __real_pthread_cond_timedwait(pthread_cond_t *moved, pthread_mutex_t *lock, const timespec *until);
@@ -143,6 +145,11 @@ ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 int __wrap_fsync(int)
 {
     return fails(zoff_test::CALL_FSYNC) ? -1 : 0;
+}
+
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    return fails(zoff_test::CALL_RENAME) ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
 }
 
 int __wrap_rename(const char *from, const char *to)

@@ -10,11 +10,16 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <regex>
+#include <utility>
+
+bool zoff_test::has_locks = true;
 
 static zoff_test::call_fault *active;
 
@@ -39,11 +44,17 @@ static bool fails(const char *call, const char *path)
     active->calls.push_back(std::string(call) + " " + std::regex_replace(slash ? slash + 1 : path, ID, "$1"));
     const bool is_nth = ++active->count == active->nth;
     const bool follows = active->has_struck() && !active->also.empty() && active->calls.back().find(active->also) == 0;
+    if (is_nth && active->before) {
+        zoff_test::call_fault *const paused = std::exchange(active, nullptr);
+        paused->before();
+        active = paused;
+        return false;
+    }
     if (!is_nth && !follows)
         return false;
-    if (!active->error)
+    if (!active->error && !active->before)
         kill(getpid(), SIGKILL);
-    errno = active->error;
+    errno = active->before ? EIO : active->error;
     return true;
 }
 
@@ -63,6 +74,12 @@ int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __real_clock_gettime(clockid_t clock, timespec *out);
+int __wrap_clock_gettime(clockid_t clock, timespec *out);
 int __real_link(const char *from, const char *to);
 int __wrap_link(const char *from, const char *to);
 int __real_unlink(const char *path);
@@ -109,6 +126,31 @@ int __wrap_fsync(int fd)
 int __wrap_rename(const char *from, const char *to)
 {
     return fails("rename", to) ? -1 : __real_rename(from, to);
+}
+
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    if (active && !active->has_exchange) {
+        errno = EINVAL;
+        return -1;
+    }
+    return fails("renameat2", to) ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+}
+
+int __wrap_flock(int fd, int operation)
+{
+    if (zoff_test::has_locks)
+        return __real_flock(fd, operation);
+    errno = ENOLCK;
+    return -1;
+}
+
+int __wrap_clock_gettime(clockid_t clock, timespec *out)
+{
+    const int result = __real_clock_gettime(clock, out);
+    if (active && clock == CLOCK_MONOTONIC)
+        out->tv_sec += active->late += active->clock_step;
+    return result;
 }
 
 int __wrap_link(const char *from, const char *to)

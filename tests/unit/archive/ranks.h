@@ -37,7 +37,7 @@ class ranks_checkpoint
             status = zoff_archive_publish_id(m.id);
         for (unsigned rank = 0; rank < ranks && status == ZOFF_OK; rank++)
             status = write_rank(path, rank, change);
-        return status == ZOFF_OK ? zoff_archive_publish_manifest(folder.c_str(), "step-7", &m, 0) : status;
+        return status == ZOFF_OK ? zoff_archive_publish_manifest(folder.c_str(), "step-7", &m, false, 0) : status;
     }
     zoff_status write()
     {

@@ -96,14 +96,13 @@ TEST_F(remove_files, a_checkpoint_that_was_saved_since_stays)
 // A process that is stopped while it looks at a manifest holds up others for some seconds.
 TEST_F(remove_files, a_folder_is_locked_once)
 {
-    const int lock = zoff_archive_folder_lock(folder.c_str());
-    ASSERT_GE(lock, 0);
+    int lock = -1;
+    ASSERT_ZOFF_OK(zoff_archive_folder_lock(folder.c_str(), &lock));
     const int other = open(folder.c_str(), O_RDONLY);
     EXPECT_NE(0, flock(other, LOCK_EX | LOCK_NB));
     zoff_archive_folder_unlock(lock);
     EXPECT_EQ(0, flock(other, LOCK_EX | LOCK_NB));
     close(other);
-    zoff_archive_folder_unlock(-1);
-    EXPECT_EQ(-1, zoff_archive_folder_lock(scratch.file("none").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open the folder", zoff_archive_folder_lock(scratch.file("none").c_str(), &lock));
 }
 } // namespace

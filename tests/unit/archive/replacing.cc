@@ -4,8 +4,8 @@
 extern "C" {
 #include "archive.h"
 
-zoff_status __real_zoff_archive_publish_check_free(const char *path, const char *label);
-zoff_status __wrap_zoff_archive_publish_check_free(const char *path, const char *label);
+zoff_status __real_zoff_archive_listing_check_free(const char *path, const char *label);
+zoff_status __wrap_zoff_archive_listing_check_free(const char *path, const char *label);
 }
 
 static bool active;
@@ -20,7 +20,7 @@ zoff_test::replacing::~replacing()
     active = false;
 }
 
-zoff_status __wrap_zoff_archive_publish_check_free(const char *path, const char *label)
+zoff_status __wrap_zoff_archive_listing_check_free(const char *path, const char *label)
 {
-    return active ? ZOFF_OK : __real_zoff_archive_publish_check_free(path, label);
+    return active ? ZOFF_OK : __real_zoff_archive_listing_check_free(path, label);
 }

@@ -8,8 +8,10 @@
 using namespace zoff_test;
 
 extern "C" {
-zoff_status __real_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, unsigned keep);
-zoff_status __wrap_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, unsigned keep);
+zoff_status __real_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, bool is_new,
+                                                 unsigned keep);
+zoff_status __wrap_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, bool is_new,
+                                                 unsigned keep);
 }
 
 // Calls that publish a manifest: they wait while they are held, and one of them may fail.
@@ -19,7 +21,8 @@ static struct {
     std::thread::id thread;                     // of the last call
 } publishing;
 
-zoff_status __wrap_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, unsigned keep)
+zoff_status __wrap_zoff_archive_publish_manifest(const char *folder, const char *name, zoff_archive_manifest *m, bool is_new,
+                                                 unsigned keep)
 {
     publishing.thread = std::this_thread::get_id();
     const unsigned call = ++publishing.calls;
@@ -27,7 +30,7 @@ zoff_status __wrap_zoff_archive_publish_manifest(const char *folder, const char 
         usleep(100);
     if (call == publishing.failing)
         return zoff_base_status_fail(ZOFF_ERR_IO, "a provoked error");
-    return __real_zoff_archive_publish_manifest(folder, name, m, keep);
+    return __real_zoff_archive_publish_manifest(folder, name, m, is_new, keep);
 }
 
 namespace
