@@ -253,7 +253,7 @@ static zoff_status try_open(const char *folder, const char *label, zoff_archive 
         zoff_archive_close(a);
     else
         *out = a;
-    return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status; /* it was removed just now */
+    return status;
 }
 
 zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out)

@@ -110,8 +110,6 @@ zoff_status zoff_archive_folder_flush(const char *folder);
  * newest complete one in it. Newer ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
  * @return ERR_IO: there is none, with the reason of the newest, or one cannot be read and may be the newest */
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
-/* Whether the folder of a checkpoint has no manifest of the label: it was removed since it was chosen. */
-bool zoff_archive_listing_is_gone(const char *folder, const char *label);
 /* Check that the folder `path` holds no checkpoint of the label. Writers without an engine make new checkpoints only: nobody
  * expects an import to replace one of a run.  @return ERR_INVALID; ERR_IO: cannot be read */
 zoff_status zoff_archive_listing_check_free(const char *path, const char *label);
@@ -287,7 +285,8 @@ typedef struct zoff_archive {
     struct zoff_archive_descriptors *descriptors; /* of the files that were read last */
 } zoff_archive;
 
-/* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once. */
+/* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once.
+ * @return ERR_STATE: there is none, or it was removed since it was chosen */
 zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out);
 void zoff_archive_close(zoff_archive *a);
 /* Whether the folder of a checkpoint still has the manifest with this id. */

@@ -32,7 +32,7 @@
 zoff_status zoff_archive_folder_write_file(const char *path, const char *text, size_t bytes);
 zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error); /* the message of an errno */
 /* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
- * @return ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
+ * @return ERR_STATE: it is not there; ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
 /* Read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
@@ -73,7 +73,7 @@ zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text
  * read, without parameters. */
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes);
-/* The same for a manifest under any name in the folder; only the facts are read. ERR_IO: it cannot be read, or is not there. */
+/* The same for a manifest under any name in the folder; only the facts are read. */
 zoff_status zoff_archive_listing_read_facts(const char *folder, const char *file, zoff_archive_manifest *out);
 /* Whether all files of a manifest are there, with their sizes.  @return ERR_STATE, ERR_CORRUPT and ERR_IO name a file */
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m);
@@ -114,7 +114,7 @@ void zoff_archive_remove_end(const char *folder);
 
 /* Point it at the checkpoint `name`, which `m` describes. */
 zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m);
-/* @return ERR_IO: there is none; ERR_CORRUPT */
+/* @return ERR_STATE: there is none; ERR_IO, ERR_CORRUPT */
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
 
 #endif

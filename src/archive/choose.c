@@ -91,7 +91,33 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
     return ZOFF_OK;
 }
 
-static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out)
+/* Which file `latest` is. Each save that is complete replaces it, before old checkpoints are removed. */
+static struct stat look_at_latest(const char *folder)
+{
+    char path[4096];
+    struct stat about;
+    const bool is_there = zoff_archive_folder_join(folder, ZOFF_ARCHIVE_LATEST, path) == ZOFF_OK && lstat(path, &about) == 0;
+    return is_there ? about : (struct stat){.st_ino = 0};
+}
+
+/* Whether a save was complete since. While the folder was listed, it may have made a checkpoint behind the place of the list,
+ * and removed one before it was looked at. Others may remove, too, before it replaces `latest`: then a second list differs. */
+static bool has_moved(const char *folder, const char *label, const zoff_archive_listing *l, const struct stat *latest)
+{
+    zoff_archive_listing again = {.all = NULL};
+    if (zoff_archive_listing_make(folder, label, &again) < 0)
+        return false;
+    bool is_same = again.count == l->count;
+    for (size_t i = 0; is_same && i < l->count; i++)
+        is_same = again.all[i].sequence == l->all[i].sequence && strcmp(again.all[i].name, l->all[i].name) == 0;
+    zoff_archive_listing_free(&again);
+    const struct stat now = look_at_latest(folder);
+    return !is_same || now.st_ino != latest->st_ino || now.st_mtim.tv_sec != latest->st_mtim.tv_sec ||
+           now.st_mtim.tv_nsec != latest->st_mtim.tv_nsec;
+}
+
+static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, const struct stat *latest,
+                          char **out)
 {
     size_t best = l->count;
     char path[4096];
@@ -100,6 +126,8 @@ static zoff_status choose(const char *folder, const char *label, const zoff_arch
     const zoff_status found = find_newest(folder, label, l, &why, &best);
     if (found != ZOFF_OK)
         return found;
+    if (best == l->count && has_moved(folder, label, l, latest))
+        return ZOFF_PENDING;
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
     ZOFF_TRY(check_latest(folder, label, l, best));
@@ -122,6 +150,7 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
 {
     zoff_archive_listing l;
     zoff_saved_error why;
+    const struct stat latest = look_at_latest(folder);
     const bool is_one = is_checkpoint(folder, label);
     zoff_status status = is_one ? zoff_archive_listing_judge(folder, label) : ZOFF_ERR_CORRUPT;
     if (status == ZOFF_OK)
@@ -135,7 +164,7 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
         ZOFF_WARN("%s: it is ignored, as there are checkpoints beside it", zoff_last_error());
     }
     if (l.count || (!is_one && !zoff_archive_listing_has_any(folder)))
-        status = choose(folder, label, &l, out);
+        status = choose(folder, label, &l, &latest, out);
     else if (is_one)
         zoff_base_status_restore(&why);
     else

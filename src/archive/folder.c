@@ -227,16 +227,28 @@ zoff_status zoff_archive_folder_wait(int fd, const char *path)
     return ZOFF_OK;
 }
 
+/* Whether a folder was removed, and perhaps made anew, since it was opened. */
+static bool was_replaced(int fd, const char *folder)
+{
+    struct stat there, here;
+    return fstat(fd, &here) == 0 && (stat(folder, &there) != 0 || here.st_ino != there.st_ino || here.st_dev != there.st_dev);
+}
+
 zoff_status zoff_archive_folder_lock(const char *folder, int *out)
 {
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
-    const zoff_status status = zoff_archive_folder_wait(fd, folder);
-    if (status < 0)
+    enum { TRIES = 100 };
+    for (unsigned i = 0; i < TRIES; i++) {
+        const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+        const zoff_status status = zoff_archive_folder_wait(fd, folder);
+        if (status == ZOFF_OK && !was_replaced(fd, folder)) {
+            *out = fd;
+            return ZOFF_OK;
+        }
         close(fd);
-    else
-        *out = fd;
-    return status;
+        ZOFF_TRY(status);
+    }
+    return zoff_base_status_fail(ZOFF_ERR_IO, "other programs remove '%s' again and again", folder);
 }
 
 /* close() alone would leave the lock to a child of fork(). */
@@ -327,7 +339,8 @@ zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, 
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not stop the program */
     ZOFF_FAIL_IF(fd < 0 && (errno == ELOOP || errno == ENXIO), ZOFF_ERR_CORRUPT, "'%s' is no file", path); /* or a socket */
-    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(fd < 0, errno == ENOENT ? ZOFF_ERR_STATE : ZOFF_ERR_IO, "cannot open '%s': %s", path,
+                 zoff_base_status_errno(errno));
     const zoff_status status = read_open(fd, path, most, out, out_bytes);
     close(fd);
     return status;

@@ -15,19 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_gone(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) != 0 && errno == ENOENT;
-}
-
-bool zoff_archive_listing_is_gone(const char *folder, const char *label)
-{
-    char name[512], path[4096];
-    zoff_archive_folder_manifest_name(label, name);
-    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && is_gone(path);
-}
-
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes)
 {
@@ -35,11 +22,9 @@ zoff_status zoff_archive_listing_read(const char *folder, const char *label, zof
     size_t bytes;
     zoff_archive_folder_manifest_name(label, name);
     ZOFF_TRY(zoff_archive_folder_join(folder, name, where));
-    zoff_status status = zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes);
-    if (status < 0)
-        return status == ZOFF_ERR_IO && is_gone(where) ? ZOFF_ERR_STATE : status;
-    status = out_text ? zoff_archive_manifest_read(where, text, bytes, out)
-                      : zoff_archive_manifest_read_facts(where, text, bytes, out);
+    ZOFF_TRY(zoff_archive_folder_read_file(folder, name, ZOFF_ARCHIVE_MANIFEST_MOST, &text, &bytes));
+    zoff_status status = out_text ? zoff_archive_manifest_read(where, text, bytes, out)
+                                  : zoff_archive_manifest_read_facts(where, text, bytes, out);
     if (status == ZOFF_OK && strcmp(out->label, label) != 0) {
         zoff_archive_manifest_free(out);
         status = zoff_base_status_fail(ZOFF_ERR_CORRUPT, "the manifest '%s' is that of another engine", where);
@@ -264,6 +249,12 @@ static const struct dirent *next(DIR *entries, int *out_error)
     return entry;
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && access(path, F_OK) == 0;
+}
+
 /* Whether a folder has files of a checkpoint; then out->sequence is that of a label, or the greatest one for label NULL. A
  * folder that cannot be read may have some. */
 static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
@@ -284,9 +275,9 @@ static bool look_into(const char *folder, const char *label, zoff_archive_candid
     }
     if (entries)
         closedir(entries);
+    zoff_archive_folder_manifest_name(label ? label : "", name);
     /* readdir() may pass over a name that a save gives to another file at the same time. */
-    if (entries && label && !out->sequence && !out->error && !zoff_archive_listing_is_gone(folder, label)) {
-        zoff_archive_folder_manifest_name(label, name);
+    if (entries && label && !out->sequence && !out->error && has_file(folder, name)) {
         has = true;
         out->sequence = sequence_of(folder, name, &out->error);
     }

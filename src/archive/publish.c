@@ -199,22 +199,20 @@ static zoff_status take_by_links(taking *n, const zoff_archive_manifest *m, cons
     return ZOFF_OK;
 }
 
-/* The manifest that came out by an exchange.  @return PENDING: it is gone, as a later save has replaced this one and removes
+/* The manifest that came out by an exchange.  @return ERR_STATE: it is gone, as a later save has replaced this one and removes
  * its files */
 static zoff_status read_out(const taking *n, const char *path, earlier *out)
 {
     zoff_archive_manifest m = {.sequence = 0};
     const zoff_status status = zoff_archive_listing_read_facts(path, n->early, &m);
-    if (status == ZOFF_ERR_IO && access(n->from, F_OK) != 0)
-        return ZOFF_PENDING;
     out->sequence = m.sequence;
     memcpy(out->id, m.id, sizeof out->id);
     zoff_archive_manifest_free(&m);
-    return status == ZOFF_ERR_IO || status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK; /* it may be no manifest */
+    return status == ZOFF_ERR_CORRUPT || status == ZOFF_ERR_UNSUPPORTED ? ZOFF_OK : status; /* it may be no manifest */
 }
 
-/* Without a lock another save may have come between the look at the old manifest and the exchange. Of those that take the name
- * at the same time the one that began last gets it. */
+/* Without a lock another save may have come between the look at the old manifest and the exchange. The one that began last
+ * gets the name. */
 static zoff_status settle(taking *n, const zoff_archive_manifest *m, const char *path, earlier *out_earlier)
 {
     uint64_t put = m->sequence; /* of the one that was given the name last */
@@ -226,7 +224,7 @@ static zoff_status settle(taking *n, const zoff_archive_manifest *m, const char 
         if (rename_by(RENAME_EXCHANGE, n->from, n->own) != 0 && rename(n->from, n->own) != 0 && errno != ENOENT)
             return zoff_archive_folder_fail_rename(n->from, n->own, errno);
     }
-    if (status < 0 || (status == ZOFF_OK && put == m->sequence))
+    if (status == ZOFF_OK ? put == m->sequence : status != ZOFF_ERR_STATE)
         return status;
     n->has_taken = false;
     return fail_later(path);
@@ -394,6 +392,7 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
     memcpy(replaced.id, before.id, sizeof replaced.id);
     if (strcmp(replaced.id, m->id) != 0) /* an earlier try of this save may have come as far */
         zoff_archive_remove_own(path, &replaced);
+    zoff_archive_remove_end(path);
     zoff_archive_remove_left(path, m->label);
     if (is_complete && keep)
         prune(folder, name, m, keep);

@@ -32,10 +32,11 @@ static zoff_status open_archive(const char *folder, const char *label, zoff_chec
     for (unsigned i = 0; i < ZOFF_ARCHIVE_OPEN_TRIES && has_gone; i++) {
         ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
         status = zoff_archive_open(chosen, label, &r->archive);
-        has_gone = status < 0 && strcmp(chosen, folder) != 0 && zoff_archive_listing_is_gone(chosen, label);
+        has_gone = status == ZOFF_ERR_STATE && strcmp(chosen, folder) != 0;
         zoff_base_mem_free(chosen);
     }
-    ZOFF_TRY(status);
+    if (status < 0)
+        return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
     const zoff_archive_manifest *m = &r->archive->manifest;
     r->bytes = r->archive->text_bytes;
     for (size_t i = 0; i < m->file_count; i++) {

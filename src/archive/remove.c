@@ -72,14 +72,19 @@ static bool names(const char *folder, const char *file, const char *id)
     return has_id;
 }
 
-/* Manifests are read after the claim: a save has its manifest before it gives up its lock. A removal hides one. */
-static bool is_dead(const char *folder, known_save *save)
+/* Manifests are read after the claim: a save has its manifest before it gives up its lock. A removal hides one. If the file of
+ * rank 0 is gone by now, then another program has removed it, and the save may be about to make it anew; those of other ranks
+ * are made later. */
+static bool is_dead(const char *folder, const char *name, known_save *save)
 {
-    char file[512], hidden[512];
+    char file[512], hidden[512], first[512];
     zoff_archive_folder_manifest_name(save->label, file);
     zoff_archive_folder_hidden_name(save->label, ZOFF_ARCHIVE_MANIFEST, "", ZOFF_ARCHIVE_REMOVED, hidden);
     save->lock = -1;
     if (*save->id && !zoff_archive_part_claim(folder, save->label, save->id, &save->lock))
+        return false;
+    zoff_archive_folder_part_name(save->label, save->id, 0, first);
+    if (save->lock < 0 && strcmp(name, first) == 0)
         return false;
     return !names(folder, file, save->id) && !names(folder, hidden, save->id);
 }
@@ -97,7 +102,7 @@ static bool is_left(const char *name, void *ctx)
     }
     if (zoff_base_array_reserve(&k->all, k->count, &k->room, k->count + 1, sizeof *k->all, "saves into a folder") < 0)
         return false;
-    save.is_dead = is_dead(k->folder, &save);
+    save.is_dead = is_dead(k->folder, name, &save);
     k->all[k->count++] = save;
     return save.is_dead;
 }

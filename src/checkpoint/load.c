@@ -16,6 +16,7 @@ typedef struct loading {
     zoff_checkpoint_opts opts;
     char path[PATH_BYTES]; /* of the checkpoint; the same on all ranks */
     zoff_archive *archive;
+    bool is_gone; /* it was removed since it was chosen */
     zoff_match match;
     zoff_filler filler;
     zoff_program_found before; /* bytes of the commit before; with zoff.persist */
@@ -96,14 +97,13 @@ static bool has_moved(loading *l)
     int32_t *all;
     bool has = false;
     const unsigned rank = zoff_comm_rank(l->view.comm), ranks = zoff_comm_size(l->view.comm);
-    const bool is_gone = !l->archive && l->path[0] && zoff_archive_listing_is_gone(l->path, label_of(l));
     const bool is_other = l->archive && !zoff_archive_is_current(l->path, label_of(l), l->archive->manifest.id);
     zoff_status status = zoff_base_mem_alloc(ranks, sizeof *all, "answers of ranks", &all);
     if (zoff_agreement_consensus_success(l->view.agreement, status) < 0) {
         zoff_base_mem_free(all);
         return false;
     }
-    all[rank] = is_gone || is_other;
+    all[rank] = l->is_gone || is_other;
     status = ranks > 1 ? zoff_agreement_consensus_gather(l->view.agreement, all, sizeof *all) : ZOFF_OK;
     for (unsigned i = 0; i < ranks && status == ZOFF_OK; i++)
         has = has || all[i];
@@ -113,9 +113,11 @@ static bool has_moved(loading *l)
 
 static zoff_status try_open(loading *l)
 {
-    l->path[0] = 0;
+    l->is_gone = false;
     ZOFF_TRY(choose_together(l));
-    const zoff_status status = zoff_archive_open(l->path, label_of(l), &l->archive);
+    zoff_status status = zoff_archive_open(l->path, label_of(l), &l->archive);
+    l->is_gone = status == ZOFF_ERR_STATE;
+    status = l->is_gone ? ZOFF_ERR_IO : status;
     ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
     return zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder");
 }

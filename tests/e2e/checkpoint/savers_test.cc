@@ -56,7 +56,7 @@ extern "C" int flock(int fd, int operation)
 
 extern "C" int clock_gettime(clockid_t clock, timespec *out) noexcept
 {
-    enum { MOST = 100 };
+    enum { MOST = 20 };
     const int result = (int)syscall(SYS_clock_gettime, clock, out);
     if (waits > MOST && clock == CLOCK_MONOTONIC) {
         out->tv_sec += 3600;

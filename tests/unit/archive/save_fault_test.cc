@@ -6,12 +6,9 @@
 #include "sample.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <random>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 using namespace zoff_test;
 
@@ -69,8 +66,6 @@ class save_fault : public testing::Test
     // Each call of a save of `name` fails once, and those after it that begin with `also`. Returns how many did.
     int fail_each(const char *name, int error, const char *also = "");
     int kill_each(const char *name);
-    // One save is committed within each call of the commit of another, which may fail then.
-    int overlap_each(bool outer_is_late, bool fails);
     static void commit_again(zoff_checkpoint_writer *w, const std::string &call, zoff_status *out);
 
     replacing as_engines_do;
@@ -169,42 +164,6 @@ int save_fault::kill_each(const char *name)
             return n - 1;
     }
     return 0;
-}
-int save_fault::overlap_each(bool outer_is_late, bool fails)
-{
-    sample before;
-    int first = 0, end = 1;
-    before.shift = 3;
-    for (int n = 0; n < end && !HasFailure(); n += n ? 1 : first) { // the first round finds the calls
-        scratch_folder scratch;
-        const zoff_checkpoint_opts opts = options("a");
-        checkpoint_writer writers[2];
-        zoff_status ended[2] = {ZOFF_PENDING, ZOFF_PENDING};
-        call_fault fault(0, 0);
-        EXPECT_ZOFF_OK(save(before, scratch.path, "a"));
-        for (unsigned i = 0; i < 2; i++) {
-            const sample &s = i ? late : early;
-            EXPECT_ZOFF_OK(s.open(scratch.path, &opts, 12, &writers[i]));
-            EXPECT_ZOFF_OK(s.fill(writers[i].get()));
-        }
-        fault.before = [&] { ended[!outer_is_late] = zoff_checkpoint_writer_commit(writers[!outer_is_late].get()); };
-        fault.also = n && fails ? "fsync " : "";
-        fault.calls.clear();
-        fault.nth = n;
-        fault.count = 0;
-        ended[outer_is_late] = zoff_checkpoint_writer_commit(writers[outer_is_late].get());
-        const std::vector<std::string> calls = std::exchange(fault.calls, {});
-        fault.nth = 0;
-        SCOPED_TRACE(testing::Message() << "before call " << n << (n ? ": " + calls[(size_t)n - 1] : ""));
-        for (checkpoint_writer &w : writers)
-            w.reset();
-        (ended[1] == ZOFF_OK ? late : ended[0] == ZOFF_OK ? early : before).compare(scratch.path);
-        if (n == 0) { // from the look at the earlier manifest to its end
-            first = (int)(std::find(calls.begin(), calls.end(), "lstat manifest.json") - calls.begin()) + 1;
-            end = (int)(std::find(calls.begin(), calls.end(), "unlink .manifest.json.new") - calls.begin()) + 2;
-        }
-    }
-    return end - first;
 }
 } // namespace
 
@@ -347,66 +306,6 @@ TEST_F(save_fault, replaces_by_links_where_names_cannot_be_exchanged)
     fault.nth = flush;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot flush the folder", zoff_checkpoint_writer_commit(w.get()));
     early.compare(scratch.path);
-}
-
-// A program that is stopped while it has the lock must not let others go on without it.
-TEST_F(save_fault, changes_nothing_while_another_program_has_the_lock)
-{
-    scratch_folder scratch;
-    save_first(early, scratch.path, "a");
-    call_fault none(0, 0);
-    checkpoint_writer w;
-    const zoff_checkpoint_opts opts = options("a");
-    ASSERT_ZOFF_OK(late.open(scratch.path, &opts, 12, &w));
-    ASSERT_ZOFF_OK(late.fill(w.get()));
-    const int other = open(scratch.file("a").c_str(), O_RDONLY | O_CLOEXEC);
-    ASSERT_EQ(0, flock(other, LOCK_EX | LOCK_NB));
-    none.clock_step = 7;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "another program has locked '" + scratch.file("a"), zoff_checkpoint_writer_commit(w.get()));
-    early.compare(scratch.path);
-    close(other);
-    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
-    late.compare(scratch.path);
-}
-
-// Where there are no locks, another save may come between any two calls of this one, which may even fail afterwards.
-TEST_F(save_fault, leaves_the_save_that_began_last_if_two_overlap_without_locks)
-{
-    has_locks = false;
-    EXPECT_GT(overlap_each(false, false), 10);
-    EXPECT_GT(overlap_each(true, false), 10);
-    EXPECT_GT(overlap_each(false, true), 10);
-    has_locks = true;
-}
-
-// Writers without an engine replace nothing, whoever comes first.
-TEST(save_without_an_engine, replaces_no_checkpoint_that_was_made_meanwhile)
-{
-    std::vector<std::string> calls;
-    has_locks = false;
-    for (const char *before : {"", "lstat manifest.json", "renameat2 manifest.json"}) {
-        scratch_folder scratch;
-        sample one, other;
-        other.shift = 1;
-        checkpoint_writer w;
-        ASSERT_ZOFF_OK(one.open(scratch.path, nullptr, 12, &w));
-        ASSERT_ZOFF_OK(one.fill(w.get()));
-        const auto found = std::find(calls.begin(), calls.end(), before);
-        call_fault fault(found == calls.end() ? 0 : (int)(found - calls.begin()) + 1, 0);
-        fault.before = [&] { EXPECT_ZOFF_OK(other.write(scratch.path)); };
-        const zoff_status status = zoff_checkpoint_writer_commit(w.get());
-        EXPECT_EQ(*before != 0, fault.has_struck()) << before;
-        if (*before)
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint already, and is not replaced", status);
-        else
-            EXPECT_ZOFF_OK(status);
-        if (!*before)
-            calls = fault.calls;
-        fault.nth = 0;
-        w.reset();
-        (*before ? other : one).compare(scratch.path);
-    }
-    has_locks = true;
 }
 
 TEST_F(save_fault, leaves_earlier_checkpoints_when_no_file_can_be_opened_any_more)

@@ -1,0 +1,158 @@
+// overlap_test.cc: what two programs do in one folder at the same time: one of them is held before some system call while the
+// other one saves, removes, or has the lock. The save that began last stays, and a load always finds a checkpoint.
+#include "call_fault.h"
+#include "covering.h"
+#include "replacing.h"
+#include "sample.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+using namespace zoff_test;
+
+namespace
+{
+class overlap : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+        early.shift = 1;
+        late.shift = 2;
+        opts.name = "a";
+    }
+    void TearDown() override
+    {
+        zoff_log_set(nullptr, nullptr);
+        has_locks = true;
+    }
+    // One save is committed within each call of the commit of another, which may fail then.
+    int overlap_each(bool outer_is_late, bool fails);
+
+    replacing as_engines_do;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    sample before, early, late; // the checkpoint that is there, and two saves of its name
+};
+
+int overlap::overlap_each(bool outer_is_late, bool fails)
+{
+    int first = 0, end = 1;
+    for (int n = 0; n < end && !HasFailure(); n += n ? 1 : first) { // the first round finds the calls
+        scratch_folder scratch;
+        checkpoint_writer writers[2];
+        zoff_status ended[2] = {ZOFF_PENDING, ZOFF_PENDING};
+        call_fault fault(0, 0);
+        EXPECT_ZOFF_OK(before.write(scratch.path, &opts));
+        for (unsigned i = 0; i < 2; i++) {
+            const sample &s = i ? late : early;
+            EXPECT_ZOFF_OK(s.open(scratch.path, &opts, 12, &writers[i]));
+            EXPECT_ZOFF_OK(s.fill(writers[i].get()));
+        }
+        fault.before = [&] { ended[!outer_is_late] = zoff_checkpoint_writer_commit(writers[!outer_is_late].get()); };
+        fault.also = n && fails ? "fsync " : "";
+        fault.calls.clear();
+        fault.nth = n;
+        fault.count = 0;
+        ended[outer_is_late] = zoff_checkpoint_writer_commit(writers[outer_is_late].get());
+        const std::vector<std::string> calls = std::exchange(fault.calls, {});
+        fault.nth = 0;
+        SCOPED_TRACE(testing::Message() << "before call " << n << (n ? ": " + calls[(size_t)n - 1] : ""));
+        for (checkpoint_writer &w : writers)
+            w.reset();
+        (ended[1] == ZOFF_OK ? late : ended[0] == ZOFF_OK ? early : before).compare(scratch.path);
+        if (n == 0) { // from the look at the earlier manifest to its end
+            first = (int)(std::find(calls.begin(), calls.end(), "lstat manifest.json") - calls.begin()) + 1;
+            end = (int)(std::find(calls.begin(), calls.end(), "unlink .manifest.json.new") - calls.begin()) + 2;
+        }
+    }
+    return end - first;
+}
+} // namespace
+
+// A program that is stopped while it has the lock must not let others go on without it.
+TEST_F(overlap, changes_nothing_while_another_program_has_the_lock)
+{
+    scratch_folder scratch;
+    call_fault none(0, 0);
+    ASSERT_ZOFF_OK(before.write(scratch.path, &opts));
+    checkpoint_writer w;
+    ASSERT_ZOFF_OK(late.open(scratch.path, &opts, 12, &w));
+    ASSERT_ZOFF_OK(late.fill(w.get()));
+    const int other = open(scratch.file("a").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(0, flock(other, LOCK_EX | LOCK_NB));
+    none.clock_step = 7;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "another program has locked '" + scratch.file("a"), zoff_checkpoint_writer_commit(w.get()));
+    before.compare(scratch.path);
+    close(other);
+    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
+    late.compare(scratch.path);
+}
+
+// Where there are no locks, another save may come between any two calls of this one, which may even fail afterwards.
+TEST_F(overlap, without_locks_the_save_that_began_last_stays)
+{
+    has_locks = false;
+    EXPECT_GT(overlap_each(false, false), 10);
+    EXPECT_GT(overlap_each(true, false), 10);
+    EXPECT_GT(overlap_each(false, true), 10);
+}
+
+// Writers without an engine replace nothing, whoever comes first.
+TEST(overlap_without_an_engine, replaces_no_checkpoint_that_was_made_meanwhile)
+{
+    std::vector<std::string> calls;
+    has_locks = false;
+    for (const char *before : {"", "lstat manifest.json", "renameat2 manifest.json"}) {
+        scratch_folder scratch;
+        sample one, other;
+        other.shift = 1;
+        checkpoint_writer w;
+        ASSERT_ZOFF_OK(one.open(scratch.path, nullptr, 12, &w));
+        ASSERT_ZOFF_OK(one.fill(w.get()));
+        const auto found = std::find(calls.begin(), calls.end(), before);
+        call_fault fault(found == calls.end() ? 0 : (int)(found - calls.begin()) + 1, 0);
+        fault.before = [&] { EXPECT_ZOFF_OK(other.write(scratch.path)); };
+        const zoff_status status = zoff_checkpoint_writer_commit(w.get());
+        EXPECT_EQ(*before != 0, fault.has_struck()) << before;
+        if (*before)
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint already, and is not replaced", status);
+        else
+            EXPECT_ZOFF_OK(status);
+        if (!*before)
+            calls = fault.calls;
+        fault.nth = 0;
+        w.reset();
+        (*before ? other : one).compare(scratch.path);
+    }
+    has_locks = true;
+}
+
+// While a folder is listed, a save makes a checkpoint that the list does not have, and removes the one that it has.
+TEST_F(overlap, hides_no_checkpoint_from_a_choice_that_is_under_way)
+{
+    bool has_struck = true;
+    zoff_checkpoint_opts other = opts;
+    other.name = "b";
+    other.keep = 1;
+    for (int n = 1; has_struck && !HasFailure(); n += fault_stride()) {
+        scratch_folder scratch;
+        call_fault fault(0, 0);
+        char *path = nullptr;
+        EXPECT_ZOFF_OK(before.write(scratch.path, &opts));
+        fault.calls.clear();
+        fault.count = 0;
+        fault.nth = n;
+        fault.before = [&] { EXPECT_ZOFF_OK(late.write(scratch.path, &other)); };
+        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), "", &path));
+        has_struck = fault.has_struck();
+        fault.nth = 0;
+        SCOPED_TRACE(testing::Message() << "before call " << n << ": " << (has_struck ? fault.calls[(size_t)n - 1] : ""));
+        EXPECT_TRUE(path && (scratch.file("a") == path || scratch.file("b") == path));
+        zoff_base_mem_free(path);
+    }
+}
