@@ -238,7 +238,7 @@ static zoff_status try_open(const char *folder, const char *label, zoff_archive 
     char whole[4096];
     zoff_saved_error saved;
     *out_moved = false;
-    ZOFF_TRY(zoff_archive_folder_absolute(folder, whole));
+    ZOFF_TRY(zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_CHECKPOINT_MOST, whole));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "a checkpoint", &a));
     zoff_status status = zoff_base_mem_copy_text(whole, &a->folder);
     if (status == ZOFF_OK)

@@ -22,9 +22,10 @@ enum {
     ZOFF_ARCHIVE_KINDS = 4,      /* of zoff_state_kind */
     ZOFF_ARCHIVE_UPPER = 4,      /* kind of a piece: the upper halves of masters that are split; see below */
     ZOFF_ARCHIVE_PIECE_KINDS = 5,
-    ZOFF_ARCHIVE_NAME_MOST = 255,        /* bytes of a checkpoint's name, and of the name of program data */
-    ZOFF_ARCHIVE_LABEL_MOST = 200,       /* bytes of a label: names of files are longer, and have at most 255 */
-    ZOFF_ARCHIVE_FOLDER_MOST = 3000,     /* bytes of the path of a folder of checkpoints */
+    ZOFF_ARCHIVE_NAME_MOST = 255,    /* bytes of a checkpoint's name, and of the name of program data */
+    ZOFF_ARCHIVE_LABEL_MOST = 200,   /* bytes of a label: names of files are longer, and have at most 255 */
+    ZOFF_ARCHIVE_FOLDER_MOST = 3000, /* bytes of the path of a folder of checkpoints */
+    ZOFF_ARCHIVE_CHECKPOINT_MOST = ZOFF_ARCHIVE_FOLDER_MOST + 1 + ZOFF_ARCHIVE_NAME_MOST, /* of the folder of one */
     ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
@@ -98,8 +99,9 @@ zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
 /* Names of files in a checkpoint. */
 void zoff_archive_folder_manifest_name(const char *label, char dst[512]);
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512]);
-/* The folder under a path that also holds after chdir().  @return ERR_INVALID: it is too long for names of files below it */
-zoff_status zoff_archive_folder_absolute(const char *folder, char dst[4096]);
+/* The folder under a path that also holds after chdir(), if there is one. `most`: FOLDER_MOST, or CHECKPOINT_MOST.
+ * @return ERR_INVALID: it is too long for names of files below it */
+zoff_status zoff_archive_folder_absolute(const char *folder, size_t most, char dst[4096]);
 /* Make `folder` and folders above it, durably. Existing ones are fine.  @return ERR_NO_SPACE, ERR_IO */
 zoff_status zoff_archive_folder_make(const char *folder);
 zoff_status zoff_archive_folder_flush(const char *folder);

@@ -184,13 +184,21 @@ static zoff_status make_one(char *path)
     return status;
 }
 
-zoff_status zoff_archive_folder_absolute(const char *folder, char dst[4096])
+/* The current folder; without one, or where its path leads elsewhere for this process, a relative path has to stay as it is. */
+static bool get_here(char here[PATH_MAX])
+{
+    struct stat there, current;
+    return getcwd(here, PATH_MAX) && stat(here, &there) == 0 && stat(".", &current) == 0 && there.st_ino == current.st_ino &&
+           there.st_dev == current.st_dev;
+}
+
+zoff_status zoff_archive_folder_absolute(const char *folder, size_t most, char dst[4096])
 {
     const size_t bytes = strlen(folder);
     char here[PATH_MAX];
-    const bool is_whole = folder[0] == '/' || !getcwd(here, sizeof here); /* without a current folder it stays as it is */
-    ZOFF_FAIL_IF(bytes > ZOFF_ARCHIVE_FOLDER_MOST || (!is_whole && strlen(here) + 1 + bytes > ZOFF_ARCHIVE_FOLDER_MOST),
-                 ZOFF_ERR_INVALID, "the path '%.100s...' is too long", folder);
+    const bool is_whole = folder[0] == '/' || !get_here(here);
+    ZOFF_FAIL_IF(bytes > most || (!is_whole && strlen(here) + 1 + bytes > most), ZOFF_ERR_INVALID,
+                 "the path '%.100s...' is too long", folder);
     snprintf(dst, 4096, "%s%s%s", is_whole ? "" : here, is_whole ? "" : "/", folder);
     return ZOFF_OK;
 }

@@ -125,6 +125,8 @@ static zoff_status put_group(writing *w, const zoff_archive_group *g)
     ZOFF_TRY(put_text(w, "    {\"type\": "));
     ZOFF_TRY(put_json(w, json_string(g->type)));
     for (unsigned i = 0; i < ZOFF_ARCHIVE_GROUP_NUMBERS; i++) {
+        if (!isfinite(g->numbers[i])) /* JSON does not have it, and readers do not need it */
+            continue;
         ZOFF_TRY(put_format(w, ", \"%s\": ", NUMBERS[i]));
         ZOFF_TRY(put_json(w, json_real(g->numbers[i])));
     }

@@ -162,7 +162,7 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
 {
     char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096], path[4096];
     zoff_archive_manifest *m = &w->manifest;
-    ZOFF_TRY(zoff_archive_folder_absolute(folder, whole));
+    ZOFF_TRY(zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_FOLDER_MOST, whole));
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID, "zoff_checkpoint_opts.engines is %u; at most %d",
                  opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);

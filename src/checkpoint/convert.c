@@ -406,7 +406,7 @@ zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count
     ZOFF_FAIL_IF(!checkpoints || !*checkpoints, ZOFF_ERR_INVALID, "%s: checkpoints must not be NULL or empty", CALL);
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
-    ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, c.folder)); /* `progress` may call chdir() */
+    ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, ZOFF_ARCHIVE_FOLDER_MOST, c.folder)); /* `progress` may call chdir() */
     const zoff_status status = convert(&c, folders, count, &known);
     zoff_checkpoint_described_close(&c.described);
     zoff_offload_files_close(c.files);

@@ -51,7 +51,7 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
 {
     ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
     char whole[4096]; /* the program may call chdir() before the save ends */
-    const zoff_status named = zoff_archive_folder_absolute(folder, whole);
+    const zoff_status named = zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_FOLDER_MOST, whole);
     if (named < 0)
         return zoff_base_status_prefix(named, "%s: ", call);
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID,

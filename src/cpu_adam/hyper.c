@@ -133,22 +133,25 @@ static zoff_status check_filled(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
+/* Checkpoints have all of them, and JSON has no other numbers. */
+static zoff_status check_finite(const zoff_optimizer_hyper *h)
 {
-    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_optimizer_hyper_init()");
-    ZOFF_FAIL_IF(hyper->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
-                 "zoff_optimizer_hyper.struct_size is %zu; fill the struct with zoff_optimizer_hyper_init() first",
-                 hyper->struct_size);
-    ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
-    zoff_optimizer_hyper copy;
-    const zoff_optimizer_hyper *h = complete(hyper, &copy);
-    ZOFF_TRY(check_filled(h));
-    ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
-    ZOFF_TRY(check_decay(h));
-    ZOFF_FAIL_IF(h->flags & ~(uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, ZOFF_ERR_INVALID,
-                 "flags are %#llx; use ZOFF_HYPER_*, and zoff_optimizer_hyper_init() to fill the struct",
-                 (unsigned long long)h->flags);
-    ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {{"beta1", h->beta1},       {"beta2", h->beta2},         {"eps", h->eps},
+               {"momentum", h->momentum}, {"dampening", h->dampening}, {"lr_decay", h->lr_decay}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        ZOFF_FAIL_IF(
+            !isfinite(all[i].value), ZOFF_ERR_INVALID,
+            "%s is %g; it must be finite, although this optimizer does not use it: zoff_optimizer_hyper_init() sets it",
+            all[i].name, all[i].value);
+    return ZOFF_OK;
+}
+
+/* What its optimizer uses. */
+static zoff_status check_used(const zoff_optimizer_hyper *h)
+{
     switch (h->optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
         ZOFF_FAIL_IF(h->decay != ZOFF_DECAY_DECOUPLED && h->decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
@@ -166,6 +169,26 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
         return check_sgd(h);
     }
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h->optimizer);
+}
+
+zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
+{
+    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_optimizer_hyper_init()");
+    ZOFF_FAIL_IF(hyper->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
+                 "zoff_optimizer_hyper.struct_size is %zu; fill the struct with zoff_optimizer_hyper_init() first",
+                 hyper->struct_size);
+    ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
+    zoff_optimizer_hyper copy;
+    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    ZOFF_TRY(check_filled(h));
+    ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
+    ZOFF_TRY(check_decay(h));
+    ZOFF_FAIL_IF(h->flags & ~(uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, ZOFF_ERR_INVALID,
+                 "flags are %#llx; use ZOFF_HYPER_*, and zoff_optimizer_hyper_init() to fill the struct",
+                 (unsigned long long)h->flags);
+    ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
+    ZOFF_TRY(check_used(h));
+    return check_finite(h);
 }
 
 static zoff_adam_rule rule_of(const zoff_optimizer_hyper *h)

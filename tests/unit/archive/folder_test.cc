@@ -6,6 +6,7 @@ extern "C" {
 }
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 using namespace zoff_test;
 
@@ -135,13 +136,36 @@ TEST(folder, reads_no_large_file_that_does_not_begin_as_a_manifest)
 TEST(folder, is_made_absolute_for_programs_that_call_chdir)
 {
     char whole[4096], here[4096];
+    const size_t most = ZOFF_ARCHIVE_FOLDER_MOST;
     ASSERT_NE(nullptr, getcwd(here, sizeof here));
-    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("a/b", whole));
+    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("a/b", most, whole));
     EXPECT_EQ(std::string(here) + "/a/b", whole);
-    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("/a//b/", whole));
+    ASSERT_ZOFF_OK(zoff_archive_folder_absolute("/a//b/", most, whole));
     EXPECT_STREQ("/a//b/", whole);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long", zoff_archive_folder_absolute(std::string(3001, 'x').c_str(), whole));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long", zoff_archive_folder_absolute(std::string(3000, 'x').c_str(), whole));
+    for (size_t bytes : {3000u, 3001u})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long",
+                          zoff_archive_folder_absolute(std::string(bytes, 'x').c_str(), most, whole));
+}
+
+// A program that has given up its rights may be in a folder whose path it cannot walk.
+TEST(folder, stays_relative_where_its_path_cannot_be_walked)
+{
+    scratch_folder scratch;
+    ASSERT_EQ(0, mkdir(scratch.file("above").c_str(), 0777));
+    ASSERT_EQ(0, mkdir(scratch.file("above/here").c_str(), 0777));
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        char whole[4096];
+        const bool works = chdir(scratch.file("above/here").c_str()) == 0 && chmod(scratch.file("above").c_str(), 0) == 0 &&
+                           (geteuid() != 0 || setuid(65534) == 0) &&
+                           zoff_archive_folder_absolute("a/b", ZOFF_ARCHIVE_FOLDER_MOST, whole) == ZOFF_OK;
+        _exit(works && strcmp(whole, "a/b") == 0 ? 0 : 1);
+    }
+    int how = -1;
+    EXPECT_EQ(child, waitpid(child, &how, 0));
+    EXPECT_EQ(0, how);
+    EXPECT_EQ(0, chmod(scratch.file("above").c_str(), 0777));
 }
 
 TEST(folder, reads_files_up_to_a_limit)

@@ -100,6 +100,22 @@ TEST(manifest, refuses_numbers_that_json_lacks)
     s.print();
 }
 
+TEST(manifest, leaves_out_hyper_parameters_that_are_not_known)
+{
+    small s;
+    zoff_archive_manifest m;
+    zoff_archive_group group = {const_cast<char *>("SGD"), {0.5, NAN, INFINITY}};
+    s.m.groups = &group;
+    s.m.group_count = 1;
+    const std::string text = s.print();
+    ASSERT_ZOFF_OK(zoff_archive_manifest_read("x", text.data(), text.size(), &m));
+    ASSERT_EQ(1u, m.group_count);
+    EXPECT_EQ(0.5, m.groups[0].numbers[0]);
+    EXPECT_TRUE(std::isnan(m.groups[0].numbers[1]) && std::isnan(m.groups[0].numbers[2]));
+    EXPECT_EQ(0, m.groups[0].numbers[3]);
+    zoff_archive_manifest_free(&m);
+}
+
 TEST(manifest, has_a_checksum_that_others_can_compute)
 {
     small s;

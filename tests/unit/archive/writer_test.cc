@@ -261,3 +261,20 @@ TEST(writer, keeps_data_of_many_units)
     EXPECT_EQ(0u, count);
     EXPECT_ZOFF_OK(zoff_checkpoint_reader_verify(r, nullptr, nullptr));
 }
+
+TEST(writer, saves_nothing_that_cannot_be_opened_for_its_long_path)
+{
+    scratch_folder scratch;
+    sample written;
+    std::string folder = scratch.path;
+    while (folder.size() < ZOFF_ARCHIVE_FOLDER_MOST - 250)
+        folder += "/" + std::string(200, 'd');
+    folder += "/" + std::string(ZOFF_ARCHIVE_FOLDER_MOST - folder.size() - 1, 'e');
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    const std::string name(255, 'n');
+    opts.name = name.c_str();
+    ASSERT_ZOFF_OK(written.write(folder, &opts));
+    written.compare(folder);
+    written.compare(folder + "/" + name);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is too long", written.write(folder + "x", &opts));
+}
