@@ -166,7 +166,7 @@ static int open_again(const zoff_aio_file *file, int held, int flags)
 {
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", held);
-    const int fd = held >= 0 && !file->writable ? open(link, flags & ~O_NOFOLLOW) : -1;
+    const int fd = held >= 0 && !file->writable ? open(link, flags) : -1;
     const bool needs_name = held < 0 || file->writable || (fd < 0 && errno == ENOENT); /* or there is no /proc */
     return needs_name ? open(file->path, flags) : fd;
 }
@@ -230,7 +230,8 @@ zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direc
 {
     struct stat st;
     bool created = false;
-    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (held >= 0 ? O_NOFOLLOW : 0);
+    /* A link may lead to a file that is only read: which file it is, is compared. */
+    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (held >= 0 && writable ? O_NOFOLLOW : 0);
     zoff_aio_file file = {.fd = -1, .writable = writable};
     if (stat(path, &st) == 0)
         ZOFF_TRY(check_type(path, &st));

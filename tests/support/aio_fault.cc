@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/types.h>
 
 extern "C" {
@@ -60,6 +61,10 @@ int __wrap_open(const char *path, int flags, ...)
     va_end(args);
     if (active && active->refuse_o_direct && (flags & O_DIRECT)) {
         errno = EINVAL;
+        return -1;
+    }
+    if (active && active->has_no_proc && strncmp(path, "/proc/", 6) == 0) {
+        errno = ENOENT;
         return -1;
     }
     return __real_open(path, flags, mode);

@@ -20,6 +20,7 @@ struct aio_fault {
     int results = 0; // results seen so far
 
     bool refuse_o_direct = false; // open() with O_DIRECT fails with EINVAL.
+    bool has_no_proc = false;     // open() finds no file under /proc.
     int fail_allocation = 0;      // The nth allocation or mapping of the library fails; 0: none fails.
     int allocations = 0;          // Number of allocations so far.
     int refuse_fallocate = 0;     // The errno of fallocate(); 0: no failure.

@@ -2,6 +2,10 @@
 #include "aio_fault.h"
 #include "aio_place.h"
 
+extern "C" {
+#include "aio.h"
+}
+
 #include <sys/resource.h>
 
 using namespace zoff_test;
@@ -107,6 +111,25 @@ TEST_F(AioFile, WrongOptions)
     zoff_aio_opts older = {};
     older.struct_size = sizeof older.struct_size;
     EXPECT_ZOFF_OK(open(path, older)) << "what an older caller does not have is the default";
+}
+
+// As in a container without /proc.
+TEST_F(AioFile, ALinkToAHeldFileIsReadWithoutProc)
+{
+    const std::string linked = folder.file("linked");
+    aio_fault fault;
+    fault.has_no_proc = true;
+    ASSERT_EQ(0, symlink(path.c_str(), linked.c_str()));
+    ASSERT_ZOFF_OK(open(path, aio_opts("posix")));
+    const int held = ::open(linked.c_str(), O_RDONLY | O_CLOEXEC);
+    zoff_aio *got = nullptr;
+    zoff_aio_opts opts = aio_opts("posix");
+    opts.writable = opts.create = false;
+    EXPECT_ZOFF_OK(zoff_aio_queue_open(linked.c_str(), held, &opts, &got));
+    zoff_aio_close(got);
+    opts.writable = opts.create = true;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open", zoff_aio_queue_open(linked.c_str(), held, &opts, &got));
+    close(held);
 }
 
 TEST_F(AioFile, SmallBlocksAndAnyDepth)
