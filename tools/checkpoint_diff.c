@@ -18,6 +18,7 @@ typedef struct comparison {
     zoff_checkpoint_reader *sides[2];
     float *blocks[2];
     zoff_checkpoint_info infos[2];
+    size_t next_datum[2];              /* behind the last one that was found */
     uint64_t differences, done, total; /* done and total: bytes */
     progress progress;
 } comparison;
@@ -188,11 +189,16 @@ static bool read_datum(const zoff_checkpoint_reader *r, size_t index, datum *out
     return zoff_checkpoint_reader_data_at(r, index, &out->facts, &out->rank) >= 0;
 }
 
-/* Find those of the same name and rank. */
-static bool find_datum(const comparison *c, int side, const datum *like, datum *out)
+/* Find those of the same name and rank. Both sides have mostly the same in the same order, so the search begins behind the last
+ * hit, and there is none for those that are missing. */
+static bool find_datum(comparison *c, int side, const datum *like, datum *out)
 {
-    for (size_t i = 0; i < c->infos[side].data_count && read_datum(c->sides[side], i, out); i++) {
-        if (out->rank == like->rank && out->facts.each_rank == like->facts.each_rank &&
+    const size_t count = c->infos[side].data_count;
+    if (zoff_checkpoint_reader_data(c->sides[side], like->facts.name, like->rank, NULL, 0, NULL) < 0)
+        return false;
+    for (size_t tried = 0; tried < count; tried++) {
+        const size_t i = c->next_datum[side]++ % count;
+        if (read_datum(c->sides[side], i, out) && out->rank == like->rank && out->facts.each_rank == like->facts.each_rank &&
             strcmp(out->facts.name, like->facts.name) == 0)
             return true;
     }

@@ -96,10 +96,10 @@ int out_file_commit(out_file *f)
 
 void out_file_close(out_file *f)
 {
+    if (f->to && f->part)
+        unlink(f->part); /* before its lock ends: another command may begin to write it then */
     if (f->to)
         fclose(f->to);
-    if (f->to && f->part)
-        unlink(f->part);
     free(f->path);
     free(f->part);
     *f = (out_file){0};

@@ -315,16 +315,24 @@ const zoff_archive_ref *zoff_archive_find(const zoff_archive *a, uint32_t param,
     return holds ? &a->refs[low - 1] : NULL;
 }
 
-const zoff_archive_item *zoff_archive_item_find(const zoff_archive *a, const char *name, unsigned rank, uint32_t *out_file)
+static const zoff_archive_item *find_in(const zoff_archive *a, const char *name, unsigned rank, uint32_t file)
 {
-    for (uint32_t file = 0; file < a->manifest.file_count; file++) {
-        for (size_t i = 0; i < a->tables[file].item_count; i++) {
-            const zoff_archive_item *item = &a->tables[file].items[i];
-            if (strcmp(item->name, name) != 0 || (item->each_rank && file != rank))
-                continue;
-            *out_file = file;
+    for (size_t i = 0; i < a->tables[file].item_count; i++) {
+        const zoff_archive_item *item = &a->tables[file].items[i];
+        if (strcmp(item->name, name) == 0 && (!item->each_rank || file == rank))
             return item;
-        }
     }
     return NULL;
+}
+
+/* Rank 0 has those of all ranks; others are looked at last, as there may be many of them. */
+const zoff_archive_item *zoff_archive_item_find(const zoff_archive *a, const char *name, unsigned rank, uint32_t *out_file)
+{
+    const zoff_archive_item *item = NULL;
+    const uint32_t count = (uint32_t)a->manifest.file_count;
+    for (uint32_t i = 0; i < count + 2 && !item; i++) {
+        *out_file = i == 0 ? 0 : i == 1 ? rank : i - 2;
+        item = *out_file < count ? find_in(a, name, rank, *out_file) : NULL;
+    }
+    return item;
 }
