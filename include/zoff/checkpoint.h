@@ -38,7 +38,7 @@ typedef struct zoff_checkpoint_opts {
     const zoff_checkpoint_data
         *data; /**< the program's own bytes, data_count of them. A load ignores others of the checkpoint */
     size_t data_count;
-    const char *name;    /**< save: name of the checkpoint's folder; NULL: "step-" and ten digits */
+    const char *name;    /**< name of the checkpoint's folder. NULL: a save takes "step-" and ten digits, a load the newest */
     const char *label;   /**< names an engine where several save into one folder, such as "tp0.pp1": letters, digits, ".", "_",
                               "-"; at most 200. A load needs the same. NULL: the only one */
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
@@ -101,7 +101,7 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With
  *  zoff.persist it goes back to its last commit, unless it owns frozen weights, which are in no commit.
- *  @param folder a folder of checkpoints, of which the newest complete one is loaded, or one checkpoint
+ *  @param folder a folder of checkpoints, of which that of opts->name is loaded, or the newest complete one; or one checkpoint
  *  @blocks yes
  *  @return ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place. ERR_IO where there is
  *  no complete checkpoint, or one that may be the newest cannot be read. ERR_UNSUPPORTED for a checkpoint of a newer version,

@@ -5,6 +5,7 @@
 #include "structs.h"
 #include "try.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { PATH_BYTES = 4096 };
@@ -37,13 +38,18 @@ static zoff_status check_arguments(const loading *l)
     ZOFF_FAIL_IF(!l->folder || !*l->folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", CALL);
     if (l->opts.label)
         ZOFF_TRY(zoff_archive_folder_check_label("zoff_checkpoint_opts.label", l->opts.label));
+    if (l->opts.name)
+        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.name", l->opts.name));
     return zoff_checkpoint_data_check(&l->opts, CALL);
 }
 
 static zoff_status choose(loading *l)
 {
-    char *chosen;
-    ZOFF_TRY(zoff_archive_choose(l->folder, label_of(l), &chosen));
+    char *chosen, named[PATH_BYTES];
+    const int length =
+        snprintf(named, sizeof named, "%s%s%s", l->folder, l->opts.name ? "/" : "", l->opts.name ? l->opts.name : "");
+    ZOFF_FAIL_IF(length >= PATH_BYTES, ZOFF_ERR_INVALID, "%s: the path of the checkpoint is too long", CALL);
+    ZOFF_TRY(zoff_archive_choose(named, label_of(l), &chosen));
     const size_t bytes = strlen(chosen);
     memcpy(l->path, chosen, bytes < PATH_BYTES ? bytes : 0);
     zoff_base_mem_free(chosen);
@@ -75,6 +81,7 @@ static zoff_status list_arguments(const void *ctx, zoff_facts *out)
 {
     const loading *l = ctx;
     ZOFF_TRY(zoff_agreement_facts_add_text(out, l->folder, "folder"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.name ? l->opts.name : "", "zoff_checkpoint_opts.name"));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, label_of(l), "zoff_checkpoint_opts.label"));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.allow ? l->opts.allow : "", "zoff_checkpoint_opts.allow"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, l->opts.data_count, "zoff_checkpoint_opts.data_count"));

@@ -148,6 +148,23 @@ TEST_F(Load, TakesTheFolderOfACheckpointToo)
     ASSERT_NO_FATAL_FAILURE(expect_states(saved));
 }
 
+TEST_F(Load, TakesTheCheckpointThatIsNamed)
+{
+    seal();
+    ASSERT_NO_FATAL_FAILURE(step(1));
+    ASSERT_NO_FATAL_FAILURE(save());
+    ASSERT_NO_FATAL_FAILURE(step(2));
+    ASSERT_NO_FATAL_FAILURE(save());
+    opts.name = "step-0000000001";
+    ASSERT_ZOFF_OK(load());
+    EXPECT_EQ(1, updates());
+    opts.name = "best";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, folder.file("best"), load());
+    opts.name = "../best";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_checkpoint_opts.name is '../best'", load());
+    EXPECT_EQ(1, updates());
+}
+
 // Everything that can be compared is compared before anything changes.
 TEST_F(Load, ADifferenceLeavesTheEngineAsItWas)
 {
