@@ -56,43 +56,17 @@ static bool add(comparison *c, const char *name, const char *what)
 
 /* ---- names ---- */
 
+/* The parameters of the checkpoint, sorted. */
 typedef struct names {
-    const zoff_archive_param *params;
-    uint32_t *sorted;
+    const zoff_archive_param *params, **sorted;
     size_t count;
 } names;
-
-static int compare_names(const void *a, const void *b, void *ctx)
-{
-    const names *n = ctx;
-    return strcmp(n->params[*(const uint32_t *)a].name, n->params[*(const uint32_t *)b].name);
-}
-
-static zoff_status sort_names(const zoff_archive *a, names *out)
-{
-    *out = (names){.params = a->manifest.params, .count = a->manifest.param_count};
-    ZOFF_TRY(zoff_base_mem_alloc(out->count + 1, sizeof *out->sorted, "names of a checkpoint", &out->sorted));
-    for (uint32_t i = 0; i < out->count; i++)
-        out->sorted[i] = i;
-    qsort_r(out->sorted, out->count, sizeof *out->sorted, compare_names, out);
-    return ZOFF_OK;
-}
 
 /* 1 + the parameter of the checkpoint with this name; 0: none. */
 static uint32_t find_name(const names *n, const char *name)
 {
-    size_t low = 0, high = n->count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(n->params[n->sorted[middle]].name, name);
-        if (order == 0)
-            return n->sorted[middle] + 1;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return 0;
+    const zoff_archive_param *found = zoff_archive_names_find(n->sorted, n->count, name);
+    return found ? (uint32_t)(found - n->params) + 1 : 0;
 }
 
 /* ---- one parameter ---- */
@@ -282,10 +256,10 @@ static zoff_status compare(comparison *c, const names *n)
 
 zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out)
 {
-    names n;
+    names n = {.params = a->manifest.params, .count = a->manifest.param_count};
     zoff_match m = {.view = v, .archive = a};
     comparison c = {.match = &m, .allow = allow};
-    ZOFF_TRY(sort_names(a, &n));
+    ZOFF_TRY(zoff_archive_names_sort(n.params, n.count, &n.sorted));
     zoff_status status = zoff_base_mem_alloc(v->model->param_count + 1, sizeof *m.to, "parameters of a checkpoint", &m.to);
     if (status == ZOFF_OK)
         status = compare(&c, &n);

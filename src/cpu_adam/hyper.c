@@ -149,7 +149,7 @@ static zoff_status check_finite(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* What its optimizer uses. */
+/* The hyper-parameters that its optimizer uses. */
 static zoff_status check_used(const zoff_optimizer_hyper *h)
 {
     switch (h->optimizer) {
