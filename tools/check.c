@@ -104,7 +104,9 @@ static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
     if (!is_nvme(config, "zero_optimization.offload_optimizer.device") &&
         !is_nvme(config, "zero_optimization.offload_param.device"))
         return open_engine(config, device, &desc);
-    const int length = snprintf(folder, sizeof folder, "%s/zoff-check-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    temporary = temporary && *temporary ? temporary : "/tmp";
+    /* A relative one could begin as JSON does, and be read as a list. */
+    const int length = snprintf(folder, sizeof folder, "%s%s/zoff-check-XXXXXX", *temporary == '/' ? "" : "./", temporary);
     if (length >= (int)sizeof folder || !mkdtemp(folder))
         return failed("cannot make the folder %s: set TMPDIR to one that can be written", folder);
     int result = set_folder(config, folder) ? open_engine(config, device, &desc) : library_error();

@@ -160,7 +160,7 @@ zoff_status zoff_archive_folder_flush(const char *folder)
 }
 
 /* Make one folder. Flush the folder around it, so that a power cut does not take the new one with all that is in it. */
-static zoff_status make_one(char *path)
+static zoff_status make_one(char *path, bool *out_made)
 {
     struct stat about;
     if (stat(path, &about) == 0) {
@@ -170,8 +170,10 @@ static zoff_status make_one(char *path)
     if (mkdir(path, 0777) != 0) {
         const int error = errno; /* another rank may have made it in the meantime */
         ZOFF_FAIL_IF(error != EEXIST, code_of(error), "cannot make the folder '%s': %s", path, zoff_base_status_errno(error));
-    } else if (stat(path, &about) == 0 && (about.st_mode & 0700) != 0700) {
-        (void)chmod(path, (about.st_mode & 0777) | 0700); /* as for files: a umask must not lock the owner out */
+    } else {
+        *out_made = true;
+        if (stat(path, &about) == 0 && (about.st_mode & 0700) != 0700)
+            (void)chmod(path, (about.st_mode & 0777) | 0700); /* as for files: a umask must not lock the owner out */
     }
     char *slash = strrchr(path, '/');
     if (!slash)
@@ -203,21 +205,43 @@ zoff_status zoff_archive_folder_absolute(const char *folder, size_t most, char d
     return ZOFF_OK;
 }
 
+/* After an error: remove the `count` folders that were made, of which `path` is the last. Those that others have filled
+ * meanwhile stay. */
+static void remove_made(char *path, unsigned count)
+{
+    for (char *slash; count && rmdir(path) == 0; count--) {
+        slash = strrchr(path, '/');
+        if (!slash)
+            return;
+        while (slash > path && slash[-1] == '/')
+            slash--;
+        *slash = 0;
+    }
+}
+
 zoff_status zoff_archive_folder_make(const char *folder)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], last[PATH_MAX] = "";
     size_t bytes = strlen(folder);
+    unsigned made = 0;
+    zoff_status status = ZOFF_OK;
     ZOFF_FAIL_IF(bytes == 0 || bytes >= sizeof path, ZOFF_ERR_INVALID, "the folder of checkpoints is '%.100s'", folder);
     while (bytes > 1 && folder[bytes - 1] == '/')
         bytes--;
-    for (size_t at = 1; at <= bytes; at++) {
+    for (size_t at = 1; at <= bytes && status == ZOFF_OK; at++) {
+        bool is_new = false;
         if ((at < bytes && folder[at] != '/') || folder[at - 1] == '/')
             continue;
         memcpy(path, folder, at);
         path[at] = 0;
-        ZOFF_TRY(make_one(path));
+        status = make_one(path, &is_new);
+        made += is_new;
+        if (is_new)
+            memcpy(last, path, at + 1);
     }
-    return ZOFF_OK;
+    if (status < 0)
+        remove_made(last, made);
+    return status;
 }
 
 /* The time is enough for 64 engines that publish one after another on a slow disk. */

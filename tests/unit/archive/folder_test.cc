@@ -98,6 +98,17 @@ TEST(folder, is_made_with_those_above_it)
     EXPECT_ZOFF_OK(zoff_archive_folder_make("."));
 }
 
+TEST(folder, is_made_with_those_above_it_or_not_at_all)
+{
+    scratch_folder scratch;
+    const std::string impossible = std::string(300, 'x');
+    ASSERT_EQ(0, mkdir(scratch.file("there").c_str(), 0777));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot make the folder",
+                      zoff_archive_folder_make((scratch.path + "/there//a/b/" + impossible).c_str()));
+    EXPECT_EQ(std::set<std::string>{"there"}, names_in(scratch.path));
+    EXPECT_TRUE(names_in(scratch.file("there")).empty());
+}
+
 TEST(folder, relative_to_the_working_folder_is_made)
 {
     scratch_folder scratch;
