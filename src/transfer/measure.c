@@ -27,15 +27,15 @@ void zoff_transfer_measure_close(zoff_transfer *t)
     t->measure.alike = NULL;
 }
 
-static uint64_t checksum_of(size_t slice, size_t block, uint64_t content)
+/* `batch`: the micro-batch of a copy, because copies that are equal but come in another one are summed with another weight. */
+static uint64_t checksum_of(size_t slice, size_t block, uint64_t batch, uint64_t content)
 {
-    const uint64_t words[] = {slice, block, content};
+    const uint64_t words[] = {slice, block, batch, content};
     return zoff_offload_layout(words, sizeof words);
 }
 
 void zoff_transfer_measure_begin_copies(zoff_transfer *t)
 {
-    t->measure.round++;
     for (size_t i = 0; t->measure.alike && i < t->model->param_count; i++)
         t->measure.alike[i].copies = 0;
 }
@@ -47,13 +47,14 @@ static void add_copy(zoff_transfer *t, const zoff_plan_piece *run)
     const size_t element = zoff_adam_dtype_bytes(p->grad_dtype);
     const size_t blocks = zoff_base_bits_ceil_div(p->count, ZOFF_NORM_BLOCK);
     const size_t stride = zoff_base_bits_ceil_div(blocks, BLOCKS_MOST);
+    const uint64_t batch = zoff_zero_reduce_batches(t->ranks.reduce);
     const char *grad = t->route.place->gradient(t, run);
     for (size_t first = 0; first < run->count; first += ZOFF_NORM_BLOCK) {
         const size_t block = (run->first + first) / ZOFF_NORM_BLOCK;
         const size_t bytes = zoff_base_bits_min(run->count - first, ZOFF_NORM_BLOCK) * element;
-        if ((block + t->measure.round) % stride == 0)
+        if ((block + batch / t->values->accumulation) % stride == 0)
             t->measure.alike[run->param].copies +=
-                checksum_of(run->slice, block, zoff_offload_layout(grad + first * element, bytes));
+                checksum_of(run->slice, block, batch, zoff_offload_layout(grad + first * element, bytes));
     }
 }
 
@@ -84,7 +85,7 @@ static void add_replica(zoff_transfer *t, const zoff_plan_piece *piece, const do
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
         uint64_t bits;
         memcpy(&bits, block_sums, sizeof bits);
-        t->measure.alike[piece->param].replicas += checksum_of(piece->slice, (piece->first + first) / ZOFF_NORM_BLOCK, bits);
+        t->measure.alike[piece->param].replicas += checksum_of(piece->slice, (piece->first + first) / ZOFF_NORM_BLOCK, 0, bits);
     }
 }
 

@@ -121,7 +121,6 @@ typedef struct zoff_measure {
     zoff_vote vote;
     size_t buckets;
     zoff_alike *alike; /* by parameter; NULL: nothing is declared */
-    size_t round;      /* chooses the blocks of copies that a step compares; the same on all ranks */
 } zoff_measure;
 
 /* fp32 sums of the gradients that this rank owns, in host memory. Sums of the first `device_sums` elements are on the device

@@ -53,7 +53,7 @@ struct zoff_reduce {
     reduce_slot *slots;
     size_t *bytes;           /* memory for the sizes of all slots */
     uint64_t taken, started; /* exchanges that got a slot, exchanges started; both in the same order */
-    uint64_t sent_bytes;
+    uint64_t batches, sent_bytes;
 };
 
 /* ---- life ---- */
@@ -190,6 +190,11 @@ double zoff_zero_reduce_total_weight(const zoff_reduce *r)
     return r->weights.total;
 }
 
+uint64_t zoff_zero_reduce_batches(const zoff_reduce *r)
+{
+    return r->batches;
+}
+
 uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
 {
     return r->sent_bytes;
@@ -210,6 +215,7 @@ static zoff_status ask_weights(zoff_reduce *r)
                                  .receive_bytes = r->weights.bytes};
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.work));
     r->weights.asked = true;
+    r->batches++;
     return ZOFF_OK;
 }
 

@@ -62,5 +62,8 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
 /* The sum over all ranks of their micro-batch weights times the factor, added in rank order. Valid once a bucket of the
  * micro-batch is done. */
 double zoff_zero_reduce_total_weight(const zoff_reduce *r);
+/* The micro-batches that were exchanged so far, with the present one. The same on all ranks, because they exchange together:
+ * valid once a bucket of the micro-batch is done. */
+uint64_t zoff_zero_reduce_batches(const zoff_reduce *r);
 
 #endif

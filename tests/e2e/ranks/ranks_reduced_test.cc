@@ -68,9 +68,9 @@ struct worker {
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
     static void *gradient(tensor &t) { return t.grad_dtype == ZOFF_F32 ? (void *)t.grad.data() : (void *)t.half.data(); }
-    void hand_over(bool lends)
+    void hand_over(bool lends, zoff_param count = 3)
     {
-        for (zoff_param p = 0; lends && p < tensors.size(); p++) {
+        for (zoff_param p = 0; lends && p < count; p++) {
             void *to;
             ASSERT_ZOFF_OK(zoff_grad_acquire(e.get(), p, 0, nullptr, &to));
             memcpy(to, gradient(tensors[p]), tensors[p].grad.size() * (tensors[p].grad_dtype == ZOFF_F32 ? 4 : 2));
@@ -240,45 +240,100 @@ TEST_P(RanksReduced, CopiesThatDifferByABitAreRefused)
         EXPECT_EQ(want.workers[0].tensors[i].value, all.workers[0].tensors[i].value);
 }
 
+// Copies are summed with the weight of their micro-batch, so equal copies that come in another one are another sum. The same
+// holds for a slice that comes in the first micro-batch on one rank, and in the second on the others.
+TEST_P(RanksReduced, CopiesOfAnotherMicroBatchAreRefused)
+{
+    ranks want(world(), text_of(stage(), 2), "abc", true), all(world(), text_of(stage(), 2), "abc", true);
+    const auto hand_over = [](worker &w, unsigned number, double weight, zoff_param count) {
+        w.fill(number);
+        ASSERT_ZOFF_OK(zoff_grad_weight(w.e.get(), weight));
+        w.hand_over(true, count);
+    };
+    for (const bool only_c : {false, true}) {
+        all.job.on_each([&](unsigned rank) {
+            worker &w = all.workers[rank];
+            const bool is_other = rank == world() - 1;
+            hand_over(w, !only_c && is_other ? 2 : 1, 1, only_c && !is_other ? 2 : 3);
+            EXPECT_ZOFF_OK(zoff_step(w.e.get(), nullptr, nullptr));
+            hand_over(w, only_c || is_other ? 1 : 2, 3, only_c && is_other ? 2 : 3);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                              std::string("the checksum of the gradient of ") + (only_c ? "c" : "a") +
+                                  " (zoff_param_desc.reduced)",
+                              zoff_step(w.e.get(), nullptr, nullptr));
+            EXPECT_ZOFF_OK(zoff_grads_drop(w.e.get()));
+        });
+    }
+    for (ranks *one : {&want, &all}) {
+        one->job.on_each([&](unsigned rank) {
+            for (unsigned number = 1; number <= 2; number++) {
+                hand_over(one->workers[rank], number, number, 3);
+                EXPECT_ZOFF_OK(zoff_step(one->workers[rank].e.get(), nullptr, nullptr));
+            }
+        });
+    }
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_EQ(want.workers[0].tensors[i].value, all.workers[0].tensors[i].value);
+}
+
+struct large_ranks {
+    enum { BLOCKS = 100 };
+    rank_job job{2};
+    std::vector<float> value[2], grad[2];
+    std::vector<engine> engines{2};
+    large_ranks(unsigned stage, unsigned accumulation)
+    {
+        job.on_each([&](unsigned rank) {
+            value[rank].assign(BLOCKS * 1024, 1.0f);
+            grad[rank].assign(BLOCKS * 1024, 0.5f);
+            for (size_t block = 0; block < BLOCKS; block++)
+                grad[rank][block * 1024] = (float)block; /* no two blocks are equal */
+            zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+            opts.threads = 1;
+            opts.comm = job.comm_of(rank);
+            engines[rank] = make_engine(text_of(stage, accumulation), opts);
+            zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+            d.name = "large";
+            d.value = value[rank].data();
+            d.grad = grad[rank].data();
+            d.count = value[rank].size();
+            d.reduced = true;
+            ASSERT_ZOFF_OK(zoff_engine_add_param(engines[rank].get(), &d, nullptr));
+            ASSERT_ZOFF_OK(zoff_engine_seal(engines[rank].get()));
+        });
+    }
+    ~large_ranks()
+    {
+        job.on_each([&](unsigned rank) { engines[rank].reset(); });
+    }
+};
+
 // A step compares 16 blocks of a large slice, and the next steps others: a difference that lasts is found.
 TEST(RanksReducedLarge, EveryBlockIsComparedInItsTurn)
 {
-    enum { BLOCKS = 100, TURNS = (BLOCKS + 15) / 16 };
-    rank_job job(2);
-    std::vector<float> value[2], grad[2];
-    std::vector<engine> engines(2);
-    job.on_each([&](unsigned rank) {
-        value[rank].assign(BLOCKS * 1024, 1.0f);
-        grad[rank].assign(BLOCKS * 1024, 0.5f);
-        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
-        opts.threads = 1;
-        opts.comm = job.comm_of(rank);
-        engines[rank] = make_engine(text_of(2), opts);
-        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
-        d.name = "large";
-        d.value = value[rank].data();
-        d.grad = grad[rank].data();
-        d.count = value[rank].size();
-        d.reduced = true;
-        ASSERT_ZOFF_OK(zoff_engine_add_param(engines[rank].get(), &d, nullptr));
-        ASSERT_ZOFF_OK(zoff_engine_seal(engines[rank].get()));
-    });
-    for (unsigned block = 0; block < BLOCKS; block += 9) {
-        unsigned found[2] = {0, 0};
-        for (unsigned turn = 0; turn < TURNS; turn++) {
-            job.on_each([&](unsigned rank) {
-                grad[rank][block * 1024 + 1000] = rank ? std::nextafter(0.5f, 1.0f) : 0.5f;
-                if (zoff_step(engines[rank].get(), nullptr, nullptr) == ZOFF_ERR_INVALID) {
-                    found[rank]++;
-                    EXPECT_ZOFF_OK(zoff_grads_drop(engines[rank].get()));
-                }
-                grad[rank][block * 1024 + 1000] = 0.5f;
-            });
+    enum { BLOCKS = large_ranks::BLOCKS, TURNS = (BLOCKS + 15) / 16 };
+    for (const unsigned accumulation : {1u, 2u}) {
+        large_ranks all(2, accumulation);
+        for (unsigned block = 0; block < BLOCKS; block += accumulation == 1 ? 18 : 45) {
+            unsigned found[2] = {0, 0};
+            for (unsigned turn = 0; turn < TURNS; turn++) {
+                all.job.on_each([&](unsigned rank) {
+                    zoff_engine *e = all.engines[rank].get();
+                    float *element = &all.grad[rank][block * 1024 + 1000];
+                    for (unsigned micro = 1; micro < accumulation; micro++)
+                        EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+                    *element = rank ? std::nextafter(0.5f, 1.0f) : 0.5f;
+                    if (zoff_step(e, nullptr, nullptr) == ZOFF_ERR_INVALID) {
+                        found[rank]++;
+                        EXPECT_ZOFF_OK(zoff_grads_drop(e));
+                    }
+                    *element = 0.5f;
+                });
+            }
+            EXPECT_EQ(1u, found[0]) << "block " << block;
+            EXPECT_EQ(1u, found[1]) << "block " << block;
         }
-        EXPECT_EQ(1u, found[0]) << "block " << block;
-        EXPECT_EQ(1u, found[1]) << "block " << block;
     }
-    job.on_each([&](unsigned rank) { engines[rank].reset(); });
 }
 
 TEST_P(RanksReduced, AGradientThatIsNotFiniteIsSkippedByAll)
