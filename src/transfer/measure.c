@@ -61,6 +61,8 @@ static void add_copy(zoff_transfer *t, const zoff_plan_piece *run)
 void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket)
 {
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    if (zoff_zero_reduce_total_weight(t->ranks.reduce) == 0)
+        return; /* nothing of this micro-batch counts */
     for (size_t i = c->first_run; t->measure.alike && i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
         const zoff_model_param *p = &t->model->params[run->param];

@@ -276,6 +276,25 @@ TEST_P(RanksReduced, CopiesOfAnotherMicroBatchAreRefused)
         EXPECT_EQ(want.workers[0].tensors[i].value, all.workers[0].tensors[i].value);
 }
 
+// A micro-batch that no rank weighs adds nothing to the sums, so nothing of it is compared either.
+TEST_P(RanksReduced, AMicroBatchWithoutWeightIsNotCompared)
+{
+    ranks want(world(), text_of(stage(), 2), "abc", lends()), all(world(), text_of(stage(), 2), "abc", lends());
+    for (ranks *one : {&want, &all}) {
+        one->job.on_each([&](unsigned rank) {
+            worker &w = one->workers[rank];
+            for (const double weight : {1.0, 0.0}) {
+                ASSERT_ZOFF_OK(zoff_grad_weight(w.e.get(), weight));
+                w.fill(weight > 0 || one == &want ? 1 : 3 + rank);
+                w.step(one->lends);
+            }
+            EXPECT_FALSE(w.info.accumulated);
+        });
+    }
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_EQ(want.workers[0].tensors[i].value, all.workers[0].tensors[i].value);
+}
+
 struct large_ranks {
     enum { BLOCKS = 100 };
     rank_job job{2};
