@@ -74,7 +74,7 @@ typedef struct zoff_norm_ranks {
     zoff_comm *comm; /* zoff_engine_opts.norm_comm; NULL: the norm is that of this engine */
     zoff_comm_channel channel;
     zoff_norm_part *parts; /* by rank of `comm`, as the following */
-    uint64_t *counts;
+    uint64_t *counts;      /* of replicated parameters, times 2; plus 1 with zoff.persist */
     int32_t *results;
     size_t *bytes;
     /* Checksums of the names of replicated parameters, by rank: `most` for each, ascending, UINT64_MAX where there are fewer.

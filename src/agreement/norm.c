@@ -5,6 +5,7 @@
  * engine: so all groups decide alike. */
 #include "agreement.h"
 
+#include "bits.h"
 #include "try.h"
 
 #include <stdio.h>
@@ -173,12 +174,18 @@ static zoff_status compare_names(zoff_agreement *a)
     zoff_norm_ranks *n = &a->norm;
     const unsigned ranks = zoff_comm_size(n->comm), rank = zoff_comm_rank(n->comm);
     n->most = 0;
-    n->counts[rank] = 0;
+    n->counts[rank] = a->model->values->persist;
     for (size_t i = 0; i < a->model->param_count; i++)
-        n->counts[rank] += a->model->params[i].norm_replicated;
+        n->counts[rank] += a->model->params[i].norm_replicated ? 2 : 0;
     ZOFF_TRY(zoff_agreement_norm_gather(a, n->counts, sizeof *n->counts));
-    for (unsigned i = 0; i < ranks; i++)
-        n->most = n->counts[i] > n->most ? (size_t)n->counts[i] : n->most;
+    for (unsigned i = 0; i < ranks; i++) {
+        /* Engines that persist choose a common step, while the others would wait for something else. */
+        ZOFF_FAIL_IF((n->counts[i] ^ n->counts[0]) & 1, ZOFF_ERR_INVALID,
+                     "zoff.persist is %s on rank 0 of zoff_engine_opts.norm_comm and %s on rank %u: engines that share a norm "
+                     "need it alike, so set it in the configurations of all of them, or of none",
+                     n->counts[0] & 1 ? "true" : "false", n->counts[i] & 1 ? "true" : "false", i);
+        n->most = zoff_base_bits_max(n->most, (size_t)(n->counts[i] >> 1));
+    }
     const zoff_status status =
         n->most ? zoff_base_mem_alloc(n->most * ranks, sizeof *n->names, "names of replicated parameters", &n->names) : ZOFF_OK;
     ZOFF_TRY(zoff_agreement_norm_success(a, status));

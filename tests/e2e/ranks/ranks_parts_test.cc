@@ -19,6 +19,7 @@ struct worker {
     std::string folder;
     std::string more;          // of the configuration
     bool has_no_value = false; // an error of its plan
+    bool persists = true;
     bool cancels = false;
 
     zoff_status open(unsigned part, zoff_comm *comm, zoff_comm *norm)
@@ -27,7 +28,7 @@ struct worker {
         const std::string text =
             "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 1.0, "
             "\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 1024, " +
-            offload + "}, \"zoff\": {\"persist\": true" + more + "}}";
+            offload + "}, \"zoff\": {\"persist\": " + (persists ? "true" : "false") + more + "}}";
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
         opts.threads = 1;
         opts.comm = comm;
@@ -230,6 +231,26 @@ TEST_P(Parts, SealAllOrNone)
     open();
     train(1, 2);
     RecordProperty("cells", std::to_string(cells));
+}
+
+// The parts choose a common step when they open their files, so none may open them alone.
+TEST_P(Parts, PersistInOnePartOnlyIsNamed)
+{
+    for (const unsigned without : {0u, 1u}) {
+        on_each([&](worker &w, unsigned rank, unsigned part) {
+            w.persists = part != without;
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                              without == 0 ? "zoff.persist is false on rank 0 of zoff_engine_opts.norm_comm and true on rank 1"
+                                           : "zoff.persist is true on rank 0 of zoff_engine_opts.norm_comm and false on rank 1",
+                              open(w, rank, part));
+            w.e.reset();
+        });
+        EXPECT_EQ(0u, files_in(shared.path));
+    }
+    for (worker &w : workers)
+        w.persists = true;
+    open();
+    train(1, 2);
 }
 
 TEST_P(Parts, OneWithoutItsFormerFilesIsNamed)
