@@ -225,6 +225,9 @@ bool zoff_comm_discover_mpi(void);
 
 /* ---- world.c ---- */
 
+/* Whether the launcher is that of a batch system, which may have started another launcher on each host, such as the daemons of
+ * mpirun. Then it counts hosts. */
+bool zoff_comm_world_is_outer(zoff_env_world id);
 /* The innermost launcher that has started more than this process, by its variables; COUNT: none has. */
 zoff_env_world zoff_comm_world_several(zoff_env_place *out);
 /* Print those of both variables that are set: "RANK=1, WORLD_SIZE=2".  @return dst */

@@ -38,14 +38,14 @@ static zoff_status contradict(const char *a_name, const char *a, const char *b_n
 }
 
 /* Variables of several launchers may be set: scripts often set torchrun's beside those of an MPI launcher. All must give the
- * same rank and size. Slurm's are not compared: Slurm may have started one launcher on each host, and then it counts hosts. */
+ * same rank and size. Those of an outer launcher are not compared. */
 static zoff_status find_contradiction(void)
 {
     for (int i = 0; i < ZOFF_ENV_WORLD_COUNT; i++) {
         for (int k = i + 1; k < ZOFF_ENV_WORLD_COUNT; k++) {
             zoff_env_place a, b;
-            if (i == ZOFF_ENV_WORLD_SLURM || k == ZOFF_ENV_WORLD_SLURM || !zoff_base_env_world((zoff_env_world)i, &a) ||
-                !zoff_base_env_world((zoff_env_world)k, &b))
+            if (zoff_comm_world_is_outer((zoff_env_world)i) || zoff_comm_world_is_outer((zoff_env_world)k) ||
+                !zoff_base_env_world((zoff_env_world)i, &a) || !zoff_base_env_world((zoff_env_world)k, &b))
                 continue;
             if (differ(a.size, b.size))
                 return contradict(a.size_name, a.size, b.size_name, b.size);
@@ -76,14 +76,16 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
     static const zoff_env_world MPIS[] = {ZOFF_ENV_WORLD_OPEN_MPI, ZOFF_ENV_WORLD_MVAPICH, ZOFF_ENV_WORLD_PMI,
                                           ZOFF_ENV_WORLD_PMIX,     ZOFF_ENV_WORLD_JSM,     ZOFF_ENV_WORLD_FLUX,
                                           ZOFF_ENV_WORLD_PALS};
-    zoff_env_place place;
+    zoff_env_place place, inner;
     char words[160];
     *out = "mpi";
     if (mpi_is_up)
         return ZOFF_OK;
     ZOFF_TRY(find_contradiction());
+    (void)zoff_base_env_world(ZOFF_ENV_WORLD_TORCHRUN, &inner);
     for (size_t i = 0; i < sizeof MPIS / sizeof MPIS[0]; i++) {
-        if (zoff_base_env_world(MPIS[i], &place))
+        /* An outer launcher with other numbers has started torchrun. */
+        if (zoff_base_env_world(MPIS[i], &place) && !differ(place.size, inner.size) && !differ(place.rank, inner.rank))
             return ZOFF_OK;
     }
     *out = "self";

@@ -12,12 +12,17 @@ static unsigned long number_of(const char *text)
     return text ? strtoul(text, NULL, 10) : 0;
 }
 
-/* Slurm's count only where no inner launcher says that it has started one rank, because mpirun starts its daemons by srun. */
+bool zoff_comm_world_is_outer(zoff_env_world id)
+{
+    return id == ZOFF_ENV_WORLD_JSM || id == ZOFF_ENV_WORLD_FLUX || id == ZOFF_ENV_WORLD_PALS || id == ZOFF_ENV_WORLD_SLURM;
+}
+
+/* An outer launcher's count only where no inner one says that it has started one rank. */
 zoff_env_world zoff_comm_world_several(zoff_env_place *out)
 {
     bool is_alone = false;
     for (int id = 0; id < ZOFF_ENV_WORLD_COUNT; id++) {
-        if (!zoff_base_env_world((zoff_env_world)id, out) || (id == ZOFF_ENV_WORLD_SLURM && is_alone))
+        if (!zoff_base_env_world((zoff_env_world)id, out) || (zoff_comm_world_is_outer((zoff_env_world)id) && is_alone))
             continue;
         if (number_of(out->size) > 1 || number_of(out->rank) > 0)
             return (zoff_env_world)id;

@@ -110,6 +110,14 @@ inline std::vector<std::pair<std::string, variables>> launchers_of_one()
           {"SLURM_STEP_ID", "0"},
           {"OMPI_COMM_WORLD_RANK", "0"},
           {"OMPI_COMM_WORLD_SIZE", "1"}}},
+        {"the same with Flux",
+         {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}},
+        {"the same with PALS", {{"PALS_RANKID", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}},
+        {"the same with jsrun",
+         {{"JSM_NAMESPACE_RANK", "1"},
+          {"JSM_NAMESPACE_SIZE", "2"},
+          {"OMPI_COMM_WORLD_RANK", "0"},
+          {"OMPI_COMM_WORLD_SIZE", "1"}}},
         {"torchrun --nproc-per-node 1", {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}}},
     };
 }

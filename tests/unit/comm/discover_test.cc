@@ -83,6 +83,28 @@ TEST_F(Discover, Slurm)
               meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "4"}}));
 }
 
+// Each starts one launcher on each of two hosts, and that one the ranks.
+TEST_F(Discover, ABatchSystemMayCountHosts)
+{
+    for (const variables &outer :
+         {variables{{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}}, variables{{"PALS_RANKID", "1"}, {"PALS_SIZE", "2"}},
+          variables{{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "2"}},
+          variables{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}}}) {
+        variables with = outer;
+        with["OMPI_COMM_WORLD_RANK"] = "5";
+        with["OMPI_COMM_WORLD_SIZE"] = "8";
+        EXPECT_EQ("mpi", meaning(with)) << outer.begin()->first;
+        with = outer;
+        with["RANK"] = "5";
+        with["WORLD_SIZE"] = "8";
+        with["LOCAL_RANK"] = "1";
+        expect_error(ZOFF_ERR_UNSUPPORTED, {"RANK=5, WORLD_SIZE=8", "as by torchrun"}, with);
+        with["RANK"] = "0";
+        with["WORLD_SIZE"] = "1";
+        EXPECT_EQ("self", meaning(with)) << outer.begin()->first;
+    }
+}
+
 TEST_F(Discover, Torchrun)
 {
     const variables set = {
