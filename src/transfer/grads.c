@@ -2,10 +2,10 @@
  * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, or is added
  * to the sum of micro-batches. Without either, the memory is reused after the update.
  *
- * The memory is an arena: a few large extents, cut into blocks. A take and a give cost the same for any number of blocks. Free
- * blocks are in lists by size: exact sizes up to 31 units, above that 32 classes for each power of two. A block that is given
- * back joins its free neighbours, so memory serves slices of all sizes. The blocks are described beside the memory, which may
- * be that of a device. */
+ * The memory is an arena: a few large extents, cut into blocks. Free blocks are in lists by size: exact sizes up to 31 units,
+ * above that 32 classes for each power of two. A take looks at a few blocks, for any number of them. Only where no other block
+ * is large enough does it look at all those of about its size. A block that is given back joins its free neighbours, so memory
+ * serves slices of all sizes. The blocks are described beside the memory, which may be that of a device. */
 #include "transfer.h"
 
 #include "array.h"
@@ -107,15 +107,9 @@ void zoff_transfer_grads_remove(zoff_arena *a, int32_t first)
     drop_block(a, first);
 }
 
-/* Blocks of the size's own class may be a little too small; those of any higher class are large enough. */
-static int32_t find(const zoff_arena *a, size_t bytes)
+/* The first free block of a higher class. */
+static int32_t find_higher(const zoff_arena *a, unsigned level, unsigned class)
 {
-    unsigned level, class;
-    class_of(bytes, &level, &class);
-    for (int32_t k = a->classes[level] >> class & 1 ? a->heads[level][class] : NONE; k != NONE; k = a->blocks[k].next) {
-        if (a->blocks[k].bytes >= bytes)
-            return k;
-    }
     const uint32_t wider = a->classes[level] & (uint32_t)(~1ull << class);
     if (wider)
         return a->heads[level][__builtin_ctz(wider)];
@@ -124,6 +118,21 @@ static int32_t find(const zoff_arena *a, size_t bytes)
         return NONE;
     const unsigned next = (unsigned)__builtin_ctzll(higher);
     return a->heads[next][__builtin_ctz(a->classes[next])];
+}
+
+/* Blocks of the size's own class may be a little too small; those of any higher class are large enough. */
+static int32_t find(const zoff_arena *a, size_t bytes)
+{
+    enum { LOOKS = 8 };
+    unsigned level, class;
+    class_of(bytes, &level, &class);
+    int32_t k = a->classes[level] >> class & 1 ? a->heads[level][class] : NONE;
+    for (unsigned looks = 0; k != NONE && a->blocks[k].bytes < bytes; looks++, k = a->blocks[k].next) {
+        const int32_t higher = looks == LOOKS ? find_higher(a, level, class) : NONE;
+        if (higher != NONE)
+            return higher;
+    }
+    return k != NONE ? k : find_higher(a, level, class);
 }
 
 /* The rest of a larger block stays free. Without memory to describe it, it is lent with the block. */

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <map>
 
+extern "C" {
+#include "transfer.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -239,5 +243,36 @@ TEST_P(GrowthCalls, CostAtMostSixTimesAsMuch)
         EXPECT_LE(grows, MOST) << call << ": " << blocks << " blocks in " << small.calls[call] << " calls at " << few << ", "
                                << large.blocks[call] << " in " << large.calls[call] << " at " << many;
     }
+}
+
+// Free blocks that are a little smaller than a request are in its class. A take with room elsewhere looks at a few of them.
+uint64_t cost_of_takes_beside(size_t smaller)
+{
+    enum { UNITS = 64, TAKES = 50 };
+    zoff_arena arena = {};
+    std::vector<int32_t> blocks(smaller);
+    int32_t block;
+    char *const nowhere = (char *)(uintptr_t)ZOFF_ARENA_UNIT; // nobody reads or writes the memory
+    EXPECT_ZOFF_OK(zoff_transfer_grads_add(&arena, nowhere, (smaller + 2) * (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
+    for (int32_t &one : blocks)
+        EXPECT_TRUE(zoff_transfer_grads_take(&arena, UNITS * ZOFF_ARENA_UNIT, &one) &&
+                    zoff_transfer_grads_take(&arena, ZOFF_ARENA_UNIT, &block));
+    for (const int32_t one : blocks)
+        zoff_transfer_grads_give(&arena, one);
+    const uint64_t blocks_run = count_blocks([&] {
+        for (size_t i = 0; i < TAKES; i++) {
+            EXPECT_TRUE(zoff_transfer_grads_take(&arena, (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
+            zoff_transfer_grads_give(&arena, block);
+        }
+    });
+    zoff_transfer_grads_end(&arena);
+    return blocks_run;
+}
+
+TEST(GrowthArena, ATakeCostsTheSameBesideAnyNumberOfSmallerBlocks)
+{
+    const uint64_t few = cost_of_takes_beside(100), many = cost_of_takes_beside(1600);
+    ASSERT_LT(0u, few);
+    EXPECT_LE(many, few + few / 10);
 }
 } // namespace
