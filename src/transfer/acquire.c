@@ -38,15 +38,22 @@ static zoff_status find_or_make(void *ctx)
     zoff_transfer *t = w->transfer;
     if (finds(w))
         return ZOFF_OK;
-    const bool is_in_flight = w->pool->memory->go_on(t);
+    zoff_saved_error first;
+    const zoff_status moves = w->pool->memory->go_on(t);
+    zoff_base_status_save(&first);
     if (finds(w))
         return ZOFF_OK;
-    if (!is_in_flight || zoff_comm_is_broken(t->comm) || is_enough(t, w->from)) {
-        ZOFF_TRY(zoff_transfer_grads_grow(t, w->pool, w->bytes));
-        return finds(w) ? ZOFF_OK : ZOFF_PENDING; /* the extent has room for it */
+    if (moves != ZOFF_PENDING || zoff_comm_is_broken(t->comm) || is_enough(t, w->from)) {
+        const zoff_status grown = zoff_transfer_grads_grow(t, w->pool, w->bytes); /* with room for it */
+        if (grown < 0 && moves < 0) {                                             /* an error is why no memory became free */
+            zoff_base_status_restore(&first);
+            return moves;
+        }
+        ZOFF_TRY(grown);
+    } else {
+        /* Gather weights, too: another rank may need them before it hands its gradients over. The fetch reports errors. */
+        (void)zoff_lending_param_gather_go_on(t->lending);
     }
-    /* Gather weights, too: another rank may need them before it hands its gradients over. The fetch reports errors. */
-    (void)zoff_lending_param_gather_go_on(t->lending);
     return finds(w) ? ZOFF_OK : ZOFF_PENDING;
 }
 
@@ -67,11 +74,18 @@ zoff_status zoff_transfer_acquire_lend(zoff_transfer *t, zoff_grads *g, size_t n
 
 enum { EXTENT_BYTES = 64 << 20 };
 
-/* Memory of gradients that are kept until the update is freed by nothing before it. */
-static bool go_on_host(zoff_transfer *t)
+static zoff_status go_on(zoff_transfer *t, bool comes_down)
 {
-    const bool comes_down = t->route.peers->leaves_early(t) && zoff_transfer_download_poll(t) == ZOFF_PENDING;
-    return zoff_transfer_reduce_scatter_go_on(t) || comes_down;
+    const zoff_status down = comes_down ? zoff_transfer_download_poll(t) : ZOFF_OK;
+    ZOFF_TRY(down);
+    const zoff_status out = zoff_transfer_reduce_scatter_poll(t);
+    return out == ZOFF_OK ? down : out;
+}
+
+/* Memory of gradients that are kept until the update is freed by nothing before it. */
+static zoff_status go_on_host(zoff_transfer *t)
+{
+    return go_on(t, t->route.peers->leaves_early(t));
 }
 
 /* Few mappings, although a device pins each of them whole: no larger than what is lent at most. */
@@ -93,7 +107,7 @@ static void free_on_host(zoff_transfer *t, zoff_map *extent)
 }
 
 const zoff_grad_memory zoff_transfer_acquire_on_host = {
-    .name = "host", .shrinks = true, .make = make_on_host, .free = free_on_host, .go_on = go_on_host};
+    .shrinks = true, .make = make_on_host, .free = free_on_host, .go_on = go_on_host};
 
 /* ---- a pool in device memory ---- */
 
@@ -140,14 +154,13 @@ static void free_on_device(zoff_transfer *t, zoff_map *extent)
     t->accel->ops->free(t->accel, extent->base);
 }
 
-static bool go_on_device(zoff_transfer *t)
+static zoff_status go_on_device(zoff_transfer *t)
 {
-    const bool comes_down = zoff_transfer_download_poll(t) == ZOFF_PENDING;
-    return zoff_transfer_reduce_scatter_go_on(t) || comes_down;
+    return go_on(t, true);
 }
 
 const zoff_grad_memory zoff_transfer_acquire_on_device = {
-    .name = "device", .make = make_on_device, .free = free_on_device, .go_on = go_on_device};
+    .make = make_on_device, .free = free_on_device, .go_on = go_on_device};
 
 zoff_status zoff_transfer_acquire_clear_here(zoff_transfer *t, char *at, size_t bytes, void *native_stream)
 {

@@ -170,10 +170,10 @@ void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t sl
         (void)zoff_transfer_reduce_scatter_go_on(t);
 }
 
-/* Errors are stored; the step returns them. */
+/* Errors are stored; the step returns them. After one nothing is in flight. */
 bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t)
 {
-    return t->ranks.reduce && zoff_zero_reduce_poll(t->ranks.reduce) != ZOFF_OK;
+    return t->ranks.reduce && zoff_zero_reduce_poll(t->ranks.reduce) == ZOFF_PENDING;
 }
 
 void zoff_transfer_reduce_scatter_close(zoff_transfer *t)

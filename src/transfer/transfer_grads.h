@@ -36,13 +36,12 @@ typedef struct zoff_arena {
 
 /* The kind of memory of a pool. */
 typedef struct zoff_grad_memory {
-    const char *name;
     bool shrinks; /* extents that nobody uses may be freed before others are made: that does not stop a device */
     /* Allocate an extent with room for `bytes`, or a larger one.  `out`: `base` and `bytes` are set */
     zoff_status (*make)(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_map *out);
     void (*free)(zoff_transfer *t, zoff_map *extent);
-    /* Advance what frees memory of the pool.  @return false: nothing is in flight */
-    bool (*go_on)(zoff_transfer *t);
+    /* Advance what frees memory of the pool.  @return OK: nothing is in flight; PENDING; an error, after which nothing is */
+    zoff_status (*go_on)(zoff_transfer *t);
 } zoff_grad_memory;
 
 extern const zoff_grad_memory zoff_transfer_acquire_on_host, zoff_transfer_acquire_on_device;

@@ -97,6 +97,33 @@ TEST(AcquireOfSeveralRanks, MakesMoreWhereOthersDoNotCome)
     });
 }
 
+// An exchange that has failed frees nothing, so nobody waits for it. Where there is no more memory, its error is the cause.
+TEST(AcquireOfSeveralRanks, TellsWhyNothingLeaves)
+{
+    each_rank<small_transfer>(2, [](small_transfer &self, unsigned) {
+        ASSERT_NO_FATAL_FAILURE(prepare(self));
+        zoff_sum_place place = *self.t.route.place;
+        place.zero = [](zoff_transfer *, char *, size_t) {
+            return zoff_base_status_fail(ZOFF_ERR_DEVICE, "it cannot be packed");
+        };
+        const zoff_grad_memory *whole = self.t.grads.memory;
+        zoff_grad_memory memory = *whole;
+        self.t.route.place = &place;
+        self.t.grads.memory = &memory;
+        zoff_transfer_reduce_scatter_begin(&self.t);
+        zoff_transfer_reduce_scatter_close(&self.t); // gradients that did not come count as zeros
+        EXPECT_FALSE(zoff_transfer_reduce_scatter_go_on(&self.t));
+        EXPECT_NE(nullptr, lend(self, 0, 256));
+        memory.make = [](zoff_transfer *, zoff_grads *, size_t, zoff_map *) {
+            return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "no room");
+        };
+        char *at;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "it cannot be packed",
+                          zoff_transfer_acquire_lend(&self.t, self.t.route.lent, 1, 256, &at));
+        self.t.grads.memory = whole;
+    });
+}
+
 // A pool of `UNITS` times 64 bytes on a device, for slices that are lent with any size.
 class AcquireOnDevice : public testing::Test
 {
