@@ -49,7 +49,8 @@
  * 0.999, and that element alone stands still.
  *
  * In most blocks hundreds of numbers are near the largest, and a few codes show that before any b is computed: see body_q8.h.
- * A block whose bound is not finite moves no weight any more. For that it needs more than 10 such elements. */
+ * A block whose bound is not finite moves no weight any more. For that it needs an infinite v, and more than 10 elements whose
+ * v is infinite or at least 2^-16 * FLT_MAX, which is 2^112: they count together, because an infinite b counts as FLT_MAX. */
 #ifndef ZOFF_CPU_ADAM_Q8_H
 #define ZOFF_CPU_ADAM_Q8_H
 
