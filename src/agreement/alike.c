@@ -91,43 +91,57 @@ static size_t place_of(const zoff_norm_ranks *n, const char *name)
     return (size_t)(found - n->names) - rank * n->most;
 }
 
-/* Each rank of an engine has measured some blocks. */
-static zoff_status add_up_ranks(zoff_agreement *a, uint64_t *of_ranks, uint64_t *out)
+/* Add up what each rank of the engine has of `own`. `of_ranks`: memory for it */
+static zoff_status add_up_ranks(zoff_agreement *a, uint64_t *of_ranks, uint64_t *own)
 {
     const size_t most = a->norm.most;
+    memcpy(of_ranks + zoff_comm_rank(a->comm) * most, own, most * sizeof *own);
+    ZOFF_TRY(zoff_agreement_consensus_gather(a, of_ranks, most * sizeof *own));
+    memset(own, 0, most * sizeof *own);
+    for (size_t i = 0; i < zoff_comm_size(a->comm) * most; i++)
+        own[i % most] += of_ranks[i];
+    return ZOFF_OK;
+}
+
+/* Compare a number for each replicated parameter between engines. `list` writes those of this rank; `adds`: each rank of an
+ * engine has a part of them. */
+static zoff_status compare_engines(zoff_agreement *a, zoff_status (*list)(const zoff_agreement *a, uint64_t *own), bool adds,
+                                   const char *what, const char *advice)
+{
+    const zoff_norm_ranks *n = &a->norm;
+    const size_t ranks = zoff_comm_size(a->comm), engines = zoff_comm_size(n->comm), own = zoff_comm_rank(n->comm) * n->most;
+    uint64_t *values;
+    zoff_status status =
+        zoff_base_mem_alloc((ranks + engines) * n->most, sizeof *values, "checksums of replicated parameters", &values);
+    if (status == ZOFF_OK)
+        status = list(a, values + own);
+    status = zoff_agreement_norm_success(a, zoff_agreement_consensus_success(a, status));
+    if (status == ZOFF_OK && adds)
+        status = add_up_ranks(a, values + engines * n->most, values + own);
+    if (status == ZOFF_OK)
+        status = zoff_agreement_norm_gather(a, values, n->most * sizeof *values);
+    if (status == ZOFF_OK)
+        status = name_difference(a, values, what, advice);
+    zoff_base_mem_free(values);
+    return status;
+}
+
+static zoff_status list_sums(const zoff_agreement *a, uint64_t *own)
+{
     for (size_t i = 0; i < a->model->param_count; i++) {
         const zoff_model_param *p = &a->model->params[i];
         if (p->norm_replicated)
-            of_ranks[zoff_comm_rank(a->comm) * most + place_of(&a->norm, p->name)] = a->transfer->measure.alike[i].replicas;
-    }
-    ZOFF_TRY(zoff_agreement_consensus_gather(a, of_ranks, most * sizeof *of_ranks));
-    for (unsigned rank = 0; rank < zoff_comm_size(a->comm); rank++) {
-        for (size_t i = 0; i < most; i++)
-            out[i] += of_ranks[rank * most + i];
+            own[place_of(&a->norm, p->name)] = a->transfer->measure.alike[i].replicas;
     }
     return ZOFF_OK;
 }
 
 zoff_status zoff_agreement_alike_explain(zoff_agreement *a)
 {
-    const zoff_norm_ranks *n = &a->norm;
-    const size_t ranks = zoff_comm_size(a->comm), engines = zoff_comm_size(n->comm);
-    uint64_t *values = NULL;
-    zoff_status status =
-        zoff_base_mem_alloc((ranks + engines) * n->most, sizeof *values, "checksums of replicated parameters", &values);
-    status = zoff_agreement_norm_success(a, zoff_agreement_consensus_success(a, status));
-    uint64_t *of_engines = values + ranks * n->most;
-    if (status == ZOFF_OK)
-        status = add_up_ranks(a, values, of_engines + zoff_comm_rank(n->comm) * n->most);
-    if (status == ZOFF_OK)
-        status = zoff_agreement_norm_gather(a, of_engines, n->most * sizeof *values);
-    if (status == ZOFF_OK)
-        status = name_difference(a, of_engines, "the gradients",
-                                 "Reduce them over these ranks before zoff_grad_ready(), as those of LayerNorm weights under "
-                                 "sequence parallelism. Nothing is updated; call zoff_grads_drop() on every rank, and repeat "
-                                 "the step");
-    zoff_base_mem_free(values);
-    return status;
+    return compare_engines(
+        a, list_sums, true, "the gradients",
+        "Reduce them over these ranks before zoff_grad_ready(), as those of LayerNorm weights under sequence parallelism. "
+        "Nothing is updated; call zoff_grads_drop() on every rank, and repeat the step");
 }
 
 /* ---- first weights ---- */
@@ -156,7 +170,7 @@ static zoff_status add_weights(const zoff_agreement *a, const zoff_model_param *
     return ZOFF_OK;
 }
 
-static zoff_status sum_weights(const zoff_agreement *a, uint64_t *own)
+static zoff_status list_weights(const zoff_agreement *a, uint64_t *own)
 {
     char *copy;
     zoff_status status = zoff_base_mem_alloc(COPY_BYTES, 1, "weights of replicated parameters", &copy);
@@ -174,29 +188,12 @@ static zoff_status sum_weights(const zoff_agreement *a, uint64_t *own)
     return status;
 }
 
-static zoff_status compare_replicas(zoff_agreement *a)
-{
-    const zoff_norm_ranks *n = &a->norm;
-    const size_t ranks = zoff_comm_size(n->comm), own = zoff_comm_rank(n->comm);
-    uint64_t *values;
-    zoff_status status = zoff_base_mem_alloc(ranks * n->most, sizeof *values, "checksums of replicated parameters", &values);
-    if (status == ZOFF_OK)
-        status = sum_weights(a, values + own * n->most);
-    status = zoff_agreement_norm_success(a, zoff_agreement_consensus_success(a, status));
-    if (status == ZOFF_OK)
-        status = zoff_agreement_norm_gather(a, values, n->most * sizeof *values);
-    if (status == ZOFF_OK)
-        status = name_difference(a, values, "zoff_engine_seal: the first weights",
-                                 "Give these ranks the same weights before seal, for example by a broadcast");
-    zoff_base_mem_free(values);
-    return status;
-}
-
 zoff_status zoff_agreement_alike_first_weights(zoff_agreement *a)
 {
     zoff_status status = zoff_agreement_norm_success(a, zoff_agreement_listed_compare_weights(a));
     if (status == ZOFF_OK && a->norm.most)
-        status = compare_replicas(a);
+        status = compare_engines(a, list_weights, false, "zoff_engine_seal: the first weights",
+                                 "Give these ranks the same weights before seal, for example by a broadcast");
     a->norm.is_over = a->norm.is_over || status < 0;
     return status;
 }
