@@ -242,13 +242,9 @@ zoff_status zoff_transfer_grads_grow(zoff_transfer *t, zoff_grads *g, size_t byt
 
 /* ---- slices ---- */
 
-static zoff_grad_slot *slot_of(const zoff_grads *g, size_t number)
+void zoff_transfer_grads_let_go(zoff_grads *g, size_t number)
 {
-    return &g->slots[number];
-}
-
-static void let_go(zoff_grads *g, zoff_grad_slot *slot)
-{
+    zoff_grad_slot *slot = &g->slots[number];
     if (slot->at)
         zoff_transfer_grads_give(&g->arena, slot->block);
     *slot = (zoff_grad_slot){.at = NULL};
@@ -288,7 +284,7 @@ void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g)
 
 const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number)
 {
-    return g->slots ? slot_of(g, number)->at : NULL;
+    return g->slots ? g->slots[number].at : NULL;
 }
 
 static const char *in_pool(const zoff_transfer *t, const zoff_grads *g, const zoff_plan_piece *piece)
@@ -309,23 +305,17 @@ const char *zoff_transfer_grads_there(const zoff_transfer *t, const zoff_plan_pi
 
 void zoff_transfer_grads_hand_over(zoff_grads *g, size_t number, size_t buckets)
 {
-    slot_of(g, number)->waits_for = buckets;
+    g->slots[number].waits_for = buckets;
 }
 
 void zoff_transfer_grads_packed(zoff_grads *g, size_t number)
 {
-    zoff_grad_slot *slot = slot_of(g, number);
-    if (slot->at && --slot->waits_for == 0)
-        let_go(g, slot);
-}
-
-void zoff_transfer_grads_let_go(zoff_grads *g, size_t number)
-{
-    let_go(g, slot_of(g, number));
+    if (g->slots[number].at && --g->slots[number].waits_for == 0)
+        zoff_transfer_grads_let_go(g, number);
 }
 
 void zoff_transfer_grads_forget(zoff_grads *g)
 {
     for (size_t i = 0; g->count && i < g->slot_count; i++)
-        let_go(g, slot_of(g, i));
+        zoff_transfer_grads_let_go(g, i);
 }

@@ -117,7 +117,7 @@ static void note_culprit(zoff_transfer *t, const zoff_plan_piece *piece, size_t 
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     zoff_vote *own = &t->measure.vote;
-    if (t->model->params[piece->param].norm_replicated)
+    if (t->model->params[piece->param].norm_replicated && t->measure.alike[piece->param].factor)
         add_replica(t, piece, block_sums);
     const bool counts = !t->model->params[piece->param].counts_elsewhere;
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {

@@ -146,10 +146,11 @@ void zoff_transfer_ranks_count_anew(zoff_transfer *t)
 
 /* ---- this rank alone ---- */
 
+/* zoff_transfer_walk_close() frees it. */
 static zoff_status alone_open(zoff_transfer *t)
 {
-    (void)t;
-    return ZOFF_OK;
+    uint32_t **missing = &t->walk.arrivals.missing;
+    return zoff_base_mem_alloc(t->plan->chunk_count, sizeof **missing, "the slices of buckets", missing);
 }
 
 static uint64_t alone_bytes(const zoff_transfer *t, const zoff_plan *plan)

@@ -11,7 +11,6 @@ static zoff_status open_arrivals(zoff_transfer *t)
     zoff_arrivals *a = &t->walk.arrivals;
     const size_t count = t->plan->chunk_count;
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->slices, "the slices of buckets", &a->slices));
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->missing, "the slices of buckets", &a->missing));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->buckets, "the slices of buckets", &a->buckets));
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
@@ -60,7 +59,7 @@ size_t zoff_transfer_walk_host_count(const zoff_transfer *t)
 void zoff_transfer_walk_begin_batch(zoff_transfer *t)
 {
     zoff_arrivals *a = &t->walk.arrivals;
-    for (size_t b = 0; b < t->plan->chunk_count; b++)
+    for (size_t b = 0; a->missing && b < t->plan->chunk_count; b++)
         a->missing[b] = a->slices[b];
     a->count = 0;
 }

@@ -178,7 +178,7 @@ TEST_F(Pieces, LeaveNothingBehindWithoutMemory)
     self.parts.make_plan(32);
     self.choose();
     ASSERT_ZOFF_OK(zoff_model_slices_open(&self.parts.m, &self.parts.plan));
-    EXPECT_EQ(18, fail_each_allocation([this] {
+    EXPECT_EQ(17, fail_each_allocation([this] {
                   const zoff_status status = zoff_transfer_pieces_open(&self.t);
                   EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_NO_MEMORY);
                   EXPECT_EQ(status == ZOFF_OK, self.t.accumulator.map.base != nullptr);
