@@ -196,12 +196,11 @@ static __attribute__((noinline)) float q8_largest_number(const float *numbers, s
     return largest;
 }
 
-/* The bound of the codes of a moment, whose outliers get a mark. `bounds`: of each element. `all`: of the block without
- * outliers */
-static __attribute__((noinline)) float q8_choose(float *bounds, size_t count, int digits, float all, uint8_t mark,
-                                                 uint8_t *marks)
+/* The bound of the codes of a moment, whose outliers get a mark. `bounds`: of each element  @return negative: there is no
+ * outlier */
+static __attribute__((noinline)) float q8_choose(float *bounds, size_t count, int digits, uint8_t mark, uint8_t *marks)
 {
-    return q8_take_outliers(bounds, count, digits, mark, marks) ? q8_largest_number(bounds, count) : all;
+    return q8_take_outliers(bounds, count, digits, mark, marks) ? q8_largest_number(bounds, count) : -1;
 }
 
 /* The outliers of a block with a largest |g| of `g`. `now`: the bounds of all elements, and then those of the codes. */
@@ -219,9 +218,12 @@ static __attribute__((noinline)) void q8_find_others(const zoff_adam_consts *k, 
         if (b.v_header.places[e])
             b.marks[b.v_header.places[e] - 1] = Q8_LISTED;
     }
-    now->m = q8_choose(b.m_bounds, count, Q8_FAR_M, q8_bound_m(k, q8_largest_number(b.m, count), g), Q8_OUT_M, b.marks);
-    if (has_v)
-        now->v = q8_choose(b.v_bounds, count, Q8_FAR_V, q8_bound_v(k, q8_largest_number(b.v, count), g), Q8_OUT_V, b.marks);
+    now->m = q8_choose(b.m_bounds, count, Q8_FAR_M, Q8_OUT_M, b.marks);
+    if (now->m < 0)
+        now->m = q8_bound_m(k, q8_largest_number(b.m, count), g);
+    now->v = has_v ? q8_choose(b.v_bounds, count, Q8_FAR_V, Q8_OUT_V, b.marks) : now->v;
+    if (now->v < 0)
+        now->v = q8_bound_v(k, q8_largest_number(b.v, count), g);
     q8_header m = {.bound = now->m}, v = {.bound = now->v};
     unsigned m_count = 0, v_count = 0;
     for (size_t i = 0; i < count; i++) {
