@@ -71,7 +71,8 @@ ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_ki
                                      float *dst);
 
 /** Set a range of a parameter's state; otherwise like zoff_state_read(). Moments in 16 or 8 bits are rounded to the nearest.
- *  Those in 8 bits are finite, and written in whole blocks of 1,024 elements of a slice, of which the last may be shorter.
+ *  Those in 8 bits are written in whole blocks of 1,024 elements of a slice, of which the last may be shorter. They are finite,
+ *  but for up to 10 second moments of a block.
  *  Call zoff_params_push() after masters were set: some weights follow at once, and others only then.
  *  The states have it at once. With zoff.persist the files get all ranges or none, at the next zoff_state_flush(),
  *  zoff_step_count_set(), step, or zoff_engine_destroy().

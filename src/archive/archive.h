@@ -202,6 +202,8 @@ size_t zoff_archive_table_bytes_of(unsigned format, size_t count);
 void zoff_archive_table_load(unsigned format, const void *piece, size_t first, size_t count, float *out);
 /* Store them in a piece of `size` elements, rounded to the nearest. Whole blocks, where there are any. */
 void zoff_archive_table_store(unsigned format, void *piece, size_t size, size_t first, size_t count, const float *in);
+/* See zoff_adam_moments_unfit(). */
+size_t zoff_archive_table_unfit(unsigned format, size_t count, const float *in);
 
 /* ---- part.c: write the file of one rank ---- */
 

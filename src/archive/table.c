@@ -116,6 +116,11 @@ void zoff_archive_table_store(unsigned format, void *piece, size_t size, size_t 
     zoff_adam_moments_store(moments_of(format), moment_of(format), piece, size, first, count, in);
 }
 
+size_t zoff_archive_table_unfit(unsigned format, size_t count, const float *in)
+{
+    return zoff_adam_moments_unfit(moments_of(format), moment_of(format), count, in);
+}
+
 /* ---- writing ---- */
 
 size_t zoff_archive_table_bytes(const zoff_archive_table *t)

@@ -5,18 +5,17 @@
 #include "bits.h"
 #include "try.h"
 
-#include <math.h>
 #include <string.h>
 
-/* A number that is not finite would stop all weights of its block, for good and without a word. A block that is lost already
- * is copied as it is, and not converted. */
+/* A block that is lost already is copied as it is, and not converted. */
 static zoff_status check(const zoff_block_feed *f, const float *numbers, size_t count)
 {
-    for (size_t i = 0; zoff_archive_table_block(f->to) != 1 && i < count; i++)
-        ZOFF_FAIL_IF(!isfinite(numbers[i]), ZOFF_ERR_UNSUPPORTED,
-                     "a moment of '%.200s' in the checkpoint is %g, which moments in 8 bits cannot store: load it with "
-                     "zoff.moments \"bf16\" or \"fp32\", or name the parameter in zoff.fp32_moments",
-                     f->name, (double)numbers[i]);
+    const size_t odd = zoff_archive_table_unfit(f->to, count, numbers);
+    ZOFF_FAIL_IF(
+        odd < count, ZOFF_ERR_UNSUPPORTED,
+        "a moment of '%.200s' in the checkpoint is %g, which its block of moments in 8 bits cannot store: load it with "
+        "zoff.moments \"bf16\" or \"fp32\", or name the parameter in zoff.fp32_moments",
+        f->name, (double)numbers[odd]);
     return ZOFF_OK;
 }
 
@@ -34,13 +33,13 @@ zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, siz
         if (f->have < whole)
             continue;
         zoff_archive_table_load(f->from, f->bytes, 0, elements, numbers);
-        ZOFF_TRY(check(f, numbers, elements));
         /* A block is stored as a whole, with its elements that stay as they are. */
         size_t stored = elements;
         if (has_blocks && f->done + elements == f->count) {
             stored = zoff_base_bits_min(f->room - f->done, (size_t)ZOFF_ARCHIVE_BLOCK);
             zoff_archive_table_load(f->to, f->dst, f->done + elements, stored - elements, numbers + elements);
         }
+        ZOFF_TRY(check(f, numbers, stored));
         zoff_archive_table_store(f->to, f->dst, f->room, f->done, stored, numbers);
         f->done += elements;
         f->have = 0;

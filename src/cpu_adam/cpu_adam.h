@@ -90,6 +90,9 @@ size_t zoff_adam_moments_offset(zoff_moments moments, zoff_moment which, size_t 
 void zoff_adam_moments_load(zoff_moments moments, zoff_moment which, const void *state, size_t first, size_t count, float *out);
 void zoff_adam_moments_store(zoff_moments moments, zoff_moment which, void *state, size_t size, size_t first, size_t count,
                              const float *in);
+/* The first number that this format cannot store; `count`: none. In 8 bits `in` is one block: a number that is not finite would
+ * stop all of its weights, for good and without a word. Only an infinite second moment may be an outlier, as after a step. */
+size_t zoff_adam_moments_unfit(zoff_moments moments, zoff_moment which, size_t count, const float *in);
 
 typedef struct zoff_adam_piece {
     size_t count;

@@ -187,6 +187,23 @@ static void store_block(zoff_moment which, uint8_t *block, size_t count, const f
     memcpy(block, &header, sizeof header);
 }
 
+size_t zoff_adam_moments_unfit(zoff_moments moments, zoff_moment which, size_t count, const float *in)
+{
+    size_t first = count; /* infinite */
+    choice c;
+    if (!zoff_adam_moments_in_blocks(moments, which))
+        return count;
+    for (size_t i = 0; i < count; i++) {
+        if (which == ZOFF_MOMENT_M ? !isfinite(in[i]) : !(in[i] >= 0))
+            return i;
+        first = isinf(in[i]) && first == count ? i : first;
+    }
+    if (first == count)
+        return count;
+    choose(which, count, in, &c);
+    return c.bound <= FLT_MAX ? count : first;
+}
+
 /* ---- ranges ---- */
 
 static char *at(zoff_moments moments, zoff_moment which, const void *state, size_t first)

@@ -196,7 +196,7 @@ TEST_F(Advice, MomentsThat8BitsDoNotStoreHaveThreeWaysOut)
     std::vector<float> numbers(COUNT, 0.25f);
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_open(folder, nullptr, 3, &param, 1, nullptr, &w));
     for (const zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
-        numbers[2000] = kind == ZOFF_STATE_V ? INFINITY : 0.25f;
+        std::fill_n(numbers.begin() + 2000, 11, kind == ZOFF_STATE_V ? INFINITY : 0.25f); // a block stores 10
         EXPECT_ZOFF_OK(zoff_checkpoint_writer_write(w, 0, kind, 0, COUNT, numbers.data()));
     }
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w));
