@@ -186,6 +186,13 @@ TEST_F(Described, AForeignDescriptionIsRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not a description", convert());
     with("\"m\", ", "");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not fit its parameter", convert());
+    for (const char *former : {"q8", "m8v16"}) {
+        with("\"states\": [", std::string("\"moments\": \"") + former + "\", \"states\": [");
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "has moments in 8 bits in a former format, whose bytes mean other numbers now",
+                          convert());
+    }
+    with("\"states\": [", "\"moments\": \"q8.4\", \"states\": [");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "a format that this library does not know", convert());
     write_bytes(description(), good.substr(0, good.size() / 2));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
     write_bytes(description(), "[]");
