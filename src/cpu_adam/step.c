@@ -142,7 +142,7 @@ static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_s
         return refuse_dtype(list, index, "grad_dtype", tensor->grad_dtype, "ZOFF_F32, ZOFF_BF16 or ZOFF_F16");
     if (!is_dtype(tensor->master_dtype))
         return refuse_dtype(list, index, "master_dtype", tensor->master_dtype, "ZOFF_F32, ZOFF_BF16 or ZOFF_F16");
-    if (tensor->copy_out && (!is_dtype(tensor->copy_dtype) || tensor->copy_dtype == ZOFF_F32))
+    if (!is_dtype(tensor->copy_dtype) || (tensor->copy_out && tensor->copy_dtype == ZOFF_F32))
         return refuse_dtype(list, index, "copy_dtype", tensor->copy_dtype, "ZOFF_BF16 or ZOFF_F16");
     ZOFF_FAIL_IF(tensor->copy_out && tensor->master_dtype != ZOFF_DTYPE_DEFAULT && tensor->master_dtype != ZOFF_F32,
                  ZOFF_ERR_INVALID,

@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
+#include <regex>
 
 using namespace zoff_test;
 
@@ -295,5 +298,241 @@ TEST(StepArgs, ZeroIsTheDefaultOfEachField)
         EXPECT_EQ(plain, spelled);
     }
     EXPECT_NE(std::string::npos, after_steps(GIVEN[7]).find("hyper_count is 0"));
+}
+
+// A field of a struct, and a way to give it. Each one is given alone, beside what `base` has.
+template <class Struct> struct field {
+    const char *name;
+    size_t offset, bytes;
+    std::function<void(Struct &)> give;
+};
+
+template <class Struct>
+void expect_each_counts(const Struct &base, const std::vector<field<Struct>> &fields,
+                        const std::function<std::string(const Struct &)> &outcome)
+{
+    std::map<size_t, size_t> tried;
+    const std::string before = outcome(base);
+    EXPECT_EQ(before, outcome(base)) << "an outcome repeats";
+    for (const auto &one : fields) {
+        Struct changed = base;
+        one.give(changed);
+        tried[one.offset] = one.bytes;
+        EXPECT_NE(before, outcome(changed)) << one.name;
+    }
+    expect_covered(tried, sizeof(Struct));
+}
+
+std::string or_error(zoff_status status)
+{
+    return status < 0 ? std::string(zoff_last_error()) + "; " : "ok; ";
+}
+
+TEST(CommOpts, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    using opts = zoff_comm_opts;
+    const opts none = ZOFF_COMM_OPTS_INIT;
+    expect_each_counts<opts>(none,
+                             {{"backend", FIELD(opts, backend), [](opts &o) { o.backend = "threads"; }},
+                              {"timeout_seconds", FIELD(opts, timeout_seconds), [](opts &o) { o.timeout_seconds = NAN; }}},
+                             [](const opts &o) {
+                                 zoff_comm *made = nullptr;
+                                 zoff_comm_info info = ZOFF_COMM_INFO_INIT;
+                                 if (zoff_comm_open(&o, &made) < 0)
+                                     return std::string(zoff_last_error());
+                                 const comm owned(made);
+                                 EXPECT_ZOFF_OK(zoff_comm_get_info(made, &info));
+                                 return std::string(info.backend);
+                             });
+    zoff_comm *both[2] = {};
+    opts soon = none;
+    soon.timeout_seconds = 0.125;
+    ASSERT_ZOFF_OK(zoff_comm_open_threads(&soon, 2, both));
+    const comm first(both[0]), second(both[1]);
+    zoff_engine_opts of_engine = ZOFF_ENGINE_OPTS_INIT;
+    of_engine.comm = both[0];
+    const engine e = make_engine("{}", of_engine);
+    EXPECT_LT(zoff_engine_seal(e.get()), 0) << "the other rank does not come";
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "0.125")) << zoff_last_error();
+}
+
+TEST(AioOpts, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    using opts = zoff_aio_opts;
+    const scratch_folder folder;
+    opts none = ZOFF_AIO_OPTS_INIT;
+    unsigned number = 0;
+    expect_each_counts<opts>(none,
+                             {{"backend", FIELD(opts, backend), [](opts &o) { o.backend = "posix"; }},
+                              {"block_bytes", FIELD(opts, block_bytes), [](opts &o) { o.block_bytes = (size_t)1 << 31; }},
+                              {"depth", FIELD(opts, depth), [](opts &o) { o.depth = 1u << 20; }},
+                              {"direct", FIELD(opts, direct), [](opts &o) { o.direct = (zoff_aio_direct)3; }},
+                              {"writable", FIELD(opts, writable), [](opts &o) { o.writable = true; }},
+                              {"create", FIELD(opts, create), [](opts &o) { o.create = true; }}},
+                             [&](const opts &o) {
+                                 const std::string path = folder.file("f" + std::to_string(o.create ? ++number : 0));
+                                 zoff_aio *q = nullptr;
+                                 uint64_t ticket;
+                                 zoff_aio_info info = ZOFF_AIO_INFO_INIT;
+                                 if (!o.create)
+                                     std::ofstream(path) << "one";
+                                 if (zoff_aio_open(path.c_str(), &o, &q) < 0)
+                                     return std::string(zoff_last_error());
+                                 EXPECT_ZOFF_OK(zoff_aio_get_info(q, &info));
+                                 const zoff_status status = zoff_aio_write(q, 0, 1, "x", &ticket);
+                                 std::string all = or_error(status) + info.backend + (info.direct ? " direct" : "");
+                                 if (status == ZOFF_OK) {
+                                     EXPECT_ZOFF_OK(zoff_aio_wait(q, ticket));
+                                 }
+                                 zoff_aio_close(q);
+                                 return all;
+                             });
+}
+
+TEST(AioTuneOpts, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    using opts = zoff_aio_tune_opts;
+    const scratch_folder folder;
+    log_catcher log;
+    opts base = ZOFF_AIO_TUNE_OPTS_INIT;
+    zoff_aio_tune_result ignored = ZOFF_AIO_TUNE_RESULT_INIT;
+    base.seconds = 0.02; // the first measurement is kept
+    if (zoff_aio_tune(folder.path.c_str(), &base, &ignored) < 0)
+        GTEST_SKIP() << zoff_last_error();
+    expect_each_counts<opts>(base,
+                             {{"backend", FIELD(opts, backend), [](opts &o) { o.backend = "posix"; }},
+                              {"seconds", FIELD(opts, seconds), [](opts &o) { o.seconds = 61; }},
+                              {"direct", FIELD(opts, direct), [](opts &o) { o.direct = (zoff_aio_direct)3; }},
+                              {"fresh", FIELD(opts, fresh), [](opts &o) { o.fresh = true; }}},
+                             [&](const opts &o) {
+                                 zoff_aio_tune_result out = ZOFF_AIO_TUNE_RESULT_INIT;
+                                 if (zoff_aio_tune(folder.path.c_str(), &o, &out) < 0)
+                                     return std::string(zoff_last_error());
+                                 return std::string(out.backend) + (out.cached ? ", cached" : "");
+                             });
+}
+
+TEST(OptimizerTensor, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    using tensor = zoff_optimizer_tensor;
+    enum { COUNT = 16 };
+    static float given[4][COUNT], arrays[4][COUNT];
+    static uint16_t copy[COUNT];
+    for (size_t k = 0; k < 4; k++)
+        std::fill_n(given[k], COUNT, 0.5f + (float)k);
+    tensor base = ZOFF_OPTIMIZER_TENSOR_INIT;
+    base.count = COUNT / 2;
+    base.master = arrays[0];
+    base.m = arrays[1];
+    base.v = arrays[2];
+    base.grad = arrays[3];
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_ADAM);
+    expect_each_counts<tensor>(base,
+                               {{"count", FIELD(tensor, count), [](tensor &t) { t.count = COUNT; }},
+                                {"master", FIELD(tensor, master), [](tensor &t) { t.master = nullptr; }},
+                                {"m", FIELD(tensor, m), [](tensor &t) { t.m = nullptr; }},
+                                {"v", FIELD(tensor, v), [](tensor &t) { t.v = nullptr; }},
+                                {"grad", FIELD(tensor, grad), [](tensor &t) { t.grad = nullptr; }},
+                                {"grad_dtype", FIELD(tensor, grad_dtype), [](tensor &t) { t.grad_dtype = ZOFF_BF16; }},
+                                {"copy_out", FIELD(tensor, copy_out), [](tensor &t) { t.copy_out = copy; }},
+                                {"copy_dtype", FIELD(tensor, copy_dtype), [](tensor &t) { t.copy_dtype = (zoff_dtype)77; }},
+                                {"master_dtype", FIELD(tensor, master_dtype), [](tensor &t) { t.master_dtype = ZOFF_BF16; }}},
+                               [&](const tensor &t) {
+                                   memcpy(arrays, given, sizeof arrays);
+                                   memset(copy, 0, sizeof copy);
+                                   const std::string said = or_error(zoff_optimizer_step(&hyper, 1, 1, &t));
+                                   return said + std::string((const char *)arrays, sizeof arrays) +
+                                          std::string((const char *)copy, sizeof copy);
+                               });
+}
+
+// All files of a folder with their sizes, and which checkpoint is the latest.
+std::string listing(const std::string &folder)
+{
+    std::map<std::string, uintmax_t> files;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(folder)) {
+        if (entry.is_regular_file())
+            files[entry.path().string().substr(folder.size())] = entry.file_size();
+    }
+    std::string all, latest;
+    std::getline(std::ifstream(folder + "/latest"), latest);
+    for (const auto &one : files)
+        all += one.first + " " + std::to_string(one.second) + "; ";
+    return all + latest.substr(0, 15) + "; ";
+}
+
+// Save with options beside an earlier checkpoint, while a save is under way. Then load that earlier one with them into a model
+// that has a parameter more.
+std::string saved_and_loaded(const zoff_checkpoint_opts &o)
+{
+    const scratch_folder folder, before;
+    std::vector<float> weights(9000, 1.0f), grads(5000, 0.5f);
+    std::vector<zoff_param_desc> descs(3, ZOFF_PARAM_DESC_INIT);
+    const char *const NAMES[] = {"w", "frozen", "new"};
+    const size_t COUNTS[] = {5000, 3000, 1000};
+    for (size_t i = 0, at = 0; i < descs.size(); at += COUNTS[i++]) {
+        descs[i].name = NAMES[i];
+        descs[i].value = &weights[at];
+        descs[i].grad = i == 0 ? grads.data() : nullptr;
+        descs[i].count = COUNTS[i];
+        descs[i].frozen = i == 1;
+    }
+    zoff_engine *made[2] = {};
+    zoff_checkpoint *under_way = nullptr;
+    EXPECT_ZOFF_OK(zoff_engine_open(nullptr, descs.data(), 2, &made[0]));
+    EXPECT_ZOFF_OK(zoff_engine_open(nullptr, descs.data(), 3, &made[1]));
+    const engine e(made[0]), other(made[1]);
+    EXPECT_ZOFF_OK(zoff_step(made[0], nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_checkpoint_save(made[0], folder.path.c_str(), nullptr));
+    EXPECT_ZOFF_OK(zoff_step(made[0], nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_checkpoint_begin(made[0], before.path.c_str(), nullptr, &under_way));
+    std::string all = or_error(zoff_checkpoint_save(made[0], folder.path.c_str(), &o));
+    EXPECT_ZOFF_OK(zoff_checkpoint_wait(under_way));
+    all += listing(folder.path) + or_error(zoff_checkpoint_load(made[1], before.path.c_str(), &o));
+    for (const std::string &part : {before.path, folder.path, std::string("/[0-9a-f]{16}[.]")}) // of this run
+        all = std::regex_replace(all, std::regex(part), "/");
+    return all;
+}
+
+TEST(CheckpointOpts, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    using opts = zoff_checkpoint_opts;
+    log_catcher log;
+    log.expect("is no complete checkpoint, and is ignored"); // the label is another one
+    static uint64_t position = 7;
+    static zoff_checkpoint_data data = {"position", &position, sizeof position, false};
+    static bool found;
+    const opts none = ZOFF_CHECKPOINT_OPTS_INIT;
+    expect_each_counts<opts>(
+        none,
+        {{"data, of which data_count counts", FIELD(opts, data),
+          [](opts &o) {
+              o.data = &data;
+              o.data_count = 1;
+          }},
+         {"data_count", FIELD(opts, data_count), [](opts &o) { o.data_count = 1; }},
+         {"name", FIELD(opts, name), [](opts &o) { o.name = "mine"; }},
+         {"label", FIELD(opts, label), [](opts &o) { o.label = "tp0"; }},
+         {"engines", FIELD(opts, engines), [](opts &o) { o.engines = 2; }},
+         {"keep", FIELD(opts, keep), [](opts &o) { o.keep = 1; }},
+         {"memory, which e2e_save_memory measures", FIELD(opts, memory), [](opts &o) { o.name = "mine", o.memory = 1; }},
+         {"skip_frozen", FIELD(opts, skip_frozen), [](opts &o) { o.skip_frozen = true; }},
+         {"refuse_if_busy", FIELD(opts, refuse_if_busy), [](opts &o) { o.refuse_if_busy = true; }},
+         {"allow", FIELD(opts, allow), [](opts &o) { o.allow = "new"; }},
+         {"data_found, beside data that the checkpoint lacks", FIELD(opts, data_found),
+          [](opts &o) {
+              o.data = &data;
+              o.data_count = 1;
+              o.data_found = &found;
+          }}},
+        saved_and_loaded);
+    opts with_data = none;
+    with_data.data = &data;
+    with_data.data_count = 1;
+    with_data.allow = "new";
+    const std::string not_there = saved_and_loaded(with_data);
+    with_data.data_found = &found;
+    EXPECT_NE(not_there, saved_and_loaded(with_data)) << "data_found";
 }
 } // namespace
