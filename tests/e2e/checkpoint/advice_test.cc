@@ -1,11 +1,16 @@
-// advice_test.cc: the ways out that errors of seal and of loads name are carried out. The errors are about memory that is too
-// small, state files of another model, bytes of the program that are not there, and moments that 8 bits do not store.
+// advice_test.cc: the ways out that errors name are carried out. Errors of seal and of loads are about memory that is too
+// small, state files of another model, bytes of the program that are not there, and moments that 8 bits do not store. Others
+// are about settings that contradict each other, calls out of their order, and variables of launchers.
+#include "launcher.h"
 #include "saved_run.h"
 #include "small_engine.h"
 
 #include <zoff/zoff.h>
 
+#include <string.h>
+
 #include <deque>
+#include <functional>
 
 using namespace zoff_test;
 
@@ -212,5 +217,158 @@ TEST_F(Advice, MomentsThat8BitsDoNotStoreHaveThreeWaysOut)
     EXPECT_ZOFF_OK(load(R"("moments": "bf16")"));
     EXPECT_ZOFF_OK(load(R"("moments": "fp32")"));
     EXPECT_ZOFF_OK(load(R"("moments": "q8", "fp32_moments": ["w"])"));
+}
+
+using setting = std::function<void(zoff_engine_opts &)>;
+
+// An engine with these settings, its first step, and its end.
+zoff_status opened(const std::string &text, const setting &set = nullptr)
+{
+    std::vector<float> value(5000, 1.0f), grad(5000, 0.5f);
+    zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+    d.name = "w";
+    d.value = value.data();
+    d.grad = grad.data();
+    d.count = value.size();
+    zoff_config *made = nullptr;
+    EXPECT_ZOFF_OK(config_from_text(text.data(), text.size(), "advice.json", &made));
+    const config settings(made);
+    zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+    opts.config = made;
+    if (set)
+        set(opts);
+    zoff_engine *e = nullptr;
+    zoff_status status = zoff_engine_open(&opts, &d, 1, &e);
+    const engine owned(e);
+    int64_t steps = 0;
+    if (status == ZOFF_OK && zoff_step_count(e, &steps) == ZOFF_OK && steps > 0)
+        status = zoff_params_push(e);
+    return status < 0 ? status : zoff_step(e, nullptr, nullptr);
+}
+
+TEST_F(Advice, SettingsThatContradictEachOtherAreSetAsTheErrorSays)
+{
+    const std::string nvme = R"({"device": "nvme", "nvme_path": ")" + states.path + R"("})";
+    const std::string adam = R"("optimizer": {"type": "AdamW"})", lion = R"("optimizer": {"type": "Lion"})";
+    zoff_comm *alone = nullptr;
+    ASSERT_ZOFF_OK(zoff_comm_open(nullptr, &alone));
+    const comm owned(alone);
+    const setting none = [](zoff_engine_opts &) {};
+    const struct {
+        const char *words;
+        std::string refused;
+        setting set;
+        std::vector<std::pair<std::string, setting>> ways_out;
+    } cases[] = {
+        {"pass the communicator that you have, or let the engine join",
+         "{}",
+         [&](zoff_engine_opts &o) { o.comm = alone, o.ranks = "self"; },
+         {{"{}", [&](zoff_engine_opts &o) { o.comm = alone; }}, {"{}", [](zoff_engine_opts &o) { o.ranks = "self"; }}}},
+        {"set it to \"bf16\" or \"fp32\", or optimizer.type to \"AdamW\"",
+         "{" + lion + R"(, "zoff": {"moments": "q8"}})",
+         none,
+         {{"{" + lion + R"(, "zoff": {"moments": "bf16"}})", none},
+          {"{" + lion + R"(, "zoff": {"moments": "fp32"}})", none},
+          {"{" + adam + R"(, "zoff": {"moments": "q8"}})", none}}},
+        {"set zoff.skip_nonfinite to true",
+         R"({"zoff": {"moments": "q8", "skip_nonfinite": false}})",
+         none,
+         {{R"({"zoff": {"moments": "q8", "skip_nonfinite": true}})", none}}},
+        {"set zoff.skip_nonfinite to true, or use bf16",
+         R"({"fp16": {"enabled": true}, "zoff": {"skip_nonfinite": false}})",
+         none,
+         {{R"({"fp16": {"enabled": true}, "zoff": {"skip_nonfinite": true}})", none},
+          {R"({"bf16": {"enabled": true}, "zoff": {"skip_nonfinite": false}})", none}}},
+        {"no folder is given: set zero_optimization.offload_param.nvme_path",
+         R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})",
+         none,
+         {{R"({"zero_optimization": {"stage": 3, "offload_param": )" + nvme + "}}", none}}},
+        {"no folder is given: set zero_optimization.offload_optimizer.nvme_path",
+         R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})",
+         none,
+         {{R"({"zero_optimization": {"offload_optimizer": )" + nvme + "}}", none}}},
+        {"set zero_optimization.offload_optimizer.device to \"nvme\", or persist to false",
+         R"({"zoff": {"persist": true}})",
+         none,
+         {{R"({"zoff": {"persist": false}})", none}, {persistent(states.path), none}}}, // whose step is opened next
+        {"so there are no states to open: set it to true",
+         persistent(states.path, "false"),
+         [](zoff_engine_opts &o) { o.persist_t = 1; },
+         {{persistent(states.path), [](zoff_engine_opts &o) { o.persist_t = 1; }}}},
+    };
+    for (const char *note : {"but w is fp32: the program sets the type of weights", "but no parameter is engine_owned"})
+        log.expect(note);
+    for (const auto &one : cases) {
+        EXPECT_LT(opened(one.refused, one.set), 0) << one.words;
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), one.words)) << zoff_last_error();
+        for (const auto &way : one.ways_out)
+            EXPECT_ZOFF_OK(opened(way.first, way.second)) << one.words << "\n" << way.first;
+    }
+}
+
+TEST_F(Advice, CallsOutOfTheirOrderAreMadeAsTheErrorSays)
+{
+    program p(R"({"gradient_accumulation_steps": 2})", {{"w", 1000}});
+    zoff_engine *e = p.e.get();
+    std::vector<float> other(1000, 0.25f);
+    zoff_norm_sum sum;
+    zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_step() for it, and measure the last one", zoff_step_measure(e, nullptr, &sum));
+    EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+    memset(&sum, 0, sizeof sum);
+    args.norm_sum = &sum;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_step_measure() first", zoff_step(e, &args, nullptr));
+    EXPECT_ZOFF_OK(zoff_step_measure(e, nullptr, &sum));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "pass the joined sum in zoff_step_args.norm_sum, or call zoff_grads_drop()",
+                      zoff_step(e, nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_step(e, &args, nullptr));
+    EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_step_measure(e, nullptr, &sum));
+    EXPECT_ZOFF_OK(zoff_grads_drop(e)) << "the other way out";
+
+    EXPECT_ZOFF_OK(zoff_grad_ready(e, 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call it before zoff_grad_ready()", zoff_grad_weight(e, 2));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
+                      zoff_param_bind(e, 0, nullptr, other.data()));
+    EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_param_bind(e, 0, nullptr, other.data()));
+    EXPECT_ZOFF_OK(zoff_grad_weight(e, 2));
+    EXPECT_ZOFF_OK(zoff_grad_ready(e, 0, 0, nullptr));
+    EXPECT_ZOFF_OK(zoff_grads_drop(e));
+    EXPECT_ZOFF_OK(zoff_param_bind(e, 0, nullptr, p.grads[0].data()));
+
+    uint64_t position = 5;
+    const zoff_checkpoint_data data = {"position", &position, sizeof position, false};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "Set zoff.persist to true, which needs states on NVMe, or save the bytes in checkpoints",
+                      zoff_persist_data(e, &data, 1));
+    const program kept(persistent(states.path), {{"w", 1000}});
+    EXPECT_ZOFF_OK(zoff_persist_data(kept.e.get(), &data, 1));
+}
+
+// "self" joins nobody, whatever a launcher's variables say.
+TEST_F(Advice, ALauncherThatIsNotUnderstoodIsLeftOut)
+{
+    const struct {
+        const char *words;
+        variables set;
+    } cases[] = {
+        {"Unset the variables of the wrong launcher, or choose the communicator \"self\"",
+         {{"OMPI_COMM_WORLD_SIZE", "4"}, {"WORLD_SIZE", "2"}}},
+        {"or choose \"self\" for independent ranks",
+         {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}}},
+        {"For ranks that are independent on purpose choose \"self\"", {{"RANK", "1"}, {"WORLD_SIZE", "2"}}},
+    };
+    const no_launcher clean;
+    for (const auto &one : cases) {
+        const with_variables here(one.set);
+        EXPECT_LT(opened("{}", [](zoff_engine_opts &o) { o.ranks = "auto"; }), 0);
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), one.words)) << zoff_last_error();
+        EXPECT_ZOFF_OK(opened("{}", [](zoff_engine_opts &o) { o.ranks = "self"; }));
+    }
+    EXPECT_LT(opened("{}", [](zoff_engine_opts &o) { o.ranks = "absent"; }), 0);
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "choose self, threads, mpi, nccl or auto")) << zoff_last_error();
+    for (const char *ranks : {"self", "threads", "auto"})
+        EXPECT_ZOFF_OK(opened("{}", [ranks](zoff_engine_opts &o) { o.ranks = ranks; }));
 }
 } // namespace
