@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -78,6 +80,44 @@ TEST_F(NcclJoin, ErrorsNameTheMissingPart)
     opts.device = 7;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "CUDA has devices 0 to 1; 7 was asked for", zoff_comm_open_nccl(&opts, &comm));
     EXPECT_EQ(nullptr, comm);
+}
+
+// nccl_comm alone: see OverACommunicatorOfTheProgram. A new field belongs here.
+TEST_F(NcclJoin, EachFieldAloneChangesSomethingOrIsRefused)
+{
+    static_assert(sizeof(zoff_nccl_opts) == offsetof(zoff_nccl_opts, nccl_stream) + sizeof(void *));
+    const auto copies = [](void *ctx, void *, size_t) {
+        ++*(int *)ctx;
+        return 0;
+    };
+    int calls[2] = {0, 0};
+    zoff_nccl_opts base = opts_of(0, 1, 5);
+    base.broadcast = copies;
+    base.ctx = &calls[0];
+    const auto open = [](const zoff_nccl_opts &opts) {
+        zoff_comm *comm = nullptr;
+        const zoff_status status = zoff_comm_open_nccl(&opts, &comm);
+        zoff_comm_close(comm);
+        return status;
+    };
+    ASSERT_ZOFF_OK(open(base));
+    EXPECT_EQ(1, calls[0]);
+    const std::pair<const char *, std::function<void(zoff_nccl_opts &)>> refused[] = {
+        {"rank 1 of 1", [](zoff_nccl_opts &o) { o.rank = 1; }},
+        {"rank 0 of 0", [](zoff_nccl_opts &o) { o.size = 0; }},
+        {"7 was asked for", [](zoff_nccl_opts &o) { o.device = 7; }},
+        {"timeout_seconds is not a number", [](zoff_nccl_opts &o) { o.timeout_seconds = NAN; }},
+        {"broadcast of NCCL's id has failed", [](zoff_nccl_opts &o) { o.broadcast = fails; }},
+        {"nccl_stream is set", [&](zoff_nccl_opts &o) { o.nccl_stream = &calls; }}};
+    for (const auto &one : refused) {
+        zoff_nccl_opts changed = base;
+        one.second(changed);
+        EXPECT_LT(open(changed), 0);
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), one.first)) << zoff_last_error();
+    }
+    base.ctx = &calls[1];
+    ASSERT_ZOFF_OK(open(base));
+    EXPECT_EQ(1, calls[1]);
 }
 
 TEST_F(NcclJoin, ARankThatDoesNotJoin)
