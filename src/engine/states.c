@@ -107,10 +107,14 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
 /* A save that is under way reads the same weights. */
 zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call)
 {
+    zoff_saved_error words;
     const zoff_status status = zoff_traps_weights_compare(e->life.traps, call);
-    if (status < 0 && e->io.guard)
-        e->io.guard->changed(e->io.guard->ctx);
-    return status < 0 ? zoff_traps_weights_compare(e->life.traps, call) : ZOFF_OK; /* with its own words */
+    if (status == ZOFF_OK || !e->io.guard)
+        return status;
+    zoff_base_status_save(&words);
+    e->io.guard->changed(e->io.guard->ctx);
+    zoff_base_status_restore(&words);
+    return status;
 }
 
 /* ---- passes over the chunks ---- */

@@ -356,6 +356,8 @@ def main():
     for words in wrong:
         print("FAILED:", words)
     print(f"PyTorch {torch.__version__}: {tensors} tensors of torch.save(), and {params} parameters of {len(cells)} runs of DeepSpeed, both ways; {models}")
+    if not wrong and "no model" in models:  # not a pass: a part of the test did not run
+        skip(models)
     sys.exit(1 if wrong else 0)
 
 
