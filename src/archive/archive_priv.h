@@ -20,6 +20,9 @@
 /* The end of the hidden name of a manifest whose checkpoint is being removed. */
 #define ZOFF_ARCHIVE_REMOVED ".removed"
 
+/* A save whose lock nobody can see counts as under way for so long after the last write of rank 0. */
+enum { ZOFF_ARCHIVE_LEASE_SECONDS = 24 * 60 * 60 };
+
 /* The most bytes of a manifest that are read. */
 #define ZOFF_ARCHIVE_MANIFEST_MOST ((size_t)4 << 30)
 /* Elements of one parameter, and the greatest sequence: products and sums of them fit 64 bits, and JSON's integers. */
@@ -107,6 +110,9 @@ zoff_status zoff_archive_listing_judge(const char *path, const char *label);
 
 /* Remove the files of a label, or of all for NULL, that were saved before a sequence. */
 void zoff_archive_remove_checkpoint(const char *path, const char *label, uint64_t before);
+/* Remove the files of saves of a label, or of all for NULL, that have ended early a day ago or more. Other hosts may not see
+ * the lock of one that is under way. The folder goes if nothing else is in it. */
+void zoff_archive_remove_killed(const char *path, const char *label);
 /* End removals of a checkpoint that were cut short. */
 void zoff_archive_remove_end(const char *folder);
 

@@ -94,7 +94,6 @@ static zoff_status create(const char *folder, zoff_archive_part *p)
 
 bool zoff_archive_part_claim(const char *folder, const char *label, const char *id, int *out_lock)
 {
-    enum { LEASE_SECONDS = 24 * 60 * 60 };
     char name[512], path[4096];
     struct stat about;
     *out_lock = -1;
@@ -106,7 +105,7 @@ bool zoff_archive_part_claim(const char *folder, const char *label, const char *
         return errno == ENOENT;
     bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
     if (!is_free && errno != EWOULDBLOCK)
-        is_free = fstat(fd, &about) == 0 && time(NULL) - about.st_mtime >= LEASE_SECONDS;
+        is_free = fstat(fd, &about) == 0 && time(NULL) - about.st_mtime >= ZOFF_ARCHIVE_LEASE_SECONDS;
     if (is_free)
         *out_lock = fd;
     else

@@ -75,8 +75,10 @@ static void prune(const char *folder, const char *name, const zoff_archive_manif
         return;
     }
     for (size_t i = 0; i < l.count; i++) {
-        if (l.all[i].sequence == 0 && zoff_archive_folder_join(folder, l.all[i].name, path) == ZOFF_OK && is_folder(path))
+        if (l.all[i].sequence == 0 && zoff_archive_folder_join(folder, l.all[i].name, path) == ZOFF_OK && is_folder(path)) {
             zoff_archive_remove_end(path);
+            zoff_archive_remove_killed(path, removes);
+        }
         count += strcmp(l.all[i].name, name) == 0 || is_old(folder, name, &l.all[i], path);
     }
     for (size_t i = 0; i < l.count && count > keep; i++) { /* with fewer, no manifest has to be read */

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- files that are no longer needed ---- */
@@ -53,6 +55,7 @@ typedef struct known_save {
 
 typedef struct known_saves {
     const char *folder, *label; /* NULL: all labels */
+    bool only_old;              /* those that are dead for a day */
     known_save *all;
     size_t count, room;
 } known_saves;
@@ -89,6 +92,13 @@ static bool is_dead(const char *folder, const char *name, known_save *save)
     return !names(folder, file, save->id) && !names(folder, hidden, save->id);
 }
 
+/* Whether the file of rank 0, which is claimed, was written a day ago. */
+static bool is_old(const known_save *save)
+{
+    struct stat about;
+    return save->lock >= 0 && fstat(save->lock, &about) == 0 && time(NULL) - about.st_mtime >= ZOFF_ARCHIVE_LEASE_SECONDS;
+}
+
 /* Files of saves that were replaced, or have ended early. */
 static bool is_left(const char *name, void *ctx)
 {
@@ -102,15 +112,15 @@ static bool is_left(const char *name, void *ctx)
     }
     if (zoff_base_array_reserve(&k->all, k->count, &k->room, k->count + 1, sizeof *k->all, "saves into a folder") < 0)
         return false;
-    save.is_dead = is_dead(k->folder, name, &save);
+    save.is_dead = is_dead(k->folder, name, &save) && (!k->only_old || is_old(&save));
     k->all[k->count++] = save;
     return save.is_dead;
 }
 
-void zoff_archive_remove_left(const char *folder, const char *label)
+static void remove_dead(const char *folder, const char *label, bool only_old)
 {
     zoff_saved_error saved;
-    known_saves k = {.folder = folder, .label = label};
+    known_saves k = {.folder = folder, .label = label, .only_old = only_old};
     zoff_base_status_save(&saved);
     remove_files(folder, is_left, &k);
     for (size_t i = 0; i < k.count; i++) {
@@ -119,6 +129,17 @@ void zoff_archive_remove_left(const char *folder, const char *label)
     }
     zoff_base_mem_free(k.all);
     zoff_base_status_restore(&saved);
+}
+
+void zoff_archive_remove_left(const char *folder, const char *label)
+{
+    remove_dead(folder, label, false);
+}
+
+void zoff_archive_remove_killed(const char *path, const char *label)
+{
+    remove_dead(path, label, true);
+    (void)rmdir(path); /* fails where there is something else */
 }
 
 void zoff_archive_remove_own(const char *path, const zoff_archive_manifest *m)

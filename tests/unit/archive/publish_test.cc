@@ -6,6 +6,11 @@ extern "C" {
 #include "archive_priv.h"
 }
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 using namespace zoff_test;
 
 namespace
@@ -123,6 +128,30 @@ TEST_F(publish, leaves_files_of_others)
     ASSERT_ZOFF_OK(save("c", 1));
     EXPECT_EQ((names{"a", "b", "c", "latest"}), names_in(folder));
     EXPECT_EQ(names{"notes.txt"}, names_in(scratch.file("a")));
+}
+
+TEST_F(publish, removes_what_killed_saves_have_left_under_other_names_a_day_ago)
+{
+    const auto make = [&](const char *name, const char *label, long age) {
+        const std::string file = scratch.file(name) + "/" + label + "0123456789abcdef.rank-00000.states";
+        const timespec times[2] = {{time(nullptr) - age, 0}, {time(nullptr) - age, 0}};
+        EXPECT_EQ(0, mkdir(scratch.file(name).c_str(), 0777));
+        write_file(file, "half");
+        EXPECT_EQ(0, utimensat(AT_FDCWD, file.c_str(), times, 0));
+        return file;
+    };
+    enum { DAY = 24 * 60 * 60 };
+    const std::string living = make("living", "", 2 * DAY);
+    make("fresh", "", DAY / 2);
+    make("other", "tp0.", 2 * DAY);
+    make("killed", "", 2 * DAY);
+    const int lock = open(living.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(0, flock(lock, LOCK_EX | LOCK_NB));
+    ASSERT_ZOFF_OK(save("a", 1));
+    EXPECT_EQ((names{"a", "fresh", "latest", "living", "other"}), names_in(folder));
+    close(lock);
+    ASSERT_ZOFF_OK(save("a", 1));
+    EXPECT_EQ((names{"a", "fresh", "latest", "other"}), names_in(folder));
 }
 
 TEST_F(publish, removes_files_of_an_earlier_save_with_this_name)
