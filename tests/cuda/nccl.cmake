@@ -23,6 +23,7 @@ foreach(program IN ITEMS comm_contract_nccl nccl_plugin nccl_adds)
   target_compile_options(${program} PRIVATE ${ZOFF_WARNINGS} -Wno-missing-field-initializers)
   target_link_libraries(${program} PRIVATE zoff_test_support GTest::gtest_main)
   target_precompile_headers(${program} REUSE_FROM zoff_test_headers)
+  zoff_unity(${program} ${PROJECT_SOURCE_DIR}/tests/contract/comm/comm_groups_test.cc)
 endforeach()
 
 # Sanitizers slow them down, and find in three ranks and in one program what others would show.

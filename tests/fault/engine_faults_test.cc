@@ -2,6 +2,7 @@
 // failure must be an error with a message, leave no file behind, and not change a bit of later results: after a retry a failed
 // step must end as if nothing had happened. Under ASan this also proves that no error path leaks.
 #include "aio_fault.h"
+#include "covering.h"
 #include "small_engine.h"
 
 #include <errno.h>
@@ -179,7 +180,7 @@ class Faults : public testing::TestWithParam<const char *>
     // Run with the nth fault, for n = 1, 2, ... until a run does not meet it. Returns the number of faults met.
     int until_untouched(const std::function<void(aio_fault &, int)> &set)
     {
-        for (int n = 1; n < 3000; n++) {
+        for (int n = 1; n < 3000; n += n < 10 ? 1 : fault_stride()) {
             log_catcher log;
             scratch_folder folder;
             life one(folder.path, GetParam());

@@ -321,8 +321,8 @@ INSTANTIATE_TEST_SUITE_P(Phases, RanksFaults, testing::ValuesIn(cells()),
 TEST_P(RanksFaults, OthersHearOfItAndCanGoAway)
 {
     log_catcher log;
-    // By default seeds 0, 5, 10, 15: each rank is the faulty one once, and each stage and tier occurs.
-    const unsigned seeds = is_full_run() ? SEEDS : 4, stride = is_full_run() ? 1 : 5;
+    // By default seeds 0, 5, 10, 15: each rank is the faulty one once, and each stage and tier occurs. A sanitizer takes two.
+    const unsigned seeds = is_full_run() ? SEEDS : 2 * STRENGTH, stride = is_full_run() ? 1 : 5;
     for (unsigned first = 0; first < seeds && !HasFailure(); first += AT_A_TIME) {
         std::vector<std::thread> scenes;
         for (unsigned i = first; i < std::min<unsigned>(seeds, first + AT_A_TIME); i++) {

@@ -2,11 +2,13 @@
 
 # A program that is a rank of a job.
 function(zoff_rank name)
-  add_executable(${name} ${ARGN})
+  cmake_parse_arguments(ARG "" "" "ALONE" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_compile_options(${name} PRIVATE ${ZOFF_WARNINGS} $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
   target_link_libraries(${name} PRIVATE zoff_test_support)
   if(ARGN MATCHES "[.]cc")
     target_precompile_headers(${name} REUSE_FROM zoff_test_headers)
+    zoff_unity(${name} ${ARG_ALONE})
   endif()
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # zoff looks for the symbols of libmpi in the program
 endfunction()

@@ -265,7 +265,7 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
     int64_t number = 0;
     int failed = 0;
     bool over = false;
-    for (int nth = 1; !over && nth < 3000; nth += is_full_run() ? 1 : 7) {
+    for (int nth = 1; !over && nth < 3000; nth += is_full_run() ? 1 : 7 * fault_stride()) {
         device.calls = 0;
         device.fail = nth;
         const auto fetch = [&] {
