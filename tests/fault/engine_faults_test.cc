@@ -232,7 +232,7 @@ TEST_P(Faults, EveryAllocation)
     int lives = until_untouched([](aio_fault &fault, int n) { fault.fail_allocation = n; });
     EXPECT_GT(lives, 30);
     EXPECT_TRUE(said("out of memory"));
-    EXPECT_TRUE(said("cannot map"));
+    EXPECT_TRUE(fault_stride() > 1 || said("cannot map")); // one of the faults that a sanitizer leaves out
 }
 
 TEST_P(Faults, EveryRead)
