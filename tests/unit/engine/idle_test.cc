@@ -134,18 +134,24 @@ TEST_F(Idle, AnActiveWaitPolicyLetsNoThreadSpin)
 #if defined(__x86_64__)
 namespace
 {
-// Whether the upper halves of vector registers are in use. XGETBV tells it where CPUID's leaf 13 says so.
-bool tells_vectors_in_use()
-{
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(1, 0, &a, &b, &c, &d) && (c >> 27 & 1) && __get_cpuid_count(13, 1, &a, &b, &c, &d) && (a >> 2 & 1);
-}
-
+// Whether the upper halves of vector registers are in use.
 bool vectors_in_use()
 {
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
     return low & 0x44; // AVX, and the upper halves of AVX-512's first sixteen
+}
+
+// XGETBV tells it where CPUID's leaf 13 says so. A CPU may also count registers as in use that are clear.
+bool tells_vectors_in_use()
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__builtin_cpu_supports("avx") || !__get_cpuid_count(13, 1, &a, &b, &c, &d) || !(a >> 2 & 1))
+        return false;
+    __asm__ volatile("vcmpps $15, %%ymm0, %%ymm0, %%ymm0" ::: "xmm0");
+    const bool is_told = vectors_in_use();
+    __asm__ volatile("vzeroupper");
+    return is_told && !vectors_in_use();
 }
 } // namespace
 
