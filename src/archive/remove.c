@@ -117,12 +117,18 @@ static bool is_left(const char *name, void *ctx)
     return save.is_dead;
 }
 
+/* Another save has the lock while it takes its name. If that fails, it puts back the manifest of the save that it replaces,
+ * whose files no manifest names until then. */
 static void remove_dead(const char *folder, const char *label, bool only_old)
 {
+    int lock;
     zoff_saved_error saved;
     known_saves k = {.folder = folder, .label = label, .only_old = only_old};
     zoff_base_status_save(&saved);
-    remove_files(folder, is_left, &k);
+    if (zoff_archive_folder_lock(folder, &lock) == ZOFF_OK) {
+        remove_files(folder, is_left, &k);
+        zoff_archive_folder_unlock(lock);
+    }
     for (size_t i = 0; i < k.count; i++) {
         if (k.all[i].lock >= 0)
             close(k.all[i].lock);
