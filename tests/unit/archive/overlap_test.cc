@@ -93,6 +93,39 @@ TEST_F(overlap, changes_nothing_while_another_program_has_the_lock)
     late.compare(scratch.path);
 }
 
+// A third program removes what it takes for leftovers within each call of a commit, all whose later flushes fail. The save that
+// would have been replaced is put back, with its files.
+TEST_F(overlap, leaves_the_files_of_a_save_that_is_being_replaced)
+{
+    int failed = 0;
+    bool has_struck = true;
+    for (int n = 1; has_struck && !HasFailure(); n++) {
+        scratch_folder scratch;
+        call_fault fault(0, 0);
+        checkpoint_writer w;
+        ASSERT_ZOFF_OK(before.write(scratch.path, &opts));
+        ASSERT_ZOFF_OK(late.open(scratch.path, &opts, 12, &w));
+        ASSERT_ZOFF_OK(late.fill(w.get()));
+        fault.before = [&] {
+            call_fault in_time(0, 0);
+            in_time.clock_step = 7; // it waits for a lock no longer than this
+            zoff_archive_remove_left(scratch.file("a").c_str(), "");
+        };
+        fault.also = "fsync ";
+        fault.calls.clear();
+        fault.count = 0;
+        fault.nth = n;
+        const zoff_status status = zoff_checkpoint_writer_commit(w.get());
+        has_struck = fault.has_struck();
+        fault.nth = 0;
+        SCOPED_TRACE(testing::Message() << "before call " << n << ": " << (has_struck ? fault.calls[(size_t)n - 1] : ""));
+        w.reset();
+        failed += status < 0;
+        (status < 0 ? before : late).compare(scratch.path);
+    }
+    EXPECT_LT(5, failed);
+}
+
 // Where there are no locks, another save may come between any two calls of this one, which may even fail afterwards.
 TEST_F(overlap, without_locks_the_save_that_began_last_stays)
 {
