@@ -229,7 +229,7 @@ static zoff_status end_unit(zoff_checkpoint_writer *w, stream *s)
     if (!s->is_zero) {
         ZOFF_TRY(zoff_aio_write(w->part.aio, r->offset + s->unit_at * ZOFF_ARCHIVE_UNIT, bytes, s->unit, &ticket));
         ZOFF_TRY(zoff_aio_wait(w->part.aio, ticket));
-        memset(s->unit, 0, ZOFF_ARCHIVE_UNIT);
+        memset(s->unit, 0, bytes);
     }
     w->part.table.checksums[r->first_checksum + s->unit_at] = checksum;
     s->is_zero = true;
