@@ -32,21 +32,85 @@ ZOFF_KERNEL_INLINE void update_register(const zoff_adam_consts *k, const update_
     update_lanes(k, s, &states, i, left, stream, rule, types);
 }
 
+/* The elements of a part of a register, with zeros behind them. So a loop needs no second body for its ends, for which
+ * compilers take as long as for the first. */
+typedef struct update_rest {
+    _Alignas(64) char p[256], g[256], m[256], v[256], copy[128], low[128];
+} update_rest;
+
+ZOFF_KERNEL_INLINE size_t update_state_width(state_form form)
+{
+    return form == STATE_F32 ? sizeof(float) : form == STATE_BF16 ? sizeof(uint16_t) : 1;
+}
+
+ZOFF_KERNEL_INLINE void rest_copy(void *to, size_t to_at, const void *from, size_t from_at, size_t left, size_t width)
+{
+    if (to && from)
+        memcpy((char *)to + to_at * width, (const char *)from + from_at * width, left * width);
+}
+
+static __attribute__((noinline)) void update_take(update_rest *r, update_streams s, rule_states states, size_t i, size_t left,
+                                                  update_types types)
+{
+    const size_t bytes = v_lanes() * sizeof(float);
+    memset(r->p, 0, bytes);
+    memset(r->g, 0, bytes);
+    memset(r->m, 0, bytes);
+    memset(r->v, 0, bytes);
+    memset(r->low, 0, bytes / 2);
+    rest_copy(r->p, 0, s.p, i, left, width_of(types.weights));
+    rest_copy(r->g, 0, s.g, i, left, width_of(types.grads));
+    rest_copy(r->m, 0, states.m, i, left, update_state_width(states.m_form));
+    rest_copy(r->v, 0, states.v, i, left, update_state_width(states.v_form));
+    rest_copy(r->low, 0, s.low, i, left, sizeof *s.low);
+}
+
+static __attribute__((noinline)) void update_give(const update_rest *r, update_streams s, rule_states states, size_t i,
+                                                  size_t left, update_types types)
+{
+    rest_copy(s.p, i, r->p, 0, left, width_of(types.weights));
+    rest_copy(states.m, i, r->m, 0, left, update_state_width(states.m_form));
+    rest_copy(states.v, i, r->v, 0, left, update_state_width(states.v_form));
+    rest_copy(s.low, i, r->low, 0, left, sizeof *s.low);
+    rest_copy(s.copy, i, r->copy, 0, left, sizeof(uint16_t));
+}
+
 /* The elements [i, end). */
 ZOFF_KERNEL_INLINE void update_part(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
                                     size_t end, bool stream, zoff_adam_rule rule, update_types types)
 {
-    if (types.copy != ZOFF_DTYPE_DEFAULT && stream && v_streams()) {
-        const size_t head = stream_head(s->copy + i * sizeof(uint16_t), end - i, types.copy);
-        if (head)
-            update_register(k, s, states, i, head, false, rule, types);
-        for (i += head; i + v_lanes() <= end; i += v_lanes())
-            update_register(k, s, states, i, v_lanes(), true, rule, types);
+    bool streams = types.copy != ZOFF_DTYPE_DEFAULT && stream && v_streams();
+    size_t part = streams ? stream_head(s->copy + i * sizeof(uint16_t), end - i, types.copy) : 0;
+    if (part && types.moments != ZOFF_MOMENTS_F32) { /* each block would have two parts, which costs more than it saves */
+        streams = false;
+        part = 0;
     }
-    for (; i + v_lanes() <= end; i += v_lanes())
-        update_register(k, s, states, i, v_lanes(), false, rule, types);
-    if (i < end)
-        update_register(k, s, states, i, end - i, false, rule, types);
+    update_rest r;
+    while (i < end) {
+        update_streams now = *s;
+        rule_states own = states;
+        size_t at = i, stop = streams ? i : end - (end - i) % v_lanes();
+        if (__builtin_expect(part != 0, 0)) { /* keeps constants of the loop in registers */
+            update_take(&r, *s, states, i, part, types);
+            now = (update_streams){r.p, r.g, r.copy, (uint16_t *)(void *)r.low};
+            own.m = r.m;
+            own.v = r.v;
+            if (types.moments != ZOFF_MOMENTS_F32) {
+                own.m_lanes += i % ZOFF_NORM_BLOCK;
+                own.v_lanes += i % ZOFF_NORM_BLOCK;
+            }
+            at = 0;
+            stop = v_lanes();
+        }
+        for (; at < stop; at += v_lanes())
+            update_register(k, &now, own, at, v_lanes(), false, rule, types);
+        if (__builtin_expect(part != 0, 0))
+            update_give(&r, *s, states, i, part, types);
+        i = part ? i + part : at;
+        for (const size_t last = streams ? end - (end - i) % v_lanes() : i; i < last; i += v_lanes())
+            update_register(k, s, states, i, v_lanes(), true, rule, types);
+        part = end - i < v_lanes() ? end - i : 0;
+    }
 }
 
 /* The random bits change from block to block. Elements that begin inside a block are all in that block. */
