@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <zoff/zoff.h>
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -103,11 +104,14 @@ class scratch_folder
     }
     ~scratch_folder()
     {
-        if (!path.empty() && system(("rm -rf '" + path + "'").c_str()) != 0)
-            ADD_FAILURE() << "cannot remove " << path;
+        std::error_code error; // tests have thousands of folders, so no process is started for one
+        std::filesystem::remove_all(path, error);
+        if (error)
+            ADD_FAILURE() << "cannot remove " << path << ": " << error.message();
     }
     scratch_folder(const scratch_folder &) = delete;
     std::string file(const std::string &name) const { return path + "/" + name; }
+    bool is_empty() const { return std::filesystem::is_empty(path); }
     std::string path;
 };
 

@@ -323,8 +323,15 @@ class LostWrite : public testing::TestWithParam<kind>
 
     void clean()
     {
-        for (auto &folder : folders)
-            ASSERT_EQ(0, system(("rm -f '" + folder.path + "'/zoff-*").c_str()));
+        for (auto &folder : folders) {
+            std::vector<std::filesystem::path> files;
+            for (const auto &entry : std::filesystem::directory_iterator(folder.path)) {
+                if (entry.path().filename().string().rfind("zoff-", 0) == 0)
+                    files.push_back(entry);
+            }
+            for (const auto &file : files)
+                ASSERT_TRUE(std::filesystem::remove(file)) << file;
+        }
     }
 
     // After reopening: the last operation of `least` to `most` whose "before" equals the state found. -1: there is none.
