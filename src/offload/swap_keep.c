@@ -210,5 +210,6 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
         ZOFF_TRY(zoff_offload_swap_lend_reload(s, s->places[chunk].home));
         s->places[chunk].stale = false;
     }
-    return ZOFF_OK;
+    /* Otherwise the next process would go on with the commit that is undone here, because its record may be whole. */
+    return zoff_offload_swap_move_take_back(s);
 }

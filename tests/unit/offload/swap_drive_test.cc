@@ -61,6 +61,24 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
     EXPECT_EQ(0, fault.results) << "nothing is in doubt";
 }
 
+// What was rolled back must not be what the next process goes on with.
+TEST_F(SwapDrive, ARecordInDoubtIsTakenBackByARollback)
+{
+    open_persistent();
+    flush(0, 7);
+    drain();
+    aio_fault fault;
+    fault.result = [](int, int res, bool writes, uint64_t offset, size_t) { return writes && offset < 8192 ? -EIO : res; };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the commit of step 1 failed: ", zoff_offload_store_commit(store, 1));
+    EXPECT_TRUE(has_record(2));
+    EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_store_rollback(store));
+    fault.result = nullptr;
+    EXPECT_ZOFF_OK(zoff_offload_store_rollback(store)) << "the call is repeated";
+    EXPECT_FALSE(has_record(2));
+    EXPECT_TRUE(has_record(1));
+    EXPECT_FALSE(s()->record.in_doubt);
+}
+
 TEST_F(SwapDrive, BytesOfAllFilesAreCounted)
 {
     opts.path_count = 2;
