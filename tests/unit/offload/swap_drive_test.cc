@@ -61,7 +61,7 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
     EXPECT_EQ(0, fault.results) << "nothing is in doubt";
 }
 
-// What was rolled back must not be what the next process goes on with.
+// The next process must not go on with what was rolled back.
 TEST_F(SwapDrive, ARecordInDoubtIsTakenBackByARollback)
 {
     open_persistent();
