@@ -1,0 +1,388 @@
+// life.cc: opens engines and compares them with the reference.
+#include "life.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+using namespace sim;
+
+namespace
+{
+struct memory {
+    explicit memory(size_t bytes) : at(static_cast<char *>(aligned_alloc(64, (bytes + 127) / 64 * 64)))
+    {
+        memset(at, 0x11, bytes);
+    }
+    char *const at; // stays until the process ends
+};
+} // namespace
+
+void sim::put(char *at, zoff_dtype dtype, float x)
+{
+    if (dtype == ZOFF_F32) {
+        memcpy(at, &x, 4);
+    } else if (dtype == ZOFF_F16) {
+        const _Float16 half = static_cast<_Float16>(x);
+        memcpy(at, &half, 2);
+    } else {
+        uint32_t bits;
+        memcpy(&bits, &x, 4);
+        const uint16_t upper = static_cast<uint16_t>(bits >> 16);
+        memcpy(at, &upper, 2);
+    }
+}
+
+bool sim::is_same(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+void life::stop(int code, const std::string &text)
+{
+    (void)!write(out, text.data(), text.size());
+    _exit(code);
+}
+
+void life::fail(const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    stop(FOUND, std::string(text) + "\n  in: " + now + "\n");
+}
+
+void life::say(const char *format, ...)
+{
+    if (!is_loud)
+        return;
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+// ---- the model and its engines ----
+
+void life::add_param(const line &l)
+{
+    auto q = std::make_unique<param>();
+    q->name = l.name;
+    q->count = l.number("count", 1);
+    q->slices = std::max<uint64_t>(l.number("slices", 1), 1);
+    q->stride = q->count + l.number("pad");
+    q->dtype = static_cast<zoff_dtype>(l.number("dtype", 1));
+    q->grad_dtype = static_cast<zoff_dtype>(l.number("grad", l.number("dtype", 1)));
+    q->group = static_cast<unsigned>(l.number("group"));
+    q->engine = engines == 2 && l.number("engine") ? 1 : 0;
+    q->frozen = l.number("frozen");
+    q->owned = l.number("owned");
+    q->lent = l.number("lent");
+    q->seed = l.number("seed");
+    for (const auto &other : params) {
+        const bool can = l.has("tie") && other->name == l.fields.at("tie") && !other->tie && !other->owned && !other->frozen;
+        if (other->name == q->name)
+            return;
+        if (!can || !other->count)
+            continue;
+        const bool lent = q->lent;
+        const zoff_dtype grad_dtype = q->grad_dtype;
+        *q = *other;
+        q->name = l.name;
+        q->tie = other.get();
+        q->lent = lent;
+        q->grad_dtype = grad_dtype;
+    }
+    q->grad_stride = q->count + l.number("gpad");
+    if (!q->tie) {
+        dice d(q->seed);
+        q->value = memory(q->value_bytes()).at;
+        q->ref_value = memory(q->value_bytes()).at;
+        for (size_t i = 0; i < q->slices * q->stride; i++)
+            put(q->value + i * width_of(q->dtype), q->dtype, static_cast<float>(d.unit() - 0.5));
+        memcpy(q->ref_value, q->value, q->value_bytes());
+    }
+    q->grad = memory(q->grad_bytes()).at;
+    q->ref_grad = memory(q->grad_bytes()).at;
+    memset(q->grad, 0, q->grad_bytes());
+    memset(q->ref_grad, 0, q->grad_bytes());
+    q->given.assign(q->slices, 0);
+    params.push_back(std::move(q));
+}
+
+void life::describe()
+{
+    for (const std::string &text : p) {
+        const line l(text);
+        if (l.verb == "engines")
+            engines = l.name == "2" ? 2 : 1;
+        if (l.verb == "device" && !device)
+            ok(zoff_accel_open("emulated", 0, &device), "zoff_accel_open()");
+        if (l.verb == "both")
+            both.emplace_back(l.name, l.rest);
+        if (l.verb == "both" && l.name == "gradient_accumulation_steps")
+            micro_steps = static_cast<unsigned>(strtoul(l.rest.c_str(), nullptr, 10));
+        if (l.verb == "opts") {
+            chunk = l.number("chunk");
+            host_bytes = l.number("host_bytes");
+            progress_thread = l.number("progress_thread");
+        }
+        if (l.verb == "set" && !ref)
+            own.emplace_back(l.name, l.rest);
+        if (l.verb == "set" && l.name == "zoff.persist")
+            persist = true;
+        if (is_operation(text))
+            break;
+    }
+    for (const std::string &text : p) {
+        if (line(text).verb == "param")
+            add_param(line(text));
+    }
+}
+
+zoff_config *life::config(int engine)
+{
+    const bool is_ref = engine < 0;
+    zoff_config *c = nullptr;
+    ok(zoff_config_open(nullptr, &c), "zoff_config_open()");
+    const auto set = [&](const std::string &key, std::string value) {
+        for (size_t at; (at = value.find('$')) != std::string::npos;)
+            value.replace(at, 1, folder + (engine ? "/b" : "/a"));
+        if (zoff_config_set(c, key.c_str(), value.c_str()) != ZOFF_OK)
+            stop(REFUSED, std::string(zoff_last_error()) + "\n");
+    };
+    for (const auto &[key, value] : both)
+        set(key, value);
+    if (is_ref)
+        set("zoff.threads", "1");
+    for (const auto &[key, value] : own) {
+        if (!is_ref || key == "zoff.master")
+            set(key, value);
+    }
+    return c;
+}
+
+void life::open_ref()
+{
+    zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+    opts.config = config(-1);
+    if (zoff_engine_create(&opts, &ref) != ZOFF_OK)
+        stop(REFUSED, std::string(zoff_last_error()) + "\n");
+    zoff_config_close(opts.config);
+    for (const auto &q : params) {
+        zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
+        desc.name = q->name.c_str();
+        desc.value = q->ref_value;
+        desc.grad = q->ref_grad;
+        desc.count = q->count;
+        desc.slices = q->slices;
+        desc.value_stride = q->stride;
+        desc.grad_stride = q->grad_stride;
+        desc.dtype = q->dtype;
+        desc.grad_dtype = q->grad_dtype;
+        desc.group = q->group;
+        desc.frozen = q->frozen;
+        if (zoff_engine_add_param(ref, &desc, &q->ref_id) != ZOFF_OK)
+            stop(REFUSED, std::string(zoff_last_error()) + "\n");
+    }
+    if (zoff_engine_seal(ref) != ZOFF_OK)
+        stop(REFUSED, std::string(zoff_last_error()) + "\n");
+}
+
+void life::open(bool again)
+{
+    const auto refused = [&](zoff_status status) {
+        if (status == ZOFF_OK)
+            return;
+        if (again)
+            fail("the engine does not open again: %s", zoff_last_error());
+        stop(REFUSED, std::string(zoff_last_error()) + "\n");
+    };
+    for (unsigned e = 0; e < engines; e++) {
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        opts.config = config(static_cast<int>(e));
+        opts.accel = device;
+        opts.chunk_elements = chunk;
+        opts.host_bytes = host_bytes;
+        opts.progress_thread = progress_thread;
+        refused(zoff_engine_create(&opts, &tested[e]));
+        zoff_config_close(opts.config);
+        for (const auto &q : params) {
+            if (q->engine != e)
+                continue;
+            zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
+            desc.name = q->name.c_str();
+            desc.value = q->value;
+            desc.grad = q->lent ? nullptr : q->grad;
+            desc.count = q->count;
+            desc.slices = q->slices;
+            desc.value_stride = q->stride;
+            desc.grad_stride = q->grad_stride;
+            desc.dtype = q->dtype;
+            desc.grad_dtype = q->grad_dtype;
+            desc.group = q->group;
+            desc.frozen = q->frozen;
+            desc.engine_owned = q->owned;
+            refused(zoff_engine_add_param(tested[e], &desc, &q->id));
+        }
+        refused(zoff_engine_seal(tested[e]));
+    }
+}
+
+// ---- what must be the same ----
+
+void life::compare_weights()
+{
+    std::vector<char> copy;
+    for (const auto &q : params) {
+        const size_t bytes = q->count * width_of(q->dtype);
+        copy.resize(bytes);
+        for (size_t s = 0; s < q->slices && q->count; s++) {
+            const char *have = q->value + s * q->stride * width_of(q->dtype),
+                       *want = q->ref_value + s * q->stride * width_of(q->dtype);
+            if (q->owned) {
+                persist_in("zoff_param_read()",
+                           [&] { return zoff_param_read(tested[q->engine], q->id, s * q->count, q->count, copy.data()); });
+                have = copy.data();
+            }
+            for (size_t k = 0; memcmp(have, want, bytes) != 0 && k < q->count; k++) {
+                const size_t at = k * width_of(q->dtype);
+                float x, y;
+                if (memcmp(have + at, want + at, width_of(q->dtype)) == 0)
+                    continue;
+                memcpy(&x, have + at, width_of(q->dtype));
+                memcpy(&y, want + at, width_of(q->dtype));
+                if (q->dtype != ZOFF_F32 || !isnan(x) || !isnan(y))
+                    fail("weights differ: element %zu of %zu, slice %zu of %s", k, q->count, s, q->name.c_str());
+            }
+        }
+    }
+}
+
+void life::compare_counts()
+{
+    int64_t want, have;
+    double want_scale, have_scale;
+    ok(zoff_step_count(ref, &want), "zoff_step_count() of the reference");
+    ok(zoff_loss_scale(ref, &want_scale), "zoff_loss_scale() of the reference");
+    for (unsigned e = 0; e < engines; e++) {
+        persist_in("zoff_step_count()", [&] { return zoff_step_count(tested[e], &have); });
+        if (have != want)
+            fail("counts differ: engine %u has made %lld updates, the reference %lld", e, (long long)have, (long long)want);
+        persist_in("zoff_loss_scale()", [&] { return zoff_loss_scale(tested[e], &have_scale); });
+        if (!is_same(have_scale, want_scale))
+            fail("loss scales differ: engine %u has %g, the reference %g", e, have_scale, want_scale);
+    }
+}
+
+void life::compare_states(param &q, int kind, size_t first, size_t count, bool may_refuse)
+{
+    std::vector<float> have(count + 1), want(count + 1);
+    const auto state = static_cast<zoff_state_kind>(kind);
+    const zoff_status expected = zoff_state_read(ref, q.ref_id, state, first, count, want.data());
+    zoff_status status = zoff_state_read(tested[q.engine], q.id, state, first, count, have.data());
+    while (status != expected && is_explained(status)) {
+        disarm();
+        status = zoff_state_read(tested[q.engine], q.id, state, first, count, have.data());
+    }
+    if (may_refuse && status == ZOFF_ERR_STATE)
+        return;
+    if (status != expected)
+        fail("zoff_state_read() of kind %d of %s returns %d, and for the reference %d: %s", kind, q.name.c_str(), status,
+             expected, zoff_last_error());
+    for (size_t k = 0; status == ZOFF_OK && k < count; k++) {
+        if (memcmp(&have[k], &want[k], sizeof(float)) != 0 && !(isnan(have[k]) && isnan(want[k])))
+            fail("states differ: kind %d of %s, element %zu: %a, and for the reference %a", kind, q.name.c_str(), first + k,
+                 have[k], want[k]);
+    }
+}
+
+void life::read_states(const line &l, bool all)
+{
+    dice d(l.number("seed"));
+    for (const auto &q : params) {
+        const size_t count = q->count * q->slices;
+        for (int kind = 0; kind < 3; kind++) {
+            const size_t first = all ? 0 : d.below(count + 1);
+            if (all || d.chance(50))
+                compare_states(*q, kind, first, all ? count : d.below(count - first + 1), false);
+        }
+    }
+}
+
+void life::operation(const line &l)
+{
+    if (l.verb == "step")
+        step(l);
+    else if (l.verb == "states")
+        states(l);
+    else if (l.verb == "pull")
+        pull(l);
+    else if (l.verb == "save")
+        save();
+    else if (l.verb == "load")
+        load(l);
+    else if (l.verb == "reopen")
+        reopen(l);
+    else if (l.verb == "group")
+        group(l);
+    if (l.verb == "read" && !micro) {
+        arm(l);
+        read_states(l, false);
+    }
+    for (uint64_t k = l.verb == "progress" ? l.number("turns", 1) : 0; k; k--) {
+        for (unsigned e = 0; e < engines; e++) {
+            const zoff_status status = zoff_engine_progress(tested[e]);
+            if (status < 0 && !is_explained(status))
+                fail("zoff_engine_progress(): %s", zoff_last_error());
+        }
+    }
+    disarm();
+}
+
+void life::run()
+{
+    const line first(p.empty() ? "world" : p[0]);
+    world_opts opts;
+    opts.seed = first.number("seed");
+    opts.stay = static_cast<unsigned>(first.number("stay", 4));
+    zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+    for (const char *name : {"/a0", "/a1", "/b0", "/b1"})
+        mkdir((folder + name).c_str(), 0700);
+    world_start(opts, [this](const std::string &how) { fail("%s", how.c_str()); });
+    now = "open";
+    describe();
+    open_ref();
+    open(false);
+    for (const std::string &text : p) {
+        if (!is_operation(text))
+            continue;
+        now = text;
+        say("%s", text.c_str());
+        world_operation();
+        operation(line(text));
+    }
+    now = "end";
+    world_operation();
+    if (!micro) {
+        read_states(line("read"), true);
+        compare_counts();
+    }
+    for (zoff_engine *e : tested)
+        zoff_engine_destroy(e);
+    zoff_engine_destroy(ref);
+    stop(FINE, "");
+}
+void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud)
+{
+    life one(p, folder, out, is_loud);
+    one.run();
+}

@@ -1,0 +1,132 @@
+// life.h: a program that runs: its parameters, the engines under test, and the reference, with which they are compared. The
+// reference is an engine in DRAM, with one thread, on which nothing fails.
+#ifndef ZOFF_SIM_LIFE_H
+#define ZOFF_SIM_LIFE_H
+
+#include "program.h"
+#include "world.h"
+
+#include <zoff/zoff.h>
+
+#include <string.h>
+
+#include <memory>
+
+namespace sim
+{
+inline size_t width_of(zoff_dtype dtype)
+{
+    return dtype == ZOFF_F32 ? 4 : 2;
+}
+
+void put(char *at, zoff_dtype dtype, float x); // rounded as it comes; bf16 is cut off
+bool is_same(double a, double b);              // bits; NaN is NaN
+
+struct param {
+    std::string name;
+    size_t count, slices, stride, grad_stride;
+    zoff_dtype dtype, grad_dtype;
+    unsigned group, engine;
+    bool frozen, owned, lent;
+    param *tie = nullptr;
+    uint64_t seed;
+    zoff_param id = 0, ref_id = 0; // in its engine, and in the reference
+    char *value, *grad, *ref_value, *ref_grad;
+    std::vector<char> given; // slices that have a gradient in this micro-step
+    size_t value_bytes() const { return slices * stride * width_of(dtype); }
+    size_t grad_bytes() const { return slices * grad_stride * width_of(grad_dtype); }
+    char *grad_of(size_t slice) const { return grad + slice * grad_stride * width_of(grad_dtype); }
+    char *ref_grad_of(size_t slice) const { return ref_grad + slice * grad_stride * width_of(grad_dtype); }
+};
+
+class life
+{
+  public:
+    life(const program &p_, const std::string &folder_, int out_, bool is_loud_)
+        : p(p_), folder(folder_), out(out_), is_loud(is_loud_)
+    {
+    }
+    [[noreturn]] void run();
+
+  private:
+    [[noreturn]] void stop(int code, const std::string &text);
+    void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
+    void say(const char *format, ...) __attribute__((format(printf, 2, 3)));
+    void ok(zoff_status status, const char *call)
+    {
+        if (status != ZOFF_OK)
+            fail("%s: %d: %s", call, status, zoff_last_error());
+    }
+    // Whether a fault explains an error. Each explains one: work in the background keeps its error until a call takes it.
+    bool is_explained(zoff_status status)
+    {
+        if (status == ZOFF_OK || told >= world_faults())
+            return false;
+        told++;
+        say("%s", zoff_last_error());
+        return true;
+    }
+    void disarm() { world_fault(fault_kind::none, 0, 0, false); }
+    // A call whose transfers may fail is repeated then, without new faults.
+    template <typename F> zoff_status repeat(F &&f)
+    {
+        zoff_status status = f();
+        while (status < 0 && status != ZOFF_ERR_OVERFLOW && is_explained(status)) {
+            disarm();
+            status = f();
+        }
+        return status;
+    }
+    template <typename F> void persist_in(const char *call, F &&f)
+    {
+        const zoff_status status = repeat(f);
+        // A drive has lost writes of states that no step has committed. What is undone then, the reference still has.
+        if (status == ZOFF_ERR_IO && persist && strstr(zoff_last_error(), "Call zoff_grads_drop()"))
+            stop(FINE, "");
+        ok(status, call);
+    }
+    void describe();
+    void add_param(const line &l);
+    zoff_config *config(int engine); // negative: of the reference
+    void open(bool again);
+    void open_ref();
+    void operation(const line &l);
+    void arm(const line &l);
+    void fill(param &q, size_t slice, dice &d, double mag);
+    void hand_over(const line &l, dice &d, bool all);
+    void step(const line &l);
+    bool finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info &info);
+    void calls(const line &l, dice &d, unsigned engine, bool zero);
+    void compare_step(const zoff_step_info *infos, const zoff_step_info &ref);
+    void drop();
+    void states(const line &l);
+    void pull(const line &l);
+    void read_states(const line &l, bool all);
+    void save();
+    void load(const line &l);
+    void reopen(const line &l);
+    void group(const line &l);
+    void compare_weights();
+    void compare_states(param &q, int kind, size_t first, size_t count, bool may_refuse);
+    void compare_counts();
+
+    const program &p;
+    const std::string folder;
+    const int out;
+    const bool is_loud;
+    std::string now; // the operation
+    std::vector<std::unique_ptr<param>> params;
+    std::vector<std::pair<std::string, std::string>> both, own;
+    uint64_t chunk = 0, host_bytes = 0;
+    bool progress_thread = false, persist = false, has_saved = false;
+    bool recorded[2] = {}; // the files of an engine have something to go on with
+    unsigned engines = 1, micro = 0, micro_steps = 1, told = 0;
+    double update_scale = 0;
+    zoff_accel *device = nullptr;
+    zoff_engine *tested[2] = {}, *ref = nullptr;
+    std::map<unsigned, zoff_optimizer_hyper> hypers;
+};
+
+} // namespace sim
+
+#endif

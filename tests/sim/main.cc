@@ -1,0 +1,143 @@
+// main.cc: runs programs that seeds draw, or that files hold, and makes those that fail smaller.
+//
+//      sim [--seconds N] [--no-shrink] FIRST LAST       seeds
+//      sim [--loud] [--shrink] FILE...                  programs
+//      sim --show SEED                                  prints a program
+#include "program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+using namespace sim;
+
+namespace
+{
+struct result {
+    int code = FINE; // FINE, FOUND, REFUSED
+    std::string text;
+};
+
+enum { SECONDS = 120 }; // of a program
+
+// In a process of its own, and a folder of its own that is removed.
+result run_one(const program &p, bool is_loud)
+{
+    std::string folder = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : ".") + std::string("/zoff-sim-XXXXXX");
+    int ends[2];
+    if (!mkdtemp(folder.data()) || pipe(ends) != 0)
+        return {FOUND, "no folder or no pipe"};
+    std::cout.flush();
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        alarm(SECONDS);
+        run_program(p, folder, ends[1], is_loud);
+    }
+    close(ends[1]);
+    result r;
+    char part[4096];
+    for (ssize_t got; (got = read(ends[0], part, sizeof part)) > 0;)
+        r.text.append(part, static_cast<size_t>(got));
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    r.code = WIFEXITED(status) ? WEXITSTATUS(status) : FOUND;
+    if (WIFSIGNALED(status))
+        r.text += std::string("ended by signal ") + strsignal(WTERMSIG(status)) + "\n";
+    if (r.code != FINE && r.code != REFUSED)
+        r.code = FOUND;
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    return r;
+}
+
+// What is found, without numbers and names: the smaller program must fail in the same way.
+std::string kind_of(const result &r)
+{
+    std::string kind = r.text.substr(0, r.text.find_first_of(":0123456789\n"));
+    return kind;
+}
+
+void report(const program &p, const result &r, bool shrinks, const std::string &name)
+{
+    std::cout << "FOUND " << name << ": " << r.text << std::flush;
+    if (!shrinks)
+        return;
+    result least = r;
+    const program small = shrink(
+        p,
+        [&](const program &other) {
+            const result now = run_one(other, false);
+            if (now.code != FOUND || kind_of(now) != kind_of(r))
+                return false;
+            least = now;
+            return true;
+        },
+        2000);
+    std::cout << "the smallest program that fails in this way:\n# " << kind_of(least) << "\n"
+              << to_text(small) << least.text << std::endl;
+}
+} // namespace
+
+int main(int argc, char **argv)
+{
+    bool is_loud = false, shrinks = true;
+    double seconds = 0;
+    std::vector<std::string> words;
+    for (int i = 1; i < argc; i++) {
+        const std::string word = argv[i];
+        if (word == "--loud")
+            is_loud = true, shrinks = false;
+        else if (word == "--no-shrink")
+            shrinks = false;
+        else if (word == "--seconds" && i + 1 < argc)
+            seconds = atof(argv[++i]);
+        else if (word == "--show" && i + 1 < argc)
+            return std::cout << to_text(generate(strtoull(argv[i + 1], nullptr, 10))), 0;
+        else
+            words.push_back(word);
+    }
+    unsigned found = 0, refused = 0, fine = 0;
+    const auto take = [&](const program &p, const std::string &name) {
+        const result r = run_one(p, is_loud);
+        fine += r.code == FINE;
+        refused += r.code == REFUSED;
+        found += r.code == FOUND;
+        if (r.code == FOUND)
+            report(p, r, shrinks, name);
+        else if (r.code == REFUSED && is_loud)
+            std::cout << name << " refused: " << r.text;
+    };
+    const time_t began = time(nullptr);
+    if (words.size() == 2 && isdigit(words[0][0])) {
+        const uint64_t last = strtoull(words[1].c_str(), nullptr, 10);
+        for (uint64_t seed = strtoull(words[0].c_str(), nullptr, 10); seed <= last; seed++) {
+            if (seconds > 0 && difftime(time(nullptr), began) > seconds) {
+                std::cout << "cut before seed " << seed << "\n";
+                break;
+            }
+            take(generate(seed), "seed " + std::to_string(seed));
+        }
+    } else {
+        for (const std::string &path : words) {
+            std::ifstream in(path);
+            std::stringstream text;
+            text << in.rdbuf();
+            take(read_program(text.str()), path);
+        }
+    }
+    std::cout << fine << " programs are fine, " << refused << " were refused, " << found << " failed, in "
+              << time(nullptr) - began << " s\n";
+    return found != 0;
+}

@@ -1,0 +1,424 @@
+// operations.cc: the operations of a program.
+//
+//      step      seed: of the gradients. form: whole (one call), split (begin, wait), measure (by a norm sum; engines 2 always
+//      do).
+//                share: percent of the slices that get a gradient. mag: their size. bad=nan|inf. scale, clip, t, zero=1: of
+//                zoff_step_args. prepare: 1 with these arguments, 2 with none. weight: of the micro-batch. calls: so many calls
+//                within an open step. drop: 1 before the step begins, 2 while it is open
+//      states    writes states, flush=1: and flushes      read    compares states
+//      pull      changes weights and pulls them           save, load
+//      reopen    zoff.persist: another engine goes on. open=1: the first one is destroyed with an open step. look=1: states are
+//                read before zoff_params_push()
+//      group     changes the hyper-parameters of a group  progress    turns=N
+//
+// fault=read|write|flush|slow nth=N errno=N lasts=1 of an operation: see world.h. The program then repeats, retries or drops,
+// like a trainer.
+#include "life.h"
+
+#include <math.h>
+
+#include <algorithm>
+
+using namespace sim;
+
+// ---- a step ----
+
+void life::arm(const line &l)
+{
+    static const std::map<std::string, fault_kind> KINDS = {
+        {"read", fault_kind::read}, {"write", fault_kind::write}, {"flush", fault_kind::flush}, {"slow", fault_kind::slow}};
+    const auto kind = KINDS.find(l.has("fault") ? l.fields.at("fault") : "");
+    if (kind != KINDS.end())
+        world_fault(kind->second, static_cast<unsigned>(l.number("nth", 1)), static_cast<int>(l.number("errno")),
+                    l.number("lasts"));
+    else
+        disarm();
+}
+
+void life::fill(param &q, size_t slice, dice &d, double mag)
+{
+    for (size_t k = 0; k < q.count; k++)
+        put(q.ref_grad_of(slice) + k * width_of(q.grad_dtype), q.grad_dtype, static_cast<float>((d.unit() - 0.5) * mag));
+}
+
+// Gradients of some slices, or of all, in some order. Those that are not handed over here are declared by the step.
+void life::hand_over(const line &l, dice &d, bool all)
+{
+    std::vector<std::pair<param *, size_t>> todo;
+    for (const auto &q : params) {
+        q->given.assign(q->slices, 0);
+        for (size_t s = 0; s < q->slices; s++) {
+            if ((all || d.chance(static_cast<unsigned>(l.number("share", 100)))) && !(q->lent && q->frozen))
+                todo.emplace_back(q.get(), s);
+        }
+    }
+    const unsigned order = static_cast<unsigned>(d.below(3));
+    if (order == 1)
+        std::reverse(todo.begin(), todo.end());
+    for (size_t k = 0; order == 2 && k < todo.size(); k++)
+        std::swap(todo[k], todo[k + d.below(todo.size() - k)]);
+    const size_t bad = l.has("bad") && !todo.empty() ? d.below(todo.size()) : SIZE_MAX;
+    for (size_t k = 0; k < todo.size(); k++) {
+        param &q = *todo[k].first;
+        const size_t slice = todo[k].second;
+        zoff_engine *e = tested[q.engine];
+        char *there = q.grad_of(slice);
+        fill(q, slice, d, l.real("mag", 0.02));
+        if (k == bad && q.count)
+            put(q.ref_grad_of(slice) + d.below(q.count) * width_of(q.grad_dtype), q.grad_dtype,
+                l.fields.at("bad") == "nan" ? NAN : INFINITY);
+        if (q.lent)
+            persist_in("zoff_grad_acquire()",
+                       [&] { return zoff_grad_acquire(e, q.id, slice, nullptr, reinterpret_cast<void **>(&there)); });
+        if (q.count)
+            memcpy(there, q.ref_grad_of(slice), q.count * width_of(q.grad_dtype));
+        q.given[slice] = 1;
+        if (!all || q.lent || d.chance(50))
+            persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, slice, nullptr); });
+        const zoff_status status = d.chance(20) ? zoff_engine_progress(e) : ZOFF_OK;
+        if (status < 0 && !is_explained(status))
+            fail("zoff_engine_progress(): %s", zoff_last_error());
+    }
+}
+
+void life::drop()
+{
+    for (unsigned e = 0; e < engines; e++)
+        persist_in("zoff_grads_drop()", [&] { return zoff_grads_drop(tested[e]); });
+    ok(zoff_grads_drop(ref), "zoff_grads_drop() of the reference");
+    micro = 0;
+    compare_weights();
+}
+
+// What a trainer may call while a step is open.
+void life::calls(const line &l, dice &d, unsigned engine, bool zero)
+{
+    zoff_engine *const e = tested[engine];
+    for (uint64_t k = l.number("calls"); k && !params.empty(); k--) {
+        param &q = *params[d.below(params.size())];
+        const size_t slice = d.below(q.slices);
+        const unsigned kind = static_cast<unsigned>(d.below(6));
+        zoff_status status = ZOFF_OK;
+        const void *lent;
+        double scale;
+        if (q.engine != engine)
+            continue;
+        if (kind < 3 && !q.owned) {
+            status = zoff_param_wait(e, q.id, slice, nullptr);
+        } else if (kind < 3 && q.count) {
+            status = zoff_param_fetch(e, q.id, slice, nullptr, &lent);
+            if (status == ZOFF_OK)
+                status = zoff_param_release(e, q.id, slice, nullptr);
+            else if (status == ZOFF_ERR_NO_MEMORY)
+                status = ZOFF_OK; // stage3_max_live_parameters
+        } else if (kind == 3 && !q.lent && q.count) {
+            status = zoff_grad_reusable(e, q.id, slice, nullptr);
+            for (size_t i = 0; status == ZOFF_OK && zero && q.given[slice] && !q.frozen && i < q.count * width_of(q.grad_dtype);
+                 i++) {
+                if (q.given[slice] == 1 && q.grad_of(slice)[i])
+                    fail("a reusable gradient of %s was not cleared", q.name.c_str());
+            }
+            if (status == ZOFF_OK) {
+                memset(q.grad_of(slice), 0xff, q.count * width_of(q.grad_dtype));
+                q.given[slice] = q.given[slice] ? 2 : 0; // written again
+            }
+        } else if (kind == 4) {
+            status = zoff_engine_progress(e);
+        } else if (kind == 5) {
+            status = zoff_loss_scale(e, &scale);
+            world_sleep(d.below(500000));
+        }
+        if (status == ZOFF_ERR_INVALID && micro_steps > 1) // weights of 0 only
+            return;
+        if (status < 0 && told >= world_faults()) // zoff_step_wait() returns it, too
+            fail("call %u within a step on %s: %d: %s", kind, q.name.c_str(), status, zoff_last_error());
+        if (status < 0)
+            return;
+    }
+}
+
+// Retry a failed step, or drop it where that undoes it. @return false: it was dropped
+bool life::finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info &info)
+{
+    zoff_engine *const e = tested[engine];
+    for (unsigned tries = 0; status < 0 && status != ZOFF_ERR_OVERFLOW; tries++) {
+        const bool can_drop = engines == 1 && (persist || info.outcome == ZOFF_OUTCOME_BEFORE);
+        // Where a drive has lost writes, the library says that only this is left.
+        if (can_drop && persist && strstr(zoff_last_error(), "Call zoff_grads_drop()") && world_faults()) {
+            persist_in("zoff_grads_drop() of a failed step", [&] { return zoff_grads_drop(e); });
+            return false;
+        }
+        if (!is_explained(status))
+            fail("a step fails without a fault: %d, outcome %d: %s", status, info.outcome, zoff_last_error());
+        if (tries > 2 || d.chance(50))
+            disarm();
+        if (can_drop && d.chance(40)) {
+            persist_in("zoff_grads_drop() of a failed step", [&] { return zoff_grads_drop(e); });
+            return false;
+        }
+        status = zoff_step_retry(e, &info);
+    }
+    return true;
+}
+
+void life::compare_step(const zoff_step_info *infos, const zoff_step_info &want)
+{
+    uint64_t updated = 0;
+    for (unsigned e = 0; e < engines; e++) {
+        const zoff_step_info &have = infos[e];
+        if (have.outcome != want.outcome || have.skipped != want.skipped || have.t != want.t ||
+            have.micro_step != want.micro_step || have.accumulated != want.accumulated)
+            fail("steps differ: engine %u outcome %d, skipped %d, t %lld, micro-step %u; the reference %d, %d, %lld, %u", e,
+                 have.outcome, have.skipped, (long long)have.t, have.micro_step, want.outcome, want.skipped, (long long)want.t,
+                 want.micro_step);
+        const zoff_step_numbers &a = have.numbers, &b = want.numbers;
+        if (a.elements_owned && (!is_same(a.grad_norm, b.grad_norm) || !is_same(a.clip_factor, b.clip_factor)))
+            fail("numbers differ: engine %u norm %a, clip factor %a; the reference %a, %a", e, a.grad_norm, a.clip_factor,
+                 b.grad_norm, b.clip_factor);
+        if (!is_same(a.loss_scale, b.loss_scale) || (engines == 1 && !is_same(a.lr, b.lr)))
+            fail("numbers differ: engine %u scale %g, lr %g; the reference %g, %g", e, a.loss_scale, a.lr, b.loss_scale, b.lr);
+        updated += a.elements_updated;
+    }
+    if (updated != want.numbers.elements_updated)
+        fail("numbers differ: %llu elements were updated, by the reference %llu", (unsigned long long)updated,
+             (unsigned long long)want.numbers.elements_updated);
+}
+
+void life::step(const line &l)
+{
+    const std::string form = l.has("form") ? l.fields.at("form") : "split";
+    const bool last = micro + 1 == micro_steps, measures = last && (engines == 2 || form == "measure");
+    const bool all = measures || form == "whole";
+    dice d(l.number("seed"));
+    zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+    if (micro == 0)
+        update_scale = l.real("scale");
+    args.grad_scale = update_scale;
+    args.clip_norm = l.real("clip");
+    args.flags = l.number("zero") ? static_cast<unsigned>(ZOFF_STEP_ZERO_GRADS) : 0;
+    int64_t count;
+    ok(zoff_step_count(ref, &count), "zoff_step_count()");
+    if (l.has("t") && micro_steps == 1)
+        args.t = count + static_cast<int64_t>(l.number("t"));
+    for (unsigned e = 0; e < engines && l.has("prepare"); e++)
+        persist_in("zoff_step_prepare()",
+                   [&] { return zoff_step_prepare(tested[e], l.number("prepare") == 1 ? &args : nullptr); });
+    if (l.has("weight") && micro_steps > 1) {
+        for (unsigned e = 0; e < engines; e++)
+            ok(zoff_grad_weight(tested[e], l.real("weight")), "zoff_grad_weight()");
+        ok(zoff_grad_weight(ref, l.real("weight")), "zoff_grad_weight() of the reference");
+    }
+    arm(l);
+    hand_over(l, d, all);
+    if (l.number("drop") == 1)
+        return drop();
+
+    zoff_norm_sum sums[2];
+    for (unsigned e = 0; measures && e < engines; e++) {
+        const zoff_status status = zoff_step_measure(tested[e], &args, &sums[e]);
+        if (status < 0) {
+            if (!is_explained(status) && !(status == ZOFF_ERR_INVALID && micro_steps > 1))
+                fail("zoff_step_measure(): %d: %s", status, zoff_last_error());
+            return drop();
+        }
+    }
+    if (measures && engines == 2)
+        ok(zoff_norm_sum_join(&sums[0], &sums[1]), "zoff_norm_sum_join()");
+    zoff_step_args with = args;
+    with.norm_sum = measures ? &sums[0] : nullptr;
+
+    zoff_step_info infos[2] = {ZOFF_STEP_INFO_INIT, ZOFF_STEP_INFO_INIT}, want = ZOFF_STEP_INFO_INIT;
+    zoff_status ended[2] = {ZOFF_OK, ZOFF_OK};
+    for (unsigned e = 0; e < engines; e++) {
+        if (form == "whole") {
+            do // an error before it has begun
+                ended[e] = zoff_step(tested[e], &with, &infos[e]);
+            while (ended[e] < 0 && infos[e].t == 0 && is_explained(ended[e]));
+        } else {
+            ended[e] = repeat([&] { return zoff_step_begin(tested[e], &with); });
+            if (ended[e] == ZOFF_OK && l.number("drop") == 2 && engines == 1 && !measures)
+                return drop();
+            if (ended[e] == ZOFF_OK) {
+                calls(l, d, e, l.number("zero"));
+                ended[e] = zoff_step_wait(tested[e], &infos[e]);
+            }
+        }
+        if (ended[e] == ZOFF_ERR_INVALID && micro_steps > 1 && infos[e].outcome == ZOFF_OUTCOME_BEFORE) { // weights of 0 only
+            say("%s", zoff_last_error());
+            return drop();
+        }
+        if (!finish(d, e, ended[e], infos[e])) {
+            ok(zoff_grads_drop(ref), "zoff_grads_drop() of the reference");
+            micro = 0;
+            compare_weights();
+            return compare_counts();
+        }
+    }
+    disarm();
+    for (const auto &q : params) {
+        for (size_t s = 0; s < q->slices; s++) {
+            if (q->given[s])
+                ok(zoff_grad_ready(ref, q->ref_id, s, nullptr), "zoff_grad_ready() of the reference");
+        }
+    }
+    zoff_status expected = zoff_step_begin(ref, &args);
+    if (expected == ZOFF_OK)
+        expected = zoff_step_wait(ref, &want);
+    for (unsigned e = 0; e < engines; e++) {
+        if (ended[e] != expected)
+            fail("a step of engine %u returns %d, of the reference %d: %s", e, ended[e], expected, zoff_last_error());
+    }
+    if (expected < 0 && expected != ZOFF_ERR_OVERFLOW)
+        return drop();
+    compare_step(infos, want);
+    say("step %lld%s%s, norm %g", (long long)want.t, want.skipped ? " skipped" : "", want.accumulated ? " added" : "",
+        want.numbers.grad_norm);
+    micro = last ? 0 : micro + 1;
+    for (unsigned e = 0; e < engines && last && !want.skipped; e++)
+        recorded[e] = true;
+    compare_weights();
+    if (micro == 0)
+        compare_counts();
+}
+
+// ---- between steps ----
+
+void life::states(const line &l)
+{
+    dice d(l.number("seed"));
+    if (micro || params.empty())
+        return;
+    arm(l);
+    for (uint64_t k = 1 + d.below(3); k; k--) {
+        param &q = *params[d.below(params.size())];
+        const size_t first = d.below(q.slices), count = (1 + d.below(q.slices - first)) * q.count;
+        const auto kind = static_cast<zoff_state_kind>(d.below(3));
+        std::vector<float> numbers(count + 1);
+        for (float &x : numbers)
+            x = static_cast<float>(kind == ZOFF_STATE_V ? d.unit() : d.unit() - 0.5);
+        const zoff_status expected = zoff_state_write(ref, q.ref_id, kind, first * q.count, count, numbers.data());
+        zoff_status status = zoff_state_write(tested[q.engine], q.id, kind, first * q.count, count, numbers.data());
+        while (status != expected && is_explained(status)) {
+            disarm();
+            status = zoff_state_write(tested[q.engine], q.id, kind, first * q.count, count, numbers.data());
+        }
+        if (status != expected)
+            fail("zoff_state_write() of kind %d of %s returns %d, and for the reference %d: %s", kind, q.name.c_str(), status,
+                 expected, zoff_last_error());
+        recorded[q.engine] = recorded[q.engine] || (status == ZOFF_OK && count);
+    }
+    for (unsigned e = 0; e < engines && l.number("flush"); e++)
+        persist_in("zoff_state_flush()", [&] { return zoff_state_flush(tested[e]); });
+    for (unsigned e = 0; e < engines; e++)
+        persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
+    ok(zoff_params_push(ref), "zoff_params_push() of the reference");
+    compare_weights();
+}
+
+void life::pull(const line &l)
+{
+    dice d(l.number("seed"));
+    if (micro)
+        return;
+    for (const auto &q : params) {
+        if (q->tie || q->frozen || d.chance(60))
+            continue;
+        for (size_t s = 0; s < q->slices && q->count; s++) {
+            char *want = q->ref_value + s * q->stride * width_of(q->dtype);
+            for (size_t k = 0; k < q->count; k++)
+                put(want + k * width_of(q->dtype), q->dtype, static_cast<float>(d.unit() - 0.5));
+            if (q->owned)
+                persist_in("zoff_param_write()",
+                           [&] { return zoff_param_write(tested[q->engine], q->id, s * q->count, q->count, want); });
+            else
+                memcpy(q->value + s * q->stride * width_of(q->dtype), want, q->count * width_of(q->dtype));
+        }
+    }
+    for (unsigned e = 0; e < engines; e++)
+        persist_in("zoff_params_pull()", [&] { return zoff_params_pull(tested[e]); });
+    ok(zoff_params_pull(ref), "zoff_params_pull() of the reference");
+    compare_weights();
+}
+
+void life::save()
+{
+    if (micro || engines == 2)
+        return;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.keep = 1;
+    persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], (folder + "/saved").c_str(), &opts); });
+    ok(zoff_checkpoint_save(ref, (folder + "/saved.ref").c_str(), &opts), "zoff_checkpoint_save() of the reference");
+    has_saved = true;
+}
+
+void life::load(const line &l)
+{
+    if (micro || !has_saved)
+        return;
+    const bool crosses = l.number("seed") % 2;
+    persist_in("zoff_checkpoint_load()", [&] {
+        return zoff_checkpoint_load(tested[0], (folder + (crosses ? "/saved.ref" : "/saved")).c_str(), nullptr);
+    });
+    ok(zoff_checkpoint_load(ref, (folder + (crosses ? "/saved" : "/saved.ref")).c_str(), nullptr),
+       "zoff_checkpoint_load() of the reference");
+    recorded[0] = true;
+    compare_weights();
+    compare_counts();
+    read_states(l, true);
+}
+
+void life::reopen(const line &l)
+{
+    if (!persist || micro || !recorded[0] || (engines == 2 && !recorded[1]))
+        return;
+    for (unsigned e = 0; e < engines && l.number("open"); e++)
+        persist_in("zoff_step_begin()", [&] { return zoff_step_begin(tested[e], nullptr); });
+    for (zoff_engine *&e : tested) {
+        zoff_engine_destroy(e);
+        e = nullptr;
+    }
+    for (const auto &q : params) {
+        if (!q->tie && !q->frozen && q->value_bytes())
+            memset(q->value, 0x42, q->value_bytes());
+        else if (q->frozen && q->value_bytes())
+            memcpy(q->value, q->ref_value, q->value_bytes());
+    }
+    open(true);
+    for (const auto &q : params) {
+        for (int kind = 0; kind < 3 && l.number("look"); kind++)
+            compare_states(*q, kind, 0, q->count * q->slices, true);
+    }
+    for (unsigned e = 0; e < engines; e++)
+        persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
+    for (auto &[group, hyper] : hypers) {
+        for (unsigned e = 0; e < engines; e++)
+            (void)zoff_engine_set_group(tested[e], group, &hyper);
+    }
+    zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT; // that of the last commit: skipped steps commit nothing
+    if (zoff_loss_scaler_get(tested[0], &scaler) == ZOFF_OK)
+        (void)zoff_loss_scaler_set(ref, &scaler);
+    compare_weights();
+    compare_counts();
+    read_states(l, true);
+}
+
+void life::group(const line &l)
+{
+    dice d(l.number("seed"));
+    const unsigned group = static_cast<unsigned>(d.below(3));
+    zoff_optimizer_hyper hyper;
+    memset(&hyper, 0, sizeof hyper);
+    hyper.struct_size = sizeof hyper;
+    if (zoff_engine_get_group(ref, group, 0, &hyper) != ZOFF_OK)
+        return;
+    hyper.lr = static_cast<float>(d.unit() * 0.02);
+    const zoff_status expected = zoff_engine_set_group(ref, group, &hyper);
+    for (unsigned e = 0; e < engines; e++) {
+        const zoff_status status = zoff_engine_set_group(tested[e], group, &hyper);
+        const bool has =
+            std::any_of(params.begin(), params.end(), [&](const auto &q) { return q->engine == e && q->group == group; });
+        if (has && status != expected)
+            fail("zoff_engine_set_group() returns %d, for the reference %d: %s", status, expected, zoff_last_error());
+    }
+    hypers[group] = hyper;
+}

@@ -1,0 +1,50 @@
+// program.h: a program is a list of lines. The first ones describe a world, a configuration, and parameters, the others are
+// operations. Each line has all its numbers and seeds, so that the others mean the same without it.
+//
+//      world KEY=N...               seed, stay (see world.h)
+//      engines N                    2: one model over two engines, which clip by one norm
+//      device                       weights and gradients are on the emulated device
+//      both KEY VALUE               a key of both configurations: that of the engines under test and that of the reference
+//      set KEY VALUE                of the engines under test alone; $0 and $1 are folders of the engine. Behind `open` it
+//      counts from the next
+//                                   `reopen` on
+//      opts KEY=N...                zoff_engine_opts: chunk, host_bytes, progress_thread
+//      param NAME KEY=N...          count, slices, pad, gpad, dtype, grad, group, engine, seed, frozen, owned, lent; tie=NAME
+//      step KEY=N...                a micro-step; see operations.cc for the keys of all operations
+#ifndef ZOFF_SIM_PROGRAM_H
+#define ZOFF_SIM_PROGRAM_H
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sim
+{
+typedef std::vector<std::string> program;
+
+struct line {
+    explicit line(const std::string &text);
+    std::string verb, name;                    // the first two words; the second one only if it has no '='
+    std::string rest;                          // behind the second word
+    std::map<std::string, std::string> fields; // KEY=VALUE
+    bool has(const char *key) const { return fields.count(key) != 0; }
+    uint64_t number(const char *key, uint64_t otherwise = 0) const;
+    double real(const char *key, double otherwise = 0) const;
+};
+
+program generate(uint64_t seed);
+program read_program(const std::string &text);
+std::string to_text(const program &p);
+
+// Remove lines and make numbers smaller while `fails` holds, at most `most` tries.
+program shrink(program p, const std::function<bool(const program &)> &fails, unsigned most);
+bool is_operation(const std::string &text);
+
+// Run a program in this process, which then ends: with 0, or with another number and a reason on `out`.
+enum { FINE = 0, FOUND = 3, REFUSED = 5 };
+[[noreturn]] void run_program(const program &p, const std::string &folder, int out, bool is_loud);
+} // namespace sim
+
+#endif
