@@ -1,8 +1,8 @@
 // main.cc: runs programs that seeds draw, or that files hold, and makes those that fail smaller.
 //
-//      sim [--seconds N] [--no-shrink] FIRST LAST       seeds
-//      sim [--loud] [--shrink] FILE...                  programs
-//      sim --show SEED                                  prints a program
+//      sim [--seconds N] [--no-shrink] [--only TEXT]... FIRST LAST       seeds; those whose programs have these texts
+//      sim [--seconds N] [--no-shrink] [--loud] FILE...                   programs
+//      sim --show SEED                                                    prints a program
 #include "program.h"
 
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
 {
     bool is_loud = false, shrinks = true;
     double seconds = 0;
-    std::vector<std::string> words;
+    std::vector<std::string> words, wanted;
     for (int i = 1; i < argc; i++) {
         const std::string word = argv[i];
         if (word == "--loud")
@@ -103,6 +104,8 @@ int main(int argc, char **argv)
             shrinks = false;
         else if (word == "--seconds" && i + 1 < argc)
             seconds = atof(argv[++i]);
+        else if (word == "--only" && i + 1 < argc)
+            wanted.push_back(argv[++i]);
         else if (word == "--show" && i + 1 < argc)
             return std::cout << to_text(generate(strtoull(argv[i + 1], nullptr, 10))), 0;
         else
@@ -127,7 +130,10 @@ int main(int argc, char **argv)
                 std::cout << "cut before seed " << seed << "\n";
                 break;
             }
-            take(generate(seed), "seed " + std::to_string(seed));
+            const program p = generate(seed);
+            const std::string text = to_text(p);
+            if (std::all_of(wanted.begin(), wanted.end(), [&](const auto &one) { return text.find(one) != std::string::npos; }))
+                take(p, "seed " + std::to_string(seed));
         }
     } else {
         for (const std::string &path : words) {
