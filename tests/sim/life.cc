@@ -25,17 +25,21 @@ struct memory {
 
 void sim::put(char *at, zoff_dtype dtype, float x)
 {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
     if (dtype == ZOFF_F32) {
-        memcpy(at, &x, 4);
-    } else if (dtype == ZOFF_F16) {
-        const _Float16 half = static_cast<_Float16>(x);
-        memcpy(at, &half, 2);
-    } else {
-        uint32_t bits;
-        memcpy(&bits, &x, 4);
-        const uint16_t upper = static_cast<uint16_t>(bits >> 16);
-        memcpy(at, &upper, 2);
+        memcpy(at, &bits, 4);
+        return;
     }
+    uint16_t half = static_cast<uint16_t>(bits >> 16);
+    if (dtype == ZOFF_F16) {
+        const uint32_t exponent = bits >> 23 & 255, sign = bits >> 16 & 0x8000, digits = bits >> 13 & 0x3ff;
+        half = static_cast<uint16_t>(sign | (exponent < 113   ? 0
+                                             : exponent < 143 ? (exponent - 112) << 10 | digits
+                                             : isnan(x)       ? 0x7e00
+                                                              : 0x7c00));
+    }
+    memcpy(at, &half, 2);
 }
 
 bool sim::is_same(double a, double b)

@@ -19,7 +19,7 @@ inline size_t width_of(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? 4 : 2;
 }
 
-void put(char *at, zoff_dtype dtype, float x); // rounded as it comes; bf16 is cut off
+void put(char *at, zoff_dtype dtype, float x); // digits that do not fit are cut off; fp16 has no subnormals
 bool is_same(double a, double b);              // bits; NaN is NaN
 
 struct param {
