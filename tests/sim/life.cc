@@ -2,6 +2,7 @@
 #include "life.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -60,7 +61,7 @@ void life::fail(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    stop(FOUND, std::string(text) + "\n  in: " + now + "\n");
+    stop(FOUND, std::string(text) + "\n  in: " + now + (ranks > 1 ? "\n  on rank " + std::to_string(rank) : "") + "\n");
 }
 
 void life::say(const char *format, ...)
@@ -178,6 +179,7 @@ void life::open_ref()
 {
     zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
     opts.config = config(-1);
+    opts.comm = ref_comm;
     if (zoff_engine_create(&opts, &ref) != ZOFF_OK)
         stop(REFUSED, std::string(zoff_last_error()) + "\n");
     zoff_config_close(opts.config);
@@ -214,6 +216,7 @@ void life::open(bool again)
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
         opts.config = config(static_cast<int>(e));
         opts.accel = device;
+        opts.comm = comm;
         opts.chunk_elements = chunk;
         opts.host_bytes = host_bytes;
         opts.progress_thread = progress_thread;
@@ -243,12 +246,14 @@ void life::open(bool again)
 
 // ---- what must be the same ----
 
-void life::compare_weights()
+void life::compare_weights(int engine)
 {
     std::vector<char> copy;
     for (const auto &q : params) {
         const size_t bytes = q->count * width_of(q->dtype);
         copy.resize(bytes);
+        if (engine >= 0 && (q->owned || q->engine != static_cast<unsigned>(engine)))
+            continue;
         for (size_t s = 0; s < q->slices && q->count; s++) {
             const char *have = q->value + s * q->stride * width_of(q->dtype),
                        *want = q->ref_value + s * q->stride * width_of(q->dtype);
@@ -352,16 +357,8 @@ void life::operation(const line &l)
     disarm();
 }
 
-void life::run()
+void life::live()
 {
-    const line first(p.empty() ? "world" : p[0]);
-    world_opts opts;
-    opts.seed = first.number("seed");
-    opts.stay = static_cast<unsigned>(first.number("stay", 4));
-    zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
-    for (const char *name : {"/a0", "/a1", "/b0", "/b1"})
-        mkdir((folder + name).c_str(), 0700);
-    world_start(opts, [this](const std::string &how) { fail("%s", how.c_str()); });
     now = "open";
     describe();
     open_ref();
@@ -383,8 +380,49 @@ void life::run()
     for (zoff_engine *e : tested)
         zoff_engine_destroy(e);
     zoff_engine_destroy(ref);
+}
+
+void life::run()
+{
+    const line first(p.empty() ? "world" : p[0]);
+    world_opts opts;
+    opts.seed = first.number("seed");
+    opts.stay = static_cast<unsigned>(first.number("stay", 4));
+    zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+    for (const char *name : {"/a0", "/a1", "/b0", "/b1"})
+        mkdir((folder + name).c_str(), 0700);
+    world_start(opts, [this](const std::string &how) { fail("%s", how.c_str()); });
+    for (const std::string &text : p) {
+        if (line(text).verb == "ranks")
+            ranks = static_cast<unsigned>(std::clamp(atoi(line(text).name.c_str()), 1, 8));
+    }
+    std::vector<zoff_comm *> comms(ranks), ref_comms(ranks);
+    std::vector<std::unique_ptr<life>> others;
+    std::vector<pthread_t> threads(ranks);
+    for (unsigned r = 0; ranks > 1 && r < ranks; r++) {
+        if (r == 0) {
+            ok(zoff_comm_open_threads(nullptr, ranks, comms.data()), "zoff_comm_open_threads()");
+            ok(zoff_comm_open_threads(nullptr, ranks, ref_comms.data()), "zoff_comm_open_threads()");
+        }
+        life *one = this;
+        if (r) {
+            others.push_back(std::make_unique<life>(p, folder, out, false));
+            one = others.back().get();
+        }
+        one->rank = r;
+        one->ranks = ranks;
+        one->comm = comms[r];
+        one->ref_comm = ref_comms[r];
+        const auto begin = [](void *ctx) -> void * { return static_cast<life *>(ctx)->live(), nullptr; };
+        if (r && pthread_create(&threads[r], nullptr, begin, one) != 0)
+            fail("no thread for rank %u", r);
+    }
+    live();
+    for (unsigned r = 1; r < ranks; r++)
+        pthread_join(threads[r], nullptr);
     stop(FINE, "");
 }
+
 void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud)
 {
     life one(p, folder, out, is_loud);

@@ -49,6 +49,7 @@ class life
     [[noreturn]] void run();
 
   private:
+    void live(); // of one rank
     [[noreturn]] void stop(int code, const std::string &text);
     void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
     void say(const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -106,7 +107,8 @@ class life
     void load(const line &l);
     void reopen(const line &l);
     void group(const line &l);
-    void compare_weights();
+    void compare_weights(int engine = -1); // of one engine: only those in the program's memory, for others take a call
+    void check_cleared();
     void compare_states(param &q, int kind, size_t first, size_t count, bool may_refuse);
     void compare_counts();
 
@@ -121,8 +123,10 @@ class life
     bool progress_thread = false, persist = false, has_saved = false;
     bool recorded[2] = {}; // the files of an engine have something to go on with
     unsigned engines = 1, micro = 0, micro_steps = 1, told = 0;
+    unsigned rank = 0, ranks = 1;
     double update_scale = 0;
     zoff_accel *device = nullptr;
+    zoff_comm *comm = nullptr, *ref_comm = nullptr;
     zoff_engine *tested[2] = {}, *ref = nullptr;
     std::map<unsigned, zoff_optimizer_hyper> hypers;
 };

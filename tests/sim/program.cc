@@ -61,7 +61,7 @@ std::string sim::to_text(const program &p)
 
 bool sim::is_operation(const std::string &text)
 {
-    static const char *const OTHERS[] = {"world", "engines", "device", "both", "set", "opts", "param"};
+    static const char *const OTHERS[] = {"world", "engines", "ranks", "device", "both", "set", "opts", "param"};
     const std::string verb = line(text).verb;
     for (const char *other : OTHERS) {
         if (verb == other)
@@ -92,7 +92,7 @@ class drawing
 
     dice d;
     program p;
-    unsigned engines = 1, groups = 1, micro_steps = 1, optimizer = 0;
+    unsigned engines = 1, ranks = 1, groups = 1, micro_steps = 1, optimizer = 0;
     bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false;
 };
 
@@ -166,7 +166,7 @@ void drawing::config()
         add("set zoff.speculation_memory %u", 1024u << d.below(15));
     if (chance(45))
         add("set zoff.background_threads %u", 1 + (unsigned)d.below(2));
-    if (!device && chance(12))
+    if (!device && ranks == 1 && chance(12))
         add("set zoff.check_use true");
     if (device && chance(50))
         add("set zero_optimization.offload_optimizer.ratio %g", d.unit());
@@ -244,9 +244,9 @@ std::string drawing::fault()
     static const char *const KINDS[] = {"read", "write", "flush", "slow"};
     if (!nvme || !chance(35))
         return "";
-    unsigned kind = (unsigned)d.below(4);
+    unsigned kind = ranks > 1 ? 3 : (unsigned)d.below(4);
     kind = kind == 2 && engines == 2 ? 1 : kind; // a step that only a drop ends is not that of both
-    const unsigned error = kind == 3                ? 1 + (unsigned)d.below(3000)
+    const unsigned error = kind == 3                ? 1 + (unsigned)d.below(400)
                            : kind < 2 && chance(25) ? 0
                            : chance(70)             ? 5
                                                     : 28; // EIO, ENOSPC
@@ -314,9 +314,12 @@ program drawing::draw()
     nvme = chance(65);
     persist = nvme && chance(50);
     device = chance(20);
+    ranks = engines == 1 && !device && chance(20) ? 2 + (unsigned)d.below(2) : 1;
     is_small = chance(40);
     if (engines == 2)
         add("engines 2");
+    if (ranks > 1)
+        add("ranks %u", ranks);
     if (device)
         add("device");
     config();

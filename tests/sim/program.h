@@ -3,6 +3,7 @@
 //
 //      world KEY=N...               seed, stay (see world.h)
 //      engines N                    2: one model over two engines, which clip by one norm
+//      ranks N                      threads, each of which runs all operations
 //      device                       weights and gradients are on the emulated device
 //      both KEY VALUE               a key of both configurations: that of the engines under test and that of the reference
 //      set KEY VALUE                of the engines under test alone; $0 and $1 are folders of the engine. Behind `open` it
