@@ -81,7 +81,7 @@ class life
     template <typename F> void persist_in(const char *call, F &&f)
     {
         const zoff_status status = repeat(f);
-        // A drive has lost writes of states that no step has committed. What is undone then, the reference still has.
+        // A drive has lost writes of states that no step has committed. The reference still has what is undone then.
         if (status == ZOFF_ERR_IO && persist && strstr(zoff_last_error(), "Call zoff_grads_drop()"))
             stop(FINE, "");
         ok(status, call);

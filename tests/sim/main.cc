@@ -63,7 +63,7 @@ result run_one(const program &p, bool is_loud)
     return r;
 }
 
-// What is found, without numbers and names: the smaller program must fail in the same way.
+// The text of a failure up to its first number. A smaller program must fail in the same way.
 std::string kind_of(const result &r)
 {
     std::string kind = r.text.substr(0, r.text.find_first_of(":0123456789\n"));

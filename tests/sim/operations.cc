@@ -1,18 +1,28 @@
 // operations.cc: the operations of a program.
-//
-//      step      seed: of the gradients. form: whole (one call), split (begin, wait), measure (by a norm sum; engines 2 always
-//      do).
-//                share: percent of the slices that get a gradient. mag: their size. bad=nan|inf. scale, clip, t, zero=1: of
-//                zoff_step_args. prepare: 1 with these arguments, 2 with none. weight: of the micro-batch. calls: so many calls
-//                within an open step. drop: 1 before the step begins, 2 while it is open
-//      states    writes states, flush=1: and flushes      read    compares states
-//      pull      changes weights and pulls them           save, load
-//      reopen    zoff.persist: another engine goes on. open=1: the first one is destroyed with an open step. look=1: states are
-//                read before zoff_params_push()
-//      group     changes the hyper-parameters of a group  progress    turns=N
-//
-// fault=read|write|flush|slow nth=N errno=N lasts=1 of an operation: see world.h. The program then repeats, retries or drops,
-// like a trainer.
+
+/*
+ *      step          A micro-step.
+ *        seed          Of the gradients and their order.
+ *        form          whole: one call. split: begin and wait. measure: by a norm sum, as two engines always do.
+ *        share, mag    Percent of the slices that get a gradient, and the size of its numbers.
+ *        bad           nan or inf: one number.
+ *        scale, clip, t, zero   Of zoff_step_args.
+ *        prepare       1: zoff_step_prepare() with these arguments. 2: with none.
+ *        weight        Of the micro-batch.
+ *        calls         So many calls within the open step.
+ *        drop          1: before the step begins. 2: while it is open.
+ *      states        Writes states. flush=1: and flushes them.
+ *      read          Compares states.
+ *      pull          Changes weights and pulls them.
+ *      save, load    A checkpoint, its own or that of the reference.
+ *      reopen        zoff.persist: another engine goes on. open=1: the first one is destroyed with an open step. look=1: states
+ *                    are read before zoff_params_push().
+ *      group         Changes the hyper-parameters of a group.
+ *      progress      turns=N
+ */
+
+// An operation may have a fault: fault=read|write|flush|slow nth=N errno=N lasts=1, see world.h. The program then repeats,
+// retries or drops, as a trainer would.
 #include "life.h"
 
 #include <math.h>
@@ -92,7 +102,7 @@ void life::drop()
     compare_weights();
 }
 
-// What a trainer may call while a step is open.
+// Calls that are legal while a step is open.
 void life::calls(const line &l, dice &d, unsigned engine, bool zero)
 {
     zoff_engine *const e = tested[engine];

@@ -1,17 +1,17 @@
 // program.h: a program is a list of lines. The first ones describe a world, a configuration, and parameters, the others are
 // operations. Each line has all its numbers and seeds, so that the others mean the same without it.
-//
-//      world KEY=N...               seed, stay (see world.h)
-//      engines N                    2: one model over two engines, which clip by one norm
-//      ranks N                      threads, each of which runs all operations
-//      device                       weights and gradients are on the emulated device
-//      both KEY VALUE               a key of both configurations: that of the engines under test and that of the reference
-//      set KEY VALUE                of the engines under test alone; $0 and $1 are folders of the engine. Behind `open` it
-//      counts from the next
-//                                   `reopen` on
-//      opts KEY=N...                zoff_engine_opts: chunk, host_bytes, progress_thread
-//      param NAME KEY=N...          count, slices, pad, gpad, dtype, grad, group, engine, seed, frozen, owned, lent; tie=NAME
-//      step KEY=N...                a micro-step; see operations.cc for the keys of all operations
+
+/*
+ *      world KEY=N...        Seed and stay, see world.h.
+ *      engines N             2: one model over two engines, which clip by one norm.
+ *      ranks N               Threads, each of which runs all operations.
+ *      device                Weights and gradients are on the emulated device.
+ *      both KEY VALUE        A key of the configuration of all engines.
+ *      set KEY VALUE         A key of the engines under test alone. $0 and $1 are folders of the engine.
+ *      opts KEY=N...         zoff_engine_opts: chunk, host_bytes, progress_thread.
+ *      param NAME KEY=N...   count, slices, pad, gpad, dtype, grad, group, engine, seed, frozen, owned, lent. tie=NAME.
+ *      step KEY=N...         A micro-step. All operations are in operations.cc.
+ */
 #ifndef ZOFF_SIM_PROGRAM_H
 #define ZOFF_SIM_PROGRAM_H
 

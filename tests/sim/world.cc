@@ -293,7 +293,7 @@ REAL(ssize_t, pwrite, int, const void *, size_t, off_t);
 REAL(int, fdatasync, int);
 REAL(int, fsync, int);
 long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
 
 int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*fn)(void *), void *ctx)
 {
@@ -417,28 +417,23 @@ int __wrap_clock_gettime(clockid_t clock, timespec *out)
     return 0;
 }
 
-// futex() is the only call that goes this way and waits. Some threads may be woken for nothing.
-long __wrap_syscall(long number, ...)
+// futex() is the only call that goes this way and waits. Some threads may be woken for nothing. Other calls have fewer
+// arguments, and the rest are not read.
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-    va_list args;
-    va_start(args, number);
-    long a[6];
-    for (long &one : a)
-        one = va_arg(args, long);
-    va_end(args);
     if (!all || !self || number != SYS_futex)
-        return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    const void *word = reinterpret_cast<const void *>(a[0]);
-    const int operation = static_cast<int>(a[1]) & ~(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
+        return __real_syscall(number, a, b, c, d, e, f);
+    const void *word = reinterpret_cast<const void *>(a);
+    const int operation = static_cast<int>(b) & ~(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME);
     if (operation == FUTEX_WAKE || operation == FUTEX_WAKE_BITSET) {
-        const int woken = wake(word, static_cast<uint32_t>(operation == FUTEX_WAKE ? a[2] : INT32_MAX));
+        const int woken = wake(word, static_cast<uint32_t>(operation == FUTEX_WAKE ? c : INT32_MAX));
         turn(all->stay);
         return woken;
     }
     turn(all->stay);
     uint32_t value;
     memcpy(&value, word, sizeof value);
-    if (value != static_cast<uint32_t>(a[2])) {
+    if (value != static_cast<uint32_t>(c)) {
         errno = EAGAIN;
         return -1;
     }

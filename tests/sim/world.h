@@ -1,7 +1,7 @@
-// world.h: one thread runs at a time, and a seed says which. Between its start and the end of the process, the threads of a
-// program take turns at each call that could wait for another one: mutexes, conditions, futexes, joins, pauses, the clock, and
-// transfers of files. Time is virtual: it goes on by a microsecond with each turn, and to the next moment that a thread waits
-// for when all wait. So a run is its seed, a deadlock is found at once, and a hang is a number of turns.
+// world.h: one thread runs at a time, and a seed says which. Threads take turns at each call that could wait for another one:
+// mutexes, conditions, futexes, joins, pauses, the clock, and transfers of files. Time is virtual. It goes on by a microsecond
+// with each turn and, where all threads wait, to the next moment that one waits for. So a run is its seed, a deadlock is found
+// at once, and a hang is a number of turns.
 //
 // The linker puts these functions in front of the system's: add world.cc to the sources of a program, and ${sim_links} of
 // CMakeLists.txt to its LINKS. Threads of shared libraries are not seen.
@@ -48,8 +48,8 @@ void world_start(const world_opts &opts, std::function<void(const std::string &)
 // Begins to count anew the turns and the time without a transfer, of which more than so many are a hang.
 void world_operation();
 
-// From now on the nth transfer of this kind (from 1) fails: with this errno, or with 0 it moves a part of its bytes. `slow`: it
-// takes `error` milliseconds. `lasts`: all behind it, too, until another call.
+// From now on the nth transfer of this kind (from 1) fails. With an `error` of 0 it moves a part of its bytes; `slow` takes
+// `error` milliseconds. `lasts`: all behind it fail, too, until another call.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
 unsigned world_faults(); // that have struck since the start
 
