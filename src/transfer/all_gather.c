@@ -67,7 +67,8 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
         size_t bytes = plan->ranks * sizeof(float); /* for the alignment of pieces that a part boundary cuts */
         for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
             const zoff_model_param *p = &t->model->params[plan->runs[i].param];
-            bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
+            /* A push also sends frozen weights: small ones of the engine, which every rank has whole. */
+            bytes += plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
         }
         most = zoff_base_bits_max(most, bytes);
     }
