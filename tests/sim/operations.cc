@@ -258,9 +258,11 @@ void life::step(const line &l)
     zoff_status ended[2] = {ZOFF_OK, ZOFF_OK};
     for (unsigned e = 0; e < engines; e++) {
         if (form == "whole") {
-            do // an error before it has begun
+            ended[e] = zoff_step(tested[e], &with, &infos[e]);
+            while (ended[e] < 0 && infos[e].t == 0 && is_explained(ended[e])) { // an error before it has begun
+                disarm();
                 ended[e] = zoff_step(tested[e], &with, &infos[e]);
-            while (ended[e] < 0 && infos[e].t == 0 && is_explained(ended[e]));
+            }
         } else {
             ended[e] = repeat([&] { return zoff_step_begin(tested[e], &with); });
             if (ended[e] == ZOFF_OK && l.number("drop") == 2 && engines == 1 && !measures)
