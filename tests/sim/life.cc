@@ -13,16 +13,13 @@
 
 using namespace sim;
 
-namespace
+// Stays until the process ends.
+static char *allocate(size_t bytes)
 {
-struct memory {
-    explicit memory(size_t bytes) : at(static_cast<char *>(aligned_alloc(64, (bytes + 127) / 64 * 64)))
-    {
-        memset(at, 0x11, bytes);
-    }
-    char *const at; // stays until the process ends
-};
-} // namespace
+    char *at = static_cast<char *>(aligned_alloc(64, (bytes + 127) / 64 * 64));
+    memset(at, 0x11, bytes);
+    return at;
+}
 
 void sim::put(char *at, zoff_dtype dtype, float x)
 {
@@ -109,14 +106,14 @@ void life::add_param(const line &l)
     q->grad_stride = q->count + l.number("gpad");
     if (!q->tie) {
         dice d(q->seed);
-        q->value = memory(q->value_bytes()).at;
-        q->ref_value = memory(q->value_bytes()).at;
+        q->value = allocate(q->value_bytes());
+        q->ref_value = allocate(q->value_bytes());
         for (size_t i = 0; i < q->slices * q->stride; i++)
             put(q->value + i * width_of(q->dtype), q->dtype, static_cast<float>(d.unit() - 0.5));
         memcpy(q->ref_value, q->value, q->value_bytes());
     }
-    q->grad = memory(q->grad_bytes()).at;
-    q->ref_grad = memory(q->grad_bytes()).at;
+    q->grad = allocate(q->grad_bytes());
+    q->ref_grad = allocate(q->grad_bytes());
     memset(q->grad, 0, q->grad_bytes());
     memset(q->ref_grad, 0, q->grad_bytes());
     q->given.assign(q->slices, 0);
@@ -142,8 +139,8 @@ void life::describe()
         }
         if (l.verb == "set" && !ref)
             own.emplace_back(l.name, l.rest);
-        if (l.verb == "set" && l.name == "zoff.persist")
-            persist = true;
+        persist = persist || (l.verb == "set" && l.name == "zoff.persist");
+        limits_live = limits_live || (l.verb == "set" && l.name == "zero_optimization.stage3_max_live_parameters");
         if (is_operation(text))
             break;
     }
@@ -175,6 +172,24 @@ zoff_config *life::config(int engine)
     return c;
 }
 
+zoff_param_desc life::desc(const param &q, bool is_ref) const
+{
+    zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+    d.name = q.name.c_str();
+    d.value = is_ref ? q.ref_value : q.value;
+    d.grad = is_ref ? q.ref_grad : q.lent ? nullptr : q.grad;
+    d.count = q.count;
+    d.slices = q.slices;
+    d.value_stride = q.stride;
+    d.grad_stride = q.grad_stride;
+    d.dtype = q.dtype;
+    d.grad_dtype = q.grad_dtype;
+    d.group = q.group;
+    d.frozen = q.frozen;
+    d.engine_owned = !is_ref && q.owned;
+    return d;
+}
+
 void life::open_ref()
 {
     zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
@@ -184,19 +199,8 @@ void life::open_ref()
         stop(REFUSED, std::string(zoff_last_error()) + "\n");
     zoff_config_close(opts.config);
     for (const auto &q : params) {
-        zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
-        desc.name = q->name.c_str();
-        desc.value = q->ref_value;
-        desc.grad = q->ref_grad;
-        desc.count = q->count;
-        desc.slices = q->slices;
-        desc.value_stride = q->stride;
-        desc.grad_stride = q->grad_stride;
-        desc.dtype = q->dtype;
-        desc.grad_dtype = q->grad_dtype;
-        desc.group = q->group;
-        desc.frozen = q->frozen;
-        if (zoff_engine_add_param(ref, &desc, &q->ref_id) != ZOFF_OK)
+        const zoff_param_desc d = desc(*q, true);
+        if (zoff_engine_add_param(ref, &d, &q->ref_id) != ZOFF_OK)
             stop(REFUSED, std::string(zoff_last_error()) + "\n");
     }
     if (zoff_engine_seal(ref) != ZOFF_OK)
@@ -225,20 +229,8 @@ void life::open(bool again)
         for (const auto &q : params) {
             if (q->engine != e)
                 continue;
-            zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
-            desc.name = q->name.c_str();
-            desc.value = q->value;
-            desc.grad = q->lent ? nullptr : q->grad;
-            desc.count = q->count;
-            desc.slices = q->slices;
-            desc.value_stride = q->stride;
-            desc.grad_stride = q->grad_stride;
-            desc.dtype = q->dtype;
-            desc.grad_dtype = q->grad_dtype;
-            desc.group = q->group;
-            desc.frozen = q->frozen;
-            desc.engine_owned = q->owned;
-            refused(zoff_engine_add_param(tested[e], &desc, &q->id));
+            const zoff_param_desc d = desc(*q, false);
+            refused(zoff_engine_add_param(tested[e], &d, &q->id));
         }
         refused(zoff_engine_seal(tested[e]));
     }

@@ -58,10 +58,11 @@ class life
         if (status != ZOFF_OK)
             fail("%s: %d: %s", call, status, zoff_last_error());
     }
-    // Whether a fault explains an error. Each explains one: work in the background keeps its error until a call takes it.
+    // Whether an error of a transfer explains this one. Each explains one, up to the second update behind it: work in
+    // the background keeps its error until a call takes it.
     bool is_explained(zoff_status status)
     {
-        if (status == ZOFF_OK || told >= world_faults())
+        if (status == ZOFF_OK || told >= world_errors())
             return false;
         told++;
         say("%s", zoff_last_error());
@@ -82,18 +83,23 @@ class life
     {
         const zoff_status status = repeat(f);
         // A drive has lost writes of states that no step has committed. The reference still has what is undone then.
-        if (status == ZOFF_ERR_IO && persist && strstr(zoff_last_error(), "Call zoff_grads_drop()"))
+        if (status == ZOFF_ERR_IO && persist && flush_failed && strstr(zoff_last_error(), "Call zoff_grads_drop()"))
             stop(FINE, "");
         ok(status, call);
     }
+    // The one error of a step that needs no fault: all micro-batches have the weight 0.
+    bool is_weightless(zoff_status status) const
+    {
+        return status == ZOFF_ERR_INVALID && micro_steps > 1 && strstr(zoff_last_error(), "have weight 0");
+    }
     void describe();
+    zoff_param_desc desc(const param &q, bool is_ref) const;
     void add_param(const line &l);
     zoff_config *config(int engine); // negative: of the reference
     void open(bool again);
     void open_ref();
     void operation(const line &l);
     void arm(const line &l);
-    void fill(param &q, size_t slice, dice &d, double mag);
     void hand_over(const line &l, dice &d, bool all);
     void step(const line &l);
     bool finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info &info);
@@ -120,9 +126,9 @@ class life
     std::vector<std::unique_ptr<param>> params;
     std::vector<std::pair<std::string, std::string>> both, own;
     uint64_t chunk = 0, host_bytes = 0;
-    bool progress_thread = false, persist = false, has_saved = false;
+    bool progress_thread = false, persist = false, has_saved = false, flush_failed = false, limits_live = false;
     bool recorded[2] = {}; // the files of an engine have something to go on with
-    unsigned engines = 1, micro = 0, micro_steps = 1, told = 0;
+    unsigned engines = 1, micro = 0, micro_steps = 1, told = 0, before = 0;
     unsigned rank = 0, ranks = 1;
     double update_scale = 0;
     zoff_accel *device = nullptr;

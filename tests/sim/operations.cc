@@ -38,18 +38,12 @@ void life::arm(const line &l)
     static const std::map<std::string, fault_kind> KINDS = {
         {"read", fault_kind::read}, {"write", fault_kind::write}, {"flush", fault_kind::flush}, {"slow", fault_kind::slow}};
     const auto kind = KINDS.find(l.has("fault") ? l.fields.at("fault") : "");
+    flush_failed = flush_failed || (kind != KINDS.end() && kind->second == fault_kind::flush);
     if (kind != KINDS.end())
         world_fault(kind->second, static_cast<unsigned>(l.number("nth", 1)), static_cast<int>(l.number("errno")),
                     l.number("lasts"));
     else
         disarm();
-}
-
-void life::fill(param &q, size_t slice, dice &d, double mag)
-{
-    for (size_t k = 0; k < q.count; k++)
-        put(q.ref_grad_of(slice) + k * width_of(q.grad_dtype), q.grad_dtype,
-            static_cast<float>((d.unit() - 0.5) * mag * (1 + rank)));
 }
 
 // Gradients of some slices, or of all, in some order. Those that are not handed over here are declared by the step.
@@ -74,7 +68,9 @@ void life::hand_over(const line &l, dice &d, bool all)
         const size_t slice = todo[k].second;
         zoff_engine *e = tested[q.engine];
         char *there = q.grad_of(slice);
-        fill(q, slice, d, l.real("mag", 0.02));
+        for (size_t i = 0; i < q.count; i++)
+            put(q.ref_grad_of(slice) + i * width_of(q.grad_dtype), q.grad_dtype,
+                static_cast<float>((d.unit() - 0.5) * l.real("mag", 0.02) * (1 + rank)));
         const size_t place = k == bad ? d.below(q.count) : 0;
         if (k == bad && q.count && bad % ranks == rank)
             put(q.ref_grad_of(slice) + place * width_of(q.grad_dtype), q.grad_dtype,
@@ -121,8 +117,8 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
             status = zoff_param_fetch(e, q.id, slice, nullptr, &lent);
             if (status == ZOFF_OK)
                 status = zoff_param_release(e, q.id, slice, nullptr);
-            else if (status == ZOFF_ERR_NO_MEMORY)
-                status = ZOFF_OK; // stage3_max_live_parameters
+            else if (status == ZOFF_ERR_NO_MEMORY && limits_live)
+                status = ZOFF_OK;
         } else if (kind == 3 && !q.lent && q.count) {
             status = zoff_grad_reusable(e, q.id, slice, nullptr);
             for (size_t i = 0; status == ZOFF_OK && zero && q.given[slice] && !q.frozen && i < q.count * width_of(q.grad_dtype);
@@ -140,9 +136,9 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
             status = zoff_loss_scale(e, &scale);
             world_sleep(d.below(500000));
         }
-        if (status == ZOFF_ERR_INVALID && micro_steps > 1) // weights of 0 only
+        if (is_weightless(status))
             return;
-        if (status < 0 && told >= world_faults()) // zoff_step_wait() returns it, too
+        if (status < 0 && told >= world_errors()) // zoff_step_wait() returns it, too
             fail("call %u within a step on %s: %d: %s", kind, q.name.c_str(), status, zoff_last_error());
         if (status < 0)
             return;
@@ -158,7 +154,7 @@ bool life::finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info 
         if (info.outcome == ZOFF_OUTCOME_BEFORE && status != ZOFF_OK)
             compare_weights(static_cast<int>(engine));
         // Where a drive has lost writes, the library says that only this is left.
-        if (can_drop && persist && strstr(zoff_last_error(), "Call zoff_grads_drop()") && world_faults()) {
+        if (can_drop && persist && flush_failed && strstr(zoff_last_error(), "Call zoff_grads_drop()")) {
             persist_in("zoff_grads_drop() of a failed step", [&] { return zoff_grads_drop(e); });
             return false;
         }
@@ -244,7 +240,7 @@ void life::step(const line &l)
     for (unsigned e = 0; measures && e < engines; e++) {
         const zoff_status status = zoff_step_measure(tested[e], &args, &sums[e]);
         if (status < 0) {
-            if (!is_explained(status) && !(status == ZOFF_ERR_INVALID && micro_steps > 1))
+            if (!is_weightless(status) && !is_explained(status))
                 fail("zoff_step_measure(): %d: %s", status, zoff_last_error());
             return drop();
         }
@@ -272,7 +268,7 @@ void life::step(const line &l)
                 ended[e] = zoff_step_wait(tested[e], &infos[e]);
             }
         }
-        if (ended[e] == ZOFF_ERR_INVALID && micro_steps > 1 && infos[e].outcome == ZOFF_OUTCOME_BEFORE) { // weights of 0 only
+        if (is_weightless(ended[e]) && infos[e].outcome == ZOFF_OUTCOME_BEFORE) {
             say("%s", zoff_last_error());
             return drop();
         }
@@ -305,8 +301,11 @@ void life::step(const line &l)
     say("step %lld%s%s, norm %g", (long long)want.t, want.skipped ? " skipped" : "", want.accumulated ? " added" : "",
         want.numbers.grad_norm);
     micro = last ? 0 : micro + 1;
-    for (unsigned e = 0; e < engines && last && !want.skipped; e++)
-        recorded[e] = true;
+    if (last && !want.skipped) {
+        recorded[0] = recorded[1] = true;
+        told = std::max(told, before); // what had failed before the update before this one is over
+        before = world_errors();
+    }
     compare_weights();
     if (micro == 0)
         compare_counts();

@@ -183,7 +183,6 @@ void drawing::params()
     const bool owns = chance(30), one_is_empty = engines == 2 && chance(30);
     groups = chance(30) ? 2 + (unsigned)d.below(2) : 1;
     size_t budget = is_small ? 20000 : 120000;
-    std::vector<std::string> names;
     for (unsigned i = 0; i < count; i++) {
         const unsigned slices = chance(60) ? 1 : 1 + (unsigned)d.below(4), engine = engines == 2 ? (unsigned)d.below(2) : 0;
         size_t size = one_of(SIZES);
@@ -251,7 +250,7 @@ std::string drawing::fault()
                            : chance(70)             ? 5
                                                     : 28; // EIO, ENOSPC
     return std::string(" fault=") + KINDS[kind] + " nth=" + std::to_string(1 + d.below(chance(50) ? 4 : 30)) +
-           " errno=" + std::to_string(error) + (chance(30) ? " lasts=1" : "");
+           " errno=" + std::to_string(error) + (error && chance(30) ? " lasts=1" : "");
 }
 
 void drawing::step()

@@ -5,7 +5,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -45,7 +44,7 @@ struct world {
     std::map<const void *, std::pair<strand *, unsigned>> locks; // mutexes that are locked, by whom, how often
     uint64_t now = 1000000000, turns = 0, first_turn = 0, first_now = 0;
     sim::fault_kind fault = sim::fault_kind::none;
-    unsigned nth = 0, struck = 0;
+    unsigned nth = 0, errors = 0;
     int error = 0;
     bool lasts = false;
     pthread_key_t end_key;
@@ -217,11 +216,11 @@ int transfer(sim::fault_kind kind)
     const bool counts = all->fault == kind || (all->fault == sim::fault_kind::slow && kind != sim::fault_kind::flush);
     if (counts && all->nth && (--all->nth == 0 || all->lasts)) {
         all->nth = all->lasts ? 1 : 0;
-        all->struck++;
         if (all->fault == sim::fault_kind::slow)
             ns += static_cast<uint64_t>(all->error) * 1000000;
         else
             result = all->error ? all->error : -1;
+        all->errors += result > 0;
     }
     sim::world_sleep(ns);
     sim::world_operation();
@@ -256,19 +255,14 @@ void sim::world_fault(fault_kind kind, unsigned nth, int error, bool lasts)
     all->lasts = lasts;
 }
 
-unsigned sim::world_faults()
+unsigned sim::world_errors()
 {
-    return all->struck;
+    return all->errors;
 }
 
 void sim::world_sleep(uint64_t nanoseconds)
 {
     wait("a moment", nullptr, all->now + nanoseconds);
-}
-
-uint64_t sim::world_turns()
-{
-    return all->turns;
 }
 
 #define REAL(type, name, ...)                                                                                                  \

@@ -51,10 +51,9 @@ void world_operation();
 // From now on the nth transfer of this kind (from 1) fails. With an `error` of 0 it moves a part of its bytes; `slow` takes
 // `error` milliseconds. `lasts`: all behind it fail, too, until another call.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
-unsigned world_faults(); // that have struck since the start
+unsigned world_errors(); // that transfers have returned since the start. Slow and partial ones are none
 
 void world_sleep(uint64_t nanoseconds);
-uint64_t world_turns(); // since the start
 } // namespace sim
 
 #endif
