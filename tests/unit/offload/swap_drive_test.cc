@@ -21,6 +21,17 @@ class SwapDrive : public Ring
         zoff_offload_swap_record_free(&found);
         return has;
     }
+    // A commit whose record the drive takes, and says that it did not. It goes on to refuse records.
+    void commit_in_doubt(aio_fault *fault)
+    {
+        open_persistent();
+        flush(0, 7);
+        drain();
+        fault->result = [](int, int res, bool writes, uint64_t offset, size_t) { return writes && offset < 8192 ? -EIO : res; };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the commit of step 1 failed: ", zoff_offload_store_commit(store, 1));
+        EXPECT_TRUE(s()->record.in_doubt);
+        EXPECT_TRUE(has_record(2));
+    }
 };
 } // namespace
 
@@ -40,14 +51,8 @@ TEST_F(SwapDrive, AFlushIsAskedForWhereThePowerMayGo)
 
 TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
 {
-    open_persistent();
-    flush(0, 7);
-    drain();
     aio_fault fault;
-    fault.result = [](int, int res, bool writes, uint64_t offset, size_t) { return writes && offset < 8192 ? -EIO : res; };
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the commit of step 1 failed: ", zoff_offload_store_commit(store, 1));
-    EXPECT_TRUE(s()->record.in_doubt);
-    EXPECT_TRUE(has_record(2)) << "the drive took it, and said that it did not";
+    commit_in_doubt(&fault);
     EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_swap_move_take_back(s()));
     EXPECT_TRUE(s()->record.in_doubt) << "as long as it could not be erased";
     fault.result = nullptr;
@@ -64,13 +69,8 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
 // The next process must not go on with what was rolled back.
 TEST_F(SwapDrive, ARecordInDoubtIsTakenBackByARollback)
 {
-    open_persistent();
-    flush(0, 7);
-    drain();
     aio_fault fault;
-    fault.result = [](int, int res, bool writes, uint64_t offset, size_t) { return writes && offset < 8192 ? -EIO : res; };
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the commit of step 1 failed: ", zoff_offload_store_commit(store, 1));
-    EXPECT_TRUE(has_record(2));
+    commit_in_doubt(&fault);
     EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_store_rollback(store));
     fault.result = nullptr;
     EXPECT_ZOFF_OK(zoff_offload_store_rollback(store)) << "the call is repeated";
