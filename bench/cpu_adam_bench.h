@@ -24,9 +24,8 @@ typedef struct bench_options {
 typedef struct bench_arrays {
     bench_streams mapping;
     size_t count;
-    nomath_streams s; /* 16-bit ones are bf16 */
-    nomath_streams
-        moved; /* s for the no-math kernels, with bytes of their own: those of blocks would list outliers by chance */
+    nomath_streams s;        /* 16-bit ones are bf16 */
+    nomath_streams moved;    /* s for the no-math kernels, but 8-bit moments of their own: changed headers list outliers */
     nomath_streams apart;    /* the other place of p, m, v, w16 and low; split weights share the memory of p */
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;

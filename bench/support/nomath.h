@@ -1,6 +1,6 @@
 /* nomath.h: kernels that move the bytes of a step and compute next to nothing. They are the roofline of a benchmark: the most
- * that memory allows for these streams. Values stay finite and ordinary, so the kernels may run on a contestant's arrays, but not
- * on its 8-bit moments: a header that changes lists other outliers. */
+ * that memory allows for these streams. Values stay finite and ordinary, so the kernels may run on a contestant's arrays, but
+ * not on its 8-bit moments: a header that changes lists other outliers. */
 #ifndef ZOFF_BENCH_NOMATH_H
 #define ZOFF_BENCH_NOMATH_H
 
