@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<up
             states.m_key = d.m;
             states.v_key = d.v;
         }
-        update_lanes(&k, &s, &states, i, 1, false, k.rule, types);
+        update_lanes(&k, &s, &states, i, 1, false, rule_of_loop(k.rule), types);
     }
 }
 
@@ -353,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update_q8(const batch
                 continue;
             m_lane = dither_lane_m(i % ZOFF_NORM_BLOCK);
             v_lane = dither_lane_v(i % ZOFF_NORM_BLOCK);
-            update_lanes(&scaled, &s, &states, i, 1, false, k.rule, types);
+            update_lanes(&scaled, &s, &states, i, 1, false, rule_of_loop(k.rule), types);
         }
     }
 }

@@ -45,8 +45,8 @@ ZOFF_KERNEL_INLINE void store_result(const update_streams *s, const rule_states 
     store_weights(s, i, p, left, types, ordered);
 }
 
-/* Update one register of elements. All arguments but the arrays and `i` are constants of the caller; `left` is constant in the
- * loop. */
+/* Update one register of elements. `rule`: see rule_apply(). All arguments but the arrays and `i` are constants of the caller;
+ * `left` is constant in the loop. */
 ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, const rule_states *states, size_t i,
                                      size_t left, bool stream, zoff_adam_rule rule, update_types types)
 {

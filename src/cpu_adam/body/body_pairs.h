@@ -41,7 +41,7 @@ static void kernel_update_pairs(const zoff_adam_piece *piece, size_t begin, size
             R(ADAM_L2) UPDATE_RULES_OTHER(R)
 #undef R
     };
-    LOOPS[piece->consts->rule][piece->moments - ZOFF_MOMENTS_BF16](piece, begin, count);
+    LOOPS[rule_of_loop(piece->consts->rule)][piece->moments - ZOFF_MOMENTS_BF16](piece, begin, count);
 }
 
 #endif

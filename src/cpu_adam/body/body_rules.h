@@ -13,6 +13,31 @@ ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
     return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED;
 }
 
+/* The rule whose loop does the steps of `rule`. Adam has loops for each decay, because models are trained with it. The loops of
+ * the other rules look for decay in the constants of their step, because twice as many would take longer to compile. */
+ZOFF_KERNEL_INLINE zoff_adam_rule rule_of_loop(zoff_adam_rule rule)
+{
+    switch (rule) {
+    case ZOFF_RULE_ADAGRAD_L2:
+        return ZOFF_RULE_ADAGRAD;
+    case ZOFF_RULE_LION_DECOUPLED:
+        return ZOFF_RULE_LION;
+    case ZOFF_RULE_SGD_L2:
+        return ZOFF_RULE_SGD;
+    case ZOFF_RULE_MOMENTUM_L2:
+        return ZOFF_RULE_MOMENTUM;
+    case ZOFF_RULE_NESTEROV_L2:
+        return ZOFF_RULE_NESTEROV;
+    default:
+        return rule;
+    }
+}
+
+ZOFF_KERNEL_INLINE bool rule_is_adam(zoff_adam_rule rule)
+{
+    return rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2;
+}
+
 /* The states of a piece from some element on, with the random bits by which they are rounded. The forms are constants of the
  * caller. */
 typedef struct rule_states {
@@ -44,13 +69,12 @@ ZOFF_KERNEL_INLINE v_f rule_keep_v(const rule_states *s, size_t i, size_t left, 
 
 ZOFF_KERNEL_INLINE bool rule_has_m(zoff_adam_rule rule)
 {
-    return rule != ZOFF_RULE_ADAGRAD && rule != ZOFF_RULE_ADAGRAD_L2 && rule != ZOFF_RULE_SGD && rule != ZOFF_RULE_SGD_L2;
+    return rule != ZOFF_RULE_ADAGRAD && rule != ZOFF_RULE_SGD;
 }
 
 ZOFF_KERNEL_INLINE bool rule_has_v(zoff_adam_rule rule)
 {
-    return rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2 ||
-           rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2;
+    return rule_is_adam(rule) || rule == ZOFF_RULE_ADAGRAD;
 }
 
 /* rest * g + keep * m */
@@ -93,27 +117,28 @@ ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, const rul
     return nesterov ? v_fma(v_set1(k->momentum), m, g) : m;
 }
 
-/* Compute new weights and states from old weights `p` and scaled gradients `g`, the elements from `i` on. `rule` is a constant
- * of the caller. A state that the rule does not have is not written. */
+/* Compute new weights and states from old weights `p` and scaled gradients `g`, the elements from `i` on. `rule`:
+ * rule_of_loop() of that of `k`, a constant of the caller. A state that the rule does not have is not written. */
 ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, const rule_states *s, size_t i,
                                   size_t left, v_f *m_out, v_f *v_out)
 {
-    if (rule_decays_grads(rule))
+    const zoff_adam_rule exact = rule_is_adam(rule) ? rule : k->rule;
+    if (rule_decays_grads(exact))
         g = v_fma(v_set1(k->decay), p, g);
 
     v_f u = g; /* SGD without momentum */
-    if (rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2)
+    if (rule_is_adam(rule))
         u = rule_adam(k, g, s, i, left, m_out, v_out);
-    else if (rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2)
+    else if (rule == ZOFF_RULE_ADAGRAD)
         u = rule_adagrad(k, g, s, i, left, v_out);
-    else if (rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED)
+    else if (rule == ZOFF_RULE_LION)
         u = rule_lion(k, g, s, i, left, m_out);
-    else if (rule == ZOFF_RULE_MOMENTUM || rule == ZOFF_RULE_MOMENTUM_L2)
+    else if (rule == ZOFF_RULE_MOMENTUM)
         u = rule_momentum(k, g, s, i, left, false, m_out);
-    else if (rule == ZOFF_RULE_NESTEROV || rule == ZOFF_RULE_NESTEROV_L2)
+    else if (rule == ZOFF_RULE_NESTEROV)
         u = rule_momentum(k, g, s, i, left, true, m_out);
 
-    if (rule_decays_weights(rule)) /* round the weight once: with two roundings the first would be the same in every step */
+    if (rule_decays_weights(exact)) /* round the weight once: with two roundings the first would be the same in every step */
         return v_add(p, v_fma(v_set1(k->step_size), u, v_mul(v_set1(k->decay), p)));
     return v_fma(v_set1(k->step_size), u, p);
 }

@@ -208,9 +208,8 @@ ZOFF_KERNEL_INLINE zoff_adam_piece update_from(const zoff_adam_piece *piece, siz
 /* clang-format off */
 #define UPDATE_RULES_FUSED(R) R(ADAM) R(ADAM_DECOUPLED) /* those with loops for the types of most models */
 #define UPDATE_RULES_Q8(R) UPDATE_RULES_FUSED(R) R(ADAM_L2) /* those with moments in 8 bits */
-#define UPDATE_RULES_OTHER(R) R(ADAGRAD) R(ADAGRAD_L2) R(LION) R(LION_DECOUPLED) R(MOMENTUM) R(MOMENTUM_L2) R(NESTEROV) R(NESTEROV_L2)
-#define UPDATE_RULES(R) UPDATE_RULES_Q8(R) UPDATE_RULES_OTHER(R) /* those with states */
-#define UPDATE_RULES_STATELESS(R) R(SGD) R(SGD_L2)
+#define UPDATE_RULES_OTHER(R) R(ADAGRAD) R(LION) R(MOMENTUM) R(NESTEROV)
+#define UPDATE_RULES(R) UPDATE_RULES_Q8(R) UPDATE_RULES_OTHER(R) /* those with states; see rule_of_loop() */
 /* clang-format on */
 
 #endif

@@ -1,11 +1,11 @@
 /* body_update.h: the step for every combination of rule and types.
  *
- * Each rule with states has, for each format of moments, a plain loop over fp32 gradients and weights. Adam and AdamW also have
- * loops for the types in which most models are trained, and each rule one for split masters and bf16 gradients. All other types
- * pass through a block in the first cache: gradients and weights become fp32 there, the plain loop updates them, and the
- * weights go back. The bits are the same, because fp32 holds every number of the other types. A loop for each combination would
- * be some 500, which take minutes to compile. SGD without momentum has them all: they are short, and a pass through a block
- * would take longer than the step. */
+ * Each rule with states (see rule_of_loop()) has, for each format of moments, a plain loop over fp32 gradients and weights.
+ * Adam and AdamW also have loops for the types in which most models are trained, and each rule one for split masters and bf16
+ * gradients. All other types pass through a block in the first cache: gradients and weights become fp32 there, the plain loop
+ * updates them, and the weights go back. The bits are the same, because fp32 holds every number of the other types. A loop for
+ * each combination would be some 500, which take minutes to compile. SGD without momentum has them all: they are short, and a
+ * pass through a block would take longer than the step. */
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
@@ -70,36 +70,38 @@ static const update_loops UPDATE_LOOPS[ZOFF_RULE_COUNT] = {
 #undef OTHER
 };
 
-/* A rule without states, on weights and gradients of any type. */
-ZOFF_KERNEL_INLINE void update_stateless(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
-                                         zoff_dtype grads)
+/* The loops for the rule of a piece. */
+static const update_loops *update_loops_of(const zoff_adam_piece *piece)
 {
-    if (piece->split)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, .split = true});
-    else if (piece->master_dtype == ZOFF_BF16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_BF16, .split = false});
-    else if (piece->master_dtype == ZOFF_F16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F16, .split = false});
-    else if (!piece->copy_out)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .split = false});
-    else if (piece->copy_dtype == ZOFF_F16)
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .copy = ZOFF_F16});
-    else
-        update_span(piece, begin, count, rule, (update_types){grads, ZOFF_F32, .copy = ZOFF_BF16});
+    return &UPDATE_LOOPS[rule_of_loop(piece->consts->rule)];
 }
 
-#define R(rule)                                                                                                                \
-    static __attribute__((noinline)) void update_any_##rule(const zoff_adam_piece *piece, size_t begin, size_t count)          \
-    {                                                                                                                          \
-        if (piece->grad_dtype == ZOFF_BF16)                                                                                    \
-            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_BF16);                                                \
-        else if (piece->grad_dtype == ZOFF_F16)                                                                                \
-            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_F16);                                                 \
-        else                                                                                                                   \
-            update_stateless(piece, begin, count, ZOFF_RULE_##rule, ZOFF_F32);                                                 \
-    }
-UPDATE_RULES_STATELESS(R)
-#undef R
+/* A step without states, on weights and gradients of any type. */
+ZOFF_KERNEL_INLINE void update_stateless(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_dtype grads)
+{
+    if (piece->split)
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_BF16, .split = true});
+    else if (piece->master_dtype == ZOFF_BF16)
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_BF16, .split = false});
+    else if (piece->master_dtype == ZOFF_F16)
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_F16, .split = false});
+    else if (!piece->copy_out)
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_F32, .split = false});
+    else if (piece->copy_dtype == ZOFF_F16)
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_F32, .copy = ZOFF_F16});
+    else
+        update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_F32, .copy = ZOFF_BF16});
+}
+
+static __attribute__((noinline)) void update_any_sgd(const zoff_adam_piece *piece, size_t begin, size_t count)
+{
+    if (piece->grad_dtype == ZOFF_BF16)
+        update_stateless(piece, begin, count, ZOFF_BF16);
+    else if (piece->grad_dtype == ZOFF_F16)
+        update_stateless(piece, begin, count, ZOFF_F16);
+    else
+        update_stateless(piece, begin, count, ZOFF_F32);
+}
 
 /* Whether the weights are whole fp32 numbers. A type that is neither bf16 nor fp16 is fp32. */
 static inline bool update_is_whole(const zoff_adam_piece *piece)
@@ -110,10 +112,10 @@ static inline bool update_is_whole(const zoff_adam_piece *piece)
 /* The loop for the types of a piece, or NULL. */
 static update_fn *update_loop(const zoff_adam_piece *piece)
 {
-    const update_loops *loops = &UPDATE_LOOPS[piece->consts->rule];
+    const update_loops *loops = update_loops_of(piece);
     const bool is_f16 = piece->grad_dtype == ZOFF_F16, is_bf16 = piece->grad_dtype == ZOFF_BF16;
     if (!loops->plain[0])
-        return piece->consts->rule == ZOFF_RULE_SGD ? update_any_SGD : update_any_SGD_L2;
+        return update_any_sgd;
     if (!is_f16 && !is_bf16)
         return update_is_whole(piece) && !piece->copy_out ? loops->plain[piece->moments] : NULL;
     if (update_is_whole(piece) && piece->copy_out && (piece->copy_dtype == ZOFF_F16) == is_f16)
@@ -146,7 +148,7 @@ static void update_widened(const zoff_adam_piece *piece, size_t begin, size_t co
         update_cast(p, ZOFF_F32, piece->master, weights, low, false, begin, count);
         step.master = p;
     }
-    UPDATE_LOOPS[piece->consts->rule].plain[piece->moments](&step, begin, count);
+    update_loops_of(piece)->plain[piece->moments](&step, begin, count);
     if (!update_is_whole(piece))
         update_cast(piece->master, weights, p, ZOFF_F32, low, false, begin, count);
     else if (piece->copy_out)
