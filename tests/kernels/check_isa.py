@@ -20,11 +20,11 @@ import sys
 KERNELS = ("kernel_update_apart", "kernel_accumulate", "cast_any", "kernel_square_sum")
 PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the object of the instruction set
 
-# Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 11 rules with states has a plain one for each format of moments, and
-# one for split masters. Two rules have those for bf16 copies, fp16 copies and bf16 in place. Two without states have a function
-# with all of theirs. Pairs have those for split masters and moments that are not fp32.
-PAIRED = 11 + 2 * 2
-LOOPS = 11 * 2 + 3 * 2 + 11 + PAIRED + 2 * (4 + 4 + 2) + 2
+# Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 7 rules with states, of which rules with decay are parts, but for Adam,
+# has a plain one for each format of moments, and one for split masters. Two rules have those for bf16 copies, fp16 copies and
+# bf16 in place. A function has all of those without states. Pairs have those for split masters and moments that are not fp32.
+PAIRED = 7 + 2 * 2
+LOOPS = 7 * 2 + 3 * 2 + 7 + PAIRED + 2 * (4 + 4 + 2) + 1
 CASTS = 6  # from each of three types to the others
 failures = []
 

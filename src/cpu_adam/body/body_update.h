@@ -93,7 +93,7 @@ ZOFF_KERNEL_INLINE void update_stateless(const zoff_adam_piece *piece, size_t be
         update_span(piece, begin, count, ZOFF_RULE_SGD, (update_types){grads, ZOFF_F32, .copy = ZOFF_BF16});
 }
 
-static __attribute__((noinline)) void update_any_sgd(const zoff_adam_piece *piece, size_t begin, size_t count)
+static __attribute__((noinline)) void update_any_SGD(const zoff_adam_piece *piece, size_t begin, size_t count)
 {
     if (piece->grad_dtype == ZOFF_BF16)
         update_stateless(piece, begin, count, ZOFF_BF16);
@@ -115,7 +115,7 @@ static update_fn *update_loop(const zoff_adam_piece *piece)
     const update_loops *loops = update_loops_of(piece);
     const bool is_f16 = piece->grad_dtype == ZOFF_F16, is_bf16 = piece->grad_dtype == ZOFF_BF16;
     if (!loops->plain[0])
-        return update_any_sgd;
+        return update_any_SGD;
     if (!is_f16 && !is_bf16)
         return update_is_whole(piece) && !piece->copy_out ? loops->plain[piece->moments] : NULL;
     if (update_is_whole(piece) && piece->copy_out && (piece->copy_dtype == ZOFF_F16) == is_f16)
