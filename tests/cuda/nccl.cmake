@@ -68,7 +68,7 @@ foreach(name IN LISTS tests)
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
 endforeach()
 zoff_ten_cells(cuda.nccl_adds cuda.e2e_ranks_nccl cuda.e2e_ranks_nccl_device)
-set_tests_properties(cuda.comm_nccl_2 cuda.comm_nccl_3 cuda.comm_nccl_4 cuda.nccl_plugin PROPERTIES PROCESSORS 2 COST 60) # a late rank fails
+zoff_late_ranks_fail(cuda.comm_nccl_2 cuda.comm_nccl_3 cuda.comm_nccl_4 cuda.nccl_plugin)
 foreach(ranks IN ITEMS 1 2 3 4)
   set_tests_properties(gpu.comm_nccl_${ranks} PROPERTIES LABELS "comm;cuda;gpu" TIMEOUT 300 RUN_SERIAL ON
     SKIP_REGULAR_EXPRESSION "no communicator .nccl. here;was asked for" ENVIRONMENT "${nccl_plugins}")
