@@ -140,10 +140,12 @@ void life::describe()
         if (l.verb == "set" && !ref)
             own.emplace_back(l.name, l.rest);
         persist = persist || (l.verb == "set" && l.name == "zoff.persist");
+        crashes = crashes || text.find(" fault=kill") != std::string::npos || text.find(" fault=power") != std::string::npos;
+        if (l.verb == "set" && l.name == "zoff.durability")
+            outlives_power = l.rest == "\"power\"";
         limits_live = limits_live || (l.verb == "set" && l.name == "zero_optimization.stage3_max_live_parameters");
-        if (is_operation(text))
-            break;
     }
+    crashes = crashes && persist && engines == 1;
     for (const std::string &text : p) {
         if (line(text).verb == "param")
             add_param(line(text));
@@ -328,7 +330,7 @@ void life::operation(const line &l)
     else if (l.verb == "pull")
         pull(l);
     else if (l.verb == "save")
-        save();
+        save(l);
     else if (l.verb == "load")
         load(l);
     else if (l.verb == "reopen")
@@ -354,11 +356,16 @@ void life::live()
     now = "open";
     describe();
     open_ref();
-    open(false);
-    for (const std::string &text : p) {
+    if (number)
+        after_crash();
+    else
+        open(false);
+    for (; at < p.size(); at++) {
+        const std::string &text = p[at];
         if (!is_operation(text))
             continue;
         now = text;
+        note();
         say("%s", text.c_str());
         world_operation();
         operation(line(text));
@@ -378,13 +385,16 @@ void life::run()
 {
     const line first(p.empty() ? "world" : p[0]);
     world_opts opts;
-    opts.seed = first.number("seed");
+    opts.seed = first.number("seed") + number;
     opts.stay = static_cast<unsigned>(first.number("stay", 4));
     zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
     for (const char *name : {"/a0", "/a1", "/b0", "/b1"})
         mkdir((folder + name).c_str(), 0700);
-    world_start(opts, [this](const std::string &how) { fail("%s", how.c_str()); });
+    world_start(
+        opts, [this](const std::string &how) { fail("%s", how.c_str()); }, [this] { stop(CRASHED, ""); });
     for (const std::string &text : p) {
+        if (text.find(" fault=power") != std::string::npos)
+            world_remember();
         if (line(text).verb == "ranks")
             ranks = static_cast<unsigned>(std::clamp(atoi(line(text).name.c_str()), 1, 8));
     }
@@ -398,7 +408,7 @@ void life::run()
         }
         life *one = this;
         if (r) {
-            others.push_back(std::make_unique<life>(p, folder, out, false));
+            others.push_back(std::make_unique<life>(p, folder, out, false, number));
             one = others.back().get();
         }
         one->rank = r;
@@ -415,8 +425,8 @@ void life::run()
     stop(FINE, "");
 }
 
-void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud)
+void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud, unsigned number)
 {
-    life one(p, folder, out, is_loud);
+    life one(p, folder, out, is_loud, number);
     one.run();
 }

@@ -42,8 +42,8 @@ struct param {
 class life
 {
   public:
-    life(const program &p_, const std::string &folder_, int out_, bool is_loud_)
-        : p(p_), folder(folder_), out(out_), is_loud(is_loud_)
+    life(const program &p_, const std::string &folder_, int out_, bool is_loud_, unsigned number_)
+        : p(p_), folder(folder_), out(out_), is_loud(is_loud_), number(number_)
     {
     }
     [[noreturn]] void run();
@@ -102,6 +102,13 @@ class life
     void arm(const line &l);
     void hand_over(const line &l, dice &d, bool all);
     void step(const line &l);
+    zoff_step_args begin_args(const line &l); // those of a step, and the weight of its micro-batch
+    zoff_status step_of_ref(const zoff_step_args &args, zoff_step_info &info);
+    void replay(const line &l);
+    bool is_last() const { return micro + 1 == micro_steps; }
+    bool is_measured(const line &l) const { return is_last() && (engines == 2 || form_of(l) == "measure"); }
+    bool hands_all_over(const line &l) const { return is_measured(l) || form_of(l) == "whole"; }
+    static std::string form_of(const line &l) { return l.has("form") ? l.fields.at("form") : "split"; }
     bool finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info &info);
     void calls(const line &l, dice &d, unsigned engine, bool zero);
     void compare_step(const zoff_step_info *infos, const zoff_step_info &ref);
@@ -109,9 +116,15 @@ class life
     void states(const line &l);
     void pull(const line &l);
     void read_states(const line &l, bool all);
-    void save();
+    void save(const line &l);
     void load(const line &l);
     void reopen(const line &l);
+    bool can_crash(const line &l) const;
+    std::string note_path(unsigned of) const { return folder + "/note" + std::to_string(of); }
+    void note();        // for the process behind a crash
+    void after_crash(); // opens engines in such a process
+    void forget_weights();
+    void go_on(const line &l);
     void group(const line &l);
     void compare_weights(int engine = -1); // of one engine: only those in the program's memory, for others take a call
     void check_cleared();
@@ -122,12 +135,16 @@ class life
     const std::string folder;
     const int out;
     const bool is_loud;
-    std::string now; // the operation
+    const unsigned number; // how many have crashed before it
+    std::string now;       // the operation
     std::vector<std::unique_ptr<param>> params;
     std::vector<std::pair<std::string, std::string>> both, own;
     uint64_t chunk = 0, host_bytes = 0;
     bool progress_thread = false, persist = false, has_saved = false, flush_failed = false, limits_live = false;
-    bool recorded[2] = {}; // the files of an engine have something to go on with
+    bool crashes = false, outlives_power = true, is_noted = false;
+    bool has_put_off = false; // ranges of states, which the end of the process takes
+    size_t at = 0, safe = 0;  // the operation, and the first one of its update
+    bool recorded[2] = {};    // the files of an engine have something to go on with
     unsigned engines = 1, micro = 0, micro_steps = 1, told = 0, before = 0;
     unsigned rank = 0, ranks = 1;
     double update_scale = 0;

@@ -31,19 +31,17 @@ struct result {
 
 enum { SECONDS = 120 }; // of a program
 
-// In a process of its own, and a folder of its own that is removed.
-result run_one(const program &p, bool is_loud)
+result run_process(const program &p, const std::string &folder, bool is_loud, unsigned life)
 {
-    std::string folder = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : ".") + std::string("/zoff-sim-XXXXXX");
     int ends[2];
-    if (!mkdtemp(folder.data()) || pipe(ends) != 0)
-        return {FOUND, "no folder or no pipe"};
+    if (pipe(ends) != 0)
+        return {FOUND, "no pipe"};
     std::cout.flush();
     const pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
         alarm(SECONDS);
-        run_program(p, folder, ends[1], is_loud);
+        run_program(p, folder, ends[1], is_loud, life);
     }
     close(ends[1]);
     result r;
@@ -56,6 +54,18 @@ result run_one(const program &p, bool is_loud)
     r.code = WIFEXITED(status) ? WEXITSTATUS(status) : FOUND;
     if (WIFSIGNALED(status))
         r.text += std::string("ended by signal ") + strsignal(WTERMSIG(status)) + "\n";
+    return r;
+}
+
+// In a process of its own, or several where it crashes, and a folder of its own that is removed.
+result run_one(const program &p, bool is_loud)
+{
+    std::string folder = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : ".") + std::string("/zoff-sim-XXXXXX");
+    if (!mkdtemp(folder.data()))
+        return {FOUND, "no folder"};
+    result r;
+    for (unsigned life = 0; life == 0 || r.code == CRASHED; life++)
+        r = run_process(p, folder, is_loud, life);
     if (r.code != FINE && r.code != REFUSED)
         r.code = FOUND;
     std::error_code ignored;

@@ -21,13 +21,14 @@
  *      progress      turns=N
  */
 
-// An operation may have a fault: fault=read|write|flush|slow nth=N errno=N lasts=1, see world.h. The program then repeats,
-// retries or drops, as a trainer would.
+// An operation may have a fault: fault=read|write|flush|slow|kill|power nth=N errno=N lasts=1, see world.h. The program then
+// repeats, retries or drops, as a trainer would. With zoff.persist, a process that ends goes on in the next one.
 #include "life.h"
 
 #include <math.h>
 
 #include <algorithm>
+#include <fstream>
 
 using namespace sim;
 
@@ -36,8 +37,13 @@ using namespace sim;
 void life::arm(const line &l)
 {
     static const std::map<std::string, fault_kind> KINDS = {
-        {"read", fault_kind::read}, {"write", fault_kind::write}, {"flush", fault_kind::flush}, {"slow", fault_kind::slow}};
-    const auto kind = KINDS.find(l.has("fault") ? l.fields.at("fault") : "");
+        {"read", fault_kind::read}, {"write", fault_kind::write}, {"flush", fault_kind::flush}, {"slow", fault_kind::slow},
+        {"some", fault_kind::some}, {"kill", fault_kind::kill},   {"power", fault_kind::power}};
+    auto kind = KINDS.find(l.has("fault") ? l.fields.at("fault") : "");
+    if (kind != KINDS.end() && kind->second == fault_kind::power && !outlives_power)
+        kind = KINDS.find("kill");
+    if (kind != KINDS.end() && kind->second >= fault_kind::kill && !can_crash(l))
+        kind = KINDS.end();
     flush_failed = flush_failed || (kind != KINDS.end() && kind->second == fault_kind::flush);
     if (kind != KINDS.end())
         world_fault(kind->second, static_cast<unsigned>(l.number("nth", 1)), static_cast<int>(l.number("errno")),
@@ -75,15 +81,15 @@ void life::hand_over(const line &l, dice &d, bool all)
         if (k == bad && q.count && bad % ranks == rank)
             put(q.ref_grad_of(slice) + place * width_of(q.grad_dtype), q.grad_dtype,
                 l.fields.at("bad") == "nan" ? NAN : INFINITY);
-        if (q.lent)
+        if (q.lent && e)
             persist_in("zoff_grad_acquire()",
                        [&] { return zoff_grad_acquire(e, q.id, slice, nullptr, reinterpret_cast<void **>(&there)); });
         if (q.count)
             memcpy(there, q.ref_grad_of(slice), q.count * width_of(q.grad_dtype));
         q.given[slice] = 1;
-        if (!all || q.lent || d.chance(50))
+        if ((!all || q.lent || d.chance(50)) && e)
             persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, slice, nullptr); });
-        const zoff_status status = d.chance(20) ? zoff_engine_progress(e) : ZOFF_OK;
+        const zoff_status status = d.chance(20) && e ? zoff_engine_progress(e) : ZOFF_OK;
         if (status < 0 && !is_explained(status))
             fail("zoff_engine_progress(): %s", zoff_last_error());
     }
@@ -207,12 +213,8 @@ void life::check_cleared()
     }
 }
 
-void life::step(const line &l)
+zoff_step_args life::begin_args(const line &l)
 {
-    const std::string form = l.has("form") ? l.fields.at("form") : "split";
-    const bool last = micro + 1 == micro_steps, measures = last && (engines == 2 || form == "measure");
-    const bool all = measures || form == "whole";
-    dice d(l.number("seed"));
     zoff_step_args args = ZOFF_STEP_ARGS_INIT;
     if (micro == 0)
         update_scale = l.real("scale");
@@ -223,16 +225,52 @@ void life::step(const line &l)
     ok(zoff_step_count(ref, &count), "zoff_step_count()");
     if (l.has("t") && micro_steps == 1)
         args.t = count + static_cast<int64_t>(l.number("t"));
-    for (unsigned e = 0; e < engines && l.has("prepare"); e++)
-        persist_in("zoff_step_prepare()",
-                   [&] { return zoff_step_prepare(tested[e], l.number("prepare") == 1 ? &args : nullptr); });
-    if (l.has("weight") && micro_steps > 1) {
-        for (unsigned e = 0; e < engines; e++)
-            ok(zoff_grad_weight(tested[e], l.real("weight")), "zoff_grad_weight()");
-        ok(zoff_grad_weight(ref, l.real("weight")), "zoff_grad_weight() of the reference");
+    for (zoff_engine *e : tested) {
+        if (e && l.has("prepare"))
+            persist_in("zoff_step_prepare()", [&] { return zoff_step_prepare(e, l.number("prepare") == 1 ? &args : nullptr); });
     }
+    if (l.has("weight") && micro_steps > 1) {
+        for (zoff_engine *e : {tested[0], tested[1], ref}) {
+            if (e)
+                ok(zoff_grad_weight(e, l.real("weight")), "zoff_grad_weight()");
+        }
+    }
+    return args;
+}
+
+zoff_status life::step_of_ref(const zoff_step_args &args, zoff_step_info &info)
+{
+    for (const auto &q : params) {
+        for (size_t s = 0; s < q->slices; s++) {
+            if (q->given[s])
+                ok(zoff_grad_ready(ref, q->ref_id, s, nullptr), "zoff_grad_ready() of the reference");
+        }
+    }
+    const zoff_status status = zoff_step_begin(ref, &args);
+    return status == ZOFF_OK ? zoff_step_wait(ref, &info) : status;
+}
+
+// The micro-step of a process that crashed, on the reference.
+void life::replay(const line &l)
+{
+    dice d(l.number("seed"));
+    zoff_step_info info = ZOFF_STEP_INFO_INIT;
+    const zoff_step_args args = begin_args(l);
+    hand_over(l, d, hands_all_over(l));
+    if (l.number("drop") == 1)
+        fail("the next process has a step that was dropped");
+    ok(step_of_ref(args, info), "a step of the reference");
+    micro = is_last() ? 0 : micro + 1;
+}
+
+void life::step(const line &l)
+{
+    const bool last = is_last(), measures = is_measured(l);
+    const std::string form = form_of(l);
+    dice d(l.number("seed"));
+    const zoff_step_args args = begin_args(l);
     arm(l);
-    hand_over(l, d, all);
+    hand_over(l, d, hands_all_over(l));
     if (l.number("drop") == 1)
         return drop();
 
@@ -280,15 +318,7 @@ void life::step(const line &l)
         }
     }
     disarm();
-    for (const auto &q : params) {
-        for (size_t s = 0; s < q->slices; s++) {
-            if (q->given[s])
-                ok(zoff_grad_ready(ref, q->ref_id, s, nullptr), "zoff_grad_ready() of the reference");
-        }
-    }
-    zoff_status expected = zoff_step_begin(ref, &args);
-    if (expected == ZOFF_OK)
-        expected = zoff_step_wait(ref, &want);
+    const zoff_status expected = step_of_ref(args, want);
     for (unsigned e = 0; e < engines; e++) {
         if (ended[e] != expected)
             fail("a step of engine %u returns %d, of the reference %d: %s", e, ended[e], expected, zoff_last_error());
@@ -303,6 +333,7 @@ void life::step(const line &l)
     micro = last ? 0 : micro + 1;
     if (last && !want.skipped) {
         recorded[0] = recorded[1] = true;
+        has_put_off = false;
         told = std::max(told, before); // what had failed before the update before this one is over
         before = world_errors();
     }
@@ -337,6 +368,7 @@ void life::states(const line &l)
                  expected, zoff_last_error());
         recorded[q.engine] = recorded[q.engine] || (status == ZOFF_OK && count);
     }
+    has_put_off = !l.number("flush");
     for (unsigned e = 0; e < engines && l.number("flush"); e++)
         persist_in("zoff_state_flush()", [&] { return zoff_state_flush(tested[e]); });
     for (unsigned e = 0; e < engines; e++)
@@ -350,6 +382,7 @@ void life::pull(const line &l)
     dice d(l.number("seed"));
     if (micro)
         return;
+    has_put_off = true;
     for (const auto &q : params) {
         if (q->tie || q->frozen || d.chance(60))
             continue;
@@ -370,13 +403,15 @@ void life::pull(const line &l)
     compare_weights();
 }
 
-void life::save()
+void life::save(const line &l)
 {
     if (micro || engines == 2)
         return;
+    arm(l);
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.keep = 1;
     persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], (folder + "/saved").c_str(), &opts); });
+    disarm();
     ok(zoff_checkpoint_save(ref, (folder + "/saved.ref").c_str(), &opts), "zoff_checkpoint_save() of the reference");
     has_saved = true;
 }
@@ -401,19 +436,32 @@ void life::reopen(const line &l)
 {
     if (!persist || micro || !recorded[0] || (engines == 2 && !recorded[1]))
         return;
+    arm(l);
     for (unsigned e = 0; e < engines && ranks == 1 && l.number("open"); e++)
         persist_in("zoff_step_begin()", [&] { return zoff_step_begin(tested[e], nullptr); });
     for (zoff_engine *&e : tested) {
         zoff_engine_destroy(e);
         e = nullptr;
     }
+    has_put_off = false;
+    forget_weights();
+    open(true);
+    go_on(l);
+}
+
+// The memory of another process.
+void life::forget_weights()
+{
     for (const auto &q : params) {
-        if (!q->tie && !q->frozen && q->value_bytes())
+        if (!q->tie && !q->frozen && recorded[0] && q->value_bytes())
             memset(q->value, 0x42, q->value_bytes());
-        else if (q->frozen && q->value_bytes())
+        else if (!q->tie && q->value_bytes())
             memcpy(q->value, q->ref_value, q->value_bytes());
     }
-    open(true);
+}
+
+void life::go_on(const line &l)
+{
     for (const auto &q : params) {
         for (int kind = 0; kind < 3 && l.number("look"); kind++)
             compare_states(*q, kind, 0, q->count * q->slices, true);
@@ -432,6 +480,73 @@ void life::reopen(const line &l)
     read_states(l, true);
 }
 
+// ---- the end of a process ----
+
+bool life::can_crash(const line &l) const
+{
+    return is_noted && (l.verb == "step" || l.verb == "read" || l.verb == "save" || l.verb == "reopen");
+}
+
+// The reference before an update is kept as its checkpoint. That takes a while, so it is done only where a crash may be near.
+void life::note()
+{
+    if (micro == 0) {
+        safe = at;
+        is_noted = false;
+        for (size_t k = at; crashes && !has_put_off && k < p.size() && k < at + micro_steps + 3; k++)
+            is_noted =
+                is_noted || p[k].find(" fault=kill") != std::string::npos || p[k].find(" fault=power") != std::string::npos;
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.keep = 1;
+        if (is_noted)
+            ok(zoff_checkpoint_save(ref, (folder + "/before").c_str(), &opts), "zoff_checkpoint_save() of the reference");
+    }
+    if (is_noted)
+        std::ofstream(note_path(rank)) << safe << " " << at << " " << recorded[0] << " " << has_saved;
+}
+
+void life::after_crash()
+{
+    int64_t have, want;
+    for (unsigned r = 0; r < ranks; r++) { // that of the rank that was ahead: the others had not begun this operation
+        size_t first = 0, then = 0;
+        bool has_recorded = false, has_one = false;
+        std::ifstream(note_path(r)) >> first >> then >> has_recorded >> has_one;
+        if (then < at)
+            continue;
+        safe = first;
+        at = then;
+        recorded[0] = has_recorded;
+        has_saved = has_one;
+    }
+    now = "after: " + p[at];
+    say("%s", now.c_str());
+    for (size_t k = 0; k < safe; k++) {
+        if (line(p[k]).verb == "group")
+            group(line(p[k]));
+    }
+    ok(zoff_checkpoint_load(ref, (folder + "/before").c_str(), nullptr), "zoff_checkpoint_load() of the reference");
+    forget_weights();
+    open(recorded[0]);
+    zoff_engine *const opened = tested[0];
+    tested[0] = nullptr; // what follows is for the reference
+    ok(zoff_step_count(opened, &have), "zoff_step_count()");
+    ok(zoff_step_count(ref, &want), "zoff_step_count() of the reference");
+    if (have != want && line(p[at]).verb != "step")
+        fail("after %lld updates, the next process has %lld", (long long)want, (long long)have);
+    for (size_t k = safe; k <= at; k++) {
+        if (line(p[k]).verb == "group")
+            group(line(p[k]));
+        if (line(p[k]).verb == "step" && have != want)
+            replay(line(p[k]));
+    }
+    tested[0] = opened;
+    recorded[0] = recorded[0] || have != want;
+    has_saved = has_saved && line(p[at]).verb != "save";
+    go_on(line(p[at]));
+    at++;
+}
+
 void life::group(const line &l)
 {
     dice d(l.number("seed"));
@@ -444,7 +559,7 @@ void life::group(const line &l)
     hyper.lr = static_cast<float>(d.unit() * 0.02);
     const zoff_status expected = zoff_engine_set_group(ref, group, &hyper);
     for (unsigned e = 0; e < engines; e++) {
-        const zoff_status status = zoff_engine_set_group(tested[e], group, &hyper);
+        const zoff_status status = tested[e] ? zoff_engine_set_group(tested[e], group, &hyper) : expected;
         const bool has =
             std::any_of(params.begin(), params.end(), [&](const auto &q) { return q->engine == e && q->group == group; });
         if (has && status != expected)

@@ -77,7 +77,7 @@ namespace
 class drawing
 {
   public:
-    explicit drawing(uint64_t seed) : d(dice(seed)()) {}
+    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed) {}
     program draw();
 
   private:
@@ -89,11 +89,12 @@ class drawing
     void operation();
     void step();
     std::string fault();
+    std::string crash();
 
-    dice d;
+    dice d, ends; // that of crashes is apart, so that the programs of seeds are else the same
     program p;
     unsigned engines = 1, ranks = 1, groups = 1, micro_steps = 1, optimizer = 0;
-    bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false;
+    bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false, crashes = false;
 };
 
 void drawing::add(const char *format, ...)
@@ -249,15 +250,29 @@ std::string drawing::fault()
                            : kind < 2 && chance(25) ? 0
                            : chance(70)             ? 5
                                                     : 28; // EIO, ENOSPC
-    return std::string(" fault=") + KINDS[kind] + " nth=" + std::to_string(1 + d.below(chance(50) ? 4 : 30)) +
-           " errno=" + std::to_string(error) + (error && chance(30) ? " lasts=1" : "");
+    const std::string one = std::string(" fault=") + KINDS[kind] + " nth=" + std::to_string(1 + d.below(chance(50) ? 4 : 30)) +
+                            " errno=" + std::to_string(error) + (error && chance(30) ? " lasts=1" : "");
+    if (kind < 2 && ends.chance(40))
+        return " fault=some nth=" + std::to_string(1 + ends.below(ends.chance(50) ? 60 : 300)) + " errno=5";
+    return one;
+}
+
+// The end of the process in this operation.
+std::string drawing::crash()
+{
+    if (!crashes || !ends.chance(12))
+        return "";
+    const unsigned most = ends.chance(50) ? 6 : ends.chance(50) ? 30 : 200;
+    return (ends.chance(50) ? " fault=kill nth=" : " fault=power nth=") + std::to_string(1 + ends.below(most));
 }
 
 void drawing::step()
 {
     static const char *const FORMS[] = {"split", "split", "split", "split", "whole", "measure"};
     const char *form = engines == 2 ? "measure" : one_of(FORMS);
-    std::string text = "step seed=" + std::to_string(d.below(100000)) + " form=" + form + fault();
+    std::string text = "step seed=" + std::to_string(d.below(100000)) + " form=" + form;
+    const std::string error = fault(), end = crash();
+    text += end.empty() ? error : end;
     const auto with = [&](const char *key, const std::string &value) { text += std::string(" ") + key + "=" + value; };
     if (chance(50))
         with("share", "70");
@@ -296,11 +311,14 @@ void drawing::operation()
         add("pull seed=%llu", seed);
     else if (kind < 82)
         add("read seed=%llu%s", seed, fault().c_str());
+    else if (kind < 87 && chance(50))
+        add("save%s", crash().c_str());
     else if (kind < 87)
-        add(chance(50) ? "save" : "load seed=%llu", seed);
-    else if (kind < 94 && persist)
-        add("reopen open=%u look=%u", chance(30), chance(50));
-    else if (kind < 97)
+        add("load seed=%llu", seed);
+    else if (kind < 94 && persist) {
+        const unsigned look = chance(50), open = chance(30);
+        add("reopen open=%u look=%u%s", open, look, crash().c_str());
+    } else if (kind < 97)
         add("group seed=%llu", seed);
     else
         add("progress turns=%u", 1 + (unsigned)d.below(20));
@@ -315,6 +333,7 @@ program drawing::draw()
     device = chance(20);
     ranks = engines == 1 && !device && chance(20) ? 2 + (unsigned)d.below(2) : 1;
     is_small = chance(40);
+    crashes = persist && engines == 1 && ends.chance(50);
     if (engines == 2)
         add("engines 2");
     if (ranks > 1)

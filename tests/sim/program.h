@@ -43,9 +43,10 @@ std::string to_text(const program &p);
 program shrink(program p, const std::function<bool(const program &)> &fails, unsigned most);
 bool is_operation(const std::string &text);
 
-// Run a program in this process, which then ends: with 0, or with another number and a reason on `out`.
-enum { FINE = 0, FOUND = 3, REFUSED = 5 };
-[[noreturn]] void run_program(const program &p, const std::string &folder, int out, bool is_loud);
+// Run a program in this process, which then ends: with 0, or with another number and a reason on `out`. CRASHED: with a fault
+// of the world. The next process, whose number is `life`, then goes on in the same folder.
+enum { FINE = 0, FOUND = 3, REFUSED = 5, CRASHED = 7 };
+[[noreturn]] void run_program(const program &p, const std::string &folder, int out, bool is_loud, unsigned life);
 } // namespace sim
 
 #endif

@@ -2,19 +2,27 @@
 #include "world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <vector>
+
+extern "C" {
+ssize_t __real_pread(int, void *, size_t, off_t);
+ssize_t __real_pwrite(int, const void *, size_t, off_t);
+}
 
 namespace
 {
@@ -36,10 +44,23 @@ struct strand {
     unsigned number = 0;
 };
 
+// The writes to a file since its last flush, in their order.
+struct unflushed {
+    struct part {
+        off_t offset;
+        std::string old, now;
+    };
+    int fd = -1;
+    std::vector<part> parts;
+};
+
 struct world {
     sim::dice random{0};
     unsigned stay = 4;
     std::function<void(const std::string &)> on_end;
+    std::function<void()> on_crash;
+    std::map<std::pair<dev_t, ino_t>, unflushed> files;
+    bool remembers = false;
     std::vector<std::unique_ptr<strand>> strands;
     std::map<const void *, std::pair<strand *, unsigned>> locks; // mutexes that are locked, by whom, how often
     uint64_t now = 1000000000, turns = 0, first_turn = 0, first_now = 0;
@@ -208,32 +229,93 @@ uint64_t moment(const timespec *at) // in virtual time; both clocks show it
     return static_cast<uint64_t>(at->tv_sec) * 1000000000 + static_cast<uint64_t>(at->tv_nsec);
 }
 
+unflushed &file_of(int fd)
+{
+    struct stat st = {};
+    (void)fstat(fd, &st);
+    return all->files[{st.st_dev, st.st_ino}];
+}
+
+// Takes some of the bytes of each write that nothing has flushed: sectors, or whole writes.
+void lose()
+{
+    static const unsigned SHARES[] = {0, 20, 50, 80, 100};
+    for (auto &[inode, file] : all->files) {
+        const unsigned kept = SHARES[all->random.below(5)];
+        const size_t unit = all->random.chance(50) ? 512 : SIZE_MAX;
+        for (auto part = file.parts.rbegin(); part != file.parts.rend(); part++)
+            (void)!__real_pwrite(file.fd, part->old.data(), part->old.size(), part->offset);
+        for (const auto &part : file.parts) {
+            for (size_t at = 0; at < part.now.size(); at += std::min(unit, part.now.size() - at)) {
+                if (all->random.chance(kept))
+                    (void)!__real_pwrite(file.fd, &part.now[at], std::min(unit, part.now.size() - at),
+                                         part.offset + static_cast<off_t>(at));
+            }
+        }
+    }
+}
+
+void remember(int fd, const void *src, size_t bytes, off_t offset)
+{
+    unflushed &file = file_of(fd);
+    if (file.fd < 0)
+        file.fd = open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
+    std::string old(bytes, 0); // zeros behind the end of a file
+    (void)!__real_pread(file.fd, &old[0], bytes, offset);
+    file.parts.push_back({offset, old, std::string(static_cast<const char *>(src), bytes)});
+}
+
 // Takes the time of a transfer. @return the errno of a fault, -1: it moves a part, 0: none
 int transfer(sim::fault_kind kind)
 {
     uint64_t ns = 5000 + all->random.below(200000);
     int result = 0;
-    const bool counts = all->fault == kind || (all->fault == sim::fault_kind::slow && kind != sim::fault_kind::flush);
+    const bool ends = all->fault == sim::fault_kind::kill || all->fault == sim::fault_kind::power;
+    const bool moves = kind != sim::fault_kind::flush;
+    const bool counts = ends || all->fault == kind || (all->fault == sim::fault_kind::slow && moves);
+    bool fails = all->fault == sim::fault_kind::some && moves && all->random.below(1000) < all->nth;
     if (counts && all->nth && (--all->nth == 0 || all->lasts)) {
         all->nth = all->lasts ? 1 : 0;
-        if (all->fault == sim::fault_kind::slow)
-            ns += static_cast<uint64_t>(all->error) * 1000000;
-        else
-            result = all->error ? all->error : -1;
-        all->errors += result > 0;
+        fails = true;
     }
+    if (fails && all->fault == sim::fault_kind::power)
+        lose();
+    if (fails && ends)
+        all->on_crash();
+    if (fails && all->fault == sim::fault_kind::slow)
+        ns += static_cast<uint64_t>(all->error) * 1000000;
+    else if (fails)
+        result = all->error ? all->error : -1;
+    all->errors += result > 0;
     sim::world_sleep(ns);
     sim::world_operation();
     return result;
 }
+
+// What is written while a flush runs is not flushed.
+int flush(int fd, int (*real)(int))
+{
+    if (!all || !self)
+        return real(fd);
+    const size_t before = all->remembers ? file_of(fd).parts.size() : 0;
+    errno = transfer(sim::fault_kind::flush);
+    if (errno)
+        return -1;
+    if (all->remembers) {
+        auto &parts = file_of(fd).parts;
+        parts.erase(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(std::min(before, parts.size())));
+    }
+    return 0;
+}
 } // namespace
 
-void sim::world_start(const world_opts &opts, std::function<void(const std::string &)> on_end)
+void sim::world_start(const world_opts &opts, std::function<void(const std::string &)> on_end, std::function<void()> on_crash)
 {
     world *const made = new world;
     made->random = dice(opts.seed);
     made->stay = opts.stay;
     made->on_end = std::move(on_end);
+    made->on_crash = std::move(on_crash);
     pthread_key_create(&made->end_key, leave);
     made->strands.push_back(std::make_unique<strand>());
     self = made->strands.back().get();
@@ -258,6 +340,11 @@ void sim::world_fault(fault_kind kind, unsigned nth, int error, bool lasts)
 unsigned sim::world_errors()
 {
     return all->errors;
+}
+
+void sim::world_remember()
+{
+    all->remembers = true;
 }
 
 void sim::world_sleep(uint64_t nanoseconds)
@@ -452,20 +539,19 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
         errno = fault;
         return -1;
     }
-    return __real_pwrite(fd, src, fault && bytes > 512 ? bytes / 2 / 512 * 512 : bytes, offset);
+    const size_t moved = fault && bytes > 512 ? bytes / 2 / 512 * 512 : bytes;
+    if (all && self && all->remembers)
+        remember(fd, src, moved, offset);
+    return __real_pwrite(fd, src, moved, offset);
 }
 
 int __wrap_fdatasync(int fd)
 {
-    const int fault = all && self ? transfer(sim::fault_kind::flush) : 0;
-    errno = fault;
-    return fault > 0 ? -1 : all && self ? 0 : __real_fdatasync(fd);
+    return flush(fd, __real_fdatasync);
 }
 
 int __wrap_fsync(int fd)
 {
-    const int fault = all && self ? transfer(sim::fault_kind::flush) : 0;
-    errno = fault;
-    return fault > 0 ? -1 : all && self ? 0 : __real_fsync(fd);
+    return flush(fd, __real_fsync);
 }
 }

@@ -34,26 +34,30 @@ class dice
     uint64_t state;
 };
 
-// A fault of one transfer.
-enum class fault_kind { none, read, write, flush, slow };
+// A fault of one transfer; `some`: of reads and writes by chance. The last two end the process there; `power` also takes some
+// of the written bytes that nothing has flushed.
+enum class fault_kind { none, read, write, flush, slow, some, kill, power };
 
 struct world_opts {
     uint64_t seed = 0;
     unsigned stay = 4; // a thread goes on after `stay - 1` of `stay` turns in which it could
 };
 
-// The calling thread becomes the first of the world. `on_end` is told how it ended, if not well; it must not return.
-void world_start(const world_opts &opts, std::function<void(const std::string &)> on_end);
+// The calling thread becomes the first of the world. `on_end` is told how it ended, if not well, and `on_crash` is called where
+// a fault ends it. Neither may return.
+void world_start(const world_opts &opts, std::function<void(const std::string &)> on_end, std::function<void()> on_crash);
 
 // Begins to count anew the turns and the time without a transfer, of which more than so many are a hang.
 void world_operation();
 
 // From now on the nth transfer of this kind (from 1) fails. With an `error` of 0 it moves a part of its bytes; `slow` takes
-// `error` milliseconds. `lasts`: all behind it fail, too, until another call.
+// `error` milliseconds. `kill` and `power` count transfers of every kind; of
+// `some`, `nth` in a thousand fail. `lasts`: all behind it fail, too, until another call.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
 unsigned world_errors(); // that transfers have returned since the start. Slow and partial ones are none
 
 void world_sleep(uint64_t nanoseconds);
+void world_remember(); // what files were before each write that is not flushed. Without it `power` takes nothing
 } // namespace sim
 
 #endif
