@@ -166,6 +166,16 @@ static zoff_status judge_found(const zoff_standing *all, unsigned ranks, uint64_
         "(generation %llu): no generation is on both. Remove the files and restart from a checkpoint",
         newest, (long long)last->t, (unsigned long long)last->generation, oldest, (long long)first->t,
         (unsigned long long)first->generation);
+    for (unsigned rank = 0; rank < ranks && *out_generation; rank++) {
+        const zoff_store_found *found = &all[rank].found;
+        const bool is_ahead = found->generation > first->generation;
+        ZOFF_FAIL_IF((!is_ahead || found->has_before) && (is_ahead ? found->t_before : found->t) != first->t, ZOFF_ERR_CORRUPT,
+                     "zoff_engine_seal: the files of rank %u have the states after step %lld as generation %llu, and those of "
+                     "rank %u the states after step %lld: they are of different runs. Give each rank its former folders, or "
+                     "remove the files and restart from a checkpoint",
+                     oldest, (long long)first->t, (unsigned long long)first->generation, rank,
+                     (long long)(is_ahead ? found->t_before : found->t));
+    }
     return ZOFF_OK;
 }
 

@@ -365,7 +365,6 @@ void zoff_engine_stores_leave_weights(zoff_engine *e);
 /* Return a stored error of background I/O on states or weights, once. */
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
-zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t); /* outside of a step */
 /* After opening: take the program's bytes of the commit that was found. */
 zoff_status zoff_engine_stores_take_program(zoff_engine *e);
 void zoff_engine_stores_forget(zoff_engine *e);

@@ -401,17 +401,11 @@ static zoff_status write_all(zoff_engine *e)
     return zoff_engine_stores_drain(e);
 }
 
-/* All ranks learn the result of each, so that all retry or none does. */
-static zoff_status record_alike(zoff_engine *e)
-{
-    return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e)));
-}
-
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
 {
     if (zoff_engine_stores_commit_together(e)) {
         zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-        ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, record_alike(e)));
+        ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e))));
     } else {
         ZOFF_TRY(zoff_engine_stores_commit_pass(e, write_all(e)));
     }

@@ -395,10 +395,9 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
 }
 
 /* Whether states and weights can be those before the load again, on all ranks. Frozen weights are in no commit. */
-static bool can_restore(const zoff_engine *e, bool was_whole, bool commits)
+static bool can_restore(const zoff_engine *e, bool was_whole)
 {
-    return was_whole && !(commits && e->plan.ranks > 1) && zoff_offload_store_can_rollback(e->store) &&
-           !zoff_model_params_owns_frozen(&e->model);
+    return was_whole && zoff_offload_store_can_rollback(e->store) && !zoff_model_params_owns_frozen(&e->model);
 }
 
 /* Go back to the last commit, on all ranks or on none. */
@@ -414,8 +413,7 @@ void zoff_engine_states_unload(zoff_engine *e)
     e->life.phase = ZOFF_PHASE_UNLOADED;
 }
 
-/* The result is the same on all ranks. If a commit fails on one of several ranks, others may have committed, and cannot go
- * back. */
+/* The result is the same on all ranks. */
 zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load)
 {
     zoff_saved_error saved;
@@ -442,7 +440,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    if (!is_lost && can_restore(e, was_whole, commits) && restore(e) == ZOFF_OK) {
+    if (!is_lost && can_restore(e, was_whole) && restore(e) == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
         zoff_traps_weights_note(e->life.traps);

@@ -332,22 +332,28 @@ static void attach(zoff_engine *e, bool is_step)
     zoff_offload_store_attach(e->store, e->model.program.block, bytes);
 }
 
-/* Commit the states last: they are authoritative, and weights can be computed from them. */
-static zoff_status commit(zoff_engine *e, int64_t t, bool is_step)
+/* Record the states last: they are authoritative, and weights can be computed from them. */
+static zoff_status record(zoff_engine *e, int64_t t, bool is_step)
 {
     if (e->lending.store)
         ZOFF_TRY(zoff_offload_store_commit(e->lending.store, t));
     if (e->lending.secondary.store)
         ZOFF_TRY(zoff_offload_store_commit(e->lending.secondary.store, t));
     attach(e, is_step);
-    ZOFF_TRY(zoff_offload_store_commit(e->store, t));
-    zoff_model_program_bytes_committed(&e->model.program, is_step);
-    return ZOFF_OK;
+    return zoff_offload_store_record(e->store, t);
 }
 
-zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
+static void confirm(zoff_engine *e, int64_t t, bool is_step)
 {
-    return commit(e, t, false);
+    zoff_offload_store_confirm(e->store, t);
+    zoff_model_program_bytes_committed(&e->model.program, is_step);
+}
+
+static zoff_status commit(zoff_engine *e, int64_t t, bool is_step)
+{
+    ZOFF_TRY(record(e, t, is_step));
+    confirm(e, t, is_step);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_engine_stores_take_program(zoff_engine *e)
@@ -477,10 +483,17 @@ zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
     return zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e);
 }
 
+/* Outside of a step, no rank remembers that it has committed what others repeat. So all confirm their records, or none does. */
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
 {
-    ZOFF_TRY(zoff_engine_stores_commit_together(e) ? zoff_agreement_consensus_success(&e->agreement, own) : own);
-    return zoff_engine_stores_commit(e, e->t);
+    if (!zoff_engine_stores_commit_together(e)) {
+        ZOFF_TRY(own);
+        return commit(e, e->t, false);
+    }
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, own));
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, record(e, e->t, false)));
+    confirm(e, e->t, false);
+    return ZOFF_OK;
 }
 
 /* ---- copies of weights ---- */

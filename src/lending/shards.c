@@ -246,10 +246,9 @@ static zoff_status shards_idle(zoff_store *store)
     return ZOFF_OK;
 }
 
-static zoff_status shards_commit(zoff_store *store, int64_t t)
+static void shards_confirm(zoff_store *store, int64_t t)
 {
     store->t = t;
-    return ZOFF_OK;
 }
 
 static bool shards_resident(const zoff_store *store, size_t chunk)
@@ -301,7 +300,7 @@ static const zoff_store_ops OPS = {
     .wait = shards_idle,
     .drain = shards_drain,
     .busy = shards_busy,
-    .commits = {.settled = shards_settled, .commit = shards_commit, .rollback = shards_idle, .retry = shards_retry},
+    .commits = {.settled = shards_settled, .confirm = shards_confirm, .rollback = shards_idle, .retry = shards_retry},
     .forget = shards_forget,
     .resident = shards_resident,
     .source = shards_source};

@@ -206,10 +206,9 @@ static bool host_busy(const zoff_store *store, bool writes_only)
     return false;
 }
 
-static zoff_status host_commit(zoff_store *store, int64_t t)
+static void host_confirm(zoff_store *store, int64_t t)
 {
     store->t = t;
-    return ZOFF_OK;
 }
 
 static void host_forget(zoff_store *store)
@@ -248,7 +247,7 @@ const zoff_store_ops zoff_offload_host_ops = {
     .wait = host_idle,
     .drain = host_idle,
     .busy = host_busy,
-    .commits = {.settled = host_settled, .commit = host_commit, .rollback = host_rollback, .retry = host_idle},
+    .commits = {.settled = host_settled, .confirm = host_confirm, .rollback = host_rollback, .retry = host_idle},
     .seconds = {.begin = host_second, .put = host_put, .adopt = host_adopt, .discard = host_discard},
     .forget = host_forget,
     .resident = host_resident,

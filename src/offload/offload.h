@@ -235,6 +235,12 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only);
  * an error: the files hold what they held before; may be repeated */
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);
 
+/* The two parts of a commit. Ranks that commit together all record, and confirm once all have. If one of them cannot record,
+ * none confirms, and each is as after a failed commit. Otherwise those that have committed would be a generation ahead, and the
+ * next commits of all would have the same number for different steps.  @blocks record: as commit  @return record: as commit */
+zoff_status zoff_offload_store_record(zoff_store *store, int64_t t);
+void zoff_offload_store_confirm(zoff_store *store, int64_t t);
+
 /* Persist: attach bytes to the commits that follow, which record them in the same write; 0 bytes: none. They are copied. Does
  * nothing for a store that does not persist.
  * @param count at most ZOFF_STORE_ATTACHED_MOST */

@@ -138,7 +138,7 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
     return store->ops->busy(store, writes_only);
 }
 
-zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
+zoff_status zoff_offload_store_record(zoff_store *store, int64_t t)
 {
     ZOFF_FAIL_IF(
         store->undecided, ZOFF_ERR_STATE,
@@ -147,7 +147,19 @@ zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
         store->undecided);
     /* The only check of files before a record: nothing may be recorded that is not in them. */
     ZOFF_TRY(store->ops->commits.settled(store));
-    return store->ops->commits.commit(store, t);
+    return store->ops->commits.record ? store->ops->commits.record(store, t) : ZOFF_OK;
+}
+
+void zoff_offload_store_confirm(zoff_store *store, int64_t t)
+{
+    store->ops->commits.confirm(store, t);
+}
+
+zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
+{
+    ZOFF_TRY(zoff_offload_store_record(store, t));
+    zoff_offload_store_confirm(store, t);
+    return ZOFF_OK;
 }
 
 void zoff_offload_store_attach(zoff_store *store, const void *bytes, size_t count)

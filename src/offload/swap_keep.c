@@ -150,7 +150,7 @@ free_entries:
     return status;
 }
 
-zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
+zoff_status zoff_offload_swap_keep_record(zoff_store *store, int64_t t)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     double from = zoff_base_clock_seconds();
@@ -162,8 +162,13 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     s->record.in_doubt = s->record.in_doubt || (s->persist && status == ZOFF_OK);
     for (uint32_t i = 0; status == ZOFF_OK && s->persist && i < s->file_count; i++)
         status = write_record(s, i, s->record.generation + 1, t);
-    if (status < 0)
-        return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
+    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+    return status < 0 ? zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t) : ZOFF_OK;
+}
+
+void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
     for (size_t i = 0; s->persist && i < s->file_count; i++)
         s->files[i].keep = true; /* all of them or, if the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
@@ -173,8 +178,6 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     s->record.generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);
-    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    return ZOFF_OK;
 }
 
 /* ---- roll back ---- */

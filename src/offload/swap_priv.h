@@ -105,7 +105,7 @@ typedef struct zoff_swap_sums {
 /* The content of the files' records. */
 typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
-    bool in_doubt;       /* a commit has failed, and its record may be on the drive all the same */
+    bool in_doubt;       /* the record of a commit that is not confirmed may be on the drive */
     bool is_open;        /* the content at the opening is recorded: what follows is more than that */
     bool stepped;        /* persist: more than the first content was recorded in these files, also before the first step */
     bool power_safe;     /* the drive is flushed before and after it */
@@ -268,7 +268,8 @@ zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk,
 
 /* ---- swap_keep.c ---- */
 
-zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);
+zoff_status zoff_offload_swap_keep_record(zoff_store *store, int64_t t);
+void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t);
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
 /* Write again what was written before a failed flush of the drive. A chunk that used the ring is first read back and compared
  * with its checksum.  @blocks yes  @return ERR_IO if it differs or cannot be compared */

@@ -8,8 +8,9 @@
 
 /* Recording what was written, and going back to the last record. */
 typedef struct zoff_store_commits {
-    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
-    zoff_status (*commit)(zoff_store *store, int64_t t);
+    zoff_status (*settled)(const zoff_store *store);     /* nothing is dirty, in flight or failed */
+    zoff_status (*record)(zoff_store *store, int64_t t); /* NULL: a commit writes nothing */
+    void (*confirm)(zoff_store *store, int64_t t);
     zoff_status (*rollback)(zoff_store *store);
     zoff_status (*retry)(zoff_store *store);
 } zoff_store_commits;

@@ -1,5 +1,5 @@
 // ranks_commit_test.cc: a step of several ranks with persistent states returns when all ranks have recorded it. The test delays
-// the commit of one rank.
+// the record of one rank.
 #include "rank_job.h"
 
 #include <atomic>
@@ -14,14 +14,14 @@ static std::atomic<int> recorded;
 extern "C" {
 #include "offload.h"
 
-zoff_status __real_zoff_offload_store_commit(zoff_store *store, int64_t t);
-zoff_status __wrap_zoff_offload_store_commit(zoff_store *store, int64_t t);
+zoff_status __real_zoff_offload_store_record(zoff_store *store, int64_t t);
+zoff_status __wrap_zoff_offload_store_record(zoff_store *store, int64_t t);
 
-zoff_status __wrap_zoff_offload_store_commit(zoff_store *store, int64_t t)
+zoff_status __wrap_zoff_offload_store_record(zoff_store *store, int64_t t)
 {
     if (is_slow)
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    const zoff_status status = __real_zoff_offload_store_commit(store, t);
+    const zoff_status status = __real_zoff_offload_store_record(store, t);
     recorded++;
     return status;
 }

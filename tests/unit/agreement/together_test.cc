@@ -109,6 +109,19 @@ TEST(TogetherDecides, CommitsTooFarApartAreCorrupt)
            "no generation is on both. Remove the files and restart from a checkpoint");
 }
 
+// One generation is one step on all ranks. That of a rank that is ahead is the one before its last.
+TEST(TogetherDecides, AGenerationOfDifferentStepsIsCorrupt)
+{
+    decide(
+        {{5, 4, true}, {5, 4, true}, {5, 3, true}}, 0,
+        "zoff_engine_seal: the files of rank 0 have the states after step 4 as generation 5, and those of rank 2 the states "
+        "after step 3: they are of different runs. Give each rank its former folders, or remove the files and restart from a "
+        "checkpoint");
+    decide({{6, 5, true, true, 3}, {5, 4, true, true, 3}}, 0,
+           "the files of rank 1 have the states after step 4 as generation 5, and those of rank 0 the states after step 3");
+    decide({{6, 5, true, true, 4}, {5, 4, true, true, 3}}, 5);
+}
+
 TEST(TogetherDecides, ARankWithoutStatesIsCorrupt)
 {
     const std::string words =
