@@ -67,6 +67,13 @@ static zoff_status rewrite_newer(zoff_swap_store *s, zoff_swap_slot *newer)
     return zoff_offload_swap_move_start_write(s, newer, changed | also);
 }
 
+/* The way out of a step that no retry can finish. One rank of several cannot drop it alone, because the others are updating. */
+static const char *way_back(const zoff_swap_store *s)
+{
+    return s->record.identity.ranks > 1 ? "End the program, and start all ranks again: they go back"
+                                        : "Call zoff_grads_drop(), or open the engine again: both go back";
+}
+
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
 {
     zoff_offload_swap_lend_forget(&s->store);
@@ -89,18 +96,16 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
         ZOFF_FAIL_IF(
             status == ZOFF_OK && !is_compared, ZOFF_ERR_IO,
             "chunk %zu of '%s' was written before a flush that failed, and has no checksum to compare it with "
-            "(zoff.verify is not \"full\"): zoff_step_retry() cannot finish this step. Call zoff_grads_drop(), or open "
-            "the engine again: both go back to the states after step %" PRId64,
-            chunk, s->files[place->file].name, s->store.t);
+            "(zoff.verify is not \"full\"): zoff_step_retry() cannot finish this step. %s to the states after step %" PRId64,
+            chunk, s->files[place->file].name, way_back(s), s->store.t);
         if (status == ZOFF_OK && !place->home)
             status = zoff_offload_swap_lend_check(&s->store, chunk);
         if (status < 0)
-            return zoff_base_status_prefix(
-                status,
-                "a flush has failed, and the drive has lost what was written before it: "
-                "zoff_step_retry() cannot finish this step. Call zoff_grads_drop(), or open the engine "
-                "again: both go back to the states after step %" PRId64 ". Chunk %zu: ",
-                s->store.t, chunk);
+            return zoff_base_status_prefix(status,
+                                           "a flush has failed, and the drive has lost what was written before it: "
+                                           "zoff_step_retry() cannot finish this step. %s to the states after step %" PRId64
+                                           ". Chunk %zu: ",
+                                           way_back(s), s->store.t, chunk);
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, zoff_offload_swap_slot_find(s, chunk), place->unproven));
     }
     return ZOFF_OK;
