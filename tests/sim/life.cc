@@ -156,11 +156,11 @@ zoff_config *life::config(int engine)
 {
     const bool is_ref = engine < 0;
     zoff_config *c = nullptr;
-    ok(zoff_config_open(nullptr, &c), "zoff_config_open()");
+    ok(repeat([&] { return zoff_config_open(nullptr, &c); }), "zoff_config_open()");
     const auto set = [&](const std::string &key, std::string value) {
         for (size_t at; (at = value.find('$')) != std::string::npos;)
             value.replace(at, 1, folder + (engine ? "/b" : "/a"));
-        if (zoff_config_set(c, key.c_str(), value.c_str()) != ZOFF_OK)
+        if (repeat([&] { return zoff_config_set(c, key.c_str(), value.c_str()); }) != ZOFF_OK)
             stop(REFUSED, std::string(zoff_last_error()) + "\n");
     };
     for (const auto &[key, value] : both)
@@ -209,32 +209,41 @@ void life::open_ref()
         stop(REFUSED, std::string(zoff_last_error()) + "\n");
 }
 
+zoff_status life::open_one(unsigned e)
+{
+    zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+    opts.config = config(static_cast<int>(e));
+    opts.accel = device;
+    opts.comm = comm;
+    opts.chunk_elements = chunk;
+    opts.host_bytes = host_bytes;
+    opts.progress_thread = progress_thread;
+    zoff_status status = zoff_engine_create(&opts, &tested[e]);
+    zoff_config_close(opts.config);
+    for (const auto &q : params) {
+        const zoff_param_desc d = desc(*q, false);
+        if (status == ZOFF_OK && q->engine == e)
+            status = zoff_engine_add_param(tested[e], &d, &q->id);
+    }
+    if (status == ZOFF_OK)
+        status = zoff_engine_seal(tested[e]);
+    if (status != ZOFF_OK) {
+        const std::string why = zoff_last_error();
+        zoff_engine_destroy(tested[e]);
+        tested[e] = nullptr;
+        last_error = why;
+    }
+    return status;
+}
+
 void life::open(bool again)
 {
-    const auto refused = [&](zoff_status status) {
-        if (status == ZOFF_OK)
-            return;
-        if (again)
-            fail("the engine does not open again: %s", zoff_last_error());
-        stop(REFUSED, std::string(zoff_last_error()) + "\n");
-    };
     for (unsigned e = 0; e < engines; e++) {
-        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
-        opts.config = config(static_cast<int>(e));
-        opts.accel = device;
-        opts.comm = comm;
-        opts.chunk_elements = chunk;
-        opts.host_bytes = host_bytes;
-        opts.progress_thread = progress_thread;
-        refused(zoff_engine_create(&opts, &tested[e]));
-        zoff_config_close(opts.config);
-        for (const auto &q : params) {
-            if (q->engine != e)
-                continue;
-            const zoff_param_desc d = desc(*q, false);
-            refused(zoff_engine_add_param(tested[e], &d, &q->id));
-        }
-        refused(zoff_engine_seal(tested[e]));
+        if (repeat([&] { return open_one(e); }) == ZOFF_OK)
+            continue;
+        if (again)
+            fail("the engine does not open again: %s", last_error.c_str());
+        stop(REFUSED, last_error + "\n");
     }
 }
 
@@ -360,8 +369,8 @@ void life::live()
         after_crash();
     else
         open(false);
-    for (; at < p.size(); at++) {
-        const std::string &text = p[at];
+    for (; here < p.size(); here++) {
+        const std::string &text = p[here];
         if (!is_operation(text))
             continue;
         now = text;
@@ -422,7 +431,7 @@ void life::run()
     live();
     for (unsigned r = 1; r < ranks; r++)
         pthread_join(threads[r], nullptr);
-    stop(FINE, "");
+    stop(FINE, world_was_hit() ? HIT : "");
 }
 
 void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud, unsigned number)

@@ -97,6 +97,7 @@ class life
     void add_param(const line &l);
     zoff_config *config(int engine); // negative: of the reference
     void open(bool again);
+    zoff_status open_one(unsigned engine);
     void open_ref();
     void operation(const line &l);
     void arm(const line &l);
@@ -119,6 +120,7 @@ class life
     void save(const line &l);
     void load(const line &l);
     void reopen(const line &l);
+    [[noreturn]] void start_again(); // the program ends, and where that is known how, the next one goes on
     bool can_crash(const line &l) const;
     std::string note_path(unsigned of) const { return folder + "/note" + std::to_string(of); }
     void note();        // for the process behind a crash
@@ -135,16 +137,17 @@ class life
     const std::string folder;
     const int out;
     const bool is_loud;
-    const unsigned number; // how many have crashed before it
-    std::string now;       // the operation
+    const unsigned number;  // how many have crashed before it
+    std::string now;        // the operation
+    std::string last_error; // of open_one()
     std::vector<std::unique_ptr<param>> params;
     std::vector<std::pair<std::string, std::string>> both, own;
     uint64_t chunk = 0, host_bytes = 0;
     bool progress_thread = false, persist = false, has_saved = false, flush_failed = false, limits_live = false;
     bool crashes = false, outlives_power = true, is_noted = false;
-    bool has_put_off = false; // ranges of states, which the end of the process takes
-    size_t at = 0, safe = 0;  // the operation, and the first one of its update
-    bool recorded[2] = {};    // the files of an engine have something to go on with
+    bool has_put_off = false;  // ranges of states, which the end of the process takes
+    size_t here = 0, safe = 0; // the operation, and the first one of its update
+    bool recorded[2] = {};     // the files of an engine have something to go on with
     unsigned engines = 1, micro = 0, micro_steps = 1, told = 0, before = 0;
     unsigned rank = 0, ranks = 1;
     double update_scale = 0;

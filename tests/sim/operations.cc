@@ -37,12 +37,19 @@ using namespace sim;
 void life::arm(const line &l)
 {
     static const std::map<std::string, fault_kind> KINDS = {
-        {"read", fault_kind::read}, {"write", fault_kind::write}, {"flush", fault_kind::flush}, {"slow", fault_kind::slow},
-        {"some", fault_kind::some}, {"kill", fault_kind::kill},   {"power", fault_kind::power}};
+        {"read", fault_kind::read}, {"write", fault_kind::write},   {"flush", fault_kind::flush}, {"slow", fault_kind::slow},
+        {"some", fault_kind::some}, {"memory", fault_kind::memory}, {"kill", fault_kind::kill},   {"power", fault_kind::power}};
     auto kind = KINDS.find(l.has("fault") ? l.fields.at("fault") : "");
     if (kind != KINDS.end() && kind->second == fault_kind::power && !outlives_power)
         kind = KINDS.find("kill");
     if (kind != KINDS.end() && kind->second >= fault_kind::kill && !can_crash(l))
+        kind = KINDS.end();
+    // A rank whose part of a range cannot be read ends the call in its middle, where others wait for its part.
+    if (kind != KINDS.end() && ranks > 1 && l.verb != "step" &&
+        (kind->second == fault_kind::read || kind->second == fault_kind::some))
+        kind = KINDS.end();
+    // Calls of the reference come between those of the others there.
+    if (kind != KINDS.end() && kind->second == fault_kind::memory && (l.verb == "states" || l.verb == "read"))
         kind = KINDS.end();
     flush_failed = flush_failed || (kind != KINDS.end() && kind->second == fault_kind::flush);
     if (kind != KINDS.end())
@@ -120,7 +127,12 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
         if (kind < 3 && !q.owned) {
             status = zoff_param_wait(e, q.id, slice, nullptr);
         } else if (kind < 3 && q.count) {
-            status = zoff_param_fetch(e, q.id, slice, nullptr, &lent);
+            const auto fetch = [&] { return zoff_param_fetch(e, q.id, slice, nullptr, &lent); };
+            status = fetch();
+            for (unsigned tries = 0; ranks > 1 && tries < 2 && status < 0 && told < world_errors(); tries++) {
+                disarm(); // other ranks wait for this one in theirs
+                status = fetch();
+            }
             if (status == ZOFF_OK)
                 status = zoff_param_release(e, q.id, slice, nullptr);
             else if (status == ZOFF_ERR_NO_MEMORY && limits_live)
@@ -156,10 +168,12 @@ bool life::finish(dice &d, unsigned engine, zoff_status &status, zoff_step_info 
 {
     zoff_engine *const e = tested[engine];
     for (unsigned tries = 0; status < 0 && status != ZOFF_ERR_OVERFLOW; tries++) {
-        const bool can_drop = engines == 1 && (persist || info.outcome == ZOFF_OUTCOME_BEFORE);
+        const bool can_drop = engines == 1 && ranks == 1 && (persist || info.outcome == ZOFF_OUTCOME_BEFORE);
         if (info.outcome == ZOFF_OUTCOME_BEFORE && status != ZOFF_OK)
             compare_weights(static_cast<int>(engine));
         // Where a drive has lost writes, the library says that only this is left.
+        if (ranks > 1 && flush_failed && strstr(zoff_last_error(), "End the program, and start all ranks again"))
+            start_again();
         if (can_drop && persist && flush_failed && strstr(zoff_last_error(), "Call zoff_grads_drop()")) {
             persist_in("zoff_grads_drop() of a failed step", [&] { return zoff_grads_drop(e); });
             return false;
@@ -278,8 +292,11 @@ void life::step(const line &l)
     for (unsigned e = 0; measures && e < engines; e++) {
         const zoff_status status = zoff_step_measure(tested[e], &args, &sums[e]);
         if (status < 0) {
+            const bool is_alone = ranks > 1 && !is_weightless(status); // other ranks go on with the step
             if (!is_weightless(status) && !is_explained(status))
                 fail("zoff_step_measure(): %d: %s", status, zoff_last_error());
+            if (is_alone)
+                start_again();
             return drop();
         }
     }
@@ -290,6 +307,7 @@ void life::step(const line &l)
 
     zoff_step_info infos[2] = {ZOFF_STEP_INFO_INIT, ZOFF_STEP_INFO_INIT}, want = ZOFF_STEP_INFO_INIT;
     zoff_status ended[2] = {ZOFF_OK, ZOFF_OK};
+    dice tries(l.number("seed") + 1); // the same on each rank, whatever calls within the step have drawn
     for (unsigned e = 0; e < engines; e++) {
         if (form == "whole") {
             ended[e] = zoff_step(tested[e], &with, &infos[e]);
@@ -310,7 +328,7 @@ void life::step(const line &l)
             say("%s", zoff_last_error());
             return drop();
         }
-        if (!finish(d, e, ended[e], infos[e])) {
+        if (!finish(tries, e, ended[e], infos[e])) {
             ok(zoff_grads_drop(ref), "zoff_grads_drop() of the reference");
             micro = 0;
             compare_weights();
@@ -473,14 +491,24 @@ void life::go_on(const line &l)
             (void)zoff_engine_set_group(tested[e], group, &hyper);
     }
     zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT; // that of the last commit: skipped steps commit nothing
-    if (zoff_loss_scaler_get(tested[0], &scaler) == ZOFF_OK)
-        (void)zoff_loss_scaler_set(ref, &scaler);
+    if (zoff_loss_scaler_get(tested[0], &scaler) == ZOFF_OK) {
+        for (zoff_engine *e : {tested[1], ref}) {
+            if (e)
+                (void)zoff_loss_scaler_set(e, &scaler);
+        }
+    }
     compare_weights();
     compare_counts();
     read_states(l, true);
 }
 
 // ---- the end of a process ----
+
+void life::start_again()
+{
+    say("%s", zoff_last_error());
+    stop(is_noted ? CRASHED : FINE, "");
+}
 
 bool life::can_crash(const line &l) const
 {
@@ -491,9 +519,9 @@ bool life::can_crash(const line &l) const
 void life::note()
 {
     if (micro == 0) {
-        safe = at;
+        safe = here;
         is_noted = false;
-        for (size_t k = at; crashes && !has_put_off && k < p.size() && k < at + micro_steps + 3; k++)
+        for (size_t k = here; crashes && !has_put_off && k < p.size() && k < here + micro_steps + 3; k++)
             is_noted =
                 is_noted || p[k].find(" fault=kill") != std::string::npos || p[k].find(" fault=power") != std::string::npos;
         zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
@@ -502,7 +530,7 @@ void life::note()
             ok(zoff_checkpoint_save(ref, (folder + "/before").c_str(), &opts), "zoff_checkpoint_save() of the reference");
     }
     if (is_noted)
-        std::ofstream(note_path(rank)) << safe << " " << at << " " << recorded[0] << " " << has_saved;
+        std::ofstream(note_path(rank)) << safe << " " << here << " " << recorded[0] << " " << has_saved;
 }
 
 void life::after_crash()
@@ -512,14 +540,14 @@ void life::after_crash()
         size_t first = 0, then = 0;
         bool has_recorded = false, has_one = false;
         std::ifstream(note_path(r)) >> first >> then >> has_recorded >> has_one;
-        if (then < at)
+        if (then < here)
             continue;
         safe = first;
-        at = then;
+        here = then;
         recorded[0] = has_recorded;
         has_saved = has_one;
     }
-    now = "after: " + p[at];
+    now = "after: " + p[here];
     say("%s", now.c_str());
     for (size_t k = 0; k < safe; k++) {
         if (line(p[k]).verb == "group")
@@ -532,9 +560,9 @@ void life::after_crash()
     tested[0] = nullptr; // what follows is for the reference
     ok(zoff_step_count(opened, &have), "zoff_step_count()");
     ok(zoff_step_count(ref, &want), "zoff_step_count() of the reference");
-    if (have != want && line(p[at]).verb != "step")
+    if (have != want && line(p[here]).verb != "step")
         fail("after %lld updates, the next process has %lld", (long long)want, (long long)have);
-    for (size_t k = safe; k <= at; k++) {
+    for (size_t k = safe; k <= here; k++) {
         if (line(p[k]).verb == "group")
             group(line(p[k]));
         if (line(p[k]).verb == "step" && have != want)
@@ -542,9 +570,9 @@ void life::after_crash()
     }
     tested[0] = opened;
     recorded[0] = recorded[0] || have != want;
-    has_saved = has_saved && line(p[at]).verb != "save";
-    go_on(line(p[at]));
-    at++;
+    has_saved = has_saved && line(p[here]).verb != "save";
+    go_on(line(p[here]));
+    here++;
 }
 
 void life::group(const line &l)

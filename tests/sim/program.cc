@@ -242,9 +242,12 @@ void drawing::params()
 std::string drawing::fault()
 {
     static const char *const KINDS[] = {"read", "write", "flush", "slow"};
+    const unsigned most = ends.chance(50) ? 10 : 100;
+    const std::string memory = ends.chance(5) ? " fault=memory nth=" + std::to_string(1 + ends.below(most)) : "";
     if (!nvme || !chance(35))
-        return "";
+        return memory;
     unsigned kind = ranks > 1 ? 3 : (unsigned)d.below(4);
+    kind = ranks > 1 && ends.chance(60) ? (unsigned)ends.below(4) : kind;
     kind = kind == 2 && engines == 2 ? 1 : kind; // a step that only a drop ends is not that of both
     const unsigned error = kind == 3                ? 1 + (unsigned)d.below(400)
                            : kind < 2 && chance(25) ? 0

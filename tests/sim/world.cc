@@ -1,6 +1,8 @@
 // world.cc: the threads of a world, and the functions that replace those of the system (see world.h).
 #include "world.h"
 
+#include <zoff/zoff.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -67,7 +69,7 @@ struct world {
     sim::fault_kind fault = sim::fault_kind::none;
     unsigned nth = 0, errors = 0;
     int error = 0;
-    bool lasts = false;
+    bool lasts = false, was_hit = false;
     pthread_key_t end_key;
 };
 
@@ -265,6 +267,15 @@ void remember(int fd, const void *src, size_t bytes, off_t offset)
     file.parts.push_back({offset, old, std::string(static_cast<const char *>(src), bytes)});
 }
 
+// Whether this is the one that fails, of those that count.
+bool is_the_nth()
+{
+    if (!all->nth || --all->nth)
+        return false;
+    all->nth = all->lasts;
+    return true;
+}
+
 // Takes the time of a transfer. @return the errno of a fault, -1: it moves a part, 0: none
 int transfer(sim::fault_kind kind)
 {
@@ -273,11 +284,9 @@ int transfer(sim::fault_kind kind)
     const bool ends = all->fault == sim::fault_kind::kill || all->fault == sim::fault_kind::power;
     const bool moves = kind != sim::fault_kind::flush;
     const bool counts = ends || all->fault == kind || (all->fault == sim::fault_kind::slow && moves);
-    bool fails = all->fault == sim::fault_kind::some && moves && all->random.below(1000) < all->nth;
-    if (counts && all->nth && (--all->nth == 0 || all->lasts)) {
-        all->nth = all->lasts ? 1 : 0;
-        fails = true;
-    }
+    const bool fails =
+        counts ? is_the_nth() : all->fault == sim::fault_kind::some && moves && all->random.below(1000) < all->nth;
+    all->was_hit = all->was_hit || fails;
     if (fails && all->fault == sim::fault_kind::power)
         lose();
     if (fails && ends)
@@ -292,7 +301,7 @@ int transfer(sim::fault_kind kind)
     return result;
 }
 
-// What is written while a flush runs is not flushed.
+// It does not cover what is written while it runs.
 int flush(int fd, int (*real)(int))
 {
     if (!all || !self)
@@ -342,6 +351,11 @@ unsigned sim::world_errors()
     return all->errors;
 }
 
+bool sim::world_was_hit()
+{
+    return all->was_hit;
+}
+
 void sim::world_remember()
 {
     all->remembers = true;
@@ -375,6 +389,18 @@ REAL(int, fdatasync, int);
 REAL(int, fsync, int);
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+REAL(zoff_status, zoff_base_mem_alloc, size_t, size_t, const char *, void *);
+zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...);
+
+zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
+{
+    if (!all || !self || all->fault != sim::fault_kind::memory || !is_the_nth())
+        return __real_zoff_base_mem_alloc(count, bytes, what, out_pointer);
+    all->was_hit = true;
+    all->errors++;
+    return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "no memory for %s", what);
+}
 
 int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*fn)(void *), void *ctx)
 {

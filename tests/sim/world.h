@@ -34,9 +34,9 @@ class dice
     uint64_t state;
 };
 
-// A fault of one transfer; `some`: of reads and writes by chance. The last two end the process there; `power` also takes some
-// of the written bytes that nothing has flushed.
-enum class fault_kind { none, read, write, flush, slow, some, kill, power };
+// A fault of one transfer, or of one allocation of the library; `some`: of reads and writes by chance. The last two end the
+// process there; `power` also takes some of the written bytes that nothing has flushed.
+enum class fault_kind { none, read, write, flush, slow, some, memory, kill, power };
 
 struct world_opts {
     uint64_t seed = 0;
@@ -51,10 +51,11 @@ void world_start(const world_opts &opts, std::function<void(const std::string &)
 void world_operation();
 
 // From now on the nth transfer of this kind (from 1) fails. With an `error` of 0 it moves a part of its bytes; `slow` takes
-// `error` milliseconds. `kill` and `power` count transfers of every kind; of
-// `some`, `nth` in a thousand fail. `lasts`: all behind it fail, too, until another call.
+// `error` milliseconds. `kill` and `power` count transfers of every kind. `some` lets `nth` in a thousand fail. `lasts`: all
+// behind it fail, too, until another call.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
-unsigned world_errors(); // that transfers have returned since the start. Slow and partial ones are none
+unsigned world_errors(); // that transfers and allocations have returned since the start. Slow and partial ones are none
+bool world_was_hit();    // by any fault
 
 void world_sleep(uint64_t nanoseconds);
 void world_remember(); // what files were before each write that is not flushed. Without it `power` takes nothing
