@@ -50,9 +50,9 @@ void world_start(const world_opts &opts, std::function<void(const std::string &)
 // Begins to count anew the turns and the time without a transfer, of which more than so many are a hang.
 void world_operation();
 
-// From now on the nth transfer of this kind (from 1) fails. With an `error` of 0 it moves a part of its bytes; `slow` takes
-// `error` milliseconds. `kill` and `power` count transfers of every kind. `some` lets `nth` in a thousand fail. `lasts`: all
-// behind it fail, too, until another call.
+// From now on the nth transfer of this kind (from 1) fails and, with `lasts`, all behind it until another call. With an
+// `error` of 0 it moves a part of its bytes; `slow` takes `error` milliseconds. Transfers of every kind count for `kill` and
+// `power`. With `some`, `nth` in a thousand fail.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
 unsigned world_errors(); // that transfers and allocations have returned since the start. Slow and partial ones are none
 bool world_was_hit();    // by any fault
