@@ -3,10 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
-#include <stdexcept>
 #include <vector>
 
 namespace combinations
@@ -113,19 +112,24 @@ class cuda : public device
     }
 
   private:
+    [[noreturn]] static void give_up(const char *why)
+    {
+        fprintf(stderr, "%s\n", why);
+        exit(1);
+    }
     void *take_pinned(size_t bytes)
     {
         void *memory = nullptr;
         (void)r.set_device(index);
         if (r.alloc_pinned(&memory, bytes ? bytes : 1, 0) != 0)
-            throw std::bad_alloc();
+            give_up("the trainer has no pinned memory");
         return memory;
     }
     void move(void *to, const void *from, size_t bytes)
     {
         enum { BY_ADDRESS = 4 }; // the value of cudaMemcpyDefault
         if (r.copy(to, from, bytes, BY_ADDRESS, own) != 0)
-            throw std::runtime_error("a copy of the trainer's has failed");
+            give_up("a copy of the trainer's has failed");
         wait();
     }
     int index;
