@@ -547,7 +547,10 @@ static zoff_status drop(zoff_engine *e, bool torn)
         zoff_engine_stores_forget(e);
     }
     zoff_engine_pipeline_end(e);
-    if (torn || zoff_offload_store_is_in_doubt(e->store))
+    /* A flush of ranges has failed, and no step has changed anything: what can be written again stays. */
+    const bool is_lost = !torn && zoff_offload_store_is_in_doubt(e->store) &&
+                         (zoff_engine_stores_retry(e) < 0 || zoff_engine_stores_drain(e) < 0);
+    if (torn || is_lost)
         ZOFF_TRY(undo(e));
     zoff_engine_progress_thread_forget(e); /* last: after an error the program may still take the step */
     memset(e->model.flags, 0, e->model.slice_count);
