@@ -63,7 +63,7 @@ void life::fail(const char *format, ...)
 
 void life::say(const char *format, ...)
 {
-    if (!is_loud)
+    if (!with.is_loud)
         return;
     va_list args;
     va_start(args, format);
@@ -111,7 +111,10 @@ void life::add_param(const line &l)
         for (size_t i = 0; i < q->slices * q->stride; i++)
             put(q->value + i * width_of(q->dtype), q->dtype, static_cast<float>(d.unit() - 0.5));
         memcpy(q->ref_value, q->value, q->value_bytes());
+        c("static _Alignas(64) char %s_value[%zu];", q->name.c_str(), q->value_bytes() + 1);
+        c("fill(%s_value, %d, %zu, %lluu, 1);", q->name.c_str(), q->dtype, q->slices * q->stride, (unsigned long long)q->seed);
     }
+    c("static _Alignas(64) char %s_grad[%zu];\n    zoff_param %s;", q->name.c_str(), q->grad_bytes() + 1, q->name.c_str());
     q->grad = allocate(q->grad_bytes());
     q->ref_grad = allocate(q->grad_bytes());
     memset(q->grad, 0, q->grad_bytes());
@@ -127,7 +130,8 @@ void life::describe()
         if (l.verb == "engines")
             engines = l.name == "2" ? 2 : 1;
         if (l.verb == "device" && !device)
-            ok(zoff_accel_open("emulated", 0, &device), "zoff_accel_open()");
+            ok(zoff_accel_open("emulated", 0, &device), "zoff_accel_open()"),
+                c("OK(zoff_accel_open(\"emulated\", 0, &device));");
         if (l.verb == "both")
             both.emplace_back(l.name, l.rest);
         if (l.verb == "both" && l.name == "gradient_accumulation_steps")
@@ -152,15 +156,27 @@ void life::describe()
     }
 }
 
+static std::string quoted(const std::string &text)
+{
+    std::string out = "\"";
+    for (const char one : text)
+        out += (one == '"' ? "\\" : "") + std::string(1, one);
+    return out + "\"";
+}
+
 zoff_config *life::config(int engine)
 {
     const bool is_ref = engine < 0;
-    zoff_config *c = nullptr;
-    ok(repeat([&] { return zoff_config_open(nullptr, &c); }), "zoff_config_open()");
+    zoff_config *made = nullptr;
+    if (!is_ref)
+        c("OK(zoff_config_open(NULL, &config));");
+    ok(repeat([&] { return zoff_config_open(nullptr, &made); }), "zoff_config_open()");
     const auto set = [&](const std::string &key, std::string value) {
+        if (!is_ref)
+            c("set(config, \"%s\", %s, \"%s\");", key.c_str(), quoted(value).c_str(), engine ? "b" : "a");
         for (size_t at; (at = value.find('$')) != std::string::npos;)
             value.replace(at, 1, folder + (engine ? "/b" : "/a"));
-        if (repeat([&] { return zoff_config_set(c, key.c_str(), value.c_str()); }) != ZOFF_OK)
+        if (repeat([&] { return zoff_config_set(made, key.c_str(), value.c_str()); }) != ZOFF_OK)
             stop(REFUSED, std::string(zoff_last_error()) + "\n");
     };
     for (const auto &[key, value] : both)
@@ -171,7 +187,7 @@ zoff_config *life::config(int engine)
         if (!is_ref || key == "zoff.master")
             set(key, value);
     }
-    return c;
+    return made;
 }
 
 zoff_param_desc life::desc(const param &q, bool is_ref) const
@@ -209,6 +225,20 @@ void life::open_ref()
         stop(REFUSED, std::string(zoff_last_error()) + "\n");
 }
 
+void life::c_add(const param &q)
+{
+    const std::string n = q.name;
+    c("desc = (zoff_param_desc)ZOFF_PARAM_DESC_INIT;\n    desc.name = \"%s\";\n    desc.value = %s_value;", n.c_str(),
+      (q.tie ? q.tie : &q)->name.c_str());
+    if (!q.lent)
+        c("desc.grad = %s_grad;", n.c_str());
+    c("desc.count = %zu;\n    desc.slices = %zu;\n    desc.value_stride = %zu;\n    desc.grad_stride = %zu;", q.count, q.slices,
+      q.stride, q.grad_stride);
+    c("desc.dtype = %d;\n    desc.grad_dtype = %d;\n    desc.group = %u;\n    desc.frozen = %d;\n    desc.engine_owned = %d;",
+      q.dtype, q.grad_dtype, q.group, q.frozen, q.owned);
+    c("OK(zoff_engine_add_param(e[%u], &desc, &%s));", q.engine, n.c_str());
+}
+
 zoff_status life::open_one(unsigned e)
 {
     zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
@@ -218,13 +248,19 @@ zoff_status life::open_one(unsigned e)
     opts.chunk_elements = chunk;
     opts.host_bytes = host_bytes;
     opts.progress_thread = progress_thread;
+    c("opts = (zoff_engine_opts)ZOFF_ENGINE_OPTS_INIT;\n    opts.config = config;\n    opts.accel = device;\n    opts.comm = "
+      "comm;");
+    c("opts.chunk_elements = %llu;\n    opts.host_bytes = %llu;\n    opts.progress_thread = %d;", (unsigned long long)chunk,
+      (unsigned long long)host_bytes, progress_thread);
+    c("OK(zoff_engine_create(&opts, &e[%u]));\n    zoff_config_close(config);", e);
     zoff_status status = zoff_engine_create(&opts, &tested[e]);
     zoff_config_close(opts.config);
     for (const auto &q : params) {
         const zoff_param_desc d = desc(*q, false);
         if (status == ZOFF_OK && q->engine == e)
-            status = zoff_engine_add_param(tested[e], &d, &q->id);
+            status = zoff_engine_add_param(tested[e], &d, &q->id), c_add(*q);
     }
+    c("OK(zoff_engine_seal(e[%u]));", e);
     if (status == ZOFF_OK)
         status = zoff_engine_seal(tested[e]);
     if (status != ZOFF_OK) {
@@ -260,6 +296,10 @@ void life::compare_weights(int engine)
         for (size_t s = 0; s < q->slices && q->count; s++) {
             const char *have = q->value + s * q->stride * width_of(q->dtype),
                        *want = q->ref_value + s * q->stride * width_of(q->dtype);
+            if (q->owned)
+                c("OK(zoff_param_read(e[%u], %s, %zu, %zu, bytes));", q->engine, q->name.c_str(), s * q->count, q->count);
+            if (engine < 0)
+                c_same(*q, s);
             if (q->owned) {
                 persist_in("zoff_param_read()",
                            [&] { return zoff_param_read(tested[q->engine], q->id, s * q->count, q->count, copy.data()); });
@@ -353,6 +393,7 @@ void life::operation(const line &l)
     for (uint64_t k = l.verb == "progress" ? l.number("turns", 1) : 0; k; k--) {
         for (unsigned e = 0; e < engines; e++) {
             const zoff_status status = zoff_engine_progress(tested[e]);
+            c("(void)zoff_engine_progress(e[%u]);", e);
             if (status < 0 && !is_explained(status))
                 fail("zoff_engine_progress(): %s", zoff_last_error());
         }
@@ -365,6 +406,7 @@ void life::live()
     now = "open";
     describe();
     open_ref();
+    open_book();
     if (number)
         after_crash();
     else
@@ -376,6 +418,7 @@ void life::live()
         now = text;
         note();
         say("%s", text.c_str());
+        c("\n    /* %s */", text.c_str());
         world_operation();
         operation(line(text));
     }
@@ -385,6 +428,7 @@ void life::live()
         read_states(line("read"), true);
         compare_counts();
     }
+    c("zoff_engine_destroy(e[0]);\n    zoff_engine_destroy(e[1]);");
     for (zoff_engine *e : tested)
         zoff_engine_destroy(e);
     zoff_engine_destroy(ref);
@@ -417,7 +461,7 @@ void life::run()
         }
         life *one = this;
         if (r) {
-            others.push_back(std::make_unique<life>(p, folder, out, false, number));
+            others.push_back(std::make_unique<life>(p, folder, out, run_opts{false, with.writes_c}, number));
             one = others.back().get();
         }
         one->rank = r;
@@ -434,8 +478,8 @@ void life::run()
     stop(FINE, world_was_hit() ? HIT : "");
 }
 
-void sim::run_program(const program &p, const std::string &folder, int out, bool is_loud, unsigned number)
+void sim::run_program(const program &p, const std::string &folder, int out, run_opts opts, unsigned number)
 {
-    life one(p, folder, out, is_loud, number);
+    life one(p, folder, out, opts, number);
     one.run();
 }

@@ -4,6 +4,7 @@
 #define ZOFF_SIM_LIFE_H
 
 #include "program.h"
+#include "reference.h"
 #include "world.h"
 
 #include <zoff/zoff.h>
@@ -42,8 +43,8 @@ struct param {
 class life
 {
   public:
-    life(const program &p_, const std::string &folder_, int out_, bool is_loud_, unsigned number_)
-        : p(p_), folder(folder_), out(out_), is_loud(is_loud_), number(number_)
+    life(const program &p_, const std::string &folder_, int out_, run_opts opts_, unsigned number_)
+        : p(p_), folder(folder_), out(out_), with(opts_), number(number_)
     {
     }
     [[noreturn]] void run();
@@ -53,6 +54,11 @@ class life
     [[noreturn]] void stop(int code, const std::string &text);
     void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
     void say(const char *format, ...) __attribute__((format(printf, 2, 3)));
+    void c(const char *format, ...) __attribute__((format(printf, 2, 3))); // a line of the program in C
+    void c_args(const zoff_step_args &args);
+    void c_same(const param &q, size_t slice); // with the reference's weights
+    void c_add(const param &q);
+    void c_group(unsigned group, const zoff_optimizer_hyper &hyper);
     void ok(zoff_status status, const char *call)
     {
         if (status != ZOFF_OK)
@@ -132,11 +138,18 @@ class life
     void check_cleared();
     void compare_states(param &q, int kind, size_t first, size_t count, bool may_refuse);
     void compare_counts();
+    void open_book(); // book.cc
+    void add_to_book();
+    void compare_book(const zoff_step_args &args, const zoff_step_info &info);
+    void forget_book();
+    void pull_book();
+    void write_book(const param &q, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
 
     const program &p;
     const std::string folder;
     const int out;
-    const bool is_loud;
+    const run_opts with;
+    FILE *script = nullptr;
     const unsigned number;  // how many have crashed before it
     std::string now;        // the operation
     std::string last_error; // of open_one()
@@ -155,6 +168,8 @@ class life
     zoff_comm *comm = nullptr, *ref_comm = nullptr;
     zoff_engine *tested[2] = {}, *ref = nullptr;
     std::map<unsigned, zoff_optimizer_hyper> hypers;
+    std::vector<reference::tensor> book; // one for each parameter; empty: it is not kept
+    double clip = 0;                     // of the configuration
 };
 
 } // namespace sim

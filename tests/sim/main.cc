@@ -4,6 +4,7 @@
 //      sim [--no-shrink] [--loud] FILE...                                 programs
 //      sim --each-nth FILE...                                             each kind in place of `fault=each`, nth=1, 2, ...
 //      sim --show SEED                                                    prints a program
+//      sim --as-c SEED|FILE                                               prints it in C: it runs once, and must not be refused
 #include "program.h"
 
 #include <fcntl.h>
@@ -33,7 +34,7 @@ struct result {
 
 enum { SECONDS = 120 }; // of a program
 
-result run_process(const program &p, const std::string &folder, bool is_loud, unsigned life)
+result run_process(const program &p, const std::string &folder, run_opts opts, unsigned life)
 {
     int ends[2];
     if (pipe(ends) != 0)
@@ -48,7 +49,7 @@ result run_process(const program &p, const std::string &folder, bool is_loud, un
         CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
         (void)sched_setaffinity(0, sizeof one, &one);
         alarm(SECONDS);
-        run_program(p, folder, ends[1], is_loud, life);
+        run_program(p, folder, ends[1], opts, life);
     }
     close(ends[1]);
     result r;
@@ -65,7 +66,7 @@ result run_process(const program &p, const std::string &folder, bool is_loud, un
 }
 
 // In a process of its own, or several where it crashes, and a folder of its own that is removed.
-result run_one(const program &p, bool is_loud)
+result run_one(const program &p, run_opts opts, std::string *in_c = nullptr)
 {
     std::string folder = (std::filesystem::exists("/dev/shm") ? "/dev/shm" : ".") + std::string("/zoff-sim-XXXXXX");
     if (!mkdtemp(folder.data()))
@@ -73,12 +74,14 @@ result run_one(const program &p, bool is_loud)
     result r;
     bool has_crashed = false;
     for (unsigned life = 0; life == 0 || r.code == CRASHED; life++) {
-        r = run_process(p, folder, is_loud, life);
+        r = run_process(p, folder, opts, life);
         has_crashed = has_crashed || r.code == CRASHED;
     }
     r.was_hit = has_crashed || (r.code == FINE && r.text == HIT);
     if (r.code != FINE && r.code != REFUSED)
         r.code = FOUND;
+    if (in_c)
+        *in_c = to_c(p, folder);
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
     return r;
@@ -100,7 +103,7 @@ void report(const program &p, const result &r, bool shrinks, const std::string &
     const program small = shrink(
         p,
         [&](const program &other) {
-            const result now = run_one(other, false);
+            const result now = run_one(other, {});
             if (now.code != FOUND || kind_of(now) != kind_of(r))
                 return false;
             least = now;
@@ -109,6 +112,9 @@ void report(const program &p, const result &r, bool shrinks, const std::string &
         2000);
     std::cout << "the smallest program that fails in this way:\n# " << kind_of(least) << "\n"
               << to_text(small) << least.text << std::endl;
+    std::string in_c;
+    (void)run_one(small, {false, true}, &in_c);
+    std::cout << "the same in C:\n" << in_c << std::endl;
 }
 } // namespace
 
@@ -126,8 +132,9 @@ static program with_fault(program p, const std::string &kind, unsigned nth)
 
 static int usage(const std::string &why)
 {
-    std::cerr << "sim: " << why << "\nusage: sim [--seconds N] [--no-shrink] [--only TEXT]... FIRST LAST\n"
-              << "       sim [--no-shrink] [--loud] [--each-nth] FILE...\n       sim --show SEED\n";
+    std::cerr
+        << "sim: " << why << "\nusage: sim [--seconds N] [--no-shrink] [--only TEXT]... FIRST LAST\n"
+        << "       sim [--no-shrink] [--loud] [--each-nth] FILE...\n       sim --show SEED\n       sim --as-c SEED|FILE\n";
     return 2;
 }
 
@@ -151,7 +158,16 @@ int main(int argc, char **argv)
             wanted.push_back(argv[++i]);
         else if (word == "--show" && !next.empty() && is_number(next))
             return std::cout << to_text(generate(strtoull(next.c_str(), nullptr, 10))), 0;
-        else if (word[0] == '-')
+        else if (word == "--as-c" && !next.empty()) {
+            std::stringstream text;
+            text << std::ifstream(next).rdbuf();
+            const program p = is_number(next) ? generate(strtoull(next.c_str(), nullptr, 10)) : read_program(text.str());
+            std::string in_c;
+            const result r = run_one(p, {false, true}, &in_c);
+            std::cout << in_c;
+            std::cerr << r.text;
+            return r.code == REFUSED;
+        } else if (word[0] == '-')
             return usage("unknown option, or one without its value: " + word);
         else
             words.push_back(word);
@@ -160,7 +176,7 @@ int main(int argc, char **argv)
         return usage("which programs?");
     unsigned found = 0, refused = 0, fine = 0;
     const auto take = [&](const program &p, const std::string &name) {
-        const result r = run_one(p, is_loud);
+        const result r = run_one(p, {is_loud, false});
         fine += r.code == FINE;
         refused += r.code == REFUSED;
         found += r.code == FOUND;

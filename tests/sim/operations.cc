@@ -51,6 +51,8 @@ void life::arm(const line &l)
     // Calls of the reference come between those of the others there.
     if (kind != KINDS.end() && kind->second == fault_kind::memory && (l.verb == "states" || l.verb == "read"))
         kind = KINDS.end();
+    if (kind != KINDS.end())
+        c("/* fault=%s nth=%llu: see tests/sim/world.h */", kind->first.c_str(), (unsigned long long)l.number("nth", 1));
     flush_failed = flush_failed || (kind != KINDS.end() && kind->second == fault_kind::flush);
     if (kind != KINDS.end())
         world_fault(kind->second, static_cast<unsigned>(l.number("nth", 1)), static_cast<int>(l.number("errno")),
@@ -81,10 +83,18 @@ void life::hand_over(const line &l, dice &d, bool all)
         const size_t slice = todo[k].second;
         zoff_engine *e = tested[q.engine];
         char *there = q.grad_of(slice);
+        const size_t at = slice * q.grad_stride * width_of(q.grad_dtype);
+        const std::string to = q.lent ? "to" : q.name + "_grad + " + std::to_string(at);
+        if (q.lent && e)
+            c("OK(zoff_grad_acquire(e[%u], %s, %zu, NULL, &to));", q.engine, q.name.c_str(), slice);
+        c("fill(%s, %d, %zu, 0x%llxu, %g);", to.c_str(), q.grad_dtype, q.count, (unsigned long long)d.seed(),
+          l.real("mag", 0.02) * (1 + rank));
         for (size_t i = 0; i < q.count; i++)
             put(q.ref_grad_of(slice) + i * width_of(q.grad_dtype), q.grad_dtype,
                 static_cast<float>((d.unit() - 0.5) * l.real("mag", 0.02) * (1 + rank)));
         const size_t place = k == bad ? d.below(q.count) : 0;
+        if (k == bad && q.count && bad % ranks == rank)
+            c("put(%s, %d, %zu, %s);", to.c_str(), q.grad_dtype, place, l.fields.at("bad") == "nan" ? "NAN" : "INFINITY");
         if (k == bad && q.count && bad % ranks == rank)
             put(q.ref_grad_of(slice) + place * width_of(q.grad_dtype), q.grad_dtype,
                 l.fields.at("bad") == "nan" ? NAN : INFINITY);
@@ -95,8 +105,10 @@ void life::hand_over(const line &l, dice &d, bool all)
             memcpy(there, q.ref_grad_of(slice), q.count * width_of(q.grad_dtype));
         q.given[slice] = 1;
         if ((!all || q.lent || d.chance(50)) && e)
-            persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, slice, nullptr); });
-        const zoff_status status = d.chance(20) && e ? zoff_engine_progress(e) : ZOFF_OK;
+            c("OK(zoff_grad_ready(e[%u], %s, %zu, NULL));", q.engine, q.name.c_str(), slice),
+                persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, slice, nullptr); });
+        const zoff_status status =
+            d.chance(20) && e ? (c("(void)zoff_engine_progress(e[%u]);", q.engine), zoff_engine_progress(e)) : ZOFF_OK;
         if (status < 0 && !is_explained(status))
             fail("zoff_engine_progress(): %s", zoff_last_error());
     }
@@ -105,8 +117,9 @@ void life::hand_over(const line &l, dice &d, bool all)
 void life::drop()
 {
     for (unsigned e = 0; e < engines; e++)
-        persist_in("zoff_grads_drop()", [&] { return zoff_grads_drop(tested[e]); });
+        c("OK(zoff_grads_drop(e[%u]));", e), persist_in("zoff_grads_drop()", [&] { return zoff_grads_drop(tested[e]); });
     ok(zoff_grads_drop(ref), "zoff_grads_drop() of the reference");
+    forget_book();
     micro = 0;
     compare_weights();
 }
@@ -127,14 +140,21 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
         if (q.engine != engine)
             continue;
         if (kind < 3 && !q.owned) {
+            c("(void)zoff_param_wait(e[%u], %s, %zu, NULL);", engine, q.name.c_str(), slice);
             status = zoff_param_wait(e, q.id, slice, nullptr);
         } else if (kind < 3 && q.count && !fails_alone) {
+            c("if (zoff_param_fetch(e[%u], %s, %zu, NULL, &lent) == ZOFF_OK)\n        OK(zoff_param_release(e[%u], %s, %zu, "
+              "NULL));",
+              engine, q.name.c_str(), slice, engine, q.name.c_str(), slice);
             status = zoff_param_fetch(e, q.id, slice, nullptr, &lent);
             if (status == ZOFF_OK)
                 status = zoff_param_release(e, q.id, slice, nullptr);
             else if (status == ZOFF_ERR_NO_MEMORY && limits_live)
                 status = ZOFF_OK;
         } else if (kind == 3 && !q.lent && q.count) {
+            c("if (zoff_grad_reusable(e[%u], %s, %zu, NULL) == ZOFF_OK)\n        memset(%s_grad + %zu, 0xff, %zu);", engine,
+              q.name.c_str(), slice, q.name.c_str(), slice * q.grad_stride * width_of(q.grad_dtype),
+              q.count * width_of(q.grad_dtype));
             status = zoff_grad_reusable(e, q.id, slice, nullptr);
             for (size_t i = 0; status == ZOFF_OK && zero && q.given[slice] && !q.frozen && i < q.count * width_of(q.grad_dtype);
                  i++) {
@@ -146,6 +166,7 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
                 q.given[slice] = q.given[slice] ? 2 : 0; // written again
             }
         } else if (kind == 4) {
+            c("(void)zoff_engine_progress(e[%u]);", engine);
             status = zoff_engine_progress(e);
         } else if (kind == 5) {
             status = zoff_loss_scale(e, &scale);
@@ -236,12 +257,17 @@ zoff_step_args life::begin_args(const line &l)
     ok(zoff_step_count(ref, &count), "zoff_step_count()");
     if (l.has("t") && micro_steps == 1)
         args.t = count + static_cast<int64_t>(l.number("t"));
+    c_args(args);
     for (zoff_engine *e : tested) {
         if (e && l.has("prepare"))
-            persist_in("zoff_step_prepare()", [&] { return zoff_step_prepare(e, l.number("prepare") == 1 ? &args : nullptr); });
+            c("OK(zoff_step_prepare(e[%d], %s));", e == tested[1], l.number("prepare") == 1 ? "&args" : "NULL"),
+                persist_in("zoff_step_prepare()",
+                           [&] { return zoff_step_prepare(e, l.number("prepare") == 1 ? &args : nullptr); });
     }
     if (l.has("weight") && micro_steps > 1) {
         for (zoff_engine *e : {tested[0], tested[1], ref}) {
+            if (e && e != ref)
+                c("OK(zoff_grad_weight(e[%d], %g));", e == tested[1], l.real("weight"));
             if (e)
                 ok(zoff_grad_weight(e, l.real("weight")), "zoff_grad_weight()");
         }
@@ -257,8 +283,15 @@ zoff_status life::step_of_ref(const zoff_step_args &args, zoff_step_info &info)
                 ok(zoff_grad_ready(ref, q->ref_id, s, nullptr), "zoff_grad_ready() of the reference");
         }
     }
-    const zoff_status status = zoff_step_begin(ref, &args);
-    return status == ZOFF_OK ? zoff_step_wait(ref, &info) : status;
+    add_to_book();
+    zoff_status status = zoff_step_begin(ref, &args);
+    if (status == ZOFF_OK)
+        status = zoff_step_wait(ref, &info);
+    if (status == ZOFF_OK && !info.accumulated && !book.empty())
+        compare_book(args, info);
+    if (status != ZOFF_OK)
+        forget_book();
+    return status;
 }
 
 // The micro-step of a process that crashed, on the reference.
@@ -287,6 +320,7 @@ void life::step(const line &l)
 
     zoff_norm_sum sums[2];
     for (unsigned e = 0; measures && e < engines; e++) {
+        c("(void)zoff_step_measure(e[%u], &args, &sums[%u]);", e, e);
         const zoff_status status = zoff_step_measure(tested[e], &args, &sums[e]);
         if (status < 0) {
             const bool is_alone = ranks > 1 && !is_weightless(status); // other ranks go on with the step
@@ -298,26 +332,31 @@ void life::step(const line &l)
         }
     }
     if (measures && engines == 2)
-        ok(zoff_norm_sum_join(&sums[0], &sums[1]), "zoff_norm_sum_join()");
-    zoff_step_args with = args;
-    with.norm_sum = measures ? &sums[0] : nullptr;
+        c("OK(zoff_norm_sum_join(&sums[0], &sums[1]));"), ok(zoff_norm_sum_join(&sums[0], &sums[1]), "zoff_norm_sum_join()");
+    zoff_step_args full = args;
+    full.norm_sum = measures ? &sums[0] : nullptr;
+    if (measures)
+        c("args.norm_sum = &sums[0];");
 
     zoff_step_info infos[2] = {ZOFF_STEP_INFO_INIT, ZOFF_STEP_INFO_INIT}, want = ZOFF_STEP_INFO_INIT;
     zoff_status ended[2] = {ZOFF_OK, ZOFF_OK};
     dice tries(l.number("seed") + 1); // the same on each rank, whatever calls within the step have drawn
     for (unsigned e = 0; e < engines; e++) {
         if (form == "whole") {
-            ended[e] = zoff_step(tested[e], &with, &infos[e]);
+            c("(void)zoff_step(e[%u], &args, &info);", e);
+            ended[e] = zoff_step(tested[e], &full, &infos[e]);
             while (ended[e] < 0 && infos[e].t == 0 && is_explained(ended[e])) { // an error before it has begun
                 disarm();
-                ended[e] = zoff_step(tested[e], &with, &infos[e]);
+                ended[e] = zoff_step(tested[e], &full, &infos[e]);
             }
         } else {
-            ended[e] = repeat([&] { return zoff_step_begin(tested[e], &with); });
+            c("(void)zoff_step_begin(e[%u], &args);", e);
+            ended[e] = repeat([&] { return zoff_step_begin(tested[e], &full); });
             if (ended[e] == ZOFF_OK && l.number("drop") == 2 && engines == 1 && !measures)
                 return drop();
             if (ended[e] == ZOFF_OK) {
                 calls(l, d, e, l.number("zero"));
+                c("(void)zoff_step_wait(e[%u], &info);", e);
                 ended[e] = zoff_step_wait(tested[e], &infos[e]);
             }
         }
@@ -327,6 +366,7 @@ void life::step(const line &l)
         }
         if (!finish(tries, e, ended[e], infos[e])) {
             ok(zoff_grads_drop(ref), "zoff_grads_drop() of the reference");
+            forget_book();
             micro = 0;
             compare_weights();
             return compare_counts();
@@ -370,8 +410,12 @@ void life::states(const line &l)
         const size_t first = d.below(q.slices), count = (1 + d.below(q.slices - first)) * q.count;
         const auto kind = static_cast<zoff_state_kind>(d.below(3));
         std::vector<float> numbers(count + 1);
+        const uint64_t from = d.seed();
         for (float &x : numbers)
             x = static_cast<float>(kind == ZOFF_STATE_V ? d.unit() : d.unit() - 0.5);
+        c("fill_from(bytes, ZOFF_F32, %zu, 0x%llxu, 1, %g);", count, (unsigned long long)from, kind == ZOFF_STATE_V ? 0 : -0.5);
+        c("(void)zoff_state_write(e[%u], %s, %d, %zu, %zu, (float *)(void *)bytes);", q.engine, q.name.c_str(), kind,
+          first * q.count, count);
         const zoff_status expected = zoff_state_write(ref, q.ref_id, kind, first * q.count, count, numbers.data());
         zoff_status status = zoff_state_write(tested[q.engine], q.id, kind, first * q.count, count, numbers.data());
         while (status != expected && is_explained(status)) {
@@ -382,12 +426,14 @@ void life::states(const line &l)
             fail("zoff_state_write() of kind %d of %s returns %d, and for the reference %d: %s", kind, q.name.c_str(), status,
                  expected, zoff_last_error());
         recorded[q.engine] = recorded[q.engine] || (status == ZOFF_OK && count);
+        if (status == ZOFF_OK)
+            write_book(q, kind, first * q.count, count, numbers.data());
     }
     has_put_off = !l.number("flush");
     for (unsigned e = 0; e < engines && l.number("flush"); e++)
-        persist_in("zoff_state_flush()", [&] { return zoff_state_flush(tested[e]); });
+        c("OK(zoff_state_flush(e[%u]));", e), persist_in("zoff_state_flush()", [&] { return zoff_state_flush(tested[e]); });
     for (unsigned e = 0; e < engines; e++)
-        persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
+        c("OK(zoff_params_push(e[%u]));", e), persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
     ok(zoff_params_push(ref), "zoff_params_push() of the reference");
     compare_weights();
 }
@@ -403,6 +449,11 @@ void life::pull(const line &l)
             continue;
         for (size_t s = 0; s < q->slices && q->count; s++) {
             char *want = q->ref_value + s * q->stride * width_of(q->dtype);
+            const std::string to =
+                q->owned ? "bytes" : q->name + "_value + " + std::to_string(s * q->stride * width_of(q->dtype));
+            c("fill(%s, %d, %zu, 0x%llxu, 1);", to.c_str(), q->dtype, q->count, (unsigned long long)d.seed());
+            if (q->owned)
+                c("OK(zoff_param_write(e[%u], %s, %zu, %zu, bytes));", q->engine, q->name.c_str(), s * q->count, q->count);
             for (size_t k = 0; k < q->count; k++)
                 put(want + k * width_of(q->dtype), q->dtype, static_cast<float>(d.unit() - 0.5));
             if (q->owned)
@@ -413,8 +464,9 @@ void life::pull(const line &l)
         }
     }
     for (unsigned e = 0; e < engines; e++)
-        persist_in("zoff_params_pull()", [&] { return zoff_params_pull(tested[e]); });
+        c("OK(zoff_params_pull(e[%u]));", e), persist_in("zoff_params_pull()", [&] { return zoff_params_pull(tested[e]); });
     ok(zoff_params_pull(ref), "zoff_params_pull() of the reference");
+    pull_book();
     compare_weights();
 }
 
@@ -425,6 +477,8 @@ void life::save(const line &l)
     arm(l);
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.keep = 1;
+    c("save.keep = 1;\n    snprintf(path, sizeof path, \"%%ssaved\", folder);\n    OK(zoff_checkpoint_save(e[0], path, "
+      "&save));");
     persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], (folder + "/saved").c_str(), &opts); });
     disarm();
     ok(zoff_checkpoint_save(ref, (folder + "/saved.ref").c_str(), &opts), "zoff_checkpoint_save() of the reference");
@@ -436,12 +490,14 @@ void life::load(const line &l)
     if (micro || !has_saved)
         return;
     const bool crosses = l.number("seed") % 2;
+    c("snprintf(path, sizeof path, \"%%ssaved\", folder);\n    OK(zoff_checkpoint_load(e[0], path, NULL));");
     persist_in("zoff_checkpoint_load()", [&] {
         return zoff_checkpoint_load(tested[0], (folder + (crosses ? "/saved.ref" : "/saved")).c_str(), nullptr);
     });
     ok(zoff_checkpoint_load(ref, (folder + (crosses ? "/saved" : "/saved.ref")).c_str(), nullptr),
        "zoff_checkpoint_load() of the reference");
     recorded[0] = true;
+    book.clear(); // it has no blocks of moments to go on with
     compare_weights();
     compare_counts();
     read_states(l, true);
@@ -453,8 +509,10 @@ void life::reopen(const line &l)
         return;
     arm(l);
     for (unsigned e = 0; e < engines && ranks == 1 && l.number("open"); e++)
-        persist_in("zoff_step_begin()", [&] { return zoff_step_begin(tested[e], nullptr); });
+        c("OK(zoff_step_begin(e[%u], NULL));", e),
+            persist_in("zoff_step_begin()", [&] { return zoff_step_begin(tested[e], nullptr); });
     for (zoff_engine *&e : tested) {
+        c("zoff_engine_destroy(e[%d]);", &e != &tested[0]);
         zoff_engine_destroy(e);
         e = nullptr;
     }
@@ -469,7 +527,7 @@ void life::forget_weights()
 {
     for (const auto &q : params) {
         if (!q->tie && !q->frozen && recorded[0] && q->value_bytes())
-            memset(q->value, 0x42, q->value_bytes());
+            c("memset(%s_value, 0x42, %zu);", q->name.c_str(), q->value_bytes()), memset(q->value, 0x42, q->value_bytes());
         else if (!q->tie && q->value_bytes())
             memcpy(q->value, q->ref_value, q->value_bytes());
     }
@@ -482,8 +540,9 @@ void life::go_on(const line &l)
             compare_states(*q, kind, 0, q->count * q->slices, true);
     }
     for (unsigned e = 0; e < engines; e++)
-        persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
+        c("OK(zoff_params_push(e[%u]));", e), persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
     for (auto &[group, hyper] : hypers) {
+        c_group(group, hyper);
         for (unsigned e = 0; e < engines; e++)
             (void)zoff_engine_set_group(tested[e], group, &hyper);
     }
@@ -497,6 +556,14 @@ void life::go_on(const line &l)
     compare_weights();
     compare_counts();
     read_states(l, true);
+}
+
+void life::c_group(unsigned group, const zoff_optimizer_hyper &hyper)
+{
+    for (unsigned e = 0; e < engines; e++)
+        c("hyper.struct_size = sizeof hyper;\n    (void)zoff_engine_get_group(e[%u], %u, 0, &hyper);\n    hyper.lr = %.17g;\n"
+          "    (void)zoff_engine_set_group(e[%u], %u, &hyper);",
+          e, group, hyper.lr, e, group);
 }
 
 // ---- the end of a process ----
@@ -583,6 +650,7 @@ void life::group(const line &l)
         return;
     hyper.lr = static_cast<float>(d.unit() * 0.02);
     const zoff_status expected = zoff_engine_set_group(ref, group, &hyper);
+    c_group(group, hyper);
     for (unsigned e = 0; e < engines; e++) {
         const zoff_status status = tested[e] ? zoff_engine_set_group(tested[e], group, &hyper) : expected;
         const bool has =

@@ -46,8 +46,12 @@ bool is_operation(const std::string &text);
 // Run a program in this process, which then ends: with 0, or with another number and a reason on `out`. CRASHED: with a fault
 // of the world. The next process, whose number is `life`, then goes on in the same folder.
 enum { FINE = 0, FOUND = 3, REFUSED = 5, CRASHED = 7 };
+struct run_opts {
+    bool is_loud = false, writes_c = false; // each rank writes its part of the program in C to a file script<rank>
+};
 inline const char HIT[] = "a fault has hit\n"; // the text of FINE, where one has
-[[noreturn]] void run_program(const program &p, const std::string &folder, int out, bool is_loud, unsigned life);
+[[noreturn]] void run_program(const program &p, const std::string &folder, int out, run_opts opts, unsigned life);
+std::string to_c(const program &p, const std::string &folder); // of the scripts in the folder
 } // namespace sim
 
 #endif

@@ -127,7 +127,7 @@ static void sgd(const rule &r, float g, element &x)
     const zoff_optimizer_hyper &h = r.h;
     float u = h.weight_decay != 0 ? fmaf((float)h.weight_decay, x.p, g) : g;
     if (h.momentum != 0) {
-        const double keep = r.t == 1 ? 0 : h.momentum, take = r.t == 1 ? 1 : 1 - h.dampening;
+        const double keep = r.t == 1 ? -0.0 : h.momentum, take = r.t == 1 ? 1 : 1 - h.dampening;
         x.m = fmaf((float)take, u, (float)keep * x.m);
         u = h.nesterov ? fmaf((float)h.momentum, x.m, u) : x.m;
     }
