@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """mutants.py: checks that the tests notice mistakes. Makes one small change at a time in a copy of the sources, builds the copy, and
-runs tests until one fails. First come the tests of the file's room, then the release tier, then asan and tsan, then a full run.
+runs tests until one fails. First come the tests with the label of --first, then those of the file's room, then the release tier,
+then asan and tsan, then a full run.
 
     tests/mutants/mutants.py --list                      every mutant: name, place, change
     tests/mutants/mutants.py --work /var/tmp/mutants     40 of them, drawn by --seed; continues an earlier run
@@ -24,7 +25,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import operators  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TIERS = ("room", "quick", "default", "full")
+TIERS = ("first", "room", "quick", "default", "full")
 PRESETS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan"}
 BUILD_SECONDS, TEST_SECONDS = 1800, 120  # for a build; for a test that hangs
 
@@ -188,19 +189,21 @@ def failures(output):
     return re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output.partition("The following tests FAILED:")[2], re.M)
 
 
-def hunt(copy, mutant, last_tier):
+def hunt(copy, mutant, first, last_tier):
     """Return {"verdict", "tier", "test", ...}: the test that kills the mutant now in the copy, or that none does."""
     room, unsure = room_of(mutant.path), []
-    for tier in TIERS[:TIERS.index(last_tier) + 1]:
-        for preset in ("release",) if tier in ("room", "quick") else ("asan", "tsan") if tier == "default" else PRESETS:
-            label = ["-L", f"^{room}$"] if tier == "room" else []
-            status, output = copy.build(preset, copy.targets_of(preset, room) if tier == "room" else [])
-            if status != 0 and tier == "room":
+    for tier in TIERS[0 if first else 1:TIERS.index(last_tier) + 1]:
+        room = first if tier == "first" else room_of(mutant.path)
+        for preset in ("release",) if tier in ("first", "room", "quick") else ("asan", "tsan") if tier == "default" else PRESETS:
+            has_label = tier in ("first", "room")
+            label = ["-L", f"^{room}$"] if has_label else []
+            status, output = copy.build(preset, copy.targets_of(preset, room) if has_label else [])
+            if status != 0 and has_label:
                 return {"verdict": "not compiled", "tier": tier, "words": output[-400:]}
             if status != 0:
                 sys.exit(f"{preset} does not build, and the fault is not the mutant's:\n{output[-3000:]}")
             while True:
-                left_out = unsure + (copy.rooms[room] if tier == "room" else [])
+                left_out = unsure + (copy.rooms[room] if has_label else [])
                 excluded = ["-E", "^(" + "|".join(re.escape(t) for t in left_out) + ")$"] if left_out else []
                 found = copy.test(preset, label + excluded, 7200 if tier == "full" else 2400, tier == "full")
                 if found is None:
@@ -225,13 +228,14 @@ def work_on(args, mutants, copy):
         if taken == args.count and not args.only:
             break
         if mutant.name not in results:
-            copy.try_as_they_are(room_of(mutant.path))
+            for label in ([args.first] if args.first else []) + ([room_of(mutant.path)] if args.last_tier != "first" else []):
+                copy.try_as_they_are(label)
             source, began = read(copy.root, mutant.path), time.time()
             place = os.path.join(copy.root, mutant.path)
             try:
                 with open(place, "w", encoding="utf-8") as f:
                     f.write(mutant.apply(source))
-                found = hunt(copy, mutant, args.last_tier)
+                found = hunt(copy, mutant, args.first, args.last_tier)
             finally:
                 with open(place, "w", encoding="utf-8") as f:
                     f.write(source)
@@ -265,6 +269,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40, help="number of mutants that compile (40)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these mutants, by name or part of a name")
+    parser.add_argument("--rooms", nargs="+", metavar="ROOM", help="only mutants of these folders of src/")
+    parser.add_argument("--first", metavar="LABEL", help="tests to run before those of a room")
     parser.add_argument("--last-tier", choices=TIERS, default="full", help="last tier of tests to run (full)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
@@ -278,6 +284,8 @@ def main():
         copy.take()
         root = copy.root
     mutants = all_mutants(root)
+    if args.rooms:
+        mutants = [m for m in mutants if m.path.split("/")[1] in args.rooms]
     if args.only:
         missing = [part for part in args.only if not any(part in m.name for m in mutants)]
         if missing:

@@ -1,10 +1,11 @@
 // main.cc: runs programs that seeds draw, or that files hold, and makes those that fail smaller.
 //
-//      sim [--seconds N] [--no-shrink] [--only TEXT]... FIRST LAST       seeds; those whose programs have these texts
-//      sim [--no-shrink] [--loud] FILE...                                 programs
-//      sim --each-nth FILE...                                             each kind in place of `fault=each`, nth=1, 2, ...
-//      sim --show SEED                                                    prints a program
-//      sim --as-c SEED|FILE                                               prints it in C: it runs once, and must not be refused
+//      sim [--seconds N] [--only TEXT]... FIRST LAST   Seeds, up to the first failure; those whose programs have these texts.
+//      sim [--loud] FILE...                            Programs.
+//      sim --each-nth FILE...                          Each kind in place of `fault=each`, nth=1, 2, ...
+//      sim --no-shrink ...                             Goes on behind a failure, and makes no program smaller.
+//      sim --show SEED                                 Prints a program.
+//      sim --as-c SEED|FILE                            Prints it in C. It runs once, and must not be refused.
 #include "program.h"
 
 #include <fcntl.h>
@@ -175,6 +176,7 @@ int main(int argc, char **argv)
     if (words.empty())
         return usage("which programs?");
     unsigned found = 0, refused = 0, fine = 0;
+    bool stopped = false;
     const auto take = [&](const program &p, const std::string &name) {
         const result r = run_one(p, {is_loud, false});
         fine += r.code == FINE;
@@ -182,13 +184,15 @@ int main(int argc, char **argv)
         found += r.code == FOUND;
         if (r.code == FOUND)
             report(p, r, shrinks, name);
+        if (r.code == FOUND && shrinks)
+            stopped = true;
         return r;
     };
     const time_t began = time(nullptr);
     const bool draws = words.size() == 2 && is_number(words[0]) && is_number(words[1]);
     if (draws) {
         const uint64_t last = strtoull(words[1].c_str(), nullptr, 10);
-        for (uint64_t seed = strtoull(words[0].c_str(), nullptr, 10); seed <= last; seed++) {
+        for (uint64_t seed = strtoull(words[0].c_str(), nullptr, 10); seed <= last && !stopped; seed++) {
             if (seconds > 0 && difftime(time(nullptr), began) > seconds) {
                 std::cout << "cut before seed " << seed << "\n";
                 break;
@@ -200,6 +204,8 @@ int main(int argc, char **argv)
         }
     }
     for (const std::string &path : draws ? std::vector<std::string>() : words) {
+        if (stopped)
+            break;
         std::ifstream in(path);
         std::stringstream text;
         text << in.rdbuf();
@@ -209,7 +215,7 @@ int main(int argc, char **argv)
         if (each && with_fault(p, "", 0).empty())
             return usage("no fault=each in the file '" + path + "'");
         for (const char *kind : {"read", "write", "flush", "memory", "kill", "power"}) {
-            result r = {FINE, "", each};
+            result r = {FINE, "", each && !stopped};
             for (unsigned nth = 1; r.code == FINE && r.was_hit; nth++)
                 r = take(with_fault(p, kind, nth), path + " " + kind + " nth=" + std::to_string(nth));
         }
