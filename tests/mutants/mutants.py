@@ -132,8 +132,8 @@ class Copy:
 
     def build(self, preset, targets):
         self.configure(preset)
-        command = ["cmake", "--build", PRESETS[preset], "--parallel", str(self.jobs)]
-        return self.run(command + (["--target", *targets] if targets else []), BUILD_SECONDS)
+        command = ["cmake", "--build", PRESETS[preset], "--parallel", str(self.jobs), "--target", *(targets or ["check"])]
+        return self.run(command, BUILD_SECONDS)
 
     def targets_of(self, preset, label):
         """Return ninja's targets for the tests with a label: every file in the build folder that their commands name."""
