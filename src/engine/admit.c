@@ -221,12 +221,7 @@ void zoff_engine_admit_drop_useless(zoff_engine *e)
     }
 }
 
-void zoff_engine_admit_feed(zoff_engine *e)
-{
-    e->walk.feed(e);
-}
-
-void zoff_engine_admit_feed_step(zoff_engine *e)
+static void feed_step(zoff_engine *e)
 {
     zoff_base_progress_pump(&e->progress);
     if (!e->run.last || e->run.gate == ZOFF_GATE_SKIP)
@@ -237,4 +232,12 @@ void zoff_engine_admit_feed_step(zoff_engine *e)
         zoff_base_progress_keep(
             &e->io.states,
             zoff_engine_admit_borrow(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k])]));
+}
+
+void zoff_engine_admit_feed(zoff_engine *e)
+{
+    if (e->walk.feeds_ahead)
+        zoff_engine_admit_feed_ahead(e);
+    else
+        feed_step(e);
 }

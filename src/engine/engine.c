@@ -331,8 +331,7 @@ static zoff_status make_room(zoff_engine *e)
     zoff_transfer_streams_watch(&e->transfer);
     ZOFF_TRY(e->transfer.route.link->memory.open(&e->transfer));
     zoff_engine_rows_choose(e);
-    const bool others_wait = zoff_model_params_any_owned(&e->model) && !e->walk.lends_always;
-    e->walk.failed = others_wait ? zoff_engine_overlap_stay_open : zoff_engine_overlap_fail;
+    e->walk.stays_open = zoff_model_params_any_owned(&e->model) && !e->walk.lends_always;
     ZOFF_TRY(zoff_transfer_intake_open(&e->transfer));
     ZOFF_TRY(zoff_lending_copies_open(&e->lending));
     ZOFF_TRY(zoff_lending_param_cache_open(&e->lending));

@@ -43,27 +43,26 @@ typedef enum zoff_phase {
     ZOFF_PHASE_UNSENT    /* a push has failed, and other ranks wait for the rest of the weights: push or destroy */
 } zoff_phase;
 
-/* One stage of a bucket: see rows.c. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or
- * an error, which stops the step. */
+/* The way of a bucket: see rows.c. */
+typedef enum zoff_column { ZOFF_COLUMN_ADD = 1, ZOFF_COLUMN_STEP = 2, ZOFF_COLUMN_AHEAD = 4 } zoff_column;
+
+/* One stage of a bucket. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or an error,
+ * which stops the step. */
 typedef struct zoff_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
-    void *ctx; /* set at seal: the engine, or its transfer */
+    void *ctx;   /* set at seal: the engine, or its transfer */
+    unsigned in; /* the columns that have it */
+    bool joint;  /* needs an open step, or other ranks */
 } zoff_row;
 
-enum { ZOFF_ROWS_MAX = 26 };
+enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */
 
+/* The rows of all columns, in their one order. */
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
-    unsigned count;
-    unsigned joint, gate; /* index of the first row that needs the step or other ranks; and of the gate */
+    unsigned count, gate; /* gate: index of that row */
 } zoff_rows;
-
-/* `step`: the rows in the last micro-step of a step. `add`: the rows in every micro-step before it. `ahead`: those of a bucket
- * that is updated before zoff_step_begin(). */
-typedef struct zoff_bucket_rows {
-    zoff_rows add, step, ahead;
-} zoff_bucket_rows;
 
 /* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. MEASURED: they have
  * voted for zoff_step_measure(), and vote again in the step. */
@@ -217,15 +216,14 @@ typedef struct zoff_engine_gate {
 
 /* Tables for the order and the rows of buckets. */
 typedef struct zoff_engine_walk {
-    zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
-    void (*begun)(zoff_engine *e);           /* at the start of a step: drop useless prefetches, if they are known by then */
+    zoff_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
     bool in_order; /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
     bool measures_early;     /* a background thread measures gradients as soon as they are complete */
     bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
-    void (*feed)(zoff_engine *e); /* start reads for the next buckets: of the step, or of those that are updated ahead of it */
+    bool feeds_ahead; /* reads are started for buckets that are updated ahead of the step; else for the next ones of the step */
     zoff_speculation speculation;
-    void (*failed)(zoff_engine *e, zoff_status status); /* in a call before zoff_step_wait(), or in the background */
+    bool stays_open;   /* after an error in a call before zoff_step_wait(): other ranks wait for this one's weights */
     bool lends_always; /* weights of the engine: not only between steps, and while one updates others */
     bool tells_new;    /* the weights of a bucket that is through need nothing else to reach the program */
     /* With tells_new, by bucket: its weights are new in this step. Calls read it without the lock, so that a program need not

@@ -15,7 +15,8 @@ static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void 
     return ZOFF_OK;
 }
 
-void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status)
+/* Work on an open step has met an error, before zoff_step_wait(): the step has failed. */
+static void fail(zoff_engine *e, zoff_status status)
 {
     e->run.fault.status = zoff_engine_step_fail(e, status);
     zoff_base_status_save(&e->run.fault.words);
@@ -32,11 +33,13 @@ static void write_again(zoff_engine *e)
     zoff_base_status_restore(&first);
 }
 
-/* The next call starts anew what has failed, and nobody before it: other ranks may drop the step. */
-void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status)
+/* Where ranks gather weights of the engine they number their calls, so this rank must repeat the call in which the others wait
+ * for it: the step stays open. That call starts anew what has failed, and nobody before it, because other ranks may drop the
+ * step. Once the group is broken nobody waits any more. */
+static void note_failure(zoff_engine *e, zoff_status status)
 {
-    if (zoff_comm_is_broken(e->comm)) { /* nobody waits any more */
-        zoff_engine_overlap_fail(e, status);
+    if (!e->walk.stays_open || zoff_comm_is_broken(e->comm)) {
+        fail(e, status);
         return;
     }
     (void)zoff_base_status_prefix(status, "step %lld is open, and goes on when the call is repeated: ", (long long)e->run.t);
@@ -62,7 +65,7 @@ static zoff_status work_within(zoff_engine *e, zoff_status (*run)(void *ctx), vo
     const zoff_status status = run(ctx);
     zoff_base_team_hold(false);
     if (status < 0)
-        e->walk.failed(e, status);
+        note_failure(e, status);
     return status;
 }
 

@@ -16,9 +16,10 @@ static void open_runs(zoff_engine *e)
 }
 
 /* Whether a bucket goes on ahead of the gate. */
-static bool is_on_its_way(const zoff_engine *e, const zoff_bucket_run *run)
+static bool is_on_its_way(const zoff_engine *e, zoff_bucket_run *run)
 {
-    return run->ahead.is_so && run->row < zoff_engine_rows_of(e, run)->joint;
+    const zoff_row *row = run->ahead.is_so ? zoff_engine_rows_next(e, run) : NULL;
+    return row && !row->joint && run->row < e->walk.rows[ZOFF_USED_BY_HOST].gate;
 }
 
 /* Buckets that are not updated yet take the rows of the others. */
@@ -48,18 +49,19 @@ void zoff_engine_pipeline_forget_new(zoff_engine *e)
 /* Buckets are read in the order of gradients. */
 static void turn_ahead(zoff_engine *e)
 {
-    e->walk.feed = zoff_engine_admit_feed_ahead;
+    e->walk.feeds_ahead = true;
     zoff_engine_admit_feed_ahead(e);
 }
 
 /* All gradients have come: buckets are read in the order of the walk. */
 static void turn_to_walk(zoff_engine *e)
 {
-    e->walk.feed = zoff_engine_admit_feed_step;
+    e->walk.feeds_ahead = false;
     zoff_speculation_list(&e->walk.speculation);
     if (e->run.last)
         zoff_engine_admit_turn_round(e);
-    e->walk.begun(e);
+    if (e->walk.any_order) /* with several ranks, the slices that take part are known only after zoff_engine_stages_agree() */
+        zoff_engine_admit_drop_useless(e);
     zoff_engine_admit_feed(e);
 }
 
@@ -128,15 +130,14 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 }
 
 /* The present row of a bucket. NULL: it is through, or, before the step, it needs the step to go on. */
-static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
+static const zoff_row *row_of(const zoff_engine *e, zoff_bucket_run *run)
 {
-    const zoff_rows *rows = zoff_engine_rows_of(e, run);
-    const unsigned end = e->life.phase == ZOFF_PHASE_IDLE ? rows->joint : rows->count;
-    return run->row < end ? &rows->row[run->row] : NULL;
+    const zoff_row *row = zoff_engine_rows_next(e, run);
+    return row && row->joint && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
 }
 
-/* Advance a bucket until it would have to wait, or has opened the gate: those before it come first. A row may give it the rows
- * of another table. */
+/* Advance a bucket until it would have to wait, or has opened the gate: those before it come first. A row may move it to
+ * another column. */
 static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
 {
     const zoff_gate before = e->run.gate;
@@ -152,7 +153,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
-        run->row++;
+        run->passed |= 1u << run->row++;
         *moved = true;
     }
     if (!row && e->walk.tells_new && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
@@ -160,16 +161,16 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     return ZOFF_OK;
 }
 
-static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
+static bool is_through(const zoff_engine *e, size_t bucket)
 {
-    return run->row == zoff_engine_rows_of(e, run)->count;
+    return !zoff_engine_rows_next(e, &e->transfer.walk.runs[bucket]);
 }
 
 /* Whether the weights of a bucket are new. Those of other ranks may still be on their way when the rows are done. */
 static bool is_new(const zoff_engine *e, size_t bucket)
 {
     const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-    return is_through(e, run) && (run->gathered || !e->transfer.route.peers->has_parts) &&
+    return is_through(e, bucket) && (run->gathered || !e->transfer.route.peers->has_parts) &&
            zoff_lending_secondary_has_come(&e->lending, bucket);
 }
 
@@ -191,8 +192,8 @@ bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number)
 /* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
 static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
 {
-    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-    const bool is_untouched = !run->ahead.is_so && !run->ahead.is_refused && run->row == 0;
+    zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+    const bool is_untouched = !run->ahead.is_so && !run->ahead.is_refused && !run->passed;
     return e->walk.speculation.in_step && (is_untouched || is_on_its_way(e, run)) && zoff_engine_admit_can_precede(e, bucket);
 }
 
@@ -233,7 +234,7 @@ static bool open_ahead(zoff_engine *e)
     zoff_speculation *s = &e->walk.speculation;
     if (!s->is_begun && zoff_engine_gate_assume(e) != ZOFF_OK)
         return false;
-    e->walk.feed = zoff_engine_admit_feed_ahead;
+    e->walk.feeds_ahead = true;
     if (s->is_begun)
         return true;
     open_runs(e);
@@ -448,7 +449,7 @@ static zoff_status walk_for(zoff_engine *e, zoff_slice_buckets *wanted)
         return ZOFF_OK;
     e->transfer.device.downloads.was_asked = false;
     ZOFF_TRY(take_turn(e, wanted, &moved));
-    while (e->run.first < count && is_through(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
+    while (e->run.first < count && is_through(e, zoff_transfer_walk_bucket(&e->transfer, e->run.first)))
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)

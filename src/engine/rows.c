@@ -1,6 +1,11 @@
-/* rows.c: the rows of a bucket, as tables. A bucket is one chunk of states with its gradients and weights; it passes the rows
- * of a table from top to bottom (pipeline.c). The place of weights and gradients, the number of ranks and the tier of the
- * states decide which rows a bucket has. That is decided only here, at seal. */
+/* rows.c: the rows of a bucket, as a table. A bucket is one chunk of states with its gradients and weights; it passes the rows
+ * of its column from top to bottom (pipeline.c). The place of weights and gradients, the number of ranks and the tier of the
+ * states decide which rows a bucket has. That is decided only here, at seal.
+ *
+ * The columns: ADD has the rows in every micro-step but the last of a step. STEP has those in the last one. With several ranks,
+ * gradients may be sent, summed and measured before zoff_step_begin(). AHEAD has those of a bucket that is updated before
+ * zoff_step_begin(), when its gradient is complete. A bucket that leaves AHEAD goes on with the first row of STEP that it has
+ * not passed, because a sum or a measurement that was made must not be made twice. */
 #include "engine_priv.h"
 
 /* Conditions of a row. A bucket has the row if all of them hold. */
@@ -27,74 +32,59 @@ enum {
 
 typedef enum owner { ENGINE, TRANSFER } owner;
 
-typedef struct conditional_row {
+enum { ADD = ZOFF_COLUMN_ADD, STEP = ZOFF_COLUMN_STEP, AHEAD = ZOFF_COLUMN_AHEAD };
+
+/* One order serves the three columns, because rows of one rank and of several exclude each other. */
+static const struct table_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
     owner owner; /* what `ctx` is */
+    unsigned in; /* columns */
     unsigned when;
-} conditional_row;
-
-/* The rows in every micro-step but the last of a step. */
-static const conditional_row ADD[] = {
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | DOWN}, /* device: its gradients are downloaded */
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | KEPT},
-    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
-    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER,
-     SEVERAL}, /* zero: sends gradients to their owner, who sums them */
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | DOWN}, /* cpu_adam: into fp32 */
-    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | KEPT},
-};
-
-/* The rows in the last micro-step. With several ranks, gradients may be sent, summed and measured before zoff_step_begin(). */
-static const conditional_row STEP[] = {
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | SUMS | DOWN},
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | KEPT},
-    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
-    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | NO_SUMS | HERE | DOWN}, /* the host measures them */
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | DOWN},
-    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | KEPT},
-    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: sums of squares */
-    {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
-    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: finds the slices that take part */
-    {"gate", zoff_engine_stages_gate, ENGINE, 0}, /* engine: opens when all buckets are measured and all ranks have voted */
-    {"unload", zoff_transfer_device_unload, TRANSFER,
-     ALONE | STAGED | NO_SUMS | THERE | DOWN}, /* the gate does not wait for downloads */
-    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | KEPT},
-    {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: gets the gradient sums of other ranks */
-    {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: reads for later buckets start while this one is updated */
-    {"stage", zoff_transfer_device_stage, TRANSFER, ALONE | STAGES}, /* device: gets a slot for its updated weights */
-    {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, SEVERAL | STAGES},
-    {"update", zoff_engine_update_run, ENGINE, HOST}, /* cpu_adam, on the team; pumps I/O in between */
-    {"update", zoff_transfer_device_tier_update, TRANSFER, DEVICE},
-    {"land", zoff_engine_stages_land, ENGINE, DEVICE | LANDS}, /* device: its updated weights come down */
-    {"flush", zoff_engine_stages_flush, ENGINE, 0},            /* offload: starts the write, and does not wait for it */
-    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: starts the upload */
-    {"gather", zoff_transfer_all_gather_weights, TRANSFER,
-     PARTITIONED},                                          /* zero: sends weights to all ranks, a few buckets at a time */
-    {"share", zoff_engine_stages_share, ENGINE, SECONDARY}, /* lending: sends weights to the secondary shards */
-    {"save", zoff_engine_stages_save, ENGINE, DEVICE | PERSISTS}, /* device: its updated states come down to a slot */
-    {"flush", zoff_engine_stages_flush, ENGINE, DEVICE | PERSISTS},
-};
-
-/* The rows of a bucket that is updated before zoff_step_begin(), when its gradient is complete. */
-static const conditional_row AHEAD[] = {
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS},
-    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE},
-    {"fetch", zoff_engine_stages_fetch, ENGINE, 0},
-    {"precede", zoff_engine_stages_precede, ENGINE, 0}, /* cpu_adam: to a second content, and to staged weights */
-    {"put", zoff_engine_stages_put, ENGINE, 0},         /* offload: starts the write */
-    {"measure", zoff_transfer_device_norm_measure, TRANSFER,
-     ALONE | THERE}, /* last: kernels of the engine run behind the work that the program has enqueued */
-    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
-    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
-    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL},
-    {"gate", zoff_engine_stages_gate, ENGINE, 0},
-    {"adopt", zoff_engine_stages_adopt, ENGINE, 0}, /* the results count; otherwise the bucket takes the rows above */
-    {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, SEVERAL | STAGES}, /* it has a slot, and passes its turn on */
-    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE},
-    {"gather", zoff_transfer_all_gather_weights, TRANSFER, PARTITIONED},
-    {"share", zoff_engine_stages_share, ENGINE, SECONDARY}, /* its turn, and weights of other ranks */
+    bool joint; /* needs an open step, or other ranks */
+} TABLE[] = {
+    /* device: its gradients are downloaded */
+    {"unload", zoff_transfer_device_unload, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | DOWN, false},
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | KEPT, false},
+    {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | HERE | DOWN, false}, /* to be measured */
+    /* cpu_adam: into fp32 */
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
+    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ADD | STEP, ALONE | SUMS | KEPT, false},
+    {"measure", zoff_engine_stages_measure, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
+    {"fetch", zoff_engine_stages_fetch, ENGINE, AHEAD, 0, false},
+    {"precede", zoff_engine_stages_precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: to a second content, and to staged weights */
+    {"put", zoff_engine_stages_put, ENGINE, AHEAD, 0, false},         /* offload: starts the write */
+    /* Ahead of the step this comes last, because kernels of the engine run behind the work that the program has enqueued. */
+    {"measure", zoff_transfer_device_norm_measure, TRANSFER, STEP | AHEAD, ALONE | THERE, false},
+    {"unload", zoff_transfer_device_unload_all, TRANSFER, ADD | STEP | AHEAD, SEVERAL | STAGED, true},
+    /* zero: sends gradients to their owner, who sums them */
+    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, ADD | STEP | AHEAD, SEVERAL, true},
+    {"agree", zoff_engine_stages_agree, ENGINE, STEP | AHEAD, SEVERAL, true}, /* comm: finds the slices that take part */
+    /* engine: opens when all buckets are measured and all ranks have voted */
+    {"gate", zoff_engine_stages_gate, ENGINE, STEP | AHEAD, 0, true},
+    /* The results of a bucket that is updated ahead count; otherwise it takes the rows of an update. */
+    {"adopt", zoff_engine_stages_adopt, ENGINE, AHEAD, 0, false},
+    /* The gate does not wait for downloads. */
+    {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | THERE | DOWN, false},
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | KEPT, false},
+    /* zero: gets the gradient sums of other ranks */
+    {"sums", zoff_transfer_all_gather_sums, TRANSFER, STEP, SEVERAL | REPLICATED, false},
+    /* offload: reads for later buckets start while this one is updated */
+    {"fetch", zoff_engine_stages_fetch, ENGINE, STEP, 0, false},
+    /* device: gets a slot for its updated weights. One that was updated ahead has a slot, and passes its turn on. */
+    {"stage", zoff_transfer_device_stage, TRANSFER, STEP, ALONE | STAGES, false},
+    {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, STEP | AHEAD, SEVERAL | STAGES, false},
+    {"update", zoff_engine_update_run, ENGINE, STEP, HOST, false}, /* cpu_adam, on the team; pumps I/O in between */
+    {"update", zoff_transfer_device_tier_update, TRANSFER, STEP, DEVICE, false},
+    {"land", zoff_engine_stages_land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: its updated weights come down */
+    {"flush", zoff_engine_stages_flush, ENGINE, STEP, 0, false}, /* offload: starts the write, and does not wait for it */
+    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STEP | AHEAD, STAGED | WHOLE | HOST,
+     false}, /* starts the upload */
+    /* zero: sends weights to all ranks, a few buckets at a time */
+    {"gather", zoff_transfer_all_gather_weights, TRANSFER, STEP | AHEAD, PARTITIONED, false},
+    {"share", zoff_engine_stages_share, ENGINE, STEP | AHEAD, SECONDARY, false}, /* lending: to the secondary shards */
+    {"save", zoff_engine_stages_save, ENGINE, STEP, DEVICE | PERSISTS, false},   /* device: its updated states come to a slot */
+    {"flush", zoff_engine_stages_flush, ENGINE, STEP, DEVICE | PERSISTS, false},
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -119,44 +109,28 @@ static unsigned facts_of(const zoff_engine *e, const zoff_sum_use *use, size_t b
            either(e->settings.values.persist, PERSISTS, 0);
 }
 
-/* Whether a row needs an open step, or other ranks. */
-static bool is_joint(const zoff_row *row)
-{
-    return row->run == zoff_transfer_device_unload_all || row->run == zoff_transfer_reduce_scatter_bucket ||
-           row->run == zoff_engine_stages_agree || row->run == zoff_engine_stages_gate;
-}
-
-static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, size_t count, unsigned facts)
+static void choose(zoff_engine *e, zoff_rows *rows, unsigned facts)
 {
     void *const owners[] = {[ENGINE] = e, [TRANSFER] = &e->transfer};
+    _Static_assert(sizeof TABLE / sizeof TABLE[0] <= ZOFF_ROWS_MAX, "ZOFF_ROWS_MAX is too small");
     rows->count = 0;
-    for (size_t i = 0; i < count; i++) {
-        if ((all[i].when & ~facts) == 0)
-            rows->row[rows->count++] = (zoff_row){.name = all[i].name, .run = all[i].run, .ctx = owners[all[i].owner]};
+    for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
+        const struct table_row *row = &TABLE[i];
+        if (row->when & ~facts)
+            continue;
+        if (row->run == zoff_engine_stages_gate)
+            rows->gate = rows->count;
+        rows->row[rows->count++] =
+            (zoff_row){.name = row->name, .run = row->run, .ctx = owners[row->owner], .in = row->in, .joint = row->joint};
     }
-    rows->joint = rows->gate = rows->count;
-    for (unsigned i = rows->count; i-- > 0;) {
-        rows->joint = is_joint(&rows->row[i]) ? i : rows->joint;
-        rows->gate = rows->row[i].run == zoff_engine_stages_gate ? i : rows->gate;
-    }
-}
-
-_Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "ZOFF_ROWS_MAX is too small");
-
-/* With several ranks, the slices that take part are known only after zoff_engine_stages_agree(). */
-static void begun_together(zoff_engine *e)
-{
-    (void)e;
 }
 
 void zoff_engine_rows_choose(zoff_engine *e)
 {
-    e->walk.begun = zoff_transfer_ranks_several(&e->transfer) ? begun_together : zoff_engine_admit_drop_useless;
-    e->walk.feed = zoff_engine_admit_feed_step;
+    const zoff_config_values *values = &e->settings.values;
     e->walk.in_order = false;
     e->walk.any_order = !zoff_transfer_ranks_several(&e->transfer);
     /* With several ranks, or streams of a device, other rows come before that one. */
-    const zoff_config_values *values = &e->settings.values;
     e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
                              (values->clip_norm > 0 || values->skip_nonfinite);
     e->walk.speculates_in_step = e->walk.any_order && zoff_transfer_device_is(&e->transfer) && e->transfer.device.staging.ahead;
@@ -169,15 +143,21 @@ void zoff_engine_rows_choose(zoff_engine *e)
                                                                    &zoff_transfer_sum_places_used_from_host};
     for (unsigned place = 0; place < ZOFF_USED_PLACES; place++) {
         const unsigned facts = facts_of(e, USES[place], place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
-        choose(e, &e->walk.rows[place].add, ADD, sizeof ADD / sizeof ADD[0], facts);
-        choose(e, &e->walk.rows[place].step, STEP, sizeof STEP / sizeof STEP[0], facts);
-        choose(e, &e->walk.rows[place].ahead, AHEAD, sizeof AHEAD / sizeof AHEAD[0], facts);
+        choose(e, &e->walk.rows[place], facts);
         e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
 }
 
-const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run)
+static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_bucket_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
-    return run->ahead.is_so ? &rows->ahead : e->run.last ? &rows->step : &rows->add;
+    return run->ahead.is_so ? ZOFF_COLUMN_AHEAD : e->run.last ? ZOFF_COLUMN_STEP : ZOFF_COLUMN_ADD;
+}
+
+const zoff_row *zoff_engine_rows_next(const zoff_engine *e, zoff_bucket_run *run)
+{
+    const zoff_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
+    const zoff_column column = column_of(e, run);
+    while (run->row < rows->count && (!(rows->row[run->row].in & column) || run->passed >> run->row & 1))
+        run->row++;
+    return run->row < rows->count ? &rows->row[run->row] : NULL;
 }

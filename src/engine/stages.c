@@ -197,34 +197,13 @@ zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-/* Whether the bucket still has to pass a row with this function. */
-static bool is_to_come(const zoff_rows *rows, unsigned from, const zoff_row *row)
-{
-    for (unsigned i = from; i < rows->count; i++) {
-        if (rows->row[i].run == row->run)
-            return true;
-    }
-    return false;
-}
-
-/* The first row of an update in the step that the bucket has not passed ahead of it, or else the first one that needs the step.
- */
-static unsigned row_of_step(const zoff_bucket_rows *rows, const zoff_bucket_run *run)
-{
-    unsigned i = 0;
-    while (i < rows->step.joint && !is_to_come(&rows->ahead, run->row, &rows->step.row[i]))
-        i++;
-    return i;
-}
-
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
 {
-    const zoff_bucket_rows *rows = &e->walk.rows[ZOFF_USED_BY_HOST];
     if (run->ahead.states)
         ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
     else if (run->states.base)
         zoff_offload_store_release(e->store, run->chunk);
-    run->row = row_of_step(rows, run);
+    run->row = 0;
     e->run.info.buckets.redone += run->ahead.is_put;
     run->ahead = (zoff_bucket_ahead){.is_refused = true};
     run->states = (zoff_loan){.base = NULL};
@@ -238,7 +217,7 @@ zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
 static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
 {
     ZOFF_TRY(zoff_engine_stages_leave(e, run));
-    run->row = e->walk.rows[ZOFF_USED_BY_HOST].step.gate;
+    run->row = e->walk.rows[ZOFF_USED_BY_HOST].gate;
     return ZOFF_OK;
 }
 

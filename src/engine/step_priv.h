@@ -29,13 +29,13 @@ void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop prefetched buckets 
 void zoff_engine_admit_ahead(zoff_engine *e);        /* between steps: start the first reads of the next one */
 /* Whether a bucket may be updated ahead of the step: its states are in a store, and its weights are the program's. */
 bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket);
-void zoff_engine_admit_feed_step(zoff_engine *e); /* choices of zoff_engine_walk.feed */
-void zoff_engine_admit_feed_ahead(zoff_engine *e);
+void zoff_engine_admit_feed_ahead(zoff_engine *e); /* the same for buckets that are updated ahead of the step */
 void zoff_engine_admit_turn_round(zoff_engine *e); /* the step begins: drop what was read for buckets far behind in its walk */
 
 /* rows.c: the rows of a bucket */
-void zoff_engine_rows_choose(zoff_engine *e);                                           /* at seal */
-const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run); /* in this micro-step */
+void zoff_engine_rows_choose(zoff_engine *e); /* at seal */
+/* The row that a bucket has to pass now; run->row becomes its index. NULL: it is through. */
+const zoff_row *zoff_engine_rows_next(const zoff_engine *e, zoff_bucket_run *run);
 
 /* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
@@ -70,12 +70,6 @@ zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice
 bool zoff_engine_overlap_lends(const zoff_engine *e);
 /* One turn of an open step, while a call waits for weights of other ranks. */
 zoff_status zoff_engine_overlap_go_on(zoff_engine *e);
-/* Work on an open step has met an error, before zoff_step_wait(): the step has failed. */
-void zoff_engine_overlap_fail(zoff_engine *e, zoff_status status);
-/* The same where ranks gather weights of the engine. They number their calls, so this rank must repeat the call in which the
- * others wait for it: the step stays open. */
-void zoff_engine_overlap_stay_open(zoff_engine *e, zoff_status status);
-
 /* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run);

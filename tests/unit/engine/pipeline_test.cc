@@ -44,12 +44,17 @@ class Pipeline : public testing::Test
     {
         t.add(5000, 1, ZOFF_BF16, ZOFF_BF16);
         e = seal_engine(t, config_text(folder.path), 1024);
-        zoff_rows &rows = e->walk.rows[0].step;
-        for (unsigned i = 0; i < rows.count; i++)
-            probes.push_back({rows.row[i], &done});
+        zoff_rows &rows = e->walk.rows[0];
+        std::vector<zoff_row *> of_step;
         for (unsigned i = 0; i < rows.count; i++) {
-            rows.row[i].run = probe::run;
-            rows.row[i].ctx = &probes[i];
+            if (rows.row[i].in & ZOFF_COLUMN_STEP)
+                of_step.push_back(&rows.row[i]);
+        }
+        for (const zoff_row *row : of_step)
+            probes.push_back({*row, &done});
+        for (size_t i = 0; i < of_step.size(); i++) {
+            of_step[i]->run = probe::run;
+            of_step[i]->ctx = &probes[i];
         }
         t.backward_all(0.1f);
     }
