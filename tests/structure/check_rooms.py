@@ -9,8 +9,6 @@ import subprocess
 import sys
 
 SOURCE = (".c", ".h", ".cc", ".cu")
-LINES_AIM = 500
-LINES_LIMIT = 600
 
 # The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
 # threads, the code that detects a fork(), and the locks of data that several threads share.
@@ -229,14 +227,6 @@ def check_first_line(tree):
                 yield f"{path}:1: begins with a comment '{os.path.basename(path)}: what lives here'"
 
 
-def check_length(tree):
-    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/", "cuda/"):
-        for path in tree.under(folder):
-            lines = tree.text(path).count("\n")
-            if lines > LINES_LIMIT:
-                yield f"{path}:{lines}: longer than {LINES_LIMIT} lines (aim at {LINES_AIM}): two ideas, two files"
-
-
 def check_unique_names(tree):
     """Doors are included by plain name, so header names must be unique."""
     seen = {}
@@ -341,9 +331,6 @@ def main():
         for complaint in check(tree):
             print(f"{check.__name__[6:]}: {complaint}")
             complaints += 1
-    for path in tree.files:
-        if path.endswith(SOURCE) and LINES_AIM < tree.text(path).count("\n") <= LINES_LIMIT:
-            print(f"note: {path} has {tree.text(path).count(chr(10))} lines; {LINES_AIM} is the aim")
     print(f"{len(CHECKS)} checks over {len(tree.files)} files: {complaints} complaints")
     return 1 if complaints else 0
 

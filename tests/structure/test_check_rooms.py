@@ -140,11 +140,6 @@ class CheckRooms(unittest.TestCase):
             self.refuses(check, "src/aio/file.c", text, "what lives here")
         self.refuses(check, "tests/unit/x_test.cc", "// y_test.cc: x.\n", "what lives here")
 
-    def test_length(self):
-        check = check_rooms.check_length
-        self.assertEqual([], self.complaints(check, files={"src/aio/file.c": "/* file.c: x. */\n" + "\n" * 599}))
-        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n" + "\n" * 600, "longer than 600")
-
     def test_unique_names(self):
         self.refuses(check_rooms.check_unique_names, "src/engine/aio.h", "/* aio.h: x. */\n", "exists already")
 
