@@ -159,9 +159,7 @@ class Copy:
     def try_as_they_are(self, room):
         """Before the first mutant of a room, find the failures that are not caused by a mutant."""
         if room not in self.rooms:
-            # Build everything once: ctest knows the command of a test only after its program was built, and targets_of() reads
-            # commands.
-            status, output = self.build("release", [] if not self.rooms else self.targets_of("release", room))
+            status, output = self.build("release", self.targets_of("release", room))
             if status != 0:
                 sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
             command = ["ctest", "--preset", "release", "--parallel", str(self.jobs), "-L", f"^{room}$"]
