@@ -168,7 +168,9 @@ TEST_F(torch_copy, HasEntriesBeyond4GiB)
     int code;
     zip_t *zip = zip_open(from.c_str(), ZIP_CREATE, &code);
     const std::string root = pickled(dict({{text("param"), tensor(words)}}));
-    zip_file_add(zip, "archive/data.pkl", zip_source_buffer(zip, root.data(), root.size(), 0), 0);
+    const zip_int64_t pickle =
+        zip_file_add(zip, "archive/data.pkl", zip_source_buffer(zip, root.data(), root.size(), 0), 0);
+    zip_set_file_compression(zip, (zip_uint64_t)pickle, ZIP_CM_STORE, 0);
     size_t left = count * 4;
     const auto zeros = [](void *ctx, void *data, zip_uint64_t bytes, zip_source_cmd_t command) -> zip_int64_t {
         size_t *rest = (size_t *)ctx;
@@ -188,6 +190,7 @@ TEST_F(torch_copy, HasEntriesBeyond4GiB)
     zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0);
     ASSERT_EQ(0, zip_close(zip));
     const pt t = open_pt(from);
+    ASSERT_TRUE(t);
     torch_tensor found;
     fault f = {""};
     ASSERT_TRUE(torch_file_tensor(t.get(), pickle_find(torch_file_root(t.get()), "param"), &found, &f)) << f.text;
