@@ -319,12 +319,10 @@ static zoff_comm_item item_from(const state_range *w, size_t at)
 static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
-    size_t *each, before = 0;
+    size_t *each = e->agreement.consensus.each, before = 0; /* allocated at create: nobody waits for a rank without memory */
     const zoff_comm_item item = item_from(w, s.at);
-    if (!is_gathered(e, w)) /* w->dst may be NULL then */
-        return ZOFF_OK;
     char *out = w->dst + (s.at - w->first) * bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a range of all ranks", &each));
+    memset(each, 0, e->plan.ranks * sizeof *each);
     const size_t from = in_slice(e, w, s.at), end = from + s.count;
     const unsigned last = zoff_zero_plan_rank_of(&e->plan, s.run, end - 1);
     for (unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.run, from); rank <= last; rank++) {
@@ -338,11 +336,8 @@ static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
     zoff_comm_work work = {.active = false};
     const zoff_comm_call call = {
         .kind = ZOFF_COMM_GATHER, .channel = &e->channel, .item = item, .in = out + before, .out = out, .receive_bytes = each};
-    zoff_status status = zoff_comm_start(e->comm, &call, &work);
-    if (status == ZOFF_OK)
-        status = zoff_comm_wait(e->comm, &work);
-    zoff_base_mem_free(each);
-    return status;
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
+    return zoff_comm_wait(e->comm, &work);
 }
 
 static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *own, zoff_chunk_memory memory)
@@ -355,7 +350,7 @@ static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const 
         copy_piece(e, w, s, own, memory);
 }
 
-static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff_pass *pass, stretch s, size_t *out_at)
+static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff_pass *pass, stretch s)
 {
     const zoff_plan_piece *own = first_own(e, w, s);
     const bool borrows = (pass->states || pass->weights) && own;
@@ -369,25 +364,43 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
         zoff_lending_param_cache_refresh(&e->lending, bucket, memory.weights, true);
     if (borrows)
         ZOFF_TRY(zoff_engine_states_place_give_back(e, pass, bucket, memory));
-    ZOFF_TRY(following); /* the stored weights are set: the call may be repeated */
-    *out_at = s.at + s.count;
-    return gather(e, w, s);
+    return following; /* the stored weights are set: the call may be repeated */
+}
+
+/* Parts of other ranks come in messages. A rank that cannot read its own part still sends it, with any content, because the
+ * others wait for it; at the end all have its error, so all may repeat the call. */
+static zoff_status move_stretches(zoff_engine *e, const state_range *w, const zoff_pass *pass, zoff_status own)
+{
+    const bool gathers = is_gathered(e, w); /* w->dst may be NULL otherwise */
+    zoff_saved_error words;
+    if (own < 0)
+        zoff_base_status_save(&words);
+    for (size_t at = w->first; at < w->first + w->count && (gathers || own == ZOFF_OK);) {
+        const stretch s = stretch_from(e, w, at);
+        if (own == ZOFF_OK && (own = move_stretch(e, w, pass, s)) < 0)
+            zoff_base_status_save(&words);
+        if (gathers)
+            ZOFF_TRY(gather(e, w, s));
+        at = s.at + s.count;
+    }
+    if (own < 0)
+        zoff_base_status_restore(&words);
+    return gathers ? zoff_agreement_consensus_success(&e->agreement, own) : own;
 }
 
 static zoff_status move(zoff_engine *e, const state_range *w)
 {
     const zoff_pass pass = pass_of(e, w);
+    zoff_status status = ZOFF_OK;
     if (w->write && e->io.guard)
         e->io.guard->before_all(e->io.guard->ctx);
     if (pass.states || pass.weights) {
         e->ranges.last = true;
         e->ranges.unsaved = e->ranges.unsaved || w->write;
-        ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
+        status = zoff_engine_states_begin_pass(e, &pass);
     }
     const bool was_left = w->write && zoff_traps_weights_compare(e->life.traps, "") == ZOFF_OK;
-    zoff_status status = ZOFF_OK;
-    for (size_t at = w->first; status == ZOFF_OK && at < w->first + w->count;)
-        status = move_stretch(e, w, &pass, stretch_from(e, w, at), &at);
+    status = move_stretches(e, w, &pass, status);
     if (was_left) /* the step tells of other weights that were changed */
         zoff_traps_weights_note(e->life.traps);
     return status;

@@ -44,10 +44,6 @@ void life::arm(const line &l)
         kind = KINDS.find("kill");
     if (kind != KINDS.end() && kind->second >= fault_kind::kill && !can_crash(l))
         kind = KINDS.end();
-    // A rank whose part of a range cannot be read ends the call in its middle, where others wait for its part.
-    if (kind != KINDS.end() && ranks > 1 && l.verb != "step" &&
-        (kind->second == fault_kind::read || kind->second == fault_kind::some))
-        kind = KINDS.end();
     // Calls of the reference come between those of the others there.
     if (kind != KINDS.end() && kind->second == fault_kind::memory && (l.verb == "states" || l.verb == "read"))
         kind = KINDS.end();
