@@ -108,8 +108,8 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
 {
     zoff_config_sink_add(
         sink, "\n## Values that are refused\n\nOnly the values in the second column are accepted, and `null` and `\"auto\"`, "
-              "which mean the default.\n\n| key | accepted | meaning | why other values are refused, and what to do |\n"
-              "|---|---|---|---|\n");
+              "which mean the default.\n\n| key | accepted | why other values are refused, and what to do |\n"
+              "|---|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
         if (!row->accepts)
@@ -121,8 +121,6 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
             add_words(sink, row->accepts);
         else
             zoff_config_sink_add(sink, "nothing");
-        zoff_config_sink_add(sink, " | ");
-        add_cell(sink, row->class_ == ZOFF_CLASS_HONOURED ? "see above" : row->help);
         zoff_config_sink_add(sink, " | ");
         add_cell(sink, row->why);
         zoff_config_sink_add(sink, " |\n");
