@@ -13,7 +13,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # Fused multiply-add happens where the source says so and nowhere else: that is what makes the bits
-# equal over instruction sets and compilers (docs/adr/0004-same-bits-everywhere.md).
+# equal over instruction sets and compilers (docs/adr/0004-sums.md).
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno>)
 add_compile_definitions(_GNU_SOURCE)
 

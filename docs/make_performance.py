@@ -114,7 +114,6 @@ TABLES = {
         ("the same, disk held", "checkpoint", "throttled_load_host_vs_aio"),
         ("speed of a load into files to the queue that reads and writes as much", "checkpoint", "load_nvme_vs_aio"),
         ("the same, disk held", "checkpoint", "throttled_load_nvme_vs_aio"),
-        ("the slower of the two loads on a free disk", "checkpoint", "load_vs_aio"),
         ("bytes that a save or a load moves to those of the states", "checkpoint", "moved_over_state"),
         ("time that a save adds to ten steps to the time of its bytes, free disk", "checkpoint", "async_save_over_bytes"),
         ("the same, disk held", "checkpoint", "async_save_over_bytes_throttled"),

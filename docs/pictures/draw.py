@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""draw.py [--check]: writes the pictures of docs/how-zoff-works.md beside itself, as SVG.
+"""draw.py [--check]: writes the pictures of docs/ARCHITECTURE.md beside itself, as SVG.
 
 A picture is a list of boxes (x, y, width, height, colour, lines of text) and arrows (x1, y1, x2, y2, label). With the option
 --check it compares the files with what it would write, and exits with 1 if they differ."""

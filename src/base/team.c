@@ -1,4 +1,4 @@
-/* team.c: which threads update, how many, and where. docs/adr/0040-own-threads.md gives the reasons. */
+/* team.c: which threads update, how many, and where. docs/adr/0014-threads.md#0040 gives the reasons. */
 #include "team.h"
 
 #include "clock.h"

@@ -108,8 +108,8 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
 {
     zoff_config_sink_add(
         sink, "\n## Values that are refused\n\nOnly the values in the second column are accepted, and `null` and `\"auto\"`, "
-              "which mean the default.\n\n| key | accepted | meaning | why other values are refused, and what to do |\n"
-              "|---|---|---|---|\n");
+              "which mean the default.\n\n| key | accepted | why other values are refused, and what to do |\n"
+              "|---|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
         if (!row->accepts)
@@ -122,20 +122,39 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
         else
             zoff_config_sink_add(sink, "nothing");
         zoff_config_sink_add(sink, " | ");
-        add_cell(sink, row->help);
-        zoff_config_sink_add(sink, " | ");
         add_cell(sink, row->why);
         zoff_config_sink_add(sink, " |\n");
     }
 }
 
+/* Whether a row is an ignored key with this reason. */
+static bool is_ignored_for(const zoff_config_key *row, const char *why)
+{
+    return row->class_ == ZOFF_CLASS_IGNORED && strcmp(row->help, why) == 0;
+}
+
+/* The ignored keys that share the reason of row `i`, if that is the first of them. */
+static void add_alike(zoff_config_sink *sink, const zoff_config_key *table, size_t count, size_t i)
+{
+    const char *why = table[i].help;
+    for (size_t j = 0; j < i; j++) {
+        if (is_ignored_for(&table[j], why))
+            return;
+    }
+    for (size_t j = i; j < count; j++) {
+        if (is_ignored_for(&table[j], why))
+            zoff_config_sink_add(sink, "%s`%s`", j == i ? "| " : ", ", table[j].path);
+    }
+    zoff_config_sink_add(sink, " | %s |\n", why);
+}
+
 static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink,
-                         "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n| key | why |\n|---|---|\n");
+    zoff_config_sink_add(
+        sink, "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n| keys | why |\n|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED)
-            zoff_config_sink_add(sink, "| `%s` | %s |\n", table[i].path, table[i].help);
+            add_alike(sink, table, count, i);
     }
 }
 

@@ -41,7 +41,7 @@ static void add_param(const zoff_model *m, size_t i, zoff_text *out)
     }
     zoff_base_array_print(out, "]");
     const zoff_moments moments = zoff_model_moments_of(m, p);
-    /* The third meaning of their bytes: see docs/adr/0053-moments-in-8-bits.md. */
+    /* The third meaning of their bytes: see docs/adr/0041-formats-of-states.md#0053. */
     const char *version = zoff_adam_moments_in_blocks(moments, ZOFF_MOMENT_M) ? ".3" : "";
     if (!p->frozen && moments != ZOFF_MOMENTS_F32)
         zoff_base_array_print(out, ", \"moments\": \"%s%s\"", zoff_adam_moments_name(moments), version);

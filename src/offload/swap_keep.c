@@ -7,7 +7,7 @@
  *
  * A power cut is survived only if the drive has really written its data. `power_safe` flushes the drive's cache before the
  * record and after it. A flush that fails loses the writes since the last one, and the next flush does not report it
- * (docs/adr/0031-commit.md). Then chunks are `unproven` until they are written again.
+ * (docs/adr/0017-state-files.md#0031). Then chunks are `unproven` until they are written again.
  *
  * Several files are committed one after the other. The generation to continue with is the newest that all of them have. No file
  * is more than one ahead: g + 2 does not begin before g + 1 is committed everywhere. */

@@ -48,7 +48,7 @@ typedef struct zoff_plan_piece {
  *      | master | m | v |
  *
  * The streams start at different pages modulo 32 KiB. Otherwise they would compete for the same sets of the cache
- * (docs/adr/0005-state-layout.md). Each stream holds the elements of the pieces whose parameter has that state. So the lengths
+ * (docs/adr/0005-plan.md). Each stream holds the elements of the pieces whose parameter has that state. So the lengths
  * may differ, and a stream that no parameter needs is absent. A chunk of parameters without states (SGD without momentum on
  * fp32 weights) has no bytes.
  *
@@ -108,7 +108,7 @@ typedef struct zoff_plan_most {
  * bucket and in total. A part may be empty.
  *
  * A plan stores the pieces that this rank owns, and the runs of slices in each bucket. The parts of other ranks are computed
- * from numbers of blocks. So the plan does not grow with the number of ranks (docs/adr/0030-plan-of-one-rank.md). */
+ * from numbers of blocks. So the plan does not grow with the number of ranks (docs/adr/0005-plan.md#0030). */
 struct zoff_plan {
     zoff_plan_piece *pieces; /* this rank's, ordered by parameter, slice, first; cut where a rank's part begins */
     zoff_plan_piece *runs;   /* all ranks', in the same order; cut where a bucket begins. With a single rank: `pieces` */

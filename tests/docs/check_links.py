@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""check_links.py ROOT: every relative link of every page leads to a file of the repository, and to a heading that is there."""
+"""check_links.py ROOT: every relative link of every page leads to a file of the repository, and to a heading or an anchor
+(<a id="..."></a>, in a line of its own) that is there."""
 import os
 import re
 import subprocess
@@ -12,7 +13,8 @@ DEFINITION = re.compile(r"^\[[^\]]+\]: +(\S+)$", re.M)
 def headings(path):
     with open(path, encoding="utf-8") as file:
         text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
-    return {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in re.findall(r"^#+ +(.*)$", text, re.M)}
+    anchors = set(re.findall(r'^<a id="([^"]+)"></a>$', text, re.M))
+    return anchors | {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in re.findall(r"^#+ +(.*)$", text, re.M)}
 
 
 def complaints(root, pages):

@@ -9,6 +9,9 @@ import subprocess
 import sys
 
 SOURCE = (".c", ".h", ".cc", ".cu")
+# A room says what it is in its first lines. Tables and pictures of its files follow.
+README_HEAD = 20
+README_LIMIT = 100
 
 # The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
 # threads, the code that detects a fork(), and the locks of data that several threads share.
@@ -298,8 +301,11 @@ def check_room_readmes(tree):
             yield f"{path}:1: a room says what it decides, what its door is, and what it never does"
             continue
         text = tree.text(path)
-        if text.count("\n") > 15:
-            yield f"{path}:1: {text.count(chr(10))} lines; the rest belongs into docs/ARCHITECTURE.md"
+        head = re.split(r"^(?:## |```|\|)", text, maxsplit=1, flags=re.M)[0]
+        if head.count("\n") > README_HEAD:
+            yield f"{path}:1: {head.count(chr(10))} lines before its first section, table or picture; at most {README_HEAD}"
+        if text.count("\n") > README_LIMIT:
+            yield f"{path}:1: {text.count(chr(10))} lines; at most {README_LIMIT}"
         calls = re.search(r"^- Calls:(.*?)\.$", text, re.M | re.S)
         named = set(re.findall(r"`(\w+)`", calls.group(1))) if calls else None
         if named != set(needs):

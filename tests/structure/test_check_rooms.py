@@ -166,7 +166,8 @@ class CheckRooms(unittest.TestCase):
     def test_room_readmes(self):
         check = check_rooms.check_room_readmes
         self.refuses(check, "src/aio/README.md", "# aio\n- Calls: `base`, `engine`.\n", "cmake/rooms.cmake has ['base']")
-        self.refuses(check, "src/aio/README.md", "# aio\n" + "x\n" * 20 + "- Calls: `base`.\n", "22 lines")
+        self.refuses(check, "src/aio/README.md", "# aio\n" + "x\n" * 20 + "- Calls: `base`.\n", "22 lines before")
+        self.refuses(check, "src/aio/README.md", "# aio\n- Calls: `base`.\n## Files\n" + "x\n" * 100, "103 lines; at most")
         found = self.complaints(check, files={"cmake/rooms.cmake": ROOMS + "zoff_room(lending NEEDS base)\n"})
         self.assertIn("src/lending/README.md:1: a room says what it decides", found[0])
 

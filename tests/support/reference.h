@@ -49,7 +49,7 @@ inline float rounded(zoff_dtype dtype, float value)
     return dtype == ZOFF_F32 ? value : from_16(dtype, to_16(dtype, value));
 }
 
-// A moment rounded to bf16 with the random bits of docs/adr/0051. `moment`: 0 for m, 1 for v; `k`: the element in its slice.
+// A moment rounded to bf16 with the random bits of ADR 0051. `moment`: 0 for m, 1 for v; `k`: the element in its slice.
 float dithered(float x, unsigned moment, const std::string &name, size_t slice, size_t k, int64_t t);
 
 // One tensor: weights of one type, gradients of another, fp32 states.

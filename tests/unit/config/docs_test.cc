@@ -94,24 +94,6 @@ TEST(config_docs, keys_that_pages_name_exist)
     EXPECT_GT(tried, 5u);
 }
 
-// ADR 0010 lists planned additions to the public headers: those must not exist yet.
-TEST(config_docs, planned_additions_do_not_exist_yet)
-{
-    const std::string adr = page("docs/adr/0010-public-header.md");
-    const std::string drawn = adr.substr(adr.find("**Planned additions**"));
-    std::string headers;
-    for (const char *name : {"engine", "comm", "accel", "optimizer", "aio", "config", "types", "status", "step", "state"})
-        headers += page("include/zoff/" + std::string(name) + ".h");
-    size_t tried = 0;
-    for (size_t at = drawn.find("zoff_status zoff_"); at != drawn.npos; at = drawn.find("zoff_status zoff_", at + 1)) {
-        const std::string name = drawn.substr(at + 12, drawn.find('(', at) - at - 12);
-        tried++;
-        EXPECT_EQ(headers.npos, headers.find(name + "(")) << name << " is declared";
-    }
-    EXPECT_GT(tried, 2u);
-    EXPECT_EQ(adr.npos, adr.find("_ops {")) << "tables of functions are in src, and change there";
-}
-
 // docs/CONFIG.md, "Stages and tiers": for each cell with "yes" an engine takes a step.
 TEST(config_docs, stages_and_tiers_are_what_an_engine_does)
 {

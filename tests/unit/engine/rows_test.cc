@@ -1,4 +1,4 @@
-// rows_test.cc: the rows of every kind of bucket, as docs/ARCHITECTURE.md lists them.
+// rows_test.cc: the rows of every kind of bucket, as src/engine/README.md lists them.
 #include "rank_job.h"
 
 #include <fstream>
@@ -90,9 +90,9 @@ TEST_P(Rows, AreTheDocumentedOnes)
     const size_t bucket = k.bucket_on_device ? 0 : e->plan.chunk_count - 1;
     const zoff_rows &rows = e->walk.rows[zoff_transfer_use_of(&e->transfer, bucket)->place];
     const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows, ZOFF_COLUMN_STEP) + " |";
-    std::ifstream file(ZOFF_ARCHITECTURE);
+    std::ifstream file(ZOFF_ENGINE_README);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_NE(std::string::npos, text.find(line + "\n")) << "not in docs/ARCHITECTURE.md:\n" << line;
+    EXPECT_NE(std::string::npos, text.find(line + "\n")) << "not in src/engine/README.md:\n" << line;
     // A micro-step that only accumulates ends where the last one measures, or has everything for that.
     const std::string add = words(rows, ZOFF_COLUMN_ADD), step = words(rows, ZOFF_COLUMN_STEP);
     if (k.ranks > 1 || k.accumulation > 1) {

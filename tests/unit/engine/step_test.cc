@@ -346,7 +346,7 @@ class StepOfSgd : public sgd_engine
 {
 };
 
-// docs/adr/0038: such a step counts, like one in which a single parameter has no gradient. It is logged once.
+// ADR 0038: such a step counts, like one in which a single parameter has no gradient. It is logged once.
 TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsLogged)
 {
     float w = 0, g = 1;

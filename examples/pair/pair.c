@@ -1,28 +1,5 @@
-# Add a communicator
-
-There are two ways.
-
-**A transport**, outside of zoff. Fill `zoff_comm_transport` (`zoff/comm.h`) with point-to-point
-messages of your network, and pass it to `zoff_comm_open_transport()`. zoff builds its collective
-operations, deadlines and error messages on it. `zoff/mpi.h` is such an adapter. A plug-in
-`libzoff_NAME.so` can bring one: it exports `zoff_plugin_init()` and fills `connect`
-(`zoff/plugin.h`).
-
-**A back-end**, inside. Write one file in `src/comm/` with a `zoff_comm_ops` (`src/comm/comm.h`), and
-add its line to the table in `src/comm/comm.c`:
-
-```c
-    {"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", zoff_comm_plugins_mpi}, {"nccl", zoff_comm_nccl_open}};
-```
-
-Either passes the suite of `tests/contract/comm/`, on 1, 2 and 4 ranks, also with ranks that stop,
-leave, die or call something else.
-
-This transport joins two processes over a stream socket. Every message has its tag and its size
-before it:
-
-```c
-// pair.c
+/* pair.c: two ranks that train over a stream socket, by a transport of their own. A message has its tag and its size before
+ * it. The program needs no launcher: it forks. See docs/how-to/add-a-part.md. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,9 +10,23 @@ before it:
 #include <unistd.h>
 #include <zoff/zoff.h>
 
-typedef struct { int64_t tag, bytes; } head;
-typedef struct request { struct request *next; char *data; size_t bytes, done; head h; int tag, sends, over; } request;
-typedef struct { int socket; request *sends, *receives, *held; head h; size_t h_done; request *now; } wire;
+typedef struct {
+    int64_t tag, bytes;
+} head;
+typedef struct request {
+    struct request *next;
+    char *data;
+    size_t bytes, done;
+    head h;
+    int tag, sends, over;
+} request;
+typedef struct {
+    int socket;
+    request *sends, *receives, *held;
+    head h;
+    size_t h_done;
+    request *now;
+} wire;
 
 static request *add(request **list, request *r)
 {
@@ -206,13 +197,3 @@ int main(void)
     int result = train(0, ends[0]);
     return waitpid(child, &status, 0) < 0 || status != 0 || result != 0;
 }
-```
-
-```sh
-cc -Wall -Wextra pair.c -o pair $(pkg-config --cflags --libs zoff)
-timeout 30 ./pair
-```
-
-```text
-the mean was -1
-```
