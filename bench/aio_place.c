@@ -2,8 +2,6 @@
  * written, and of pages that the system has not yet allocated. So everything is used once before a measurement. */
 #include "aio_bench.h"
 
-#include "disk.h"
-
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -105,14 +103,9 @@ static int write_file(const aio_options *options, aio_place *place)
     return ok ? 0 : -1;
 }
 
-double aio_place_moved(const aio_place *place)
-{
-    return bench_disk_moved(place->path);
-}
-
 int aio_place_open(const aio_options *options, bool fio, aio_place *out)
 {
-    *out = (aio_place){.folder = options->folder, .pages_before = -1, .pages_lock = -1, .registered = true};
+    *out = (aio_place){.pages_before = -1, .pages_lock = -1, .registered = true};
     snprintf(out->name, sizeof out->name, "zoff-bench-aio-%ld", (long)getpid());
     if (snprintf(out->path, sizeof out->path, "%s/%s", options->folder, out->name) >= AIO_PATH) {
         out->path[0] = 0;

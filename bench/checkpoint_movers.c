@@ -73,8 +73,8 @@ int checkpoint_mover_forget(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
     (void)which;
-    if (m->rest.run && m->rest.run(m->rest.ctx, m->rest.which) != 0)
-        return -1;
+    if (m->rest)
+        step_engine_rest(&m->rest->engine);
     (void)unlink(m->made);
     sync();           /* the disk frees its blocks before the turn */
     if (m->from[0]) { /* a copy has left it in the page cache */
@@ -134,4 +134,13 @@ int checkpoint_mover_copy(void *ctx, int which)
     if (to >= 0)
         close(to);
     return ret == 0 ? 0 : bench_fail("cannot copy %s to %s: %s", m->from, m->made, strerror(error));
+}
+
+double checkpoint_sample(race *r, race_entry *e, double deadline)
+{
+    checkpoint_mover *m = r->user;
+    m->registering = 0;
+    const bench_sample sample = bench_stopwatch_sample(&e->work, 1, 0, 1, deadline);
+    e->disturbed[r->rounds] = !sample.status;
+    return sample.status < 0 ? -1 : sample.seconds - m->registering;
 }

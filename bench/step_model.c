@@ -28,7 +28,7 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
     json_t *zero = json_pack("{s:i, s:o}", "stage", 1, "offload_optimizer", offload), *own = json_pack("{s:b}", "strict", 1);
     bool made = true;
     for (unsigned i = 0; i < opts->path_count && made; i++) {
-        made = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name) < STEP_PATH &&
+        made = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name) < DISK_PATH &&
                (mkdir(e->folder, 0700) == 0 || errno == EEXIST);
         json_array_append_new(folders, json_string(e->folder));
     }
@@ -95,6 +95,12 @@ int step_engine_open(const step_model *m, const char *name, const step_engine_op
     return ret;
 }
 
+void step_engine_rest(const step_engine *e)
+{
+    while (zoff_engine_progress(e->engine) == ZOFF_PENDING)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 int step_engine_step(void *engine, int which)
 {
     step_engine *e = engine;
@@ -105,8 +111,8 @@ int step_engine_step(void *engine, int which)
         return -1;
     /* The last step of a sample has begun the reads of the next one. Wait for them: a sample counts all bytes of its steps, and
      * leaves the disk idle. */
-    while (++e->in_sample >= e->sample_steps && zoff_engine_progress(e->engine) == ZOFF_PENDING)
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    if (++e->in_sample >= e->sample_steps)
+        step_engine_rest(e);
     e->in_sample %= e->sample_steps;
     e->read_bytes = info.bytes.nvme_read;
     e->write_bytes = info.bytes.nvme_written;
