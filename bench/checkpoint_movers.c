@@ -72,7 +72,6 @@ void checkpoint_mover_close(checkpoint_mover *m)
 int checkpoint_mover_forget(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     if (m->rest)
         step_engine_rest(&m->rest->engine);
     (void)unlink(m->made);
@@ -90,7 +89,6 @@ int checkpoint_mover_forget(void *ctx, int which)
 int checkpoint_mover_write(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     if (make(m->made, m->bytes) != 0 || move(m, m->made, WAY_WRITE, m->bytes) != 0)
         return -1;
     return flush(m->made);
@@ -99,14 +97,12 @@ int checkpoint_mover_write(void *ctx, int which)
 int checkpoint_mover_read(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     return move(m, m->from, WAY_READ, m->bytes);
 }
 
 int checkpoint_mover_mix(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     return move(m, m->scratch, WAY_MIX, 2 * m->bytes);
 }
 
@@ -125,7 +121,6 @@ static int copy(int from, int to)
 int checkpoint_mover_copy(void *ctx, int which)
 {
     const checkpoint_mover *m = ctx;
-    (void)which;
     const int from = open(m->from, O_RDONLY | O_CLOEXEC), to = open(m->made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const int ret = from >= 0 && to >= 0 && copy(from, to) == 0 ? fsync(to) : -1;
     const int error = errno;

@@ -1,7 +1,7 @@
 /* checkpoint_states.c: engines whose states are saved and loaded, and the bytes and the memory that this takes. */
 #include "checkpoint_bench.h"
 
-#include <dirent.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,17 +11,16 @@ static const char NAME[] = "last"; /* of each checkpoint */
 /* A state file has no name any more: it is found among the open files of the process. */
 static void find_state_file(checkpoint_states *s)
 {
-    char link[64], target[DISK_PATH];
-    DIR *dir = opendir("/proc/self/fd");
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        snprintf(link, sizeof link, "/proc/self/fd/%.20s", entry->d_name);
-        const ssize_t length = readlink(link, target, sizeof target - 1);
+    char target[DISK_PATH];
+    glob_t files = {.gl_pathc = 0};
+    (void)glob("/proc/self/fd/*", 0, NULL, &files);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        const ssize_t length = readlink(files.gl_pathv[i], target, sizeof target - 1);
         target[length > 0 ? length : 0] = 0;
         if (strncmp(target, s->engine.folder, strlen(s->engine.folder)) == 0 && strstr(target, ".swap"))
-            snprintf(s->state_file, sizeof s->state_file, "%s", link);
+            snprintf(s->state_file, sizeof s->state_file, "%s", files.gl_pathv[i]);
     }
-    if (dir)
-        closedir(dir);
+    globfree(&files);
 }
 
 int checkpoint_states_open(const step_model *m, const char *folder, checkpoint_tier tier, uint64_t budget,
@@ -60,7 +59,6 @@ int checkpoint_states_forget(void *ctx, int which)
 int checkpoint_states_rest(void *ctx, int which)
 {
     const checkpoint_states *s = ctx;
-    (void)which;
     step_engine_rest(&s->engine);
     return 0;
 }
@@ -69,7 +67,6 @@ int checkpoint_states_save(void *ctx, int which)
 {
     const checkpoint_states *s = ctx;
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
-    (void)which;
     opts.name = NAME;
     return bench_told(zoff_checkpoint_save(s->engine.engine, s->folder, &opts));
 }
@@ -77,7 +74,6 @@ int checkpoint_states_save(void *ctx, int which)
 int checkpoint_states_load(void *ctx, int which)
 {
     const checkpoint_states *s = ctx;
-    (void)which;
     return bench_told(zoff_checkpoint_load(s->engine.engine, s->folder, NULL));
 }
 
@@ -105,17 +101,13 @@ int checkpoint_states_count(checkpoint_states *s, checkpoint_costs *found)
 
 int checkpoint_states_part(const checkpoint_states *s, char out[DISK_PATH])
 {
-    char folder[DISK_PATH + 16];
-    snprintf(folder, sizeof folder, "%s/%s", s->folder, NAME);
-    DIR *dir = opendir(folder);
-    out[0] = 0;
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        if (strstr(entry->d_name, "part") || strstr(entry->d_name, "rank"))
-            snprintf(out, DISK_PATH, "%.3800s/%.250s", folder, entry->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    return out[0] ? 0 : bench_fail("%s has no file of states", folder);
+    char pattern[DISK_PATH + 64];
+    glob_t found = {.gl_pathc = 0};
+    snprintf(pattern, sizeof pattern, "%s/%s/*{part,rank}*", s->folder, NAME);
+    const bool any = glob(pattern, GLOB_BRACE, NULL, &found) == 0;
+    snprintf(out, DISK_PATH, "%.4000s", any ? found.gl_pathv[found.gl_pathc - 1] : "");
+    globfree(&found);
+    return any ? 0 : bench_fail("%s/%s has no file of states", s->folder, NAME);
 }
 
 /* --- memory --- */

@@ -31,7 +31,6 @@ static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     const uint16_t *a = in;
     uint16_t *b = inout;
-    (void)type;
     for (int i = 0; i < *count; i++)
         b[i] = bench_bf16(bench_from_bf16(a[i]) + bench_from_bf16(b[i]));
 }
@@ -116,7 +115,6 @@ int comm_rounds(const comm_options *options, race *r, double deadline)
 static double sample(race *r, race_entry *e, double deadline)
 {
     bool *failed = r->user;
-    (void)deadline;
     MPI_Barrier(MPI_COMM_WORLD);
     const double from = bench_now();
     for (unsigned i = 0; i < e->calls; i++)

@@ -87,7 +87,6 @@ static double take_turn(const trainers *t, unsigned engine, int which, double se
 static double sample(race *r, race_entry *e, double deadline)
 {
     const trainers *t = r->user;
-    (void)deadline;
     const double seconds = take_turn(t, e->work.which == BY_ITSELF, e->work.which, t->seconds);
     return isfinite(seconds) ? seconds : -1;
 }

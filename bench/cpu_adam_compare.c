@@ -98,25 +98,25 @@ static int zoff(void *ctx, int which)
     return bench_told(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
+static int step_in(const setting *s, int which, bench_place place)
+{
+    bench_step((bench_format)which, place, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
+    return 0;
+}
+
 static int format(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_format((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_SAME);
 }
 
 static int apart(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_apart((bench_format)which, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_APART);
 }
 
 static int cached(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_cached((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_CACHED);
 }
 
 enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };

@@ -157,7 +157,6 @@ typedef struct partition {
 static int engine_step(void *ctx, int which)
 {
     const partition *p = ctx;
-    (void)which;
     return bench_told(zoff_step(p->engine, &p->args, NULL));
 }
 

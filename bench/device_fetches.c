@@ -82,7 +82,6 @@ static double pass(fetches *f, bool waits)
 static double sample(race *r, race_entry *e, double deadline)
 {
     fetches *f = r->user;
-    (void)deadline;
     const double seconds = e->work.which == WAITS ? waits_alone(f) : pass(f, e->work.which == HIDDEN);
     e->other[r->rounds] = f->asked;
     return seconds;

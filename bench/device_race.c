@@ -154,7 +154,6 @@ static double take_turn(device_found *found, int turn)
 static double sample(race *r, race_entry *e, double deadline)
 {
     device_found *found = r->user;
-    (void)deadline;
     const double seconds = take_turn(found, e->work.which);
     e->other[r->rounds] = found->host_info.seconds.measure;
     return seconds;

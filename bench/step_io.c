@@ -74,7 +74,6 @@ int step_io_turn(void *ctx, int which)
     step_io *io = ctx;
     slot slots[MOST_SLOTS] = {{.state = FREE}};
     size_t next = 0, written = 0;
-    (void)which;
     while (written < io->chunk_count) {
         bool moved = false;
         for (unsigned i = 0; i < io->slots; i++) {

@@ -22,7 +22,6 @@ static volatile double sink;
 static int compute(void *ctx, int which)
 {
     const trainer *t = ctx;
-    (void)which;
     sink = step_own_backward(t->turns);
     return 0;
 }
@@ -30,7 +29,6 @@ static int compute(void *ctx, int which)
 static int step(void *ctx, int which)
 {
     trainer *t = ctx;
-    (void)which;
     if (t->engine)
         return bench_told(zoff_step(t->engine, NULL, NULL));
     step_own_loop(t->elements, t->weights, t->m, t->v, t->grads, ++t->steps);

@@ -304,7 +304,6 @@ static int step_pipelined(const buffers *from)
 static int take_turn(void *ctx, int which)
 {
     int ret = 0;
-    (void)ctx;
     own.steps++;
     if (which == PATTERN_GRADS)
         ret = spill_gradients();
@@ -341,7 +340,6 @@ static int fill_files(void)
 
 static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
-    (void)ctx;
     while (count) {
         const size_t group = first / own.group_elements, at = first % own.group_elements;
         const size_t left = elements_of(group) - at, taken = left < count ? left : count;
