@@ -3,7 +3,6 @@
 #include "aio_bench.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -65,22 +64,12 @@ static void set_pages_aside(aio_place *place)
         use_pages_once();
 }
 
-/* --- the memory --- */
-
 /* Do not fill with zeros: some disks skip the work for those. */
 static char *take_filled(bench_streams *mapping, uint64_t bytes)
 {
-    char *memory = bench_streams_take(mapping, bytes);
-    uint64_t x = 88172645463325252u;
-    for (uint64_t i = 0; i < MIB; i += sizeof x) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        memcpy(memory + i, &x, sizeof x);
-    }
-    for (uint64_t i = MIB; i < bytes; i += MIB)
-        memcpy(memory + i, memory, MIB);
-    return memory;
+    float *memory = bench_streams_take(mapping, bytes);
+    bench_fill_float(memory, bytes / sizeof *memory, 0, 1);
+    return (char *)memory;
 }
 
 /* --- the file --- */

@@ -2,7 +2,6 @@
  * sample is the time of the slowest rank. */
 #include "comm_bench.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

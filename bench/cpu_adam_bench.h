@@ -110,9 +110,9 @@ typedef enum bench_format {
 } bench_format;
 /* Bytes of `count` moments in 8 bits. */
 size_t bench_codes_bytes(size_t count);
-/* New states go to the places of the old ones. Or they go to `apart`, but the new 16-bit weights of FORMAT_COPY to `s`; not with
- * moments in 16 or 8 bits. Or each thread repeats the step on its own 2,048 elements, which stay in its first cache, so that the
- * time is that of the instructions; not with moments in fp32. */
+/* New states go to the places of the old ones. Or they go to `apart`, but the new 16-bit weights of FORMAT_COPY to `s`; not
+ * with moments in 16 or 8 bits. Or each thread repeats the step on its own 2,048 elements, which stay in its first cache, so
+ * that the time is that of the instructions; not with moments in fp32. */
 typedef enum bench_place { PLACE_SAME, PLACE_APART, PLACE_CACHED } bench_place;
 void bench_step(bench_format format, bench_place place, const nomath_streams *s, const nomath_streams *apart, size_t count,
                 unsigned threads, const zoff_optimizer_hyper *hyper);

@@ -1,5 +1,5 @@
-/* disk.h: common parts of the benchmarks of states on a disk: options, the folder, a disk that is held at a known speed, and parts
- * that run in processes of their own. */
+/* disk.h: common parts of the benchmarks of states on a disk: options, the folder, a disk that is held at a known speed, and
+ * parts that run in processes of their own. */
 #ifndef ZOFF_BENCH_DISK_H
 #define ZOFF_BENCH_DISK_H
 
