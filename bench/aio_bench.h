@@ -1,12 +1,11 @@
-/* aio_bench.h: shared by the files of the file queue's benchmark: options, file and memory, contestants. */
+/* aio_bench.h: shared by the files of the file queue's benchmark: file and memory, contestants. */
 #ifndef ZOFF_BENCH_AIO_BENCH_H
 #define ZOFF_BENCH_AIO_BENCH_H
 
-#include "report.h"
+#include "disk.h"
 #include "streams.h"
 
-enum { PART_CONTEST = 1, PART_THROTTLE = 2, PART_PAGES = 4, PART_SWEEP = 8, PART_ANY = 15 };
-enum { ENOUGH_ROUNDS = 5, MOST_MATCHES = 15, AIO_PATH = 512 };
+enum { MOST_MATCHES = 15, AIO_PATH = 512 };
 
 /* A transfer reads all of the file, writes all of it, or reads one half while it writes the other. */
 typedef enum aio_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } aio_way;
@@ -16,7 +15,8 @@ typedef enum aio_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } aio_way;
 #define GIB ((uint64_t)1 << 30)
 #define REQUEST_BYTES (16 * MIB) /* of the smaller of the two judged requests */
 #define SMALL_BYTES (4 * REQUEST_BYTES)
-#define FILE_UNIT (64 * MIB) /* the file is a multiple of it, so that all its parts are cut evenly */
+#define FILE_UNIT (64 * MIB)          /* the file is a multiple of it, so that all its parts are cut evenly */
+#define BOUND (1000ull * 1000 * 1000) /* bytes per second in each direction, of the limited disk */
 
 typedef struct aio_options {
     uint64_t bytes;        /* of the file */
@@ -36,7 +36,6 @@ typedef struct aio_line {
 
 /* The file, the memory and their properties. */
 typedef struct aio_place {
-    const char *folder;
     char name[64], path[AIO_PATH];
     bench_streams mappings[2];
     char *huge;              /* as large as the file, in huge pages if the system gives them */
@@ -50,7 +49,8 @@ typedef struct aio_place {
     char backend[32];
 } aio_place;
 
-/* A race in one direction. The second figure of its samples is CPU seconds of the contestant's process. */
+/* A race in one direction, whose `user` it is. The second figure of its samples is CPU seconds of the contestant's process, and
+ * a sample is disturbed if the disk worked for other processes, and again when it was repeated. */
 typedef struct aio_match {
     race *r;
     aio_place *place;
@@ -59,8 +59,6 @@ typedef struct aio_match {
     unsigned tries; /* tries of a sample, until the disk works for us alone */
     double pause;   /* seconds before each of our samples */
     aio_line lines[RACE_ENTRIES];
-    bool busy[RACE_ENTRIES]
-             [RACE_ROUNDS]; /* the disk worked for other processes in this sample, and again when it was repeated */
 } aio_match;
 
 /* Results of a run. */
@@ -69,9 +67,7 @@ typedef struct aio_found {
     aio_match matches[MOST_MATCHES];
     unsigned count;
     aio_place place;
-    char fio_version[64];   /* "": there is none */
-    char no_fio[256];       /* why, with a way out */
-    char no_throttle[1280]; /* why the disk could not be limited to a known rate; "" if it could, or was not asked for */
+    char fio_version[64]; /* "": there is none */
 } aio_found;
 
 extern volatile int aio_stopped; /* number of the signal that stops the program; 0: none */
@@ -80,25 +76,21 @@ extern volatile int aio_stopped; /* number of the signal that stops the program;
  * message. Closing undoes all of it. */
 int aio_place_open(const aio_options *options, bool fio, aio_place *out);
 void aio_place_close(aio_place *place);
-double aio_place_moved(const aio_place *place); /* bytes that the disk has moved for all processes; NAN: unknown */
 
 /* aio_ours.c, aio_fio.c: move `bytes`; return seconds of wall and CPU time. 0, or -1 with a message. */
 int aio_ours_run(aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
 int aio_fio_run(const aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
-void aio_fio_find(aio_found *found); /* ask fio for its version */
 
 /* aio_parts.c: each part adds races. -1 with a message for an error; slowness is none. */
 int aio_contest(const aio_options *options, double deadline, aio_found *found);
 int aio_throttle(const aio_options *options, double deadline, aio_found *found);
 int aio_pages(const aio_options *options, double deadline, aio_found *found);
 int aio_sweep(const aio_options *options, double deadline, aio_found *found);
-/* The race of a part and way; NULL: there is none. */
-const aio_match *aio_match_of(const aio_found *found, const char *part, aio_way way);
+/* The match of a race with this name, as race_of() finds it; NULL: there is none. */
+const aio_match *aio_match_of(const aio_found *found, const char *name);
 /* CPU seconds of a line for 1e9 bytes, median; NAN without a sample. */
 double aio_match_cpu(const aio_match *match, unsigned index);
 /* The line of fio with the highest median rate. Lines with small pages, and those in `taken`, do not count. -1: none. */
 int aio_match_best_fio(const aio_match *match, const bool taken[RACE_ENTRIES]);
-
-void aio_judge(const aio_options *options, const aio_found *found, bench_figures *out); /* aio_judge.c */
 
 #endif

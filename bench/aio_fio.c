@@ -7,15 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void aio_fio_find(aio_found *found)
-{
-    if (bench_command(found->fio_version, sizeof found->fio_version, "fio --version 2>/dev/null") != 0) {
-        found->fio_version[0] = 0;
-        snprintf(found->no_fio, sizeof found->no_fio, "fio, to compare with, cannot be run: apt-get install fio");
-    }
-    found->fio_version[strcspn(found->fio_version, "\n")] = 0;
-}
-
 static double figure(const json_t *job, const char *part, const char *key)
 {
     return json_number_value(json_object_get(part ? json_object_get(job, part) : job, key));

@@ -1,14 +1,12 @@
 /* aio_parts.c: the races. In each round every contestant has one turn, and the directions take turns, too. A shared disk drifts
  * within minutes, so contestants must run within seconds of each other. */
 #include "aio_bench.h"
-#include "throttle.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static const uint64_t BOUND = 1000 * 1000 * 1000; /* bytes per second in each direction, of the limited disk */
 static const double FOREIGN_SHARE =
     0.02;                            /* of a sample's bytes: the most that the disk may move for other processes meanwhile */
 static const double FIO_START = 0.3; /* seconds until fio moves its first byte */
@@ -16,13 +14,10 @@ static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
 /* --- matches --- */
 
-const aio_match *aio_match_of(const aio_found *found, const char *part, aio_way way)
+const aio_match *aio_match_of(const aio_found *found, const char *name)
 {
-    for (const aio_match *m = found->matches; m < found->matches + found->count; m++) {
-        if (strcmp(m->r->part, part) == 0 && m->way == way)
-            return m;
-    }
-    return NULL;
+    const race *r = race_of(&found->book, name);
+    return r ? r->user : NULL;
 }
 
 double aio_match_cpu(const aio_match *match, unsigned index)
@@ -36,7 +31,7 @@ int aio_match_best_fio(const aio_match *match, const bool taken[RACE_ENTRIES])
     double least = INFINITY;
     for (unsigned i = 0; match && i < match->r->count; i++) {
         const aio_line *line = &match->lines[i];
-        const double seconds = bench_spread_of(match->r->entries[i].seconds, match->r->rounds).median;
+        const double seconds = race_median(match->r, line->name);
         if (line->engine && !line->small_pages && !(taken && taken[i]) && seconds < least) {
             least = seconds;
             best = (int)i;
@@ -74,7 +69,7 @@ static void add(aio_match *match, aio_line line)
     *own = line;
     make_name(match, own);
     const char *what = line.engine ? "fio" : line.request ? "four requests a wait" : "one request";
-    race_add(match->r, &(race_line){own->name, what, NULL, 1, NULL, 0, 0}, (double)match->bytes, NULL, 1);
+    race_add(match->r, &(race_line){own->name, what, 1}, (double)match->bytes, NULL, 1);
 }
 
 /* null: the library chooses. */
@@ -108,7 +103,7 @@ static void describe(const race *r, unsigned index, json_t *out)
 /* Take one turn. 1: it counts; 0: the disk worked for other processes, too; -1: it failed. */
 static int take_turn(const aio_match *match, const aio_line *line, double *seconds, double *cpu)
 {
-    const double before = aio_place_moved(match->place);
+    const double before = disk_moved(match->place->path);
     int ret;
     if (!line->engine && match->pause > 0)
         nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * match->pause)}, NULL);
@@ -116,28 +111,25 @@ static int take_turn(const aio_match *match, const aio_line *line, double *secon
         ret = aio_fio_run(match->place, line, match->way, match->bytes, seconds, cpu);
     else
         ret = aio_ours_run(match->place, line, match->way, match->bytes, seconds, cpu);
-    return ret != 0 ? -1 : !(aio_place_moved(match->place) - before > (1 + FOREIGN_SHARE) * (double)match->bytes);
+    return ret != 0 ? -1 : !(disk_moved(match->place->path) - before > (1 + FOREIGN_SHARE) * (double)match->bytes);
 }
 
 /* fio may lack an engine or a right: then that line stays empty. A failure of our own queue is an error. */
-static int sample(race *r, race_entry *e, double deadline)
+static double sample(race *r, race_entry *e, double deadline)
 {
-    aio_match *match = r->user;
-    const size_t i = (size_t)(e - r->entries);
+    const aio_match *match = r->user;
+    const aio_line *line = &match->lines[e - r->entries];
     double seconds, cpu;
     int ret = 0;
     for (unsigned try = 0; ret == 0 && try < match->tries && (!try || bench_now() < deadline); try++) {
-        ret = take_turn(match, &match->lines[i], &seconds, &cpu);
+        ret = take_turn(match, line, &seconds, &cpu);
         r->retried_samples += try > 0;
     }
-    if (aio_stopped || (ret < 0 && !match->lines[i].engine))
-        return -1; /* a round that is not complete does not count */
-    if (ret < 0)
-        return 0;
-    e->seconds[r->rounds] = seconds;
+    if (aio_stopped || ret < 0)
+        return aio_stopped || !line->engine ? -1 : NAN; /* a round that is not complete does not count */
     e->other[r->rounds] = cpu;
-    match->busy[i][r->rounds] = ret == 0;
-    return ret;
+    e->disturbed[r->rounds] = ret == 0;
+    return seconds;
 }
 
 /* The matches of a part, one for each way. */
@@ -155,6 +147,8 @@ static aio_match *open_matches(aio_found *found, const char *part, uint64_t byte
         m->bytes = bytes;
         m->tries = tries;
         m->pause = pause;
+        if (!found->fio_version[0])
+            race_excuse(m->r, "fio, to compare with, cannot be run: apt-get install fio");
     }
     return first;
 }
@@ -231,23 +225,25 @@ int aio_contest(const aio_options *options, double deadline, aio_found *found)
  * starts from a pause, as fio does from its start. */
 int aio_throttle(const aio_options *options, double deadline, aio_found *found)
 {
-    throttle bound;
+    aio_match *matches = open_matches(found, "throttle", options->bytes, 1, FIO_START);
     if (!found->fio_version[0])
         return 0;
-    if (throttle_open(&bound, found->place.path, BOUND) != 0) {
-        snprintf(found->no_throttle, sizeof found->no_throttle, "%s", bound.reason);
+    if (throttle_open(&disk_throttle, found->place.path, BOUND) != 0) {
+        for (unsigned way = 0; way < WAYS; way++)
+            race_excuse(matches[way].r, "%s", disk_throttle.reason);
         return 0;
     }
-    aio_match *matches = open_matches(found, "throttle", options->bytes, 1, FIO_START);
     for (unsigned way = 0; way < WAYS; way++) {
-        const aio_match *contest = aio_match_of(found, "contest", (aio_way)way);
+        char name[32];
+        snprintf(name, sizeof name, "contest/%s", WAY_NAMES[way]);
+        const aio_match *contest = aio_match_of(found, name);
         add_ours(&matches[way], options);
         take_best(contest, 1, &matches[way]);
         if (!contest)
             add(&matches[way], (aio_line){.engine = "io_uring", .block = MIB, .depth = 16});
     }
     const int ret = run_rounds(matches, at_most(options->run.rounds, 5), deadline);
-    throttle_close(&bound);
+    throttle_close(&disk_throttle);
     return ret;
 }
 

@@ -2,10 +2,7 @@
  * written, and of pages that the system has not yet allocated. So everything is used once before a measurement. */
 #include "aio_bench.h"
 
-#include "disk.h"
-
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -67,22 +64,12 @@ static void set_pages_aside(aio_place *place)
         use_pages_once();
 }
 
-/* --- the memory --- */
-
 /* Do not fill with zeros: some disks skip the work for those. */
 static char *take_filled(bench_streams *mapping, uint64_t bytes)
 {
-    char *memory = bench_streams_take(mapping, bytes);
-    uint64_t x = 88172645463325252u;
-    for (uint64_t i = 0; i < MIB; i += sizeof x) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        memcpy(memory + i, &x, sizeof x);
-    }
-    for (uint64_t i = MIB; i < bytes; i += MIB)
-        memcpy(memory + i, memory, MIB);
-    return memory;
+    float *memory = bench_streams_take(mapping, bytes);
+    bench_fill_float(memory, bytes / sizeof *memory, 0, 1);
+    return (char *)memory;
 }
 
 /* --- the file --- */
@@ -105,14 +92,9 @@ static int write_file(const aio_options *options, aio_place *place)
     return ok ? 0 : -1;
 }
 
-double aio_place_moved(const aio_place *place)
-{
-    return bench_disk_moved(place->path);
-}
-
 int aio_place_open(const aio_options *options, bool fio, aio_place *out)
 {
-    *out = (aio_place){.folder = options->folder, .pages_before = -1, .pages_lock = -1, .registered = true};
+    *out = (aio_place){.pages_before = -1, .pages_lock = -1, .registered = true};
     snprintf(out->name, sizeof out->name, "zoff-bench-aio-%ld", (long)getpid());
     if (snprintf(out->path, sizeof out->path, "%s/%s", options->folder, out->name) >= AIO_PATH) {
         out->path[0] = 0;

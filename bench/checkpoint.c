@@ -1,12 +1,8 @@
 /* checkpoint.c: the speed of saves and loads beside that of their bytes alone. This file has the options and the order of the
  * parts. */
-#include "checkpoint_async.h"
+#include "checkpoint_bench.h"
 
-#include <linux/magic.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 
 static const char USAGE[] =
     "usage: checkpoint [OPTION]...\n"
@@ -26,80 +22,60 @@ static const bench_word PARTS[] = {{"save", CHECKPOINT_SAVE},
                                    {"reflink", CHECKPOINT_REFLINK},
                                    {"memory", CHECKPOINT_MEMORY},
                                    {"all", CHECKPOINT_ALL},
-                                   {NULL, 0}};
+                                   {NULL}};
 
-static int parse_options(int argc, char **argv, checkpoint_options *out)
+static int run_parts(checkpoint_run *run)
 {
-    static const bench_default DEFAULTS[] = {{CHECKPOINT_ALL, 15, 1200}, {CHECKPOINT_ALL, 5, 300}};
-    const bench_option own[] = {{"path", .text = &out->path},
-                                {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
-                                {"budget", .number = &out->budget_share, .least = 2, .most = 1000},
-                                {"busy", .number = &out->busy, .least = 0, .most = 64},
-                                {.name = NULL}};
-    *out = (checkpoint_options){.budget_share = 10, .busy = UINT64_MAX, .path = ".", .run = {.quick = true}};
-    if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
+    static const struct {
+        unsigned parts;
+        int (*run)(checkpoint_run *run);
+    } ORDER[] = {{CHECKPOINT_SAVE | CHECKPOINT_LOAD, checkpoint_race},
+                 {CHECKPOINT_ASYNC, checkpoint_async},
+                 {CHECKPOINT_REFLINK, checkpoint_reflink},
+                 {CHECKPOINT_MEMORY, checkpoint_memory}};
+    /* the files of all contestants exist at the same time */
+    if (disk_folder_make(&run->options, 8, run->folder, &run->in_memory) != 0)
         return -1;
-    out->elements = out->elements ? out->elements : (out->run.quick ? 96u : 128u) << 20;
-    return 0;
-}
-
-static int run_parts(const checkpoint_options *options, checkpoint_found *found)
-{
-    enum { TIMES = 8 }; /* the files of all contestants exist at the same time */
-    static char folder[CHECKPOINT_PATH];
-    struct statfs fs;
-    const unsigned parts = options->run.parts;
-    if (bench_check_room(options->path, TIMES * 12.0 * (double)options->elements) != 0 ||
-        step_folder_make(options->path, folder) != 0)
-        return -1;
-    found->in_memory = statfs(folder, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
     int ret = 0;
-    if (parts & (CHECKPOINT_SAVE | CHECKPOINT_LOAD))
-        ret = checkpoint_race(options, folder, found);
-    if (ret == 0 && parts & CHECKPOINT_ASYNC)
-        ret = checkpoint_async(options, folder, found);
-    if (ret == 0 && parts & CHECKPOINT_REFLINK)
-        ret = checkpoint_reflink(options, found);
-    if (ret == 0 && parts & CHECKPOINT_MEMORY)
-        ret = checkpoint_memory(options, found);
-    step_folder_remove();
+    for (unsigned i = 0; i < BENCH_COUNT(ORDER) && ret == 0; i++)
+        ret = run->options.run.parts & ORDER[i].parts ? ORDER[i].run(run) : 0;
+    disk_folder_remove();
     return ret;
 }
 
-static json_t *moved_object(const checkpoint_tier_found *t)
+static json_t *costs_object(const checkpoint_costs *c)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "save_read", t->saved[0], "save_written", t->saved[1], "load_read",
-                     t->loaded[0], "load_written", t->loaded[1], "save_peak", t->save_peak, "load_peak", t->load_peak);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "save_read", c->saved[0], "save_written", c->saved[1], "load_read",
+                     c->loaded[0], "load_written", c->loaded[1], "save_peak", c->save_peak, "load_peak", c->load_peak);
 }
 
-static int report(const checkpoint_options *options, const checkpoint_found *found)
+static int report(const checkpoint_run *run)
 {
     static bench_figures figures;
-    checkpoint_judge(options, found, &figures);
-    fprintf(bench_run_table(&options->run), "%.0f MiB of states\n", 12.0 * (double)options->elements / (1 << 20));
-    json_t *root =
-        json_pack("{s:I, s:I, s:I, s:i, s:b, s:o, s:o}", "elements", (json_int_t)options->elements, "host_bytes",
-                  (json_int_t)found->plan.host_bytes, "chunk_bytes", (json_int_t)found->plan.chunk_bytes, "slots",
-                  (int)found->plan.slots, "registered", found->registered, "host", moved_object(&found->tiers[CHECKPOINT_HOST]),
-                  "nvme", moved_object(&found->tiers[CHECKPOINT_NVME]));
-    return bench_report(&options->run, root, &found->book, &figures, "rounds");
+    checkpoint_judge(run, &figures);
+    fprintf(bench_run_table(&run->options.run), "%.0f MiB of states\n", 12.0 * (double)run->options.elements / (1 << 20));
+    json_t *root = json_pack("{s:I, s:I, s:I, s:i, s:b, s:o, s:o}", "elements", (json_int_t)run->options.elements, "host_bytes",
+                             (json_int_t)run->plan.host_bytes, "chunk_bytes", (json_int_t)run->plan.chunk_bytes, "slots",
+                             (int)run->plan.slots, "registered", run->registered, "host",
+                             costs_object(&run->tiers[CHECKPOINT_HOST]), "nvme", costs_object(&run->tiers[CHECKPOINT_NVME]));
+    return bench_report(&run->options.run, root, &run->book, &figures, "rounds");
 }
 
 int main(int argc, char **argv)
 {
-    static checkpoint_found found = {.book.enough = CHECKPOINT_ROUNDS, .registered = true};
-    checkpoint_options options;
+    static checkpoint_run run = {.book.enough = CHECKPOINT_ROUNDS, .registered = true};
+    static const bench_default DEFAULTS[] = {{CHECKPOINT_ALL, 15, 1200}, {CHECKPOINT_ALL, 5, 300}};
+    static const unsigned MEBI_ELEMENTS[] = {128, 96};
     /* The program starts itself again in this way for a part. */
     if (argc == 4 && strcmp(argv[1], "--memory-of") == 0)
-        return checkpoint_memory_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
+        return checkpoint_memory_child(argv + 2);
     if (argc == 7 && strcmp(argv[1], "--reflink-of") == 0)
-        return checkpoint_reflink_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
-                                        (unsigned)strtoul(argv[4], NULL, 10), strtod(argv[5], NULL), argv[6][0] == '1');
-    if (parse_options(argc, argv, &options) != 0)
-        return 2;
-    if (options.busy != UINT64_MAX && bench_start_busy(options.busy) != 0)
-        return 1;
-    const int ret = run_parts(&options, &found), reported = report(&options, &found); /* also of a failed run */
-    race_book_free(&found.book);
+        return checkpoint_reflink_child(argv + 2);
+    const int refused =
+        disk_start(argc, argv, USAGE, (bench_option){.name = NULL}, PARTS, DEFAULTS, MEBI_ELEMENTS, &run.options);
+    if (refused)
+        return refused;
+    const int ret = run_parts(&run), reported = report(&run); /* also of a failed run */
+    race_book_free(&run.book);
     return ret ? 1 : reported;
 }

@@ -72,9 +72,8 @@ void checkpoint_mover_close(checkpoint_mover *m)
 int checkpoint_mover_forget(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
-    if (m->rest.run && m->rest.run(m->rest.ctx, m->rest.which) != 0)
-        return -1;
+    if (m->rest)
+        step_engine_rest(&m->rest->engine);
     (void)unlink(m->made);
     sync();           /* the disk frees its blocks before the turn */
     if (m->from[0]) { /* a copy has left it in the page cache */
@@ -90,7 +89,6 @@ int checkpoint_mover_forget(void *ctx, int which)
 int checkpoint_mover_write(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     if (make(m->made, m->bytes) != 0 || move(m, m->made, WAY_WRITE, m->bytes) != 0)
         return -1;
     return flush(m->made);
@@ -99,14 +97,12 @@ int checkpoint_mover_write(void *ctx, int which)
 int checkpoint_mover_read(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     return move(m, m->from, WAY_READ, m->bytes);
 }
 
 int checkpoint_mover_mix(void *ctx, int which)
 {
     checkpoint_mover *m = ctx;
-    (void)which;
     return move(m, m->scratch, WAY_MIX, 2 * m->bytes);
 }
 
@@ -125,7 +121,6 @@ static int copy(int from, int to)
 int checkpoint_mover_copy(void *ctx, int which)
 {
     const checkpoint_mover *m = ctx;
-    (void)which;
     const int from = open(m->from, O_RDONLY | O_CLOEXEC), to = open(m->made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const int ret = from >= 0 && to >= 0 && copy(from, to) == 0 ? fsync(to) : -1;
     const int error = errno;
@@ -134,4 +129,13 @@ int checkpoint_mover_copy(void *ctx, int which)
     if (to >= 0)
         close(to);
     return ret == 0 ? 0 : bench_fail("cannot copy %s to %s: %s", m->from, m->made, strerror(error));
+}
+
+double checkpoint_sample(race *r, race_entry *e, double deadline)
+{
+    checkpoint_mover *m = r->user;
+    m->registering = 0;
+    const bench_sample sample = bench_stopwatch_sample(&e->work, 1, 0, 1, deadline);
+    e->disturbed[r->rounds] = !sample.status;
+    return sample.status < 0 ? -1 : sample.seconds - m->registering;
 }

@@ -2,7 +2,6 @@
  * sample is the time of the slowest rank. */
 #include "comm_bench.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +30,6 @@ static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     const uint16_t *a = in;
     uint16_t *b = inout;
-    (void)type;
     for (int i = 0; i < *count; i++)
         b[i] = bench_bf16(bench_from_bf16(a[i]) + bench_from_bf16(b[i]));
 }
@@ -60,13 +58,13 @@ static int scatter(void *ctx, int which)
     return 0;
 }
 
-static const race_line CONTESTANTS[] = {
-    {"zoff", "all_gather", NULL, 2, gather, OURS, PART_GATHER},
-    {"mpi", "MPI_Allgather", NULL, 2, gather, MPI, PART_GATHER},
-    {"zoff", "exchange of bf16 and sum in fp32", NULL, 2, scatter, OURS, PART_SCATTER},
-    {"mpi_float", "MPI_Reduce_scatter", NULL, 2, scatter, MPI, PART_SCATTER},
-    {"mpi_bf16", "the same with an operation for bf16", NULL, 2, scatter, MPI_BF16, PART_SCATTER},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
+static const race_line CONTESTANTS[] = {{"zoff", "all_gather", 2, gather, OURS, PART_GATHER},
+                                        {"mpi", "MPI_Allgather", 2, gather, MPI, PART_GATHER},
+                                        {"zoff", "exchange of bf16 and sum in fp32", 2, scatter, OURS, PART_SCATTER},
+                                        {"mpi_float", "MPI_Reduce_scatter", 2, scatter, MPI, PART_SCATTER},
+                                        {"mpi_bf16", "the same with an operation for bf16", 2, scatter, MPI_BF16, PART_SCATTER},
+                                        {NULL}};
 
 /* --- one race --- */
 
@@ -113,16 +111,14 @@ int comm_rounds(const comm_options *options, race *r, double deadline)
 }
 
 /* Seconds of one call, on the slowest rank. A rank that fails continues: the others would wait for it. */
-static int sample(race *r, race_entry *e, double deadline)
+static double sample(race *r, race_entry *e, double deadline)
 {
     bool *failed = r->user;
-    (void)deadline;
     MPI_Barrier(MPI_COMM_WORLD);
     const double from = bench_now();
     for (unsigned i = 0; i < e->calls; i++)
         *failed = e->work.run(e->work.ctx, e->work.which) != 0 || *failed;
-    e->seconds[r->rounds] = comm_slowest((bench_now() - from) / e->calls);
-    return 1;
+    return comm_slowest((bench_now() - from) / e->calls);
 }
 
 /* Check that our result equals MPI's. Return the bytes that one operation sends over those that it must send. */
@@ -168,49 +164,32 @@ static int run_race(const comm_options *options, contest *c, bool scatters, size
 
 /* --- figures --- */
 
-static void judge(const race *r, bool scatters, size_t mib, double wire, bench_figures *out)
+static void judge(const race_book *book, const race *r, bool scatters, size_t mib, double wire, bench_figures *out)
 {
     const char *operation = scatters ? "reduce_scatter" : "all_gather", *rival = scatters ? "mpi_float" : "mpi";
-    const race_entry *other = scatters ? race_find(r, "mpi_bf16") : NULL;
-    char name[48];
-    if (other &&
-        bench_spread_of(other->seconds, r->rounds).median < bench_spread_of(race_find(r, rival)->seconds, r->rounds).median)
-        rival = other->name;
-    snprintf(name, sizeof name, "%s_vs_mpi_%zumib", operation, mib);
-    bench_figures_add(out,
-                      &(bench_asked){name, 1, 0.9,
-                                     scatters ? "speed against the faster of two MPI_Reduce_scatter of as many elements"
-                                              : "speed against MPI_Allgather of as many bytes",
-                                     rival, "zoff"},
-                      r);
-    snprintf(name, sizeof name, "%s_bytes_%zumib", operation, mib);
-    const bench_asked bytes = {name, -1, 1.0, "bytes that a rank has sent / (ranks - 1) / ranks of all", NULL, NULL};
-    bench_figures_set(bench_figures_add(out, &bytes, NULL), wire, 1);
+    char speed[48], bytes[48], formula[32], name[96];
+    if (scatters && race_median(r, "mpi_bf16") < race_median(r, rival))
+        rival = "mpi_bf16";
+    snprintf(speed, sizeof speed, "%s_vs_mpi_%zumib", operation, mib);
+    snprintf(bytes, sizeof bytes, "%s_bytes_%zumib", operation, mib);
+    snprintf(formula, sizeof formula, "%s / zoff", rival);
+    snprintf(name, sizeof name, "%s/%s", r->part, r->label);
+    const bench_asked asked[] = {{speed, 1, 0.9,
+                                  scatters ? "speed against the faster of two MPI_Reduce_scatter of as many elements"
+                                           : "speed against MPI_Allgather of as many bytes",
+                                  name, formula},
+                                 {bytes, -1, 1.0, "bytes that a rank has sent / (ranks - 1) / ranks of all"}};
+    bench_figures_set(bench_figures_add(out, asked, 2, book) + 1, wire, 1);
 }
 
-static void judge_hidden(const race *r, bench_figures *out)
-{
-    static const bench_asked SHARES[] = {
-        {"hidden_share", 1, 0.8, "part of the exchange of gradients that is over when the last gradient is made", "at_once",
-         "at_the_end"},
-        {"hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer", "by_itself",
-         "at_the_end"}};
-    bench_figure *f = bench_figures_add_all(out, SHARES, 2, r);
-    bench_figures_map(&f[0], 1, -1);
-    bench_figures_map(&f[1], 1, -1);
-}
-
-static void judge_fetches(const race *r, bench_figures *out)
-{
-    static const bench_asked SHARES[] = {
-        {"fetches_hidden_share", 1, 0.8, "part of the gathers of weights that a computation of 1.5 times their length hides",
-         "at_once", "alone"},
-        {"fetches_hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer",
-         "by_itself", "alone"}};
-    bench_figure *f = bench_figures_add_all(out, SHARES, 2, r);
-    bench_figures_map(&f[0], 1, -1);
-    bench_figures_map(&f[1], 1, -1);
-}
+/* clang-format off */
+static const bench_asked HIDDEN[] = {
+    {"hidden_share", 1, 0.8, "part of the exchange of gradients that is over when the last gradient is made", "hidden", "1 - at_once / at_the_end"},
+    {"hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer", "hidden", "1 - by_itself / at_the_end"}};
+static const bench_asked FETCHES[] = {
+    {"fetches_hidden_share", 1, 0.8, "part of the gathers of weights that a computation of 1.5 times their length hides", "fetches", "1 - at_once / alone"},
+    {"fetches_hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer", "fetches", "1 - by_itself / alone"}};
+/* clang-format on */
 
 static int report(const comm_options *options, const race_book *book, const bench_figures *figures)
 {
@@ -240,17 +219,18 @@ static int run_all(const comm_options *options, contest *c)
         race *r = race_open(&book, scatters ? "scatter" : "gather", "%zu MiB", mib);
         const double share = book.count / (2 * SIZES + 2.0);
         ret |= run_race(options, c, scatters, mib, bench_run_deadline(&options->run, share), r, &wire);
-        judge(r, scatters, mib, wire, &figures);
+        judge(&book, r, scatters, mib, wire, &figures);
     }
     if (options->run.parts & PART_HIDDEN) {
         race *r = race_open(&book, "hidden", "32 MiB");
-        ret |= comm_hidden_run(options, bench_run_deadline(&options->run, options->run.parts & PART_FETCHES ? 0.9 : 1), r);
-        judge_hidden(r, &figures);
+        ret |=
+            comm_beside_run(options, false, bench_run_deadline(&options->run, options->run.parts & PART_FETCHES ? 0.9 : 1), r);
+        bench_figures_add(&figures, HIDDEN, BENCH_COUNT(HIDDEN), &book);
     }
     if (options->run.parts & PART_FETCHES) {
         race *r = race_open(&book, "fetches", "32 MiB");
-        ret |= comm_fetches_run(options, bench_run_deadline(&options->run, 1), r);
-        judge_fetches(r, &figures);
+        ret |= comm_beside_run(options, true, bench_run_deadline(&options->run, 1), r);
+        bench_figures_add(&figures, FETCHES, BENCH_COUNT(FETCHES), &book);
     }
     const int reported = options->rank == 0 ? report(options, &book, &figures) : 0;
     race_book_free(&book);
@@ -260,7 +240,7 @@ static int run_all(const comm_options *options, contest *c)
 int main(int argc, char **argv)
 {
     static const bench_word PARTS[] = {
-        {"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {"fetches", PART_FETCHES}, {NULL, 0}};
+        {"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {"fetches", PART_FETCHES}, {NULL}};
     static const bench_default DEFAULTS[] = {{PART_ANY, 25, 300}, {PART_ANY, 7, 40}};
     static const bench_option NONE = {.name = NULL};
     comm_options options = {.run = {.parts = 0}};

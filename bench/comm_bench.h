@@ -8,8 +8,6 @@
 /* Include this first: it decides how <mpi.h> is included. */
 #include <zoff/mpi.h>
 
-enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
-
 typedef struct comm_options {
     bench_run run;
     unsigned rank, size;
@@ -40,23 +38,8 @@ int comm_rounds(const comm_options *options, race *r, double deadline);
  * as such a link would. 0, or -1 with a message. */
 int comm_link_open(double bytes_per_second, zoff_comm **out);
 
-/* comm_trainers.c: two engines over links that send at most 200 MB/s; the second one has a thread that advances it. */
-typedef struct comm_trainers {
-    zoff_comm *comms[2];
-    zoff_engine *engines[2];
-    double seconds; /* of the computation */
-} comm_trainers;
-
-/* 0, or -1 with a message. Close in both cases. */
-int comm_trainers_open(const char *config, const zoff_param_desc *param, comm_trainers *out);
-void comm_trainers_close(comm_trainers *t);
-/* Stand in for a trainer while its device computes, and advance an engine every millisecond; NULL: none. */
-void comm_trainers_compute(zoff_engine *e, double seconds);
-
-/* comm_hidden.c: time to the end of an exchange of gradients that are sent at once, and at the end. 0, or -1 with a message. */
-int comm_hidden_run(const comm_options *options, double deadline, race *r);
-
-/* comm_fetches.c: time of passes that fetch the engine's weights, beyond the computation. 0, or -1 with a message. */
-int comm_fetches_run(const comm_options *options, double deadline, race *r);
+/* comm_beside.c: the time of exchanges beyond the computation beside them: gradients that are sent at once, and at the end; or
+ * weights of the engine that are fetched. 0, or -1 with a message. */
+int comm_beside_run(const comm_options *options, bool fetches, double deadline, race *r);
 
 #endif

@@ -2,7 +2,6 @@
 #ifndef ZOFF_BENCH_CPU_ADAM_BENCH_H
 #define ZOFF_BENCH_CPU_ADAM_BENCH_H
 
-#include "nomath.h"
 #include "report.h"
 #include "streams.h"
 
@@ -11,6 +10,75 @@ enum { PART_COMPARE = 1, PART_SWEEP = 2, PART_LISTS = 4, PART_LAYOUT = 8, PART_A
 enum { MOST_SIZES = 32, ENOUGH_ROUNDS = 9 };
 enum { SHARED_FROM = 32768 }; /* elements from which a trainer's loop opens a parallel region */
 enum { BENCH_T = 10 };        /* the number of every step; pow() costs the same for any */
+
+/* cpu_adam_nomath.c: kernels that move the bytes of a step and compute next to nothing. They are the roofline: the most that
+ * memory allows for these streams. Values stay finite and ordinary, so the kernels may run on a contestant's arrays, but not on
+ * its 8-bit moments: a header that changes lists other outliers. */
+
+/* The arrays of a kernel; unused ones may be NULL. */
+typedef struct nomath_streams {
+    float *p, *m, *v, *g, *wide; /* wide: scratch */
+    uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
+    uint16_t *m16, *v16;         /* 16-bit moments */
+    uint16_t *low;               /* lower halves of split weights, whose upper ones are w16 */
+    uint8_t *m8, *v8;            /* 8-bit moments; a kernel moves as many bytes as there are elements, headers or not */
+} nomath_streams;
+
+typedef enum nomath_kind {
+    NOMATH_FP32,          /* p m v read and written, g read: 28 bytes an element */
+    NOMATH_HALF_OUT,      /* p m v read and written, g16 read, w16 written: 28 */
+    NOMATH_MOMENTS,       /* p m16 v16 read and written, g16 read, w16 written: 20 */
+    NOMATH_SPLIT,         /* w16 low m v read and written, g16 read: 26 */
+    NOMATH_SPLIT_MOMENTS, /* w16 low m16 v16 read and written, g16 read: 18 */
+    NOMATH_SPLIT_M8V16,   /* w16 low m8 v16 read and written, g16 read: 16 */
+    NOMATH_SPLIT_Q8,      /* w16 low m8 v8 read and written, g16 read: 14 */
+    NOMATH_HALF_KEEP,     /* w16 m v read and written, g16 read: 22 */
+    NOMATH_ONE_STATE,     /* p m read and written, g read: 20 */
+    NOMATH_NO_STATE,      /* p read and written, g read: 12 */
+    NOMATH_WIDEN,         /* wide written, g16 read: 6 */
+    NOMATH_READ32,        /* wide read: 4 */
+    NOMATH_READ16,        /* g16 read: 2 */
+    NOMATH_TOUCH,         /* wide read and written: 8 */
+    NOMATH_NARROW,        /* w16 written, p read: 6 */
+    NOMATH_TRIAD,         /* wide = g + s * p: 12 */
+    NOMATH_COPY,          /* wide = g: 8 */
+    NOMATH_KINDS
+} nomath_kind;
+
+/* One implementation of all kernels. */
+typedef struct nomath_way {
+    const char *name;
+    /* Work on elements begin .. end-1. The result only keeps the compiler from dropping reads. */
+    uint32_t (*run)(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end);
+} nomath_way;
+
+enum { NOMATH_WAYS = 5 };
+/* List the implementations of this kind that this build has and this CPU can run, the widest vectors last. Returns their
+ * number. */
+unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
+/* The implementation with the widest vectors. */
+nomath_way nomath_widest(void);
+
+/* Run one of them on all of `count` elements, a contiguous share for each thread, in its own parallel region. */
+void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads);
+
+/* The calling thread's share of `count` elements in a region. It is schedule(static)'s share, but cut at lines. */
+void nomath_share(size_t count, size_t *begin, size_t *end);
+
+/* cpu_adam_plain.c: the rivals: AdamW as the author of a trainer writes it, and the passes that frameworks run before and after
+ * it. Each call is a parallel region of its own. */
+
+/* Step t of `n` elements. */
+void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t, unsigned threads);
+/* The same without OpenMP. */
+void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t);
+
+/* The other passes of the chain: a framework's casts and multiplication. */
+void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);
+void plain_scale(size_t n, float *wide, float factor, unsigned threads);
+void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest, ties away from zero */
+/* Sum of squares of fp32 numbers, or of bf16 if `wide` is NULL: a fused step needs that of its gradients, too. */
+double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 
 typedef struct bench_options {
     size_t sizes[MOST_SIZES], largest; /* ascending; ratios are those of the largest, with which the sweep ends */
@@ -42,15 +110,12 @@ typedef enum bench_format {
 } bench_format;
 /* Bytes of `count` moments in 8 bits. */
 size_t bench_codes_bytes(size_t count);
-void bench_step_format(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
-                       const zoff_optimizer_hyper *hyper);
-/* The same, but new states go to `apart`; the new 16-bit weights of FORMAT_COPY go to `s`. Not with moments in 16 or 8 bits. */
-void bench_step_apart(bench_format format, const nomath_streams *s, const nomath_streams *apart, size_t count, unsigned threads,
-                      const zoff_optimizer_hyper *hyper);
-/* The same on `count` elements, but each thread repeats it on its own 2,048 elements, which stay in its first cache: the time
- * is that of the instructions. Not with moments in fp32. */
-void bench_step_cached(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
-                       const zoff_optimizer_hyper *hyper);
+/* New states go to the places of the old ones. Or they go to `apart`, but the new 16-bit weights of FORMAT_COPY to `s`; not
+ * with moments in 16 or 8 bits. Or each thread repeats the step on its own 2,048 elements, which stay in its first cache, so
+ * that the time is that of the instructions; not with moments in fp32. */
+typedef enum bench_place { PLACE_SAME, PLACE_APART, PLACE_CACHED } bench_place;
+void bench_step(bench_format format, bench_place place, const nomath_streams *s, const nomath_streams *apart, size_t count,
+                unsigned threads, const zoff_optimizer_hyper *hyper);
 /* Cycles of the time-stamp counter in a second, which does not change with the clock of the core; NAN if the CPU has none. */
 double bench_cycles_a_second(void);
 
@@ -70,13 +135,5 @@ int bench_compare(const bench_options *options, const bench_arrays *a, bench_tab
 int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book);
 int bench_lists(const bench_options *options, double deadline, race_book *book);
 int bench_layout(const bench_options *options, double deadline, race_book *book);
-
-/* cpu_adam_judge.c: compute the figures. */
-void bench_judge(const bench_options *options, const race_book *book, bench_figures *out);
-/* Whether each figure with a limit, in these parts, has enough clean rounds. */
-bool bench_judge_enough(const bench_figures *figures, unsigned parts);
-/* The parts that need more rounds. A figure has too few, noise may have decided which side of its limit it is on, or the rival
- * was slow at a size that no cache holds. */
-unsigned bench_judge_undecided(const bench_options *options, const bench_figures *figures);
 
 #endif

@@ -1,7 +1,6 @@
 /* cpu_adam_compare.c: zoff's step in every type and optimizer beside its rivals and yardsticks, on arrays of one size. Three
  * races: the step itself; the unfused chain of passes; the others. Then a sweep from one element to tens of millions. */
 #include "cpu_adam_bench.h"
-#include "cpu_adam_plain.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,25 +98,25 @@ static int zoff(void *ctx, int which)
     return bench_told(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
+static int step_in(const setting *s, int which, bench_place place)
+{
+    bench_step((bench_format)which, place, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
+    return 0;
+}
+
 static int format(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_format((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_SAME);
 }
 
 static int apart(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_apart((bench_format)which, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_APART);
 }
 
 static int cached(void *ctx, int which)
 {
-    const setting *s = ctx;
-    bench_step_cached((bench_format)which, s->s, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
+    return step_in(ctx, which, PLACE_CACHED);
 }
 
 enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };
@@ -214,73 +213,73 @@ enum { TAG_ALONE = DTYPE_ANY + 1 }; /* needs fp32, and several threads */
 
 /* clang-format off */
 static const race_line STEP_TABLE[] = {
-    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", "nomath_fp32", 28, plain, PLAIN, DTYPE_FP32},
-    {"nomath_fp32", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_ANY},
-    {"zoff_fp32", "zoff_optimizer_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
-    {"zoff_bf16", "zoff_optimizer_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
-    {"apart", "zoff_bf16, but new states go to another place", "nomath_bf16", 28, apart, FORMAT_COPY, DTYPE_BF16},
-    {"nomath_bf16", "streams of a bf16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
-    {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
-    {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
-    {"nomath_moments", "streams of a bf16 step with bf16 moments, no math", NULL, 20, nomath, NOMATH_MOMENTS, DTYPE_BF16},
-    {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", "nomath_moments", 20, format, FORMAT_MOMENTS, DTYPE_BF16},
-    {"nomath_split", "streams of a bf16 step with split masters, no math", NULL, 26, nomath, NOMATH_SPLIT, DTYPE_BF16},
-    {"zoff_split", "zoff's step, bf16 gradient, split masters", "nomath_split", 26, format, FORMAT_SPLIT, DTYPE_BF16},
-    {"apart_split", "zoff_split, but new states go to another place", "nomath_split", 26, apart, FORMAT_SPLIT, DTYPE_BF16},
-    {"nomath_split_bf16", "streams of that with bf16 moments, no math", NULL, 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
-    {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", "nomath_split_bf16", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
-    {"nomath_split_m8v16", "streams of that with m in 8 bits, no math", NULL, 16, nomath, NOMATH_SPLIT_M8V16, DTYPE_BF16},
-    {"zoff_split_m8v16", "zoff's step, bf16 gradient, m in 8 bits, split masters", "nomath_split_m8v16", 16, format, FORMAT_SPLIT_M8V16, DTYPE_BF16},
-    {"nomath_split_q8", "streams of that with both moments in 8 bits, no math", NULL, 14, nomath, NOMATH_SPLIT_Q8, DTYPE_BF16},
-    {"zoff_split_q8", "zoff's step, bf16 gradient, moments in 8 bits, split masters", "nomath_split_q8", 14, format, FORMAT_SPLIT_Q8, DTYPE_BF16},
-    {"zoff_split_bf16_l1", "zoff_split_bf16 on data in the first cache", NULL, 18, cached, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
-    {"zoff_split_m8v16_l1", "zoff_split_m8v16 on data in the first cache", NULL, 16, cached, FORMAT_SPLIT_M8V16, DTYPE_BF16},
-    {"zoff_split_q8_l1", "zoff_split_q8 on data in the first cache", NULL, 14, cached, FORMAT_SPLIT_Q8, DTYPE_BF16},
-    {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
-    {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", 28, plain, PLAIN, DTYPE_FP32, "nomath_fp32"},
+    {"nomath_fp32", "streams of an fp32 step, no math", 28, nomath, NOMATH_FP32, DTYPE_ANY},
+    {"zoff_fp32", "zoff_optimizer_step, fp32 in place", 28, zoff, STEP_FP32, DTYPE_ANY, "nomath_fp32"},
+    {"zoff_bf16", "zoff_optimizer_step, bf16 gradient and copy-out", 28, zoff, STEP_BF16, DTYPE_BF16, "nomath_bf16"},
+    {"apart", "zoff_bf16, but new states go to another place", 28, apart, FORMAT_COPY, DTYPE_BF16, "nomath_bf16"},
+    {"nomath_bf16", "streams of a bf16 step, no math", 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
+    {"nomath_keep", "streams of 16-bit weights in place, no math", 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
+    {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", 22, zoff, KEEP_BF16, DTYPE_BF16, "nomath_keep"},
+    {"nomath_moments", "streams of a bf16 step with bf16 moments, no math", 20, nomath, NOMATH_MOMENTS, DTYPE_BF16},
+    {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", 20, format, FORMAT_MOMENTS, DTYPE_BF16, "nomath_moments"},
+    {"nomath_split", "streams of a bf16 step with split masters, no math", 26, nomath, NOMATH_SPLIT, DTYPE_BF16},
+    {"zoff_split", "zoff's step, bf16 gradient, split masters", 26, format, FORMAT_SPLIT, DTYPE_BF16, "nomath_split"},
+    {"apart_split", "zoff_split, but new states go to another place", 26, apart, FORMAT_SPLIT, DTYPE_BF16, "nomath_split"},
+    {"nomath_split_bf16", "streams of that with bf16 moments, no math", 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
+    {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16, "nomath_split_bf16"},
+    {"nomath_split_m8v16", "streams of that with m in 8 bits, no math", 16, nomath, NOMATH_SPLIT_M8V16, DTYPE_BF16},
+    {"zoff_split_m8v16", "zoff's step, bf16 gradient, m in 8 bits, split masters", 16, format, FORMAT_SPLIT_M8V16, DTYPE_BF16, "nomath_split_m8v16"},
+    {"nomath_split_q8", "streams of that with both moments in 8 bits, no math", 14, nomath, NOMATH_SPLIT_Q8, DTYPE_BF16},
+    {"zoff_split_q8", "zoff's step, bf16 gradient, moments in 8 bits, split masters", 14, format, FORMAT_SPLIT_Q8, DTYPE_BF16, "nomath_split_q8"},
+    {"zoff_split_bf16_l1", "zoff_split_bf16 on data in the first cache", 18, cached, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
+    {"zoff_split_m8v16_l1", "zoff_split_m8v16 on data in the first cache", 16, cached, FORMAT_SPLIT_M8V16, DTYPE_BF16},
+    {"zoff_split_q8_l1", "zoff_split_q8 on data in the first cache", 14, cached, FORMAT_SPLIT_Q8, DTYPE_BF16},
+    {"nomath_fp32_alone", "nomath_fp32 on one thread", 28, alone, -1, TAG_ALONE},
+    {"zoff_fp32_alone", "zoff_fp32 on one thread", 28, alone, STEP_FP32, TAG_ALONE, "nomath_fp32_alone"},
+    {NULL}};
 
 static const race_line CHAIN_TABLE[] = {
-    {"nomath_widen", "streams of an upcast, no math", NULL, 6, nomath, NOMATH_WIDEN, DTYPE_BF16},
-    {"chain_upcast", "first pass: bf16 gradients to fp32", "nomath_widen", 6, pass, WIDEN, DTYPE_BF16},
-    {"nomath_read", "read fp32, no math", NULL, 4, nomath, NOMATH_READ32, DTYPE_BF16},
-    {"chain_norm", "second pass: square sum", "nomath_read", 4, pass, NORM, DTYPE_BF16},
-    {"nomath_touch", "read and write fp32, no math", NULL, 8, nomath, NOMATH_TOUCH, DTYPE_BF16},
-    {"chain_scale", "third pass: times a factor", "nomath_touch", 8, pass, SCALE, DTYPE_BF16},
-    {"nomath_adam", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_BF16},
-    {"chain_adam", "fourth pass: plain C loop", "nomath_adam", 28, pass, ADAM, DTYPE_BF16},
-    {"nomath_narrow", "streams of a copy-out, no math", NULL, 6, nomath, NOMATH_NARROW, DTYPE_BF16},
-    {"chain_cast", "last pass: weights to bf16", "nomath_narrow", 6, pass, ROUND, DTYPE_BF16},
-    {"nomath_chain", "the five without math", NULL, 52, nomath_chain, 0, DTYPE_BF16},
-    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", "nomath_chain", 52, chain, 0, DTYPE_BF16},
-    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", "nomath_norm_step", 30, norm_step, STEP_BF16, DTYPE_BF16},
-    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", NULL, 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
-    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", "nomath_norm_moments", 22, norm_format, FORMAT_MOMENTS, DTYPE_BF16},
-    {"nomath_norm_moments", "streams of a norm and that step, no math", NULL, 22, nomath_norm_step, NOMATH_MOMENTS, DTYPE_BF16},
-    {"norm_zoff_split", "norm of the bf16 gradient, then zoff_split", "nomath_norm_split", 28, norm_format, FORMAT_SPLIT, DTYPE_BF16},
-    {"nomath_norm_split", "streams of a norm and that step, no math", NULL, 28, nomath_norm_step, NOMATH_SPLIT, DTYPE_BF16},
-    {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", "nomath_norm_split_bf16", 20, norm_format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
-    {"nomath_norm_split_bf16", "streams of a norm and that step, no math", NULL, 20, nomath_norm_step, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
-    {"norm_zoff_split_m8v16", "norm of the bf16 gradient, then zoff_split_m8v16", "nomath_norm_split_m8v16", 18, norm_format, FORMAT_SPLIT_M8V16, DTYPE_BF16},
-    {"nomath_norm_split_m8v16", "streams of a norm and that step, no math", NULL, 18, nomath_norm_step, NOMATH_SPLIT_M8V16, DTYPE_BF16},
-    {"norm_zoff_split_q8", "norm of the bf16 gradient, then zoff_split_q8", "nomath_norm_split_q8", 16, norm_format, FORMAT_SPLIT_Q8, DTYPE_BF16},
-    {"nomath_norm_split_q8", "streams of a norm and that step, no math", NULL, 16, nomath_norm_step, NOMATH_SPLIT_Q8, DTYPE_BF16},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    {"nomath_widen", "streams of an upcast, no math", 6, nomath, NOMATH_WIDEN, DTYPE_BF16},
+    {"chain_upcast", "first pass: bf16 gradients to fp32", 6, pass, WIDEN, DTYPE_BF16, "nomath_widen"},
+    {"nomath_read", "read fp32, no math", 4, nomath, NOMATH_READ32, DTYPE_BF16},
+    {"chain_norm", "second pass: square sum", 4, pass, NORM, DTYPE_BF16, "nomath_read"},
+    {"nomath_touch", "read and write fp32, no math", 8, nomath, NOMATH_TOUCH, DTYPE_BF16},
+    {"chain_scale", "third pass: times a factor", 8, pass, SCALE, DTYPE_BF16, "nomath_touch"},
+    {"nomath_adam", "streams of an fp32 step, no math", 28, nomath, NOMATH_FP32, DTYPE_BF16},
+    {"chain_adam", "fourth pass: plain C loop", 28, pass, ADAM, DTYPE_BF16, "nomath_adam"},
+    {"nomath_narrow", "streams of a copy-out, no math", 6, nomath, NOMATH_NARROW, DTYPE_BF16},
+    {"chain_cast", "last pass: weights to bf16", 6, pass, ROUND, DTYPE_BF16, "nomath_narrow"},
+    {"nomath_chain", "the five without math", 52, nomath_chain, 0, DTYPE_BF16},
+    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", 52, chain, 0, DTYPE_BF16, "nomath_chain"},
+    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", 30, norm_step, STEP_BF16, DTYPE_BF16, "nomath_norm_step"},
+    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
+    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", 22, norm_format, FORMAT_MOMENTS, DTYPE_BF16, "nomath_norm_moments"},
+    {"nomath_norm_moments", "streams of a norm and that step, no math", 22, nomath_norm_step, NOMATH_MOMENTS, DTYPE_BF16},
+    {"norm_zoff_split", "norm of the bf16 gradient, then zoff_split", 28, norm_format, FORMAT_SPLIT, DTYPE_BF16, "nomath_norm_split"},
+    {"nomath_norm_split", "streams of a norm and that step, no math", 28, nomath_norm_step, NOMATH_SPLIT, DTYPE_BF16},
+    {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", 20, norm_format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16, "nomath_norm_split_bf16"},
+    {"nomath_norm_split_bf16", "streams of a norm and that step, no math", 20, nomath_norm_step, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
+    {"norm_zoff_split_m8v16", "norm of the bf16 gradient, then zoff_split_m8v16", 18, norm_format, FORMAT_SPLIT_M8V16, DTYPE_BF16, "nomath_norm_split_m8v16"},
+    {"nomath_norm_split_m8v16", "streams of a norm and that step, no math", 18, nomath_norm_step, NOMATH_SPLIT_M8V16, DTYPE_BF16},
+    {"norm_zoff_split_q8", "norm of the bf16 gradient, then zoff_split_q8", 16, norm_format, FORMAT_SPLIT_Q8, DTYPE_BF16, "nomath_norm_split_q8"},
+    {"nomath_norm_split_q8", "streams of a norm and that step, no math", 16, nomath_norm_step, NOMATH_SPLIT_Q8, DTYPE_BF16},
+    {NULL}};
 
 static const race_line OTHERS_TABLE[] = {
-    {"nomath_f16", "streams of an fp16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_FP16},
-    {"zoff_f16", "zoff_optimizer_step, fp16 gradient and copy-out", "nomath_f16", 28, zoff, STEP_F16, DTYPE_FP16},
-    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_FP16},
-    {"zoff_f16_keep", "zoff_optimizer_step, fp16 weights in place, no master", "nomath_f16_keep", 22, zoff, KEEP_F16, DTYPE_FP16},
-    {"nomath_one_state", "streams with one state, no math", NULL, 20, nomath, NOMATH_ONE_STATE, DTYPE_FP32},
-    {"zoff_adagrad", "Adagrad, fp32", "nomath_one_state", 20, zoff, ADAGRAD, DTYPE_FP32},
-    {"zoff_lion", "Lion, fp32", "nomath_one_state", 20, zoff, LION, DTYPE_FP32},
-    {"zoff_sgd_momentum", "SGD with momentum, fp32", "nomath_one_state", 20, zoff, MOMENTUM, DTYPE_FP32},
-    {"nomath_no_state", "streams without states, no math", NULL, 12, nomath, NOMATH_NO_STATE, DTYPE_FP32},
-    {"zoff_sgd", "SGD without momentum, fp32", "nomath_no_state", 12, zoff, SGD, DTYPE_FP32},
-    {"triad", "a = b + s * c", NULL, 12, nomath, NOMATH_TRIAD, DTYPE_ANY},
-    {"memcpy", "libc's memcpy", NULL, 8, nomath, NOMATH_COPY, DTYPE_ANY},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    {"nomath_f16", "streams of an fp16 step, no math", 28, nomath, NOMATH_HALF_OUT, DTYPE_FP16},
+    {"zoff_f16", "zoff_optimizer_step, fp16 gradient and copy-out", 28, zoff, STEP_F16, DTYPE_FP16, "nomath_f16"},
+    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", 22, nomath, NOMATH_HALF_KEEP, DTYPE_FP16},
+    {"zoff_f16_keep", "zoff_optimizer_step, fp16 weights in place, no master", 22, zoff, KEEP_F16, DTYPE_FP16, "nomath_f16_keep"},
+    {"nomath_one_state", "streams with one state, no math", 20, nomath, NOMATH_ONE_STATE, DTYPE_FP32},
+    {"zoff_adagrad", "Adagrad, fp32", 20, zoff, ADAGRAD, DTYPE_FP32, "nomath_one_state"},
+    {"zoff_lion", "Lion, fp32", 20, zoff, LION, DTYPE_FP32, "nomath_one_state"},
+    {"zoff_sgd_momentum", "SGD with momentum, fp32", 20, zoff, MOMENTUM, DTYPE_FP32, "nomath_one_state"},
+    {"nomath_no_state", "streams without states, no math", 12, nomath, NOMATH_NO_STATE, DTYPE_FP32},
+    {"zoff_sgd", "SGD without momentum, fp32", 12, zoff, SGD, DTYPE_FP32, "nomath_no_state"},
+    {"triad", "a = b + s * c", 12, nomath, NOMATH_TRIAD, DTYPE_ANY},
+    {"memcpy", "libc's memcpy", 8, nomath, NOMATH_COPY, DTYPE_ANY},
+    {NULL}};
 /* clang-format on */
 
 /* --- races --- */
@@ -302,23 +301,12 @@ static int run_heat(void *ctx, int kind)
 static int find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline, race_book *book)
 {
     enum { ROUNDS = 5 };
-    static const char *const KINDS[NOMATH_KINDS] = {"p m v rw, g r",
-                                                    "p m v rw, g16 r, w16 w",
-                                                    "p m16 v16 rw, g16 r, w16 w",
-                                                    "w16 low m v rw, g16 r",
-                                                    "w16 low m16 v16 rw, g16 r",
-                                                    "w16 low m8 v16 rw, g16 r",
-                                                    "w16 low m8 v8 rw, g16 r",
-                                                    "w16 m v rw, g16 r",
-                                                    "p m rw, g r",
-                                                    "p rw, g r",
-                                                    "wide w, g16 r",
-                                                    "wide r",
-                                                    "g16 r",
-                                                    "wide rw",
-                                                    "w16 w, p r",
-                                                    "wide w, g p r",
-                                                    "wide w, g r"};
+    /* clang-format off */
+    static const char *const KINDS[NOMATH_KINDS] = {
+        "p m v rw, g r", "p m v rw, g16 r, w16 w", "p m16 v16 rw, g16 r, w16 w", "w16 low m v rw, g16 r", "w16 low m16 v16 rw, g16 r", "w16 low m8 v16 rw, g16 r",
+        "w16 low m8 v8 rw, g16 r", "w16 m v rw, g16 r", "p m rw, g r", "p rw, g r", "wide w, g16 r", "wide r",
+        "g16 r", "wide rw", "w16 w, p r", "wide w, g p r", "wide w, g r"};
+    /* clang-format on */
     nomath_way ways[NOMATH_WAYS];
     heat heats[NOMATH_WAYS];
     const unsigned count = nomath_ways(kind, ways);
@@ -327,7 +315,7 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
     race *r = race_open(book, "yardstick", "%s, %zu elements", KINDS[kind], s->count);
     r->brief = true;
     for (unsigned i = 0; i < count; i++) {
-        const race_line line = {ways[i].name, "a way to write a yardstick", NULL, bytes, run_heat, (int)kind, 0};
+        const race_line line = {ways[i].name, "a way to write a yardstick", bytes, run_heat, (int)kind};
         heats[i] = (heat){s, ways[i]};
         race_add(r, &line, (double)s->count, &heats[i], 0);
     }
@@ -394,14 +382,14 @@ static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
 
 enum { ANY_SIZE = 1, SMALL_SIZE = 2 };
 static const race_line SWEEP_TABLE[] = {
-    {"zoff", "zoff_optimizer_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
-    {"plain", "plain loop, a parallel region for every size", "nomath", 28, plain, PLAIN, ANY_SIZE},
-    {"nomath", "the streams alone, on one thread below 32768 elements", NULL, 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
+    {"zoff", "zoff_optimizer_step", 28, zoff, STEP_FP32, ANY_SIZE, "nomath"},
+    {"plain", "plain loop, a parallel region for every size", 28, plain, PLAIN, ANY_SIZE, "nomath"},
+    {"nomath", "the streams alone, on one thread below 32768 elements", 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
     /* From this size on the two loops are the same, and the faster of two noisy ones would be too fast. */
-    {"plain_if", "plain loop, a parallel region from 32768 elements on", "nomath", 28, plain, PLAIN_IF_LARGE, SMALL_SIZE},
+    {"plain_if", "plain loop, a parallel region from 32768 elements on", 28, plain, PLAIN_IF_LARGE, SMALL_SIZE, "nomath"},
     /* Reported without a limit: nobody writes a serial loop for more elements. */
-    {"plain_serial", "plain loop without OpenMP", "nomath", 28, plain, PLAIN_SERIAL, SMALL_SIZE},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    {"plain_serial", "plain loop without OpenMP", 28, plain, PLAIN_SERIAL, SMALL_SIZE, "nomath"},
+    {NULL}};
 
 int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book)
 {
@@ -426,7 +414,7 @@ int bench_sweep(const bench_options *options, const bench_arrays *a, double dead
     /* The smallest of many noisy ratios is too small. If zoff seems to lose, more rounds decide, together with the first ones.
      */
     for (unsigned i = 0; i < count && ret == 0; i++) {
-        if (race_ratio(races[i], "plain", "zoff").median < 1)
+        if (race_values(races[i], "plain / zoff", false).median < 1)
             ret = race_run(races[i], 3 * rounds, deadline);
     }
     return ret;

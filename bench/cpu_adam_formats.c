@@ -39,26 +39,6 @@ static zoff_adam_piece piece_of(bench_format format, const nomath_streams *s, si
                              .consts = consts};
 }
 
-void bench_step_format(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
-                       const zoff_optimizer_hyper *hyper)
-{
-    zoff_adam_consts consts;
-    zoff_adam_hyper_consts(hyper, BENCH_T, 0.5, &consts);
-    const zoff_adam_piece piece = piece_of(format, s, count, &consts);
-    zoff_adam_update_run(threads, &piece, 1, NULL, NULL);
-}
-
-void bench_step_apart(bench_format format, const nomath_streams *s, const nomath_streams *apart, size_t count, unsigned threads,
-                      const zoff_optimizer_hyper *hyper)
-{
-    zoff_adam_consts consts;
-    zoff_adam_hyper_consts(hyper, BENCH_T, 0.5, &consts);
-    zoff_adam_apart piece = {.old = piece_of(format, s, count, &consts), .m = apart->m, .v = apart->v};
-    piece.master = piece.old.split ? (void *)apart->w16 : apart->p;
-    piece.low = piece.old.split ? apart->low : NULL;
-    zoff_adam_update_apart_run(threads, &piece, 1, NULL, NULL);
-}
-
 enum { CACHED = 2048, AT_ONCE = 64 };
 
 /* The streams of one thread; in codes of 8 bits, a moment needs less than its place. */
@@ -86,13 +66,25 @@ static void step_cached(bench_format format, const nomath_streams *s, size_t ste
         zoff_adam_update_run(1, pieces, left < AT_ONCE ? left : AT_ONCE, NULL, NULL);
 }
 
-void bench_step_cached(bench_format format, const nomath_streams *s, size_t count, unsigned threads,
-                       const zoff_optimizer_hyper *hyper)
+void bench_step(bench_format format, bench_place place, const nomath_streams *s, const nomath_streams *apart, size_t count,
+                unsigned threads, const zoff_optimizer_hyper *hyper)
 {
     zoff_adam_consts consts;
     zoff_adam_hyper_consts(hyper, BENCH_T, 0.5, &consts);
+    const zoff_adam_piece piece = piece_of(format, s, count, &consts);
+    if (place == PLACE_SAME) {
+        zoff_adam_update_run(threads, &piece, 1, NULL, NULL);
+    } else if (place == PLACE_APART) {
+        const zoff_adam_apart other = {.old = piece,
+                                       .master = piece.split ? (void *)apart->w16 : apart->p,
+                                       .low = piece.split ? apart->low : NULL,
+                                       .m = apart->m,
+                                       .v = apart->v};
+        zoff_adam_update_apart_run(threads, &other, 1, NULL, NULL);
+    } else {
 #pragma omp parallel num_threads((int)threads)
-    step_cached(format, s, count / CACHED / threads + !(count / CACHED / threads), &consts);
+        step_cached(format, s, count / CACHED / threads + !(count / CACHED / threads), &consts);
+    }
 }
 
 double bench_cycles_a_second(void)

@@ -2,7 +2,6 @@
  * against one large tensor. Then the layout of arrays: streams at equal power-of-two distances compete for the same cache sets.
  * So sizes of 2^k bytes, and a little more, show the effect of a layout. */
 #include "cpu_adam_bench.h"
-#include "cpu_adam_plain.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -111,14 +110,14 @@ static int open_tensors(tensors *t, unsigned threads, size_t count, size_t eleme
 
 enum { BESIDE_RIVALS = 1, BESIDE_ONE = 2, BESIDE_ANY = 3 };
 static const race_line LIST_TABLE[] = {
-    {"nomath_list", "the streams alone, one region", NULL, 28, nomath, LIST, BESIDE_ANY},
-    {"zoff_list", "one zoff_optimizer_step_list", "nomath_list", 28, zoff, LIST, BESIDE_ANY},
-    {"zoff_calls", "zoff_optimizer_step for each tensor", "nomath_list", 28, zoff, CALLS, BESIDE_RIVALS},
-    {"plain_calls_serial", "plain loop for each, without OpenMP", "nomath_list", 28, plain, SERIAL_CALLS, BESIDE_RIVALS},
-    {"nomath_calls", "the streams alone, a region for each tensor", NULL, 28, nomath, CALLS, BESIDE_RIVALS},
-    {"plain_calls", "plain loop for each, a region each", "nomath_calls", 28, plain, CALLS, BESIDE_RIVALS},
-    {"zoff_one", "zoff_optimizer_step on one tensor of all elements", "nomath_list", 28, zoff, ONE, BESIDE_ONE},
-    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    {"nomath_list", "the streams alone, one region", 28, nomath, LIST, BESIDE_ANY},
+    {"zoff_list", "one zoff_optimizer_step_list", 28, zoff, LIST, BESIDE_ANY, "nomath_list"},
+    {"zoff_calls", "zoff_optimizer_step for each tensor", 28, zoff, CALLS, BESIDE_RIVALS, "nomath_list"},
+    {"plain_calls_serial", "plain loop for each, without OpenMP", 28, plain, SERIAL_CALLS, BESIDE_RIVALS, "nomath_list"},
+    {"nomath_calls", "the streams alone, a region for each tensor", 28, nomath, CALLS, BESIDE_RIVALS},
+    {"plain_calls", "plain loop for each, a region each", 28, plain, CALLS, BESIDE_RIVALS, "nomath_calls"},
+    {"zoff_one", "zoff_optimizer_step on one tensor of all elements", 28, zoff, ONE, BESIDE_ONE, "nomath_list"},
+    {NULL}};
 
 static int run_list(const bench_options *options, size_t count, size_t elements, unsigned beside, double deadline,
                     race_book *book)
@@ -158,7 +157,6 @@ typedef struct partition {
 static int engine_step(void *ctx, int which)
 {
     const partition *p = ctx;
-    (void)which;
     return bench_told(zoff_step(p->engine, &p->args, NULL));
 }
 
@@ -207,7 +205,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
         if (options->run.quick && !EXTRA[i].quick)
             continue;
         ret = open_partition(&partitions[i], (unsigned)options->threads, count, value, grad, &hyper);
-        const race_line line = {EXTRA[i].name, WHAT, NULL, 28, engine_step, 0, 0};
+        const race_line line = {EXTRA[i].name, WHAT, 28, engine_step};
         race_add(r, &line, (double)count, &partitions[i], 0);
     }
     if (ret == 0)
@@ -222,9 +220,8 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
 static int run_arrays(const bench_options *options, size_t bytes, double deadline, race_book *book)
 {
     enum { APART = 4096 };
-    static const race_line LINES[] = {
-        {"naive", "zoff_optimizer_step, arrays of 2^k bytes back to back", NULL, 28, zoff, ONE, 0},
-        {"staggered", "the same, 4 KiB between them", NULL, 28, zoff, ONE, 0}};
+    static const race_line LINES[] = {{"naive", "zoff_optimizer_step, arrays of 2^k bytes back to back", 28, zoff, ONE, 0},
+                                      {"staggered", "the same, 4 KiB between them", 28, zoff, ONE, 0}};
     const size_t count = bytes / sizeof(float);
     tensors spaced[2] = {{.count = 0}};
     race *r = race_open(book, "spacing", "%zu", bytes);

@@ -1,12 +1,9 @@
 /* cpu_adam_plain.c: the rivals, compiled as their authors compile them: -O3 -mavx2 -mfma -fno-math-errno -fopenmp, in GNU C.
  * The compiler vectorizes the loops and uses ordinary stores. */
-#include "cpu_adam_plain.h"
-
-#include "nomath.h"
+#include "cpu_adam_bench.h"
 
 #include <math.h>
 #include <omp.h>
-#include <string.h>
 
 /* Constants are computed before the loop. */
 void plain_adam_serial(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g,
@@ -36,27 +33,11 @@ void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zo
     }
 }
 
-static inline float from_bf16(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* The weights of a benchmark are finite. */
-static inline uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x8000u) >> 16);
-}
-
 void plain_widen(size_t n, float *restrict wide, const uint16_t *restrict g16, unsigned threads)
 {
 #pragma omp parallel for simd schedule(static) num_threads((int)threads)
     for (size_t i = 0; i < n; i++)
-        wide[i] = from_bf16(g16[i]);
+        wide[i] = bench_from_bf16(g16[i]);
 }
 
 void plain_scale(size_t n, float *restrict wide, float factor, unsigned threads)
@@ -70,7 +51,7 @@ void plain_round(size_t n, uint16_t *restrict w16, const float *restrict p, unsi
 {
 #pragma omp parallel for simd schedule(static) num_threads((int)threads)
     for (size_t i = 0; i < n; i++)
-        w16[i] = to_bf16(p[i]);
+        w16[i] = bench_bf16(p[i]);
 }
 
 /* Square sums as a tuned library computes them: straight through memory, into enough vector sums to hide the adder's latency,
@@ -104,7 +85,7 @@ static inline __attribute__((always_inline)) double square_sum(size_t begin, siz
             total += (double)sums[k / LANES][k % LANES];
     }
     for (; i < end; i++) {
-        const double x = g ? (double)g[i] : (double)from_bf16(g16[i]);
+        const double x = g ? (double)g[i] : (double)bench_from_bf16(g16[i]);
         total += x * x;
     }
     return total;

@@ -1,5 +1,4 @@
-/* device_bench.h: shared by the files of bench/device: options, a model on a device and on the host, its two engines, results.
- */
+/* device_bench.h: shared by the files of bench/device: a model on a device and on the host, its two engines, results. */
 #ifndef ZOFF_BENCH_DEVICE_BENCH_H
 #define ZOFF_BENCH_DEVICE_BENCH_H
 
@@ -50,8 +49,6 @@ enum { DOWN, UP };
 /* device_model.c: 0, or -1 with a message. Close the model also after an error. */
 int device_model_open(size_t elements, zoff_accel *accel, device_model *out);
 void device_model_close(device_model *m);
-/* Bytes of DRAM that a model of this size takes, with its engines. */
-double device_model_host_bytes(size_t elements);
 
 /* device_copies.c: memory and copies as the engine uses them, which are not in the public headers. 0, or -1 with a message. */
 int device_copies_alloc(zoff_accel *accel, size_t bytes, char **out);
@@ -63,24 +60,19 @@ int device_copies_put(zoff_accel *accel, void *stream, const device_move *move);
 /* Results of a run. */
 typedef struct device_found {
     race_book book;
-    race *fetches; /* in the book; NULL: not run */
-    race *race;    /* in the book; the second figure of "update_only" is the time of its norm */
     device_model model;
     double nap, backward;           /* seconds of computation before the gradients of a layer, and before all of them */
     _Atomic double over;            /* when the trainer's stream had computed the last gradient */
     zoff_step_info info, host_info; /* of the last step of each engine */
     zoff_step_info at_once;         /* of the last step without a backward pass */
-    zoff_accel_info about;
-    zoff_plan_info plan;
 } device_found;
 
-/* device_race.c: run the rounds. 0, or -1 with a message; the race holds the measurements until then. And compute the figures.
- */
+/* device_race.c: copies, the stages of a step, and the step, in turns. 0, or -1 with a message; the race holds the measurements
+ * until then. In it, the second figure of "update_only" is the time of its norm. */
 int device_race(const device_options *options, device_found *found);
-void device_judge(const device_options *options, const device_found *found, bench_figures *out);
-
-/* device_fetches.c: the same for weights of the engine, with a model of their own. */
-int device_fetches_run(const device_options *options, device_found *found);
-void device_fetches_judge(const device_found *found, bench_figures *out);
+/* device_fetches.c: weights of the engine that are fetched, with a model of their own. */
+int device_fetches(const device_options *options, device_found *found);
+/* device.c: at least one round, and others until the deadline. */
+int device_rounds(const device_options *options, race *r, double share);
 
 #endif

@@ -79,40 +79,37 @@ static double pass(fetches *f, bool waits)
     return ret ? -1 : took;
 }
 
-static int sample(race *r, race_entry *e, double deadline)
+static double sample(race *r, race_entry *e, double deadline)
 {
     fetches *f = r->user;
-    (void)deadline;
-    e->seconds[r->rounds] = e->work.which == WAITS ? waits_alone(f) : pass(f, e->work.which == HIDDEN);
+    const double seconds = e->work.which == WAITS ? waits_alone(f) : pass(f, e->work.which == HIDDEN);
     e->other[r->rounds] = f->asked;
-    return e->seconds[r->rounds] < 0 ? -1 : 1;
+    return seconds;
 }
+
+static const race_line LINES[] = {{"fetch_alone", "fetches, one after the other", 2, NULL, ALONE},
+                                  {"fetch_hidden", "the rest beyond the waits", 2, NULL, HIDDEN},
+                                  {"waits_alone", "the rest of waits without fetches", 0, NULL, WAITS},
+                                  {NULL}};
 
 static int run(const device_options *options, fetches *f, size_t count, race *r)
 {
-    static const race_line LINES[] = {{"fetch_alone", "fetches, one after the other", NULL, 2, NULL, ALONE, 1},
-                                      {"fetch_hidden", "the rest beyond the waits", NULL, 2, NULL, HIDDEN, 1},
-                                      {"waits_alone", "the rest of waits without fetches", NULL, 0, NULL, WAITS, 1},
-                                      {NULL, NULL, NULL, 0, NULL, 0, 0}};
     (void)pass(f, false); /* it learns the order */
     const double alone = fmin(pass(f, false), pass(f, false));
     f->seconds = COMPUTE * alone / SLICES;
     r->sample = sample;
     r->user = f;
-    race_add_lines(r, LINES, 1, (double)(SLICES * count), NULL, 1);
-    int ret = alone < 0 ? -1 : 0;
-    while (ret == 0 && r->rounds < options->run.rounds && (!r->rounds || bench_now() < bench_run_deadline(&options->run, 1)))
-        ret = race_round(r, 0);
-    return ret;
+    race_add_lines(r, LINES, 0, (double)(SLICES * count), NULL, 1);
+    return alone < 0 ? -1 : device_rounds(options, r, 1);
 }
 
-int device_fetches_run(const device_options *options, device_found *found)
+int device_fetches(const device_options *options, device_found *found)
 {
     fetches f = {.accel = found->model.accel};
     const size_t most = strcmp(options->accel, "cuda") == 0 ? ELEMENTS : ELEMENTS_EMULATED;
     const size_t count = options->elements < most ? options->elements : most;
     bench_streams mapping;
-    race *r = found->fetches = race_open(&found->book, "fetches", "%zu elements", count * SLICES);
+    race *r = race_open(&found->book, "fetches", "%zu elements", count * SLICES);
     int ret = bench_streams_open(count * SLICES * sizeof(uint16_t), 1, true, &mapping);
     if (ret == 0)
         ret = open_engine(&f, count, bench_streams_take(&mapping, count * SLICES * sizeof(uint16_t)));
@@ -125,21 +122,4 @@ int device_fetches_run(const device_options *options, device_found *found)
     bench_streams_close(&mapping);
     r->user = NULL;
     return ret;
-}
-
-/* The waits cost time of their own, which is none of the fetches'. */
-static double hidden_share(const race *r, unsigned k)
-{
-    return 1 - (race_at(r, "fetch_hidden", k) - race_at(r, "waits_alone", k)) / race_at(r, "fetch_alone", k);
-}
-
-void device_fetches_judge(const device_found *found, bench_figures *out)
-{
-    static const bench_asked SHARE = {"fetches_hidden_share",
-                                      1,
-                                      0.8,
-                                      "part of the uploads of weights that a computation of 1.5 times their length hides",
-                                      NULL,
-                                      NULL};
-    (void)bench_figures_add_values(out, &SHARE, found->fetches, hidden_share);
 }

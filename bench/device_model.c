@@ -12,12 +12,6 @@ static const char CONFIG[] = "{\"gradient_clipping\": 1.0, \"optimizer\": {\"typ
 static const size_t MANY = 4000000000u; /* elements from which a model has more layers */
 enum { LAYERS = 24, MANY_LAYERS = 48, ALIGN = 512, EMBEDDING = 0, ELEMENT = sizeof(uint16_t) };
 
-double device_model_host_bytes(size_t elements)
-{
-    /* Twice the states; weights and gradients of the host; gradients from the device; windows and alignment. */
-    return (double)elements * (2 * 12 + 2 + 2 + 2 + 0.5);
-}
-
 /* A layer has 12 width^2 elements in matrices and 13 width in vectors. The remainder of the elements is the embedding. */
 static void make_list(device_model *m, size_t elements)
 {

@@ -1,35 +1,16 @@
-/* step_bench.h: shared by the files of the step's benchmark: options, model, contestants, results. */
+/* step_bench.h: shared by the files of the step's benchmark: model, contestants, results. */
 #ifndef ZOFF_BENCH_STEP_BENCH_H
 #define ZOFF_BENCH_STEP_BENCH_H
 
 #include "disk.h"
-#include "report.h"
 #include "streams.h"
-#include "throttle.h"
 
-enum {
-    PART_RACE = 1,
-    PART_THROTTLE = 2,
-    PART_RSS = 4,
-    PART_PATHS = 8,
-    PART_LOOP = 16,
-    PART_WINDOWS = 32,
-    PART_HIDDEN = 64,
-    PART_AHEAD = 128,
-    PART_ANY = 255
-};
-enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
+enum { STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
+enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_WINDOWS = 32, PART_HIDDEN = 64 };
+enum { PART_AHEAD = 128, PART_ANY = 255 };
 #define STEP_WEIGHT 0.02f /* standard deviation of the weights before the first step */
 #define STEP_LARGE_LOOP ((size_t)124000000)
-
-typedef struct step_options {
-    uint64_t elements;     /* of the model; 12 bytes of states each */
-    uint64_t budget_share; /* bytes of states over the DRAM that may hold them */
-    uint64_t background;   /* threads of the engine in DRAM that updates ahead of steps */
-    uint64_t busy;         /* processes that compute meanwhile; UINT64_MAX: this one must be alone */
-    const char *path;      /* an existing folder on the disk in question */
-    bench_run run;
-} step_options;
+#define STEP_DISK_RATE (1000ull * 1000 * 1000) /* bytes a second of a disk that is held, in each direction */
 
 /* bf16 weights and gradients, shared by contestants with fp32 masters: each writes the same weights. */
 typedef struct step_model {
@@ -43,7 +24,7 @@ typedef struct step_model {
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
-    char folder[STEP_PATH];            /* its own, "" on the host */
+    char folder[DISK_PATH];            /* its own, "" on the host */
     double aio_block_bytes, aio_depth; /* as in the configuration */
     int64_t steps;
     unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
@@ -70,10 +51,11 @@ typedef struct step_engine_opts {
 int step_model_open(size_t elements, step_model *out);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
 int step_engine_step(void *engine, int which); /* takes a contestant's turn */
+void step_engine_rest(const step_engine *e);   /* wait for the reads of the next step */
 void step_engine_close(step_engine *e);
 
-/* The same reads and writes as a step of `like`, on its own file, through zoff's public queue, without an update. Each byte is
- * written as it was read. */
+/* step_io.c: the same reads and writes as a step of `like`, on its own file, through zoff's public queue, without an update.
+ * Each byte is written as it was read. */
 typedef struct step_io {
     zoff_aio *queue;
     bench_streams mapping;
@@ -95,12 +77,14 @@ typedef struct step_states {
     const int64_t *steps;
 } step_states;
 
-/* Results of a run. */
-typedef struct step_found {
+/* A run and its results. */
+typedef struct step_run {
+    disk_options options;
+    uint64_t background; /* threads of the engine in DRAM that updates ahead of steps */
+    char folder[DISK_PATH];
     race_book book;
-    zoff_plan_info small, cached,
-        resident;               /* of the engines with the small and the large budget, and with everything in DRAM */
-    uint64_t step_bytes;        /* bytes that a step of the small one reads from files; it writes as many */
+    zoff_plan_info small, cached, resident; /* of the engines with the small and the large budget, and with all in DRAM */
+    uint64_t step_bytes;                    /* bytes that a step of the small one reads from files; it writes as many */
     double split_bytes[3];      /* each way, for a parameter: masters in two halves, with moments in fp32, bf16 and q8 */
     double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
     unsigned threads, compared; /* contestants that were compared with the first one */
@@ -113,43 +97,40 @@ typedef struct step_found {
                              kind by kind; 0: not measured */
     size_t loop_elements; /* elements of the large model beside a trainer's own loop */
     uint64_t hidden_chunks, ahead_chunks; /* of the engines beside which a trainer computes */
-    char disagree[STEP_REASON], no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON],
-        no_paths[STEP_REASON], no_windows[STEP_REASON], no_hidden[STEP_REASON], no_ahead[STEP_REASON];
-} step_found;
+    char disagree[STEP_REASON], no_persist[STEP_REASON];
+} step_run;
 
-/* Optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its contestants to the
- * races "rivals" and "extra", and warms up with one turn. `group_elements` is a multiple of 1024. 0, or -1 with no_rivals. */
-int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out);
+/* step_swapper.c: optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its
+ * contestants to the races "rivals" and "extra", and warms up with one turn. `group_elements` is a multiple of 1024. 0; or -1,
+ * and the two races have the reason. */
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out);
 void step_swapper_close(void);
 
 /* The parts; -1 with a message for an error. */
-int step_race(const step_options *options, const char *folder, step_found *found);
-int step_rss(const step_options *options, step_found *found);
-int step_paths(const step_options *options, step_found *found);
-int step_loop(const step_options *options, step_found *found);
-int step_windows(const step_options *options, const char *folder, step_found *found);
-/* step_loop.c: the number of turns that take a thread this long in CPU time, which a busy machine does not change. */
-size_t step_own_turns(double seconds);
-int step_hidden(const step_options *options, const char *folder, step_found *found);
-int step_ahead(const step_options *options, const char *folder, step_found *found);
-/* Run one part in its own process: the memory of one engine, or two paths. Returns the exit status. */
-int step_rss_child(size_t elements, uint64_t budget);
-int step_paths_child(size_t elements, unsigned rounds, double seconds);
+int step_race(step_run *run);
+int step_rss(step_run *run);
+int step_paths(step_run *run);
+int step_loop(step_run *run);
+int step_windows(step_run *run);
+int step_hidden(step_run *run);
+int step_ahead(step_run *run);
+/* Run one part in its own process, with its arguments: the memory of one engine, or two paths. Returns the exit status. */
+int step_rss_child(char **arguments);
+int step_paths_child(char **arguments);
+
+/* Rounds of an expensive race. */
+static inline unsigned step_fewer(const step_run *run)
+{
+    return (unsigned)(run->options.run.rounds + 1) / 2;
+}
 
 /* step_own_loop.c: Adam as the author of a trainer writes and compiles it: -Ofast, OpenMP. Step t of AdamW: lr 1e-3, betas 0.9
  * and 0.999, eps 1e-8, weight_decay 0.01. Below 32 Ki elements it runs on the calling thread. */
-void step_own_loop(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g, int t);
+void step_own_loop(size_t n, float *p, float *m, float *v, const float *g, int t);
 /* A piece of work of one thread. Between two steps each thread of the trainer's runtime does one such piece. */
 double step_own_compute(size_t turns);
 double step_own_backward(size_t turns);
-
-/* Create a folder under `path`, which children find as ZOFF_BENCH_FOLDER. 0, or -1 with a message. */
-int step_folder_make(const char *path, char *out);
-/* On a signal that ends the program, close step_throttle and, if `removes`, remove that folder. */
-void step_folder_guard(bool removes);
-void step_folder_remove(void);
-extern throttle step_throttle; /* of this process; there is only one */
-
-void step_judge(const step_options *options, const step_found *found, bench_figures *out);
+/* step_loop.c: the number of turns that take a thread this long in CPU time, which a busy machine does not change. */
+size_t step_own_turns(double seconds);
 
 #endif

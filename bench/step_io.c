@@ -1,15 +1,8 @@
-/* step_io.c: the transfers of a step and nothing else: the limit of the disk. Also the benchmark's folder, and its removal when
- * a signal stops the program. */
+/* step_io.c: the transfers of a step and nothing else: the limit of the disk. */
 #include "step_bench.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* --- transfers --- */
 
 typedef enum slot_state { FREE, READING, WRITING } slot_state;
 
@@ -23,7 +16,7 @@ enum { MOST_SLOTS = 64, HEAD = 4096 };
 
 int step_io_open(const step_engine *like, step_io *out)
 {
-    char file[STEP_PATH + 16], text[256];
+    char file[DISK_PATH + 16], text[256];
     zoff_aio_info info = {.struct_size = sizeof info};
     const zoff_aio_opts opts = {.struct_size = sizeof opts,
                                 .block_bytes = (size_t)like->aio_block_bytes,
@@ -81,7 +74,6 @@ int step_io_turn(void *ctx, int which)
     step_io *io = ctx;
     slot slots[MOST_SLOTS] = {{.state = FREE}};
     size_t next = 0, written = 0;
-    (void)which;
     while (written < io->chunk_count) {
         bool moved = false;
         for (unsigned i = 0; i < io->slots; i++) {
@@ -100,54 +92,4 @@ void step_io_close(step_io *io)
 {
     zoff_aio_close(io->queue);
     bench_streams_close(&io->mapping);
-}
-
-/* --- the folder --- */
-
-throttle step_throttle;
-static bool keeps_folder; /* the thread below must not remove it */
-
-void step_folder_remove(void)
-{
-    char text[256];
-    (void)bench_command(text, sizeof text, "rm -rf --one-file-system \"$ZOFF_BENCH_FOLDER\"");
-}
-
-/* Files of the size of a model must not stay behind. All threads block these signals, and this one waits for them. */
-static void *await_signal(void *ctx)
-{
-    const sigset_t *set = ctx;
-    int number;
-    if (sigwait(set, &number) != 0)
-        return NULL;
-    throttle_close(&step_throttle);
-    if (!keeps_folder)
-        step_folder_remove();
-    _exit(128 + number);
-}
-
-void step_folder_guard(bool removes)
-{
-    static sigset_t set;
-    pthread_t thread;
-    keeps_folder = !removes;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (pthread_create(&thread, NULL, await_signal, &set) == 0)
-        pthread_detach(thread);
-    else
-        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
-int step_folder_make(const char *path, char *out)
-{
-    char full[STEP_PATH];
-    if (!realpath(path, full) || snprintf(out, STEP_PATH, "%s/zoff-step-XXXXXX", full) >= STEP_PATH || !mkdtemp(out))
-        return bench_fail("--path %s: cannot make a folder there: %s", path, strerror(errno));
-    setenv("ZOFF_BENCH_FOLDER", out, 1);
-    step_folder_guard(true);
-    return 0;
 }

@@ -22,7 +22,6 @@ static volatile double sink;
 static int compute(void *ctx, int which)
 {
     const trainer *t = ctx;
-    (void)which;
     sink = step_own_backward(t->turns);
     return 0;
 }
@@ -30,7 +29,6 @@ static int compute(void *ctx, int which)
 static int step(void *ctx, int which)
 {
     trainer *t = ctx;
-    (void)which;
     if (t->engine)
         return bench_told(zoff_step(t->engine, NULL, NULL));
     step_own_loop(t->elements, t->weights, t->m, t->v, t->grads, ++t->steps);
@@ -96,24 +94,24 @@ size_t step_own_turns(double seconds)
 
 enum { LOOP = 1, LOOKS = 2 };
 static const char BY_ZOFF[] = "a trainer's iteration, its step by zoff", BY_LOOP[] = "a trainer's iteration, its step a loop";
-static const race_line SMALL[] = {{"engine_1k", BY_ZOFF, NULL, 0, iterate, 1000, LOOKS},
-                                  {"own_loop_1k", BY_LOOP, NULL, 0, iterate, 1000, LOOP},
-                                  {"engine_32k", BY_ZOFF, NULL, 0, iterate, 32 << 10, LOOKS},
-                                  {"own_loop_32k", BY_LOOP, NULL, 0, iterate, 32 << 10, LOOP},
-                                  {"engine_1m", BY_ZOFF, NULL, 0, iterate, 1 << 20, LOOKS},
-                                  {"own_loop_1m", BY_LOOP, NULL, 0, iterate, 1 << 20, LOOP},
-                                  {NULL, NULL, NULL, 0, NULL, 0, 0}};
-static const race_line LARGE[] = {{"engine", "zoff's step, zoff.skip_nonfinite false", NULL, 0, step, 0, 0},
-                                  {"own_loop", "a plain loop, -Ofast and OpenMP", NULL, 0, step, 0, LOOP},
-                                  {"engine_looks", "zoff's step, which looks for inf and nan first", NULL, 0, step, 0, LOOKS},
-                                  {NULL, NULL, NULL, 0, NULL, 0, 0}};
+static const race_line SMALL[] = {{"engine_1k", BY_ZOFF, 0, iterate, 1000, LOOKS},
+                                  {"own_loop_1k", BY_LOOP, 0, iterate, 1000, LOOP},
+                                  {"engine_32k", BY_ZOFF, 0, iterate, 32 << 10, LOOKS},
+                                  {"own_loop_32k", BY_LOOP, 0, iterate, 32 << 10, LOOP},
+                                  {"engine_1m", BY_ZOFF, 0, iterate, 1 << 20, LOOKS},
+                                  {"own_loop_1m", BY_LOOP, 0, iterate, 1 << 20, LOOP},
+                                  {NULL}};
+static const race_line LARGE[] = {{"engine", "zoff's step, zoff.skip_nonfinite false", 0, step},
+                                  {"own_loop", "a plain loop, -Ofast and OpenMP", 0, step, 0, LOOP},
+                                  {"engine_looks", "zoff's step, which looks for inf and nan first", 0, step, 0, LOOKS},
+                                  {NULL}};
 
 /* Run at least as many rounds as are asked for, unless the run is a quick one. Before each sample the trainer computes, as it
  * does before each step: after that its threads spin, or sleep. */
-static int race_trainers(const step_options *options, const race_line *lines, size_t large, double deadline, race *r)
+static int race_trainers(const step_run *run, const race_line *lines, size_t large, double deadline, race *r)
 {
-    static const race_line ALONE = {"step_1k", "zoff's step of 1,000 parameters alone", NULL, 0, step, 0, 0};
-    const unsigned rounds = (unsigned)options->run.rounds;
+    static const race_line ALONE = {"step_1k", "zoff's step of 1,000 parameters alone", 0, step};
+    const unsigned rounds = (unsigned)run->options.run.rounds;
     trainer trainers[MOST_TRAINERS] = {{.engine = NULL}};
     size_t turns = 0;
     int ret = 0;
@@ -122,7 +120,7 @@ static int race_trainers(const step_options *options, const race_line *lines, si
         if (!turns || (!large && !(lines[i].tags & LOOP))) /* contestants that are compared compute the same */
             turns = step_own_turns(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* a few dozen tokens per step */
         ret = open_trainer(elements, turns, lines[i].tags & LOOP, lines[i].tags & LOOKS, &trainers[i]);
-        race_add(r, &lines[i], (double)elements, &trainers[i], large ? 1 : ITERATIONS)->before = compute;
+        race_add(r, &lines[i], (double)elements, &trainers[i], large ? 1 : ITERATIONS)->line.before = compute;
     }
     if (ret == 0 && !large)
         race_add(r, &ALONE, 1000, &trainers[0], bench_stopwatch_calls(&(bench_work){step, &trainers[0], 0}, 0.004));
@@ -135,14 +133,14 @@ static int race_trainers(const step_options *options, const race_line *lines, si
     return ret;
 }
 
-int step_loop(const step_options *options, step_found *found)
+int step_loop(step_run *run)
 {
     enum { FEW = 16 << 20 };
-    const double seconds = options->run.seconds;
-    found->loop_elements = options->elements < FEW ? options->elements : STEP_LARGE_LOOP;
-    race *small = race_open(&found->book, "loop", "whole iterations of 1 ms, and of 5 ns a parameter");
-    race *large = race_open(&found->book, "loop", "%zu fp32 parameters", found->loop_elements);
-    if (race_trainers(options, SMALL, 0, bench_now() + 0.15 * seconds, small) != 0)
+    const double seconds = run->options.run.seconds;
+    run->loop_elements = run->options.elements < FEW ? run->options.elements : STEP_LARGE_LOOP;
+    race *small = race_open(&run->book, "loop", "whole iterations of 1 ms, and of 5 ns a parameter");
+    race *large = race_open(&run->book, "loop", "%zu fp32 parameters", run->loop_elements);
+    if (race_trainers(run, SMALL, 0, bench_now() + 0.15 * seconds, small) != 0)
         return -1;
-    return race_trainers(options, LARGE, found->loop_elements, bench_now() + 0.35 * seconds, large);
+    return race_trainers(run, LARGE, run->loop_elements, bench_now() + 0.35 * seconds, large);
 }

@@ -21,38 +21,31 @@ int step_model_open(size_t elements, step_model *out)
     return 0;
 }
 
+static json_t *unless_zero(uint64_t value)
+{
+    return value ? json_integer((json_int_t)value) : NULL;
+}
+
 /* Write the configuration as a user would; NULL with errno if a folder cannot be created. */
 static char *write_config(const char *name, const step_engine_opts *opts, step_engine *e)
 {
-    json_t *folders = json_array(), *offload = json_pack("{s:s}", "device", opts->path_count ? "nvme" : "cpu");
-    json_t *zero = json_pack("{s:i, s:o}", "stage", 1, "offload_optimizer", offload), *own = json_pack("{s:b}", "strict", 1);
+    json_t *folders = json_array();
     bool made = true;
     for (unsigned i = 0; i < opts->path_count && made; i++) {
-        made = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name) < STEP_PATH &&
+        made = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name) < DISK_PATH &&
                (mkdir(e->folder, 0700) == 0 || errno == EEXIST);
         json_array_append_new(folders, json_string(e->folder));
     }
-    if (opts->path_count)
-        json_object_set(offload, "nvme_path", folders);
-    if (opts->owned_in_files) {
-        json_object_set_new(zero, "stage", json_integer(3));
-        json_object_set_new(zero, "offload_param",
-                            json_pack("{s:s, s:O, s:i}", "device", "nvme", "nvme_path", folders, "max_in_cpu", 0));
-    }
-    if (opts->chunk_elements)
-        json_object_set_new(zero, "sub_group_size", json_integer((json_int_t)opts->chunk_elements));
-    if (opts->host_bytes)
-        json_object_set_new(own, "host_memory", json_integer((json_int_t)opts->host_bytes));
-    if (opts->persist)
-        json_object_set_new(own, "persist", json_true());
-    if (opts->background_threads)
-        json_object_set_new(own, "background_threads", json_integer(opts->background_threads));
-    if (opts->speculation_bytes)
-        json_object_set_new(own, "speculation_memory", json_integer((json_int_t)opts->speculation_bytes));
-    if (opts->unverified)
-        json_object_set_new(own, "verify", json_string("off"));
-    json_object_set_new(own, "master", json_string(opts->split ? "split" : "fp32"));
-    json_object_set_new(own, "moments", json_string(opts->moments ? opts->moments : "fp32"));
+    json_t *weights =
+        !opts->owned_in_files ? NULL : json_pack("{s:s, s:O, s:i}", "device", "nvme", "nvme_path", folders, "max_in_cpu", 0);
+    json_t *zero = json_pack("{s:i, s:{s:s, s:O*}, s:o*, s:o*}", "stage", weights ? 3 : 1, "offload_optimizer", "device",
+                             opts->path_count ? "nvme" : "cpu", "nvme_path", opts->path_count ? folders : NULL, "offload_param",
+                             weights, "sub_group_size", unless_zero(opts->chunk_elements));
+    json_t *own =
+        json_pack("{s:b, s:o*, s:o*, s:o*, s:o*, s:s*, s:s, s:s}", "strict", 1, "host_memory", unless_zero(opts->host_bytes),
+                  "persist", opts->persist ? json_true() : NULL, "background_threads", unless_zero(opts->background_threads),
+                  "speculation_memory", unless_zero(opts->speculation_bytes), "verify", opts->unverified ? "off" : NULL,
+                  "master", opts->split ? "split" : "fp32", "moments", opts->moments ? opts->moments : "fp32");
     json_t *root = json_pack("{s:i, s:{s:s, s:{s:f, s:f}}, s:o, s:o}", "gradient_clipping", 0, "optimizer", "type", "AdamW",
                              "params", "lr", 1e-3, "weight_decay", 0.01, "zero_optimization", zero, "zoff", own);
     char *text = made ? json_dumps(root, 0) : NULL;
@@ -95,18 +88,23 @@ int step_engine_open(const step_model *m, const char *name, const step_engine_op
     return ret;
 }
 
+void step_engine_rest(const step_engine *e)
+{
+    while (zoff_engine_progress(e->engine) == ZOFF_PENDING)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 int step_engine_step(void *engine, int which)
 {
     step_engine *e = engine;
     zoff_step_info info = {.struct_size = sizeof info};
-    (void)which;
     e->steps++;
     if (bench_told(zoff_step(e->engine, NULL, &info)) != 0)
         return -1;
     /* The last step of a sample has begun the reads of the next one. Wait for them: a sample counts all bytes of its steps, and
      * leaves the disk idle. */
-    while (++e->in_sample >= e->sample_steps && zoff_engine_progress(e->engine) == ZOFF_PENDING)
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    if (++e->in_sample >= e->sample_steps)
+        step_engine_rest(e);
     e->in_sample %= e->sample_steps;
     e->read_bytes = info.bytes.nvme_read;
     e->write_bytes = info.bytes.nvme_written;

@@ -2,22 +2,15 @@
  * DRAM, and DeepSpeed's way. Then the first three again, on a disk of known speed. */
 #include "step_bench.h"
 
-#include "disk.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Limit for reads, and for writes. At this rate a step of an engine takes longer than its update. */
-static const uint64_t THROTTLE_RATE = 1000 * 1000 * 1000;
 
 enum { HOST, SMALL, SPLIT, SPLIT_BF16, SPLIT_Q8, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
 enum { UNIT = 1024 /* elements; chunks are multiples of it */ };
 
 typedef struct contest {
-    const step_options *options;
-    const char *folder;
-    step_found *found;
+    step_run *run;
     race *free_race, *rivals, *extra;
     step_model model;
     step_engine engines[ENGINES];
@@ -42,17 +35,17 @@ static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size
 }
 
 static const race_line LINES[] = {
-    [HOST] = {"update_only", "the same engine, states in DRAM", NULL, 0, step_engine_step, 0, 0},
-    [SMALL] = {"zoff", "states on the disk, the small budget", NULL, 24, step_engine_step, 0, 0},
-    [SPLIT] = {"zoff_split", "masters in two halves, one of them in the weights", NULL, 20, step_engine_step, 0, 0},
-    [SPLIT_BF16] = {"zoff_split_bf16", "the same with moments in bf16", NULL, 12, step_engine_step, 0, 0},
-    [SPLIT_Q8] = {"zoff_split_q8", "the same with moments in 8 bits", NULL, 8.25, step_engine_step, 0, 0},
-    [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", NULL, 24, step_engine_step, 0, 0},
-    [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", NULL, 24, step_engine_step, 0, 0},
-    [PERSIST_CACHED] = {"zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", NULL, 24,
-                        step_engine_step, 0, 0},
-    [PERSIST] = {"zoff_persist", "the small budget, kept on the disk after each step", NULL, 24, step_engine_step, 0, 0},
-    [IO] = {"io_only", "the same reads and writes, no update", NULL, 24, step_io_turn, 0, 0}};
+    [HOST] = {"update_only", "the same engine, states in DRAM", 0, step_engine_step},
+    [SMALL] = {"zoff", "states on the disk, the small budget", 24, step_engine_step},
+    [SPLIT] = {"zoff_split", "masters in two halves, one of them in the weights", 20, step_engine_step},
+    [SPLIT_BF16] = {"zoff_split_bf16", "the same with moments in bf16", 12, step_engine_step},
+    [SPLIT_Q8] = {"zoff_split_q8", "the same with moments in 8 bits", 8.25, step_engine_step},
+    [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", 24, step_engine_step},
+    [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", 24, step_engine_step},
+    [PERSIST_CACHED] = {"zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", 24,
+                        step_engine_step},
+    [PERSIST] = {"zoff_persist", "the small budget, kept on the disk after each step", 24, step_engine_step},
+    [IO] = {"io_only", "the same reads and writes, no update", 24, step_io_turn}};
 
 static void enter(contest *c, race *r, unsigned which)
 {
@@ -62,13 +55,14 @@ static void enter(contest *c, race *r, unsigned which)
 /* In the order in which they run: contestants whose times are compared are neighbours. */
 static int open_engines(contest *c)
 {
-    const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
+    const uint64_t small = 3 * sizeof(float) * c->model.elements / c->run->options.budget_share;
     step_engine *const e = c->engines;
-    for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SPLIT_Q8 + 1); i++) {
+    const char *const folder = c->run->folder;
+    for (unsigned i = 0; i < (c->run->options.run.parts & PART_RACE ? ENGINES : SPLIT_Q8 + 1); i++) {
         const size_t chunk =
             i > SMALL ? e[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
         const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
-        step_engine_opts opts = {.paths = &c->folder, .path_count = 1, .chunk_elements = chunk, .persist = persist};
+        step_engine_opts opts = {.paths = &folder, .path_count = 1, .chunk_elements = chunk, .persist = persist};
         opts.split = i >= SPLIT && i <= SPLIT_Q8;
         opts.moments = i == SPLIT_BF16 ? "bf16" : i == SPLIT_Q8 ? "q8" : NULL;
         /* as many slots for all: LINES has the bytes both ways */
@@ -77,7 +71,7 @@ static int open_engines(contest *c)
         if (i == HOST)
             opts = (step_engine_opts){.paths = NULL};
         if (step_engine_open(&c->model, LINES[i].name, &opts, &e[i]) != 0) {
-            snprintf(c->found->no_persist, STEP_REASON, "%s", zoff_last_error());
+            snprintf(c->run->no_persist, STEP_REASON, "%s", zoff_last_error());
             return persist ? 0 : -1;
         }
         enter(c, c->free_race, i);
@@ -98,13 +92,13 @@ static int warm_up(contest *c)
         if (c->engines[i / TURNS].engine && step_engine_step(&c->engines[i / TURNS], 0) != 0)
             return -1;
     }
-    c->found->small = small->plan;
-    c->found->cached = c->engines[CACHED].plan;
-    c->found->step_bytes = small->read_bytes;
-    c->found->threads = small->plan.threads;
+    c->run->small = small->plan;
+    c->run->cached = c->engines[CACHED].plan;
+    c->run->step_bytes = small->read_bytes;
+    c->run->threads = small->plan.threads;
     if (step_io_open(small, &c->io) != 0)
         return -1;
-    c->found->direct = c->io.direct;
+    c->run->direct = c->io.direct;
     return step_io_turn(&c->io, 0);
 }
 
@@ -115,8 +109,8 @@ static void set_sample(contest *c, unsigned steps)
         c->engines[i].sample_steps = steps;
         c->engines[i].in_sample = 0;
     }
-    for (unsigned i = 0; i < c->found->book.count; i++) {
-        race *r = c->found->book.races[i];
+    for (unsigned i = 0; i < c->run->book.count; i++) {
+        race *r = c->run->book.races[i];
         for (race_entry *e = r->entries; e < r->entries + r->count; e++)
             e->calls = e->work.run == step_engine_step || e->work.run == step_io_turn ? steps : e->calls;
     }
@@ -125,12 +119,12 @@ static void set_sample(contest *c, unsigned steps)
 /* Note the bytes that each engine really moved, for the table. */
 static void note_bytes(contest *c)
 {
-    for (unsigned i = 0; i < c->found->book.count; i++) {
-        race *r = c->found->book.races[i];
+    for (unsigned i = 0; i < c->run->book.count; i++) {
+        race *r = c->run->book.races[i];
         for (race_entry *e = r->entries; e < r->entries + r->count; e++) {
             const step_engine *engine = e->work.run == step_engine_step ? e->work.ctx : NULL;
             if (engine)
-                e->bytes = (double)(engine->read_bytes + engine->write_bytes) / e->elements;
+                e->line.bytes = (double)(engine->read_bytes + engine->write_bytes) / e->elements;
         }
     }
 }
@@ -144,16 +138,16 @@ static int count_on_disk(contest *c, step_engine *e)
         e->sample_steps = STEPS;
         e->in_sample = 0;
         double bytes = 0;
-        const double before = bench_disk_moved(c->folder);
+        const double before = disk_moved(c->run->folder);
         for (unsigned k = 0; k < STEPS; k++) {
             if (step_engine_step(e, 0) != 0)
                 return -1;
             bytes += (double)(e->read_bytes + e->write_bytes);
         }
-        least = fmin(least, (bench_disk_moved(c->folder) - before) / bytes);
+        least = fmin(least, (disk_moved(c->run->folder) - before) / bytes);
     }
     if (isfinite(least))
-        c->found->disk_over_library = fmax(c->found->disk_over_library, least);
+        c->run->disk_over_library = fmax(c->run->disk_over_library, least);
     return 0;
 }
 
@@ -169,14 +163,14 @@ static int count_formats(contest *c)
     for (unsigned i = SMALL; i <= SPLIT_Q8 && ret == 0; i++)
         ret = count_on_disk(c, &e[i]);
     for (unsigned i = SPLIT; i <= SPLIT_Q8; i++)
-        c->found->split_bytes[i - SPLIT] = bytes_each_way(c, &e[i]);
+        c->run->split_bytes[i - SPLIT] = bytes_each_way(c, &e[i]);
     return ret;
 }
 
 /* --- whether all have computed the same --- */
 
 /* Compare the states of two contestants bit by bit. The one that took fewer steps catches up first. */
-static int compare(step_found *found, size_t total, const step_states *a, const step_states *b, float *buffer, size_t window)
+static int compare(step_run *run, size_t total, const step_states *a, const step_states *b, float *buffer, size_t window)
 {
     static const char *const KINDS[] = {"masters", "m", "v"};
     while (*a->steps != *b->steps) {
@@ -192,13 +186,13 @@ static int compare(step_found *found, size_t total, const step_states *a, const 
                 return -1;
             if (memcmp(buffer, buffer + window, count * sizeof *buffer) == 0)
                 continue;
-            found->agree = 0;
-            snprintf(found->disagree, STEP_REASON, "%s and %s have different %s after %lld steps", a->name, b->name,
-                     KINDS[kind], (long long)*a->steps);
+            run->agree = 0;
+            snprintf(run->disagree, STEP_REASON, "%s and %s have different %s after %lld steps", a->name, b->name, KINDS[kind],
+                     (long long)*a->steps);
             return 0;
         }
     }
-    found->compared++;
+    run->compared++;
     return 0;
 }
 
@@ -214,26 +208,20 @@ static int compare_all(contest *c)
     enum { WINDOW = 1 << 20 };
     float *buffer = malloc(2 * WINDOW * sizeof *buffer);
     int ret = buffer ? 0 : -1;
-    c->found->agree = 1;
+    c->run->agree = 1;
     qsort(c->states + 1, c->state_count - 1, sizeof c->states[0], by_steps);
     for (unsigned i = 1; i < c->state_count && ret == 0; i++)
-        ret = compare(c->found, c->model.elements, &c->states[0], &c->states[i], buffer, WINDOW);
+        ret = compare(c->run, c->model.elements, &c->states[0], &c->states[i], buffer, WINDOW);
     free(buffer);
     return ret;
 }
 
 /* --- the races --- */
 
-/* Rounds of an expensive race. */
-static unsigned fewer(const step_options *options)
-{
-    return (unsigned)(options->run.rounds + 1) / 2;
-}
-
 /* Run the judged contestants in turns, then the others in fewer rounds; then compare the states of all. */
 static int run_free(contest *c)
 {
-    const bench_run *run = &c->options->run;
+    const bench_run *run = &c->run->options.run;
     race *r = c->free_race, *rivals = c->rivals, *extra = c->extra;
     const double end = bench_run_deadline(run, 0.47);
     const size_t chunks = (size_t)c->engines[SMALL].plan.chunk_count; /* as many sub-groups as chunks */
@@ -242,7 +230,7 @@ static int run_free(contest *c)
     enter(c, extra, SMALL);
     enter(c, extra, SPLIT_BF16);
     enter(c, extra, SPLIT_Q8);
-    if (step_swapper_open(&c->model, c->folder, group, c->found, &c->states[c->state_count]) == 0)
+    if (step_swapper_open(&c->model, group, rivals, extra, c->run, &c->states[c->state_count]) == 0)
         c->state_count++;
     else
         rivals->count = extra->count = 0;
@@ -255,7 +243,7 @@ static int run_free(contest *c)
             ret = race_run(rivals, rivals->clean_rounds + 1, end);
     }
     if (ret == 0 && extra->count)
-        ret = race_run(extra, run->quick ? 1 : fewer(c->options), bench_run_deadline(run, 0.52));
+        ret = race_run(extra, run->quick ? 1 : step_fewer(c->run), bench_run_deadline(run, 0.52));
     note_bytes(c);
     ret = ret == 0 ? count_formats(c) : ret;
     return ret == 0 ? compare_all(c) : ret;
@@ -264,9 +252,9 @@ static int run_free(contest *c)
 /* A round counts only if the transfers alone ran at the limit; otherwise something else used the disk. */
 static void check_round(const contest *c, race *r)
 {
-    const double bound = (double)c->found->step_bytes / (double)THROTTLE_RATE, margin = 0.04;
+    const double bound = (double)c->run->step_bytes / (double)STEP_DISK_RATE, margin = 0.04;
     const unsigned last = r->rounds - 1;
-    const double io = race_at(r, "io_only", last);
+    const double io = race_find(r, "io_only")->seconds[last];
     if (io > (1 - margin) * bound && io < (1 + margin) * bound)
         return;
     for (unsigned i = 0; i < r->count; i++)
@@ -274,57 +262,55 @@ static void check_round(const contest *c, race *r)
     r->clean_rounds--;
 }
 
+static race *begin(contest *c, const char *part, double bytes_a_second)
+{
+    race *r = bytes_a_second > 0 ? race_open(&c->run->book, part, "%.1f GB/s each way", 1e-9 * bytes_a_second)
+                                 : race_open(&c->run->book, part, "%zu elements", c->model.elements);
+    r->neighbours = true;
+    return r;
+}
+
 /* The kernel makes up for pauses of up to 100 ms, for the next one to run. So only contestants run here that keep the disk
  * busy, and a sample is several steps. */
 static int run_throttled(contest *c)
 {
     enum { STEPS = 3 };
-    const double end = bench_run_deadline(&c->options->run, 0.72);
-    race *r = race_open(&c->found->book, "throttled", "%.1f GB/s each way", 1e-9 * (double)THROTTLE_RATE);
-    r->neighbours = true;
-    if (throttle_open(&step_throttle, c->folder, THROTTLE_RATE) != 0) {
-        snprintf(c->found->no_throttle, STEP_REASON, "%.250s", step_throttle.reason);
+    static const unsigned CONTESTANTS[] = {SMALL, IO, SPLIT, SPLIT_BF16, SPLIT_Q8};
+    const double end = bench_run_deadline(&c->run->options.run, 0.72);
+    race *r = begin(c, "throttled", (double)STEP_DISK_RATE);
+    if (disk_hold(r, c->run->folder, STEP_DISK_RATE) != 0)
         return 0;
-    }
-    enter(c, r, SMALL);
-    enter(c, r, IO);
-    enter(c, r, SPLIT);
-    enter(c, r, SPLIT_BF16);
-    enter(c, r, SPLIT_Q8);
+    for (unsigned i = 0; i < BENCH_COUNT(CONTESTANTS); i++)
+        enter(c, r, CONTESTANTS[i]);
     set_sample(c, STEPS);
     int ret = step_io_turn(&c->io, 0);
-    while (ret == 0 && r->clean_rounds < fewer(c->options) && r->rounds < RACE_ROUNDS && bench_now() < end) {
+    while (ret == 0 && r->clean_rounds < step_fewer(c->run) && r->rounds < RACE_ROUNDS && bench_now() < end) {
         const unsigned clean = r->clean_rounds;
         ret = race_round(r, end);
         if (r->clean_rounds > clean)
             check_round(c, r);
     }
-    throttle_close(&step_throttle);
+    throttle_close(&disk_throttle);
+    if (r->rounds && !r->clean_rounds)
+        race_excuse(r, "in no round were the CPUs idle and the disk below as fast as 1 GB/s each way");
     return ret;
 }
 
-static race *begin(contest *c, const char *part)
-{
-    race *r = race_open(&c->found->book, part, "%zu elements", c->model.elements);
-    r->neighbours = true;
-    return r;
-}
-
-int step_race(const step_options *options, const char *folder, step_found *found)
+int step_race(step_run *run)
 {
     static contest c;
-    c = (contest){.options = options, .folder = folder, .found = found};
-    if (step_model_open(options->elements, &c.model) != 0)
+    c.run = run;
+    if (step_model_open(run->options.elements, &c.model) != 0)
         return -1;
-    c.free_race = begin(&c, "race");
-    c.rivals = begin(&c, "rivals");
-    c.extra = begin(&c, "extra");
+    c.free_race = begin(&c, "race", 0);
+    c.rivals = begin(&c, "rivals", 0);
+    c.extra = begin(&c, "extra", 0);
     int ret = open_engines(&c);
     if (ret == 0)
         ret = warm_up(&c);
-    if (ret == 0 && options->run.parts & PART_RACE)
+    if (ret == 0 && run->options.run.parts & PART_RACE)
         ret = run_free(&c);
-    if (ret == 0 && options->run.parts & PART_THROTTLE)
+    if (ret == 0 && run->options.run.parts & PART_THROTTLE)
         ret = run_throttled(&c);
     step_io_close(&c.io);
     for (unsigned i = 0; i < ENGINES; i++)

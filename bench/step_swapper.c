@@ -6,11 +6,11 @@
 
 #ifndef BENCH_HAVE_LIBAIO
 
-int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out)
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out)
 {
-    (void)m, (void)folder, (void)group_elements, (void)out;
-    snprintf(found->no_rivals, sizeof found->no_rivals,
-             "built without libaio, which the yardstick is made of: install libaio-dev and configure again");
+    (void)m, (void)group_elements, (void)run, (void)out;
+    race_excuse(rivals, "built without libaio, which the yardstick is made of: install libaio-dev and configure again");
+    race_excuse(extra, "%s", rivals->missing);
     return -1;
 }
 
@@ -59,7 +59,7 @@ typedef struct buffers {
 
 static struct {
     const step_model *model;
-    char folder[STEP_PATH];
+    char folder[DISK_PATH];
     size_t group_elements, group_count;
     buffers plain, huge;
     handle read, write;
@@ -89,14 +89,14 @@ static void *tensor_of(const buffers *b, size_t set, unsigned tensor)
 static const char *name_of(size_t group, unsigned tensor)
 {
     static const char *const NAMES[TENSORS] = {"", "exp_avg-", "exp_avg_sq-", "gradient-"};
-    static char path[STEP_PATH + 64];
+    static char path[DISK_PATH + 64];
     snprintf(path, sizeof path, "%s/%s%zu.tensor.swp", own.folder, NAMES[tensor], group);
     return path;
 }
 
 /* Allocate locked memory, in plain pages or with a request for huge ones. If a limit forbids locking, the pages exist all the
  * same. */
-static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_found *found)
+static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_run *run)
 {
     const size_t before = bench_streams_huge_bytes(), unit = huge ? HUGE_PAGE : PAGE;
     void *base;
@@ -109,8 +109,8 @@ static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_found 
     if (huge)
         madvise(base, out->bytes, MADV_HUGEPAGE);
     memset(base, 0, out->bytes);
-    found->locked = mlock(base, out->bytes) == 0 && (found->locked || !huge);
-    found->buffer_bytes = SETS * TENSORS * bytes_of(0);
+    run->locked = mlock(base, out->bytes) == 0 && (run->locked || !huge);
+    run->buffer_bytes = SETS * TENSORS * bytes_of(0);
     const size_t after = bench_streams_huge_bytes();
     *huge_bytes = after > before ? after - before : 0;
     return 0;
@@ -304,7 +304,6 @@ static int step_pipelined(const buffers *from)
 static int take_turn(void *ctx, int which)
 {
     int ret = 0;
-    (void)ctx;
     own.steps++;
     if (which == PATTERN_GRADS)
         ret = spill_gradients();
@@ -317,20 +316,12 @@ static int take_turn(void *ctx, int which)
 
 /* --- life --- */
 
-static void enter(step_found *found)
-{
-    /* The closest rival runs next to zoff, for the same time. */
-    static const race_line LINES[ORDERS] = {
-        {"libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", NULL, 24, take_turn, PIPELINED_THP, 0},
-        {"libaio_pattern", "sub-group by sub-group: read, update, write", NULL, 24, take_turn, PATTERN, 0},
-        {"libaio_pipelined", "next read and last write during the update", NULL, 24, take_turn, PIPELINED, 0},
-        {"libaio_pattern_grads", "libaio_pattern, fp32 gradients over the disk too", NULL, 32, take_turn, PATTERN_GRADS, 0}};
-    const size_t elements = own.model->elements;
-    for (unsigned i = 0; i < ORDERS; i++) {
-        race *r = race_open(&found->book, LINES[i].which == PATTERN_GRADS ? "extra" : "rivals", "%zu elements", elements);
-        race_add(r, &LINES[i], (double)elements, NULL, i ? 1 : 2);
-    }
-}
+/* The closest rival runs next to zoff, for the same time. */
+static const race_line LINES[ORDERS] = {
+    {"libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", 24, take_turn, PIPELINED_THP},
+    {"libaio_pattern", "sub-group by sub-group: read, update, write", 24, take_turn, PATTERN},
+    {"libaio_pipelined", "next read and last write during the update", 24, take_turn, PIPELINED},
+    {"libaio_pattern_grads", "libaio_pattern, fp32 gradients over the disk too", 32, take_turn, PATTERN_GRADS}};
 
 /* Write every file once in full before a measurement: the first write to new blocks of a file is slow. Only masters are not
  * zero. */
@@ -349,7 +340,6 @@ static int fill_files(void)
 
 static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
-    (void)ctx;
     while (count) {
         const size_t group = first / own.group_elements, at = first % own.group_elements;
         const size_t left = elements_of(group) - at, taken = left < count ? left : count;
@@ -375,24 +365,26 @@ void step_swapper_close(void)
     own.plain.base = own.huge.base = NULL;
 }
 
-int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out)
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out)
 {
     own.model = m;
     own.group_elements = group_elements;
     own.group_count = (m->elements + group_elements - 1) / group_elements;
-    snprintf(own.folder, sizeof own.folder, "%s/libaio", folder);
+    snprintf(own.folder, sizeof own.folder, "%.4000s/libaio", run->folder);
     int ret = mkdir(own.folder, 0700);
     if (ret == 0)
-        ret = open_buffers(false, &own.plain, &found->plain_huge, found);
+        ret = open_buffers(false, &own.plain, &run->plain_huge, run);
     if (ret == 0)
-        ret = open_buffers(true, &own.huge, &found->thp_huge, found);
+        ret = open_buffers(true, &own.huge, &run->thp_huge, run);
     if (ret == 0 && (errno = open_handle(&own.read)) == 0)
         errno = open_handle(&own.write);
     if (ret != 0 || errno || fill_files() != 0) {
-        snprintf(found->no_rivals, STEP_REASON, "the libaio yardsticks cannot run in this folder: %s", strerror(errno));
+        race_excuse(rivals, "the libaio yardsticks cannot run in this folder: %s", strerror(errno));
+        race_excuse(extra, "%s", rivals->missing);
         return -1;
     }
-    enter(found);
+    for (unsigned i = 0; i < ORDERS; i++)
+        race_add(LINES[i].which == PATTERN_GRADS ? extra : rivals, &LINES[i], (double)m->elements, NULL, i ? 1 : 2);
     *out = (step_states){"libaio", NULL, take_turn, read_states, &own.steps};
     return take_turn(NULL, PIPELINED_THP);
 }

@@ -6,12 +6,9 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 double bench_run_deadline(const bench_run *run, double share)
@@ -51,29 +48,9 @@ bool bench_scan(const char *path, int wanted, const char *format, ...)
     return found;
 }
 
-int bench_check_room(const char *path, double bytes)
-{
-    struct statvfs fs;
-    if (statvfs(path, &fs) != 0)
-        return bench_fail("--path %s: %s", path, strerror(errno));
-    const double room = (double)fs.f_bavail * (double)fs.f_frsize;
-    return room >= bytes ? 0
-                         : bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with "
-                                      "--elements",
-                                      path, 1e-9 * room, 1e-9 * bytes);
-}
-
 int bench_told(zoff_status status)
 {
     return status < 0 ? bench_fail("%s", zoff_last_error()) : 0;
-}
-
-char *bench_last_line(char *text)
-{
-    while (text[0] && text[strlen(text) - 1] == '\n')
-        text[strlen(text) - 1] = 0;
-    char *start = strrchr(text, '\n');
-    return start ? start + 1 : text;
 }
 
 uint64_t bench_traffic(bool written)
@@ -82,22 +59,6 @@ uint64_t bench_traffic(bool written)
     bench_scan("/proc/self/io", 1, "read_bytes: %" SCNu64, &read_bytes);
     bench_scan("/proc/self/io", 1, "write_bytes: %" SCNu64, &write_bytes);
     return written ? write_bytes : read_bytes;
-}
-
-int bench_start_busy(uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        const pid_t child = fork();
-        if (child < 0)
-            return bench_fail("--busy: %s", strerror(errno));
-        if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (volatile unsigned long turns = 0;; turns++)
-                ;
-        }
-    }
-    bench_stopwatch_beside_others();
-    return 0;
 }
 
 zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices, zoff_dtype dtype)

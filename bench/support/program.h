@@ -54,9 +54,6 @@ const char *bench_program_quantity(const char *text, uint64_t *out);
 /* Look for the first line of a file that has `wanted` values in this format of scanf(). */
 bool bench_scan(const char *path, int wanted, const char *format, ...) __attribute__((format(scanf, 3, 4)));
 
-/* Check that the folder of --path has room for so many bytes; --elements changes them. 0, or -1 with a message. */
-int bench_check_room(const char *path, double bytes);
-
 /* Print the program's name and a line to standard error; -1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns 0; for an error of the library, prints its message and returns -1. */
@@ -77,11 +74,7 @@ int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_para
  * with a final 0. Returns 0; -1 if it failed, and the text may say why. */
 int bench_command(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Cut a text down to its last line, such as the result of a child. */
-char *bench_last_line(char *text);
 /* Bytes that the kernel moved between disks and this process; 0 if it does not count them. */
 uint64_t bench_traffic(bool written);
-/* Start processes that each use a CPU as long as this one lives. Samples count in spite of them. 0, or -1 with a message. */
-int bench_start_busy(uint64_t count);
 
 #endif

@@ -1,6 +1,7 @@
-/* race.c: rounds, and ratios between contestants. */
+/* race.c: rounds, and formulas over the samples of contestants. */
 #include "race.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,12 +12,17 @@
 /* Repeat work of a few microseconds within a sample, so that the clock's resolution does not show. */
 static const double SAMPLE_SECONDS = 0.004;
 
-const race *race_of(const race_book *book, const char *part, const char *label_end)
+/* --- the book --- */
+
+const race *race_of(const race_book *book, const char *name)
 {
+    const size_t part = strcspn(name, "/");
+    const char *end = name + part + (name[part] == '/');
     for (unsigned i = 0; i < book->count; i++) {
         const race *r = book->races[i];
-        const size_t length = strlen(r->label), wanted = strlen(label_end);
-        if (strcmp(r->part, part) == 0 && length >= wanted && strcmp(r->label + length - wanted, label_end) == 0)
+        const size_t length = strlen(r->label), wanted = strlen(end);
+        if (strlen(r->part) == part && strncmp(r->part, name, part) == 0 && length >= wanted &&
+            strcmp(r->label + length - wanted, end) == 0)
             return r;
     }
     return NULL;
@@ -50,10 +56,18 @@ void race_book_free(race_book *book)
         free(book->races[--book->count]);
 }
 
+void race_excuse(race *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->missing, sizeof r->missing, format, args);
+    va_end(args);
+}
+
 const race_entry *race_find(const race *r, const char *name)
 {
     for (unsigned i = 0; r && i < r->count; i++) {
-        if (strcmp(r->entries[i].name, name) == 0)
+        if (strcmp(r->entries[i].line.name, name) == 0)
             return &r->entries[i];
     }
     return NULL;
@@ -66,9 +80,7 @@ race_entry *race_add(race *r, const race_line *line, double elements, void *ctx,
         if (r->count == RACE_ENTRIES)
             abort(); /* an error in the benchmark */
         e = &r->entries[r->count++];
-        *e = (race_entry){.name = line->name, .what = line->what, .yardstick = line->yardstick, .bytes = line->bytes};
-        e->elements = elements;
-        e->calls = calls;
+        *e = (race_entry){.line = *line, .elements = elements, .calls = calls};
     }
     e->work = (bench_work){line->run, ctx, line->which};
     return e;
@@ -77,12 +89,14 @@ race_entry *race_add(race *r, const race_line *line, double elements, void *ctx,
 void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls)
 {
     for (; lines->name; lines++) {
-        if (lines->tags & tags)
+        if (!tags || lines->tags & tags)
             race_add(r, lines, elements, ctx, calls);
     }
 }
 
-static int take_sample(race *r, race_entry *e, double deadline)
+/* --- rounds --- */
+
+static double take_sample(race *r, race_entry *e, double deadline)
 {
     enum { TRIES = 4, MOST_CALLS = 1 << 24 };
     bench_sample sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);
@@ -91,9 +105,8 @@ static int take_sample(race *r, race_entry *e, double deadline)
         e->calls *= 2;
         sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);
     }
-    e->seconds[r->rounds] = sample.status == 1 ? sample.seconds : NAN;
     r->retried_samples += sample.retries;
-    return sample.status;
+    return sample.status < 0 ? -1 : sample.status ? sample.seconds : NAN;
 }
 
 int race_round(race *r, double deadline)
@@ -103,12 +116,14 @@ int race_round(race *r, double deadline)
         const unsigned turn = r->neighbours ? k : (k + r->rounds / 2 * 3) % r->count;
         race_entry *e = &r->entries[r->rounds % 2 ? r->count - 1 - turn : turn];
         e->seconds[r->rounds] = e->other[r->rounds] = NAN;
-        if (e->before && e->before(e->work.ctx, e->work.which) != 0)
+        e->disturbed[r->rounds] = false;
+        if (e->line.before && e->line.before(e->work.ctx, e->work.which) != 0)
             return -1;
-        const int status = r->sample ? r->sample(r, e, deadline) : take_sample(r, e, deadline);
-        if (status < 0)
+        const double seconds = (r->sample ? r->sample : take_sample)(r, e, deadline);
+        if (seconds < 0)
             return -1;
-        clean += status == 1;
+        e->seconds[r->rounds] = seconds;
+        clean += isfinite(seconds) && !e->disturbed[r->rounds];
     }
     r->rounds++;
     r->clean_rounds += clean == r->count;
@@ -133,32 +148,132 @@ int race_run(race *r, unsigned wanted, double deadline)
     return 0;
 }
 
-double race_at(const race *r, const char *name, unsigned round)
+void race_print_samples(const race *r)
+{
+    for (unsigned k = 0; k < r->rounds; k++) {
+        for (const race_entry *e = r->entries; e < r->entries + r->count; e++)
+            printf("%.6f %d ", e->seconds[k], e->disturbed[k]);
+    }
+    putchar('\n');
+}
+
+void race_read_samples(race *r, const char *line)
+{
+    for (int used = 0; r->count && r->rounds < RACE_ROUNDS; r->rounds++) {
+        int disturbed = 0, finite = 1;
+        for (race_entry *e = r->entries; e < r->entries + r->count; e++, line += used) {
+            int own;
+            if (sscanf(line, "%lf %d%n", &e->seconds[r->rounds], &own, &used) != 2)
+                return;
+            disturbed |= own;
+            finite = finite && isfinite(e->seconds[r->rounds]);
+        }
+        for (race_entry *e = r->entries; e < r->entries + r->count; e++)
+            e->disturbed[r->rounds] = disturbed;
+        r->clean_rounds += finite && !disturbed;
+    }
+}
+
+/* --- formulas --- */
+
+/* The rest of a formula, and whether a contestant in its first part was disturbed in this round. */
+typedef struct reader {
+    const char *at;
+    const race *r;
+    unsigned round;
+    bool disturbed;
+} reader;
+
+static double read_sum(reader *in);
+
+static bool take(reader *in, const char *word)
+{
+    in->at += strspn(in->at, " ");
+    const size_t length = strlen(word);
+    const bool found = strncmp(in->at, word, length) == 0;
+    in->at += found ? length : 0;
+    return found;
+}
+
+static double read_name(reader *in)
+{
+    char name[128];
+    const bool quoted = take(in, "'");
+    const size_t length = strcspn(in->at, quoted ? "'" : " .,+-*/()");
+    snprintf(name, sizeof name, "%.*s", (int)length, in->at);
+    in->at += length + quoted;
+    const bool bytes = take(in, ".bytes"), elements = take(in, ".elements"), other = take(in, ".other");
+    const race_entry *e = race_find(in->r, name);
+    in->disturbed = in->disturbed || (e && e->disturbed[in->round]);
+    return !e ? NAN : bytes ? e->line.bytes : elements ? e->elements : other ? e->other[in->round] : e->seconds[in->round];
+}
+
+static double read_factor(reader *in)
+{
+    if (take(in, "max(")) {
+        double most = read_sum(in);
+        while (take(in, ",")) {
+            const double next = read_sum(in);
+            most = next > most ? next : most; /* false where one of them is no number */
+        }
+        take(in, ")");
+        return most;
+    }
+    if (take(in, "(")) {
+        const double value = read_sum(in);
+        take(in, ")");
+        return value;
+    }
+    if (!isdigit((unsigned char)*in->at))
+        return read_name(in);
+    char *end;
+    const double value = strtod(in->at, &end);
+    in->at = end;
+    return value;
+}
+
+static double read_product(reader *in)
+{
+    double value = read_factor(in);
+    for (bool times = false; (times = take(in, "*")) || take(in, "/");)
+        value = times ? value * read_factor(in) : value / read_factor(in);
+    return value;
+}
+
+static double read_sum(reader *in)
+{
+    double value = read_product(in);
+    for (bool plus = false; (plus = take(in, "+")) || take(in, "-");)
+        value = plus ? value + read_product(in) : value - read_product(in);
+    return value;
+}
+
+bench_spread race_values(const race *r, const char *formula, bool quiet)
+{
+    double values[RACE_ROUNDS];
+    const unsigned rounds = r ? r->rounds : 0;
+    for (unsigned k = 0; k < rounds; k++) {
+        reader in = {.at = formula, .r = r, .round = k};
+        values[k] = read_sum(&in);
+        if (*in.at)
+            abort(); /* an error in the benchmark */
+        values[k] = quiet && in.disturbed ? NAN : values[k];
+    }
+    return bench_spread_of(values, rounds);
+}
+
+double race_median(const race *r, const char *name)
 {
     const race_entry *e = race_find(r, name);
-    return e && round < r->rounds ? e->seconds[round] : NAN;
-}
-
-bench_spread race_values(const race *r, race_value_fn value)
-{
-    double values[RACE_ROUNDS];
-    const unsigned rounds = r ? r->rounds : 0;
-    for (unsigned k = 0; k < rounds; k++)
-        values[k] = value(r, k);
-    return bench_spread_of(values, rounds);
-}
-
-bench_spread race_ratio(const race *r, const char *a, const char *b)
-{
-    double values[RACE_ROUNDS];
-    const unsigned rounds = r ? r->rounds : 0;
-    for (unsigned k = 0; k < rounds; k++)
-        values[k] = race_at(r, a, k) / race_at(r, b, k);
-    return bench_spread_of(values, rounds);
+    return bench_spread_of(e ? e->seconds : NULL, e ? r->rounds : 0).median;
 }
 
 double race_share(const race *r, const race_entry *e)
 {
-    const race_entry *y = e && e->yardstick ? race_find(r, e->yardstick) : NULL;
-    return y ? race_ratio(r, y->name, e->name).median * (e->bytes * e->elements) / (y->bytes * y->elements) : NAN;
+    char formula[256];
+    if (!e || !e->line.yardstick)
+        return NAN;
+    snprintf(formula, sizeof formula, "'%s' / '%s'", e->line.yardstick, e->line.name);
+    const race_entry *y = race_find(r, e->line.yardstick);
+    return y ? race_values(r, formula, false).median * (e->line.bytes * e->elements) / (y->line.bytes * y->elements) : NAN;
 }

@@ -9,19 +9,29 @@
 #include <jansson.h>
 #include <stddef.h>
 
-enum { RACE_ENTRIES = 24, RACE_ROUNDS = 64, RACE_BOOK = 1024 };
+enum { RACE_ENTRIES = 24, RACE_ROUNDS = 64, RACE_BOOK = 1024, RACE_REASON = 1280 };
+
+/* A line of a table of contestants; the last one has no name. */
+typedef struct race_line {
+    const char *name, *what; /* static texts, or texts that live longer than the race */
+    double bytes;            /* bytes that an element must move, without reads for ownership */
+    bench_work_fn run;
+    int which;
+    unsigned tags;         /* bits of the table's own, which choose when it takes part */
+    const char *yardstick; /* name of the entry that moves the same bytes and computes nothing; NULL: none */
+    bench_work_fn before;  /* runs before each sample, untimed; NULL: nothing */
+} race_line;
 
 typedef struct race_entry {
-    const char *name, *what;     /* static texts, or texts that live longer than the race */
+    race_line line;
     const char *kernel;          /* the implementation that runs; NULL: there is one */
-    const char *yardstick;       /* name of the entry that moves the same bytes and computes nothing; NULL: none */
-    double elements, bytes;      /* elements of one call; bytes that an element must move, without reads for ownership */
+    double elements;             /* of one call */
     bench_work work;             /* its context must live as long as the race runs */
-    bench_work_fn before;        /* runs before each sample, untimed; NULL: nothing */
     unsigned calls;              /* calls in a sample; 0: found when the race runs */
     bool found;                  /* `calls` was found, and grows if a sample turns out short */
     double seconds[RACE_ROUNDS]; /* of one call; NAN if no sample was clean */
     double other[RACE_ROUNDS];   /* a second figure of the sample, which the race's own `sample` may set */
+    bool disturbed[RACE_ROUNDS]; /* other processes may have decided the sample, also when it was repeated */
 } race_entry;
 
 typedef struct race race;
@@ -35,8 +45,10 @@ struct race {
     unsigned count;
     unsigned rounds, clean_rounds; /* all rounds, and those in which every sample was clean */
     unsigned retried_samples;
-    /* Take an entry's sample without the stopwatch: set its seconds in this round. 1: clean, 0: not, -1: it failed. */
-    int (*sample)(race *r, race_entry *e, double deadline);
+    char missing[RACE_REASON]; /* why it has no round; "" if nothing more is known */
+    /* Take an entry's sample without the stopwatch, which may set its second figure and whether it was disturbed. Returns
+     * seconds of one call; NAN: there is no sample; negative: it failed, after its message. */
+    double (*sample)(race *r, race_entry *e, double deadline);
     /* Add fields to the JSON row of an entry; entry `count` is the race itself. NULL: nothing to add. */
     void (*describe)(const race *r, unsigned entry, json_t *out);
     void *user; /* for these two functions */
@@ -49,23 +61,16 @@ typedef struct race_book {
 
 /* The race of that name, to continue it, or a new one. Ends the program if there is no memory. */
 race *race_open(race_book *book, const char *part, const char *label, ...) __attribute__((format(printf, 3, 4)));
-/* The race of a part whose label ends with `label_end`; NULL: there is none. */
-const race *race_of(const race_book *book, const char *part, const char *label_end);
+/* The first race of a part, whose label ends with the text behind the "/" in "part/label end". NULL: there is none. */
+const race *race_of(const race_book *book, const char *name);
 void race_book_free(race_book *book);
-
-/* A line of a table of contestants; the last one has no name. */
-typedef struct race_line {
-    const char *name, *what, *yardstick;
-    double bytes;
-    bench_work_fn run;
-    int which;
-    unsigned tags; /* bits of the table's own, which choose when it takes part */
-} race_line;
+/* Say why a race has no rounds; figures that it should give have that reason. */
+void race_excuse(race *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Add a contestant. An existing one of that name keeps its samples and gets the new work, so a race can continue later on other
  * memory. */
 race_entry *race_add(race *r, const race_line *line, double elements, void *ctx, unsigned calls);
-/* Add the lines that have at least one of these tags. */
+/* Add the lines that have at least one of these tags, or all lines for tags of 0. */
 void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls);
 
 /* Run one round. 0, or -1 if a contestant failed, after its message. */
@@ -74,14 +79,18 @@ int race_round(race *r, double deadline);
 int race_run(race *r, unsigned wanted, double deadline);
 
 const race_entry *race_find(const race *r, const char *name); /* NULL: there is none; r may be NULL */
-/* Seconds of a contestant in a round, and its second figure; NAN if there is none. */
-double race_at(const race *r, const char *name, unsigned round);
-/* A value that is computed in each round, over all rounds. */
-typedef double (*race_value_fn)(const race *r, unsigned round);
-bench_spread race_values(const race *r, race_value_fn value);
-/* Time of one over time of the other, in the rounds in which both were clean. */
-bench_spread race_ratio(const race *r, const char *a, const char *b);
+/* The median of the samples of a contestant; NAN without one. */
+double race_median(const race *r, const char *name);
+/* Compute a formula in each round, over all rounds, or over those in which none of its contestants was disturbed. A formula has
+ * names of contestants for their seconds, name.bytes, name.elements and name.other, numbers, + - * / ( ), and max(a, b, ...),
+ * which leaves out what was not measured except its first value. A name with other characters stands in ''. */
+bench_spread race_values(const race *r, const char *formula, bool quiet);
 /* Share of the yardstick's bandwidth that an entry reaches; NAN without a yardstick. */
 double race_share(const race *r, const race_entry *e);
+
+/* Print the samples of a race that ran in a process of its own, as a line; and read them in the process that started it, into
+ * a race with the same contestants. A round in which one was disturbed counts as disturbed for all. */
+void race_print_samples(const race *r);
+void race_read_samples(race *r, const char *line);
 
 #endif

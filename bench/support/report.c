@@ -1,18 +1,163 @@
-/* report.c: races as tables and as JSON. */
+/* report.c: races and figures as tables and as JSON. */
 #include "report.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
-/* --- the table --- */
+/* --- figures --- */
+
+bench_figure *bench_figures_add(bench_figures *all, const bench_asked *table, size_t count, const race_book *book)
+{
+    bench_figure *first = &all->list[all->count];
+    for (const bench_asked *asked = table; asked < table + count; asked++) {
+        if (all->count == MOST_FIGURES)
+            abort(); /* an error in the benchmark */
+        bench_figure *f = &all->list[all->count++];
+        const race *r = asked->race ? race_of(book, asked->race) : NULL;
+        *f = (bench_figure){.asked = *asked, .value = NAN, .p10 = NAN, .p90 = NAN, .missing = all->missing};
+        snprintf(f->name, sizeof f->name, "%s", asked->name);
+        if (r && asked->formula) {
+            const bench_spread quiet = race_values(r, asked->formula, true), any = race_values(r, asked->formula, false);
+            const bool enough = quiet.count && quiet.count >= asked->enough;
+            const bench_spread spread = enough ? quiet : any;
+            f->disturbed = enough ? 0 : any.count - quiet.count;
+            f->value = spread.median;
+            f->p10 = spread.p10;
+            f->p90 = spread.p90;
+            f->rounds = spread.count;
+        }
+        bench_figures_excuse(f, r ? r->missing : "");
+        f->asked.race = f->asked.formula = NULL; /* texts that need not live any longer */
+    }
+    return first;
+}
+
+bench_figure *bench_figures_find(bench_figures *all, const char *name)
+{
+    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+        if (strcmp(f->name, name) == 0)
+            return f;
+    }
+    abort(); /* an error in the benchmark */
+}
+
+void bench_figures_set(bench_figure *figure, double value, unsigned rounds)
+{
+    if (isfinite(value)) {
+        figure->value = value;
+        figure->rounds = rounds;
+    }
+}
+
+void bench_figures_excuse(bench_figure *figure, const char *reason)
+{
+    if (reason[0] && !bench_figures_measured(figure))
+        figure->missing = reason;
+}
+
+void bench_figures_spoil(bench_figure *figure, const char *format, ...)
+{
+    va_list args;
+    if (figure->spoilt[0])
+        return;
+    va_start(args, format);
+    vsnprintf(figure->spoilt, sizeof figure->spoilt, format, args);
+    va_end(args);
+}
+
+void bench_figures_void(bench_figures *all, unsigned about, const char *format, ...)
+{
+    char text[sizeof all->list->spoilt];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+        if (!about || f->asked.about & about)
+            bench_figures_spoil(f, "%s", text);
+    }
+}
+
+void bench_figures_check_rounds(bench_figures *all)
+{
+    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+        if (bench_figures_measured(f) && f->rounds < f->asked.enough)
+            bench_figures_spoil(f, "%u rounds ended in time; a verdict needs %u: raise --seconds or --rounds", f->rounds,
+                                f->asked.enough);
+    }
+}
+
+void bench_figures_check_quiet(bench_figures *all, const char *others)
+{
+    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+        if (f->disturbed)
+            bench_figures_spoil(f, "%s in %u of %u rounds; run again on a quieter machine", others, f->disturbed, f->rounds);
+    }
+}
+
+bool bench_figures_measured(const bench_figure *figure)
+{
+    return isfinite(figure->value);
+}
+
+bool bench_figures_held(const bench_figure *f)
+{
+    return isfinite(f->value) && !f->spoilt[0] &&
+           (f->asked.sense >= 0 ? f->value >= f->asked.limit : f->value <= f->asked.limit);
+}
+
+static void print_figures(FILE *out, const bench_figures *all)
+{
+    fprintf(out, "\nratios, medians of paired rounds\n");
+    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
+        char asked[32] = "";
+        if (f->asked.sense)
+            snprintf(asked, sizeof asked, "%s %.2f", f->asked.sense > 0 ? ">=" : "<=", f->asked.limit);
+        if (!bench_figures_measured(f)) {
+            fprintf(out, "%-30s  %8s  %-8s not measured: %s\n", f->name, "-", asked, f->missing);
+            continue;
+        }
+        const char *verdict = f->spoilt[0] ? "void" : !f->asked.sense ? "" : bench_figures_held(f) ? "held" : "MISSED";
+        const int decimals = fabs(f->value) >= 1000 ? 0 : fabs(f->value) >= 0.1 ? 3 : 4;
+        fprintf(out, "%-30s  %8.*f  %-8s %-7s %s%s%s\n", f->name, decimals, f->value, asked, verdict, f->asked.meaning,
+                f->spoilt[0] ? "; void: " : "", f->spoilt);
+    }
+}
+
+/* "ratios", their "percentiles", "verdict", "not_measured" and "meanings". */
+static json_t *figures_object(const bench_figures *all, const char *rounds_name)
+{
+    json_t *values = json_object(), *verdict = json_object(), *missing = json_object(), *meanings = json_object(),
+           *percentiles = json_object();
+    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
+        json_object_set_new(values, f->name, bench_report_number(f->value));
+        json_object_set_new(meanings, f->name, json_string(f->asked.meaning));
+        if (!bench_figures_measured(f))
+            json_object_set_new(missing, f->name, json_string(f->missing));
+        if (f->asked.sense)
+            json_object_set_new(verdict, f->name,
+                                json_pack("{s:o, s:f, s:b, s:i, s:s?}", "value", bench_report_number(f->value),
+                                          f->asked.sense > 0 ? "at_least" : "at_most", f->asked.limit, "held",
+                                          bench_figures_held(f), rounds_name, (int)f->rounds, "void",
+                                          f->spoilt[0] ? f->spoilt : NULL));
+        if (isfinite(f->p10))
+            json_object_set_new(percentiles, f->name, json_pack("{s:f, s:f}", "p10", f->p10, "p90", f->p90));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "ratios", values, "percentiles", percentiles, "verdict", verdict,
+                     "not_measured", missing, "meanings", meanings);
+}
+
+/* --- the table of a race --- */
 
 static void print_brief(FILE *out, const race *r)
 {
     fprintf(out, "%s, %s: %u rounds;", r->part, r->label, r->rounds);
     for (const race_entry *e = r->entries; e < r->entries + r->count; e++)
-        fprintf(out, "%s %s %.3f us", e > r->entries ? "," : "", e->name, 1e6 * bench_spread_of(e->seconds, r->rounds).median);
+        fprintf(out, "%s %s %.3f us", e > r->entries ? "," : "", e->line.name, 1e6 * race_median(r, e->line.name));
     fputc('\n', out);
 }
 
@@ -33,13 +178,13 @@ static void print_race(FILE *out, const race *r, unsigned enough)
     for (const race_entry *e = r->entries; e < r->entries + r->count; e++) {
         const bench_spread s = bench_spread_of(e->seconds, r->rounds);
         const double share = race_share(r, e);
-        fprintf(out, "%-22s %13.4f %10.4f %10.4f  %8.2f ", e->name, factor * s.min, factor * s.median, factor * s.max,
-                1e-9 * e->elements * e->bytes / s.median);
+        fprintf(out, "%-22s %13.4f %10.4f %10.4f  %8.2f ", e->line.name, factor * s.min, factor * s.median, factor * s.max,
+                1e-9 * e->elements * e->line.bytes / s.median);
         if (isnan(share))
             fprintf(out, "%6s", "");
         else
             fprintf(out, "%6.3f", share);
-        fprintf(out, "  %s%s%s\n", e->what, e->kernel ? ": " : "", e->kernel ? e->kernel : "");
+        fprintf(out, "  %s%s%s\n", e->line.what, e->kernel ? ": " : "", e->kernel ? e->kernel : "");
     }
 }
 
@@ -57,17 +202,17 @@ static json_t *row_object(const race *r, unsigned index)
     json_t *samples = json_array();
     for (unsigned k = 0; k < r->rounds; k++)
         json_array_append_new(samples, bench_report_number(e->seconds[k]));
-    json_t *row =
-        json_pack("{s:s, s:s, s:f, s:f, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", e->name, "what", e->what,
-                  "elements", e->elements, "bytes_per_element", e->bytes, "calls_per_sample", (int)e->calls, "clean_samples",
-                  (int)s.count, "seconds_min", bench_report_number(s.min), "seconds_p10", bench_report_number(s.p10),
-                  "seconds_median", bench_report_number(s.median), "seconds_p90", bench_report_number(s.p90), "seconds_max",
-                  bench_report_number(s.max), "gb_per_s", bench_report_number(1e-9 * e->elements * e->bytes / s.median),
-                  "gparam_per_s", bench_report_number(1e-9 * e->elements / s.median), "seconds", samples);
+    json_t *row = json_pack(
+        "{s:s, s:s, s:f, s:f, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", e->line.name, "what", e->line.what,
+        "elements", e->elements, "bytes_per_element", e->line.bytes, "calls_per_sample", (int)e->calls, "clean_samples",
+        (int)s.count, "seconds_min", bench_report_number(s.min), "seconds_p10", bench_report_number(s.p10), "seconds_median",
+        bench_report_number(s.median), "seconds_p90", bench_report_number(s.p90), "seconds_max", bench_report_number(s.max),
+        "gb_per_s", bench_report_number(1e-9 * e->elements * e->line.bytes / s.median), "gparam_per_s",
+        bench_report_number(1e-9 * e->elements / s.median), "seconds", samples);
     if (e->kernel)
         json_object_set_new(row, "kernel", json_string(e->kernel));
-    if (e->yardstick) {
-        json_object_set_new(row, "yardstick", json_string(e->yardstick));
+    if (e->line.yardstick) {
+        json_object_set_new(row, "yardstick", json_string(e->line.yardstick));
         json_object_set_new(row, "share", bench_report_number(race_share(r, e)));
     }
     if (r->describe)
@@ -126,13 +271,13 @@ int bench_report(const bench_run *run, json_t *root, const race_book *book, cons
         if (r->count)
             json_array_append_new(races, race_object(r, book->enough));
     }
-    bench_figures_print(out, figures);
+    print_figures(out, figures);
     for (unsigned i = 0; i < figures->count; i++)
-        measured = measured || (figures->list[i].sense && figures->list[i].rounds);
+        measured = measured || (figures->list[i].asked.sense && figures->list[i].rounds);
     fprintf(out, "%.1f s\n", seconds);
     json_object_update_new(root, json_pack("{s:s, s:o, s:b, s:f, s:o}", "bench", program_invocation_short_name, "machine",
                                            bench_report_machine(), "quick", run->quick, "seconds", seconds, "races", races));
-    bench_figures_put(root, figures, rounds_name);
+    json_object_update_new(root, figures_object(figures, rounds_name));
     const int ret = run->json_path ? write_json(root, run->json_path) : 0;
     json_decref(root);
     return ret != 0 ? 1 : measured ? 0 : 3;

@@ -64,6 +64,18 @@ def demands(root):
             yield os.path.basename(path), name, int(sense), float(top) / (float(below) if below else 1)
 
 
+def strangers(root):
+    """Names in formulas of figures that no contestant of the same benchmark has: such a figure would never be measured."""
+    for table in sorted(glob.glob(os.path.join(root, "bench/*.c"))):
+        benchmark = re.match("cpu_adam|[a-z]+", os.path.basename(table))[0]
+        text = "".join(open(path, encoding="utf-8").read() for path in sorted(glob.glob(os.path.join(root, f"bench/{benchmark}*.c"))))
+        contestants = set(re.findall(r'\{"([a-z0-9_]+)",\s', text))
+        with open(table, encoding="utf-8") as file:
+            for formula in re.findall(r'"[a-z_]+(?:/[^"]*)?",\s*"([^"=]* [-/*] [^"=]*)"', file.read()):
+                for name in set(re.findall(r"(?<![.\w])[a-z]\w*(?!\()\b", formula)) - contestants:
+                    yield f"{os.path.basename(table)}: no contestant is called {name}: {formula}"
+
+
 def runs(root):
     """The medians of the contestants of each race."""
     for path in sorted(glob.glob(os.path.join(root, "bench/results/*.json"))):
@@ -101,7 +113,7 @@ def main():
     # The check has to fail for a limit above its ceiling, and for one without a ceiling.
     broken = list(complaints([("a.c", "slices_over_memcpy_both", 1, 1.01), ("a.c", "bytes_per_parameter", -1, 3.0), ("a.c", "new", 1, 0.5)], measured))
     assert len(broken) == 3, broken
-    wrong = list(complaints(found, measured))
+    wrong = list(complaints(found, measured)) + list(strangers(root))
     print("\n".join(wrong) or f"{len(found)} limits are within their ceilings in {len(measured)} races")
     sys.exit(bool(wrong))
 

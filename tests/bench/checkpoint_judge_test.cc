@@ -3,7 +3,7 @@
 #include "zoff_test.h"
 
 #include <jansson.h>
-#include <stdio.h>
+#include <string.h>
 #include <zoff/zoff.h>
 
 #include <cmath>
@@ -23,26 +23,33 @@ class checkpoint_judge : public testing::Test
   protected:
     checkpoint_judge()
     {
-        options.elements = 96u << 20;
-        options.busy = UINT64_MAX;
-        found.registered = true;
+        run.options.elements = 96u << 20;
+        run.options.busy = UINT64_MAX;
+        run.registered = true;
     }
-    ~checkpoint_judge() override { race_book_free(&found.book); }
+    ~checkpoint_judge() override { race_book_free(&run.book); }
 
+    static race_entry *add(race *r, const char *name)
+    {
+        race_line line = {};
+        line.name = name;
+        line.what = "";
+        return race_add(r, &line, 1, nullptr, 1);
+    }
     // Add a race of two, one round for each pair: seconds of both, and whether somebody disturbed them.
     void add_duel(const char *part, const char *label, const std::vector<std::pair<double, double>> &rounds,
                   const std::vector<size_t> &disturbed = {})
     {
-        static const race_line ZOFF = {"zoff", "", nullptr, 12, nullptr, 0, 0},
-                               QUEUE = {"queue", "", nullptr, 12, nullptr, 0, 0};
-        race *r = race_open(&found.book, part, "%s", label);
-        race_entry *a = race_add(r, &ZOFF, 1, nullptr, 1), *b = race_add(r, &QUEUE, 1, nullptr, 1);
+        const bool save = strstr(part, "save"), host = strcmp(label, "host") == 0;
+        race *r = race_open(&run.book, part, "%s", label);
+        race_entry *a = add(r, save ? (host ? "save_host" : "save_nvme") : host ? "load_host" : "load_nvme");
+        race_entry *b = add(r, host ? (save ? "aio_new_file" : "aio_read") : strcmp(part, "save") == 0 ? "copy" : "aio_mix");
         for (const auto &[ours, theirs] : rounds) {
             a->seconds[r->rounds] = ours;
             b->seconds[r->rounds++] = theirs;
         }
         for (size_t round : disturbed)
-            b->other[round] = 1;
+            b->disturbed[round] = true;
     }
     const bench_figure &judge(const std::string &name)
     {
@@ -54,7 +61,7 @@ class checkpoint_judge : public testing::Test
         ADD_FAILURE() << "there is no " << name;
         return figures.list[0];
     }
-    void checkpoint_judge_all() { ::checkpoint_judge(&options, &found, &figures); }
+    void checkpoint_judge_all() { ::checkpoint_judge(&run, &figures); }
     // The value, with a verdict.
     void expect_value(const char *name, double value, bool held)
     {
@@ -78,8 +85,7 @@ class checkpoint_judge : public testing::Test
         EXPECT_NE(std::string::npos, std::string(f.missing).find(why)) << name << ": " << f.missing;
     }
 
-    checkpoint_options options = {};
-    checkpoint_found found = {};
+    checkpoint_run run = {};
     bench_figures figures = {};
 };
 
@@ -128,7 +134,7 @@ TEST_F(checkpoint_judge, a_yardstick_without_registered_memory_proves_nothing)
             add_duel(part, tier, FIVE);
     }
     expect_value("load_vs_aio", 1, true);
-    found.registered = false;
+    run.registered = false;
     for (const char *name :
          {"save_host_vs_aio", "load_host_vs_aio", "load_nvme_vs_aio", "load_vs_aio", "throttled_save_host_vs_aio",
           "throttled_save_nvme_vs_aio", "throttled_load_host_vs_aio", "throttled_load_nvme_vs_aio"})
@@ -154,63 +160,64 @@ TEST_F(checkpoint_judge, a_void_load_makes_both_void)
 // The host's save reads nothing, so a 0 there is a measured one.
 TEST_F(checkpoint_judge, moved_bytes_are_those_of_both_tiers)
 {
-    found.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
+    run.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
     expect_missing("moved_over_state", "only one of the two tiers");
-    found.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // its load was not counted
+    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // its load was not counted
     expect_missing("moved_over_state", "only one of the two tiers");
-    found.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
+    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
     expect_value("moved_over_state", 1.01, true);
-    found.tiers[CHECKPOINT_NVME].loaded[1] = 1.03;
+    run.tiers[CHECKPOINT_NVME].loaded[1] = 1.03;
     expect_value("moved_over_state", 1.03, false);
 }
 
 TEST_F(checkpoint_judge, memory_is_that_of_both_tiers)
 {
-    found.tiers[CHECKPOINT_NVME].save_peak = 0.9;
+    run.tiers[CHECKPOINT_NVME].save_peak = 0.9;
     expect_missing("save_peak_over_plan", "only one of the two tiers");
     expect_missing("load_peak_over_plan", NO_PART);
-    found.tiers[CHECKPOINT_HOST].save_peak = 1;
+    run.tiers[CHECKPOINT_HOST].save_peak = 1;
     expect_value("save_peak_over_plan", 1, true);
-    found.tiers[CHECKPOINT_HOST].load_peak = 1.03;
-    found.tiers[CHECKPOINT_NVME].load_peak = -0.1; // the load failed
+    run.tiers[CHECKPOINT_HOST].load_peak = 1.03;
+    run.tiers[CHECKPOINT_NVME].load_peak = -0.1; // the load failed
     expect_missing("load_peak_over_plan", "only one of the two tiers");
-    snprintf(found.no_memory, sizeof found.no_memory, "the reason");
+    race_excuse(race_open(&run.book, "memory", "peaks"), "the reason");
     expect_missing("load_peak_over_plan", "the reason");
-    found.tiers[CHECKPOINT_NVME].load_peak = 1;
+    run.tiers[CHECKPOINT_NVME].load_peak = 1;
     expect_value("load_peak_over_plan", 1.03, false);
 }
 
 TEST_F(checkpoint_judge, a_save_beside_steps_costs_the_difference_over_its_bytes)
 {
-    static const race_line LINES[] = {{"steps", "", nullptr, 240, nullptr, 0, 0},
-                                      {"steps_and_save", "", nullptr, 264, nullptr, 0, 0},
-                                      {"aio_mix", "", nullptr, 24, nullptr, 0, 0}};
-    race *r = race_open(&found.book, "async", "%s", "half of the time is compute");
-    const double seconds[] = {10, 12, 2};
-    for (unsigned i = 0; i < 3; i++)
-        std::fill_n(race_add(r, &LINES[i], 1, nullptr, 1)->seconds, 5, seconds[i]);
+    race *r = race_open(&run.book, "async", "%s", "half of the time is compute");
+    std::fill_n(add(r, "steps")->seconds, 5, 10);
+    std::fill_n(add(r, "steps_and_save")->seconds, 5, 12);
+    std::fill_n(add(r, "aio_mix")->seconds, 5, 2);
     r->rounds = 5;
     expect_value("async_save_over_bytes_compute", 1, true);
     expect_missing("async_save_over_bytes", NO_PART);
-    found.registered = false;
+    run.registered = false;
     expect_void("async_save_over_bytes_compute", "was not registered");
 }
 
 TEST_F(checkpoint_judge, void_reasons_are_those_of_the_run)
 {
     add_duel("save", "host", FIVE);
-    found.in_memory = true;
+    run.in_memory = true;
     expect_void("save_host_vs_aio", "in memory");
-    options.elements = 32u << 20;
+    run.options.elements = 32u << 20;
     expect_void("save_host_vs_aio", "384 MiB");
-    options.busy = 0;
+    run.options.busy = 0;
     expect_void("save_host_vs_aio", "--busy");
 }
 
 TEST_F(checkpoint_judge, missing_figures_have_the_reason_of_their_part)
 {
-    snprintf(found.no_throttle, sizeof found.no_throttle, "no cgroup");
-    snprintf(found.no_reflink, sizeof found.no_reflink, "no mount");
+    for (const char *part : {"throttled_save", "throttled_load"}) {
+        for (const char *tier : {"host", "nvme"})
+            race_excuse(race_open(&run.book, part, "%s", tier), "no cgroup");
+    }
+    race_excuse(race_open(&run.book, "async", "the disk is held at 1 GB/s each way"), "no cgroup");
+    race_excuse(race_open(&run.book, "reflink", "XFS"), "no mount");
     for (const char *name : {"throttled_save_host_vs_aio", "throttled_load_nvme_vs_aio", "async_save_over_bytes_throttled"})
         expect_missing(name, "no cgroup");
     for (const char *name : {"async_save_over_bytes_reflink", "save_nvme_reflink_seconds_per_gib"})

@@ -14,13 +14,11 @@ cat >"$scratch/run.json" <<'JSON'
  "seconds": [7], "floor": {"bytes": 12}}
 JSON
 cat >"$scratch/summary.json" <<'JSON'
-{
- "bench": "aio", "holds": true, "floor": {"bytes": 12},
+{"bench": "aio", "holds": true,
  "race": [
   {"name": "a", "median": 2.5},
-  {"name": "b", "median": 4}
- ]
-}
+  {"name": "b", "median": 4}],
+ "floor": {"bytes": 12}}
 JSON
 check "samples go, figures and verdicts stay" "$scratch/run.json" "$scratch/summary.json"
 for kept in "$root"/bench/results/*.json; do

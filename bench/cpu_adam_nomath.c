@@ -1,6 +1,6 @@
-/* nomath.c: loops that the compiler vectorizes, compiled once for each vector width of the machine. The copy of the weights is
- * stored past the caches, as zoff's step does when that is faster. */
-#include "nomath.h"
+/* cpu_adam_nomath.c: loops that the compiler vectorizes, compiled once for each vector width of the machine. The copy of the
+ * weights is stored past the caches, as zoff's step does when that is faster. */
+#include "cpu_adam_bench.h"
 
 #include <omp.h>
 #include <string.h>
@@ -168,45 +168,26 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     const float *restrict p = s->p, *restrict g = s->g;
     const uint16_t *restrict g16 = s->g16;
     uint16_t *restrict w16 = s->w16;
+    /* clang-format off */
     switch (kind) {
-    case NOMATH_FP32:
-        step(P | M | V, s, begin, end);
-        break;
-    case NOMATH_HALF_OUT:
-        step(HALF | P | M | V | OUT, s, begin, end);
-        break;
-    case NOMATH_MOMENTS:
-        moments(s, begin, end);
-        break;
-    case NOMATH_SPLIT:
-        split(s, begin, end, MOMENTS_F32);
-        break;
-    case NOMATH_SPLIT_MOMENTS:
-        split(s, begin, end, MOMENTS_16);
-        break;
-    case NOMATH_SPLIT_M8V16:
-        split(s, begin, end, MOMENTS_8_16);
-        break;
-    case NOMATH_SPLIT_Q8:
-        split(s, begin, end, MOMENTS_8);
-        break;
-    case NOMATH_HALF_KEEP:
-        step(HALF | M | V | KEEP, s, begin, end);
-        break;
-    case NOMATH_ONE_STATE:
-        step(P | M, s, begin, end);
-        break;
-    case NOMATH_NO_STATE:
-        step(P, s, begin, end);
-        break;
+    case NOMATH_FP32: step(P | M | V, s, begin, end); break;
+    case NOMATH_HALF_OUT: step(HALF | P | M | V | OUT, s, begin, end); break;
+    case NOMATH_MOMENTS: moments(s, begin, end); break;
+    case NOMATH_SPLIT: split(s, begin, end, MOMENTS_F32); break;
+    case NOMATH_SPLIT_MOMENTS: split(s, begin, end, MOMENTS_16); break;
+    case NOMATH_SPLIT_M8V16: split(s, begin, end, MOMENTS_8_16); break;
+    case NOMATH_SPLIT_Q8: split(s, begin, end, MOMENTS_8); break;
+    case NOMATH_HALF_KEEP: step(HALF | M | V | KEEP, s, begin, end); break;
+    case NOMATH_ONE_STATE: step(P | M, s, begin, end); break;
+    case NOMATH_NO_STATE: step(P, s, begin, end); break;
+    case NOMATH_READ32: return read_words((const any_word *)(const void *)(wide + begin), end - begin);
+    case NOMATH_READ16: return read_words((const any_word *)(const void *)(g16 + begin), (end - begin) / 2);
+    case NOMATH_COPY: memcpy(wide + begin, g + begin, (end - begin) * sizeof *g); break;
+    /* clang-format on */
     case NOMATH_WIDEN:
         for (size_t i = begin; i < end; i++)
             wide[i] = wide_of(g16[i]);
         break;
-    case NOMATH_READ32:
-        return read_words((const any_word *)(const void *)(wide + begin), end - begin);
-    case NOMATH_READ16:
-        return read_words((const any_word *)(const void *)(g16 + begin), (end - begin) / 2);
     case NOMATH_TOUCH:
         for (size_t i = begin; i < end; i++)
             wide[i] = -wide[i];
@@ -221,9 +202,6 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     case NOMATH_TRIAD:
         for (size_t i = begin; i < end; i++)
             wide[i] = g[i] + 0.5f * p[i];
-        break;
-    case NOMATH_COPY:
-        memcpy(wide + begin, g + begin, (end - begin) * sizeof *g);
         break;
     case NOMATH_KINDS:
         break;
