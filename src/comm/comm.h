@@ -207,10 +207,8 @@ zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out);
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
 /* Make a communicator that sends messages over `transport`. On success the communicator owns the transport and closes it. */
 zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out);
-/* Open the communicator of the MPI plug-in. */
-zoff_status zoff_comm_plugins_mpi(const zoff_comm_opts *opts, zoff_comm **out);
 /* Load the plug-in for MPI, without joining anybody.  @return ERR_UNSUPPORTED with the reason why it does not load */
-zoff_status zoff_comm_plugins_mpi_find(void);
+zoff_status zoff_comm_mpi_find(void);
 /* Join over NCCL. Rank, size and meeting address come from the launcher's environment variables. */
 zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out);
 /* Check that the NCCL plug-in can be loaded; the error says why not. */
@@ -235,12 +233,6 @@ const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t
 /* Compare the number of ranks that have joined with the launcher's. Only 1 is compared, because launchers may be nested; 0: not
  * known.  @return ERR_UNSUPPORTED if one rank has joined and the launcher has started more */
 zoff_status zoff_comm_world_check(const char *backend, size_t joined);
-
-/* ---- opts.c ---- */
-
-/* Copy the program's options into `out` and fill in defaults. `opts` may be NULL. `call` is the name of the public function for
- * error messages.  @return ERR_INVALID if struct_size is 0 or the timeout is NaN */
-zoff_status zoff_comm_opts_take(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out);
 
 /* ---- book.c: the records of a communicator, and its lock ---- */
 
