@@ -104,7 +104,7 @@ zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm
                  "zoff_comm_open_transport: the transport lacks its name or one of its functions");
     ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
     ZOFF_TRY(zoff_comm_world_check(t.name, t.world_size));
-    return zoff_comm_messages_open(&known, &t, out);
+    return zoff_comm_messages_open(&known, &t, false, out);
 }
 
 /* ---- facts, and the end ---- */
@@ -135,7 +135,6 @@ zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
     zoff_comm_lock((zoff_comm *)(uintptr_t)comm);
     zoff_comm_info info = comm->info;
     zoff_comm_unlock((zoff_comm *)(uintptr_t)comm);
-    info.backend = comm->info.backend ? comm->info.backend : comm->ops->name;
     info.rank = comm->rank;
     info.size = comm->size;
     zoff_base_structs_write(&info, sizeof info, out);

@@ -1,5 +1,6 @@
 // comm_test.cc: the list of communicators, and their common properties; options in a struct of another length; transports that
 // are refused; a communicator that a shared library connects.
+#include "memory_fault.h"
 #include "plugin.h"
 #include "post_office.h"
 #include "thread_ranks.h"
@@ -60,6 +61,19 @@ TEST(Comm, EachRankTellsWhoItIs)
         EXPECT_EQ(3u, info.size);
         EXPECT_EQ(sizeof info, info.struct_size);
     }
+}
+
+TEST(Comm, WithoutMemoryNoRankIsOpened)
+{
+    zoff_comm *made[2] = {};
+    const int failures = fail_each_allocation([&] {
+        const zoff_status status = zoff_comm_open_threads(nullptr, 2, made);
+        EXPECT_EQ(status == ZOFF_OK, made[0] != nullptr);
+        return status;
+    });
+    EXPECT_LT(2 * 32, failures) << "each rank listens with several receives";
+    for (zoff_comm *one : made)
+        zoff_comm_close(one);
 }
 
 TEST(Comm, InfoIsWrittenAsFarAsTheCallersStructGoes)
