@@ -296,8 +296,7 @@ static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_call *call, const 
     return ZOFF_OK;
 }
 
-const zoff_comm_ops zoff_nccl_ops = {.name = "nccl",
-                                     .close = zoff_nccl_close,
+const zoff_comm_ops zoff_nccl_ops = {.close = zoff_nccl_close,
                                      .start = nccl_start,
                                      .poll = nccl_poll,
                                      .has_arrived = nccl_has_arrived,

@@ -251,6 +251,7 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .rank = join->opts.rank,
                           .size = join->opts.size,
                           .timeout_seconds = join->opts.timeout_seconds,
+                          .info = {.backend = "nccl"},
                           .reaches = "cuda",
                           .adds = true,
                           .has_slots = true,

@@ -163,23 +163,34 @@ static zoff_status break_off(zoff_comm *comm)
     return zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words);
 }
 
-/* List the ranks that has_arrived() does not report, as "1, 3". `visits` says in which calls the first of them wait. Returns
- * the number of ranks. */
+static bool is_missing(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
+{
+    return rank != comm->rank && zoff_comm_call_has(&work->call, rank) && !comm->ops->has_arrived(comm, work, rank);
+}
+
+/* List the ranks that has_arrived() does not report, as "1, 3". If others are missing, too, a rank that waits in the same call
+ * as this one is not listed, because those keep it from starting the operation. The text in `visits` says in which calls the
+ * first of the missing ranks wait. Returns the number of listed ranks. */
 static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes, char *visits,
                              size_t visits_bytes)
 {
     enum { VISITS = 3 };
-    unsigned missing = 0;
+    unsigned missing = 0, waiting = 0;
     size_t used = 0, told = 0;
+    bool some_do_not_wait = false;
     dst[0] = visits[0] = 0;
+    for (unsigned rank = 0; rank < comm->size; rank++)
+        some_do_not_wait |= is_missing(comm, work, rank) && !zoff_comm_waits_too(comm, rank);
     for (unsigned rank = 0; rank < comm->size; rank++) {
-        if (rank == comm->rank || !zoff_comm_call_has(&work->call, rank) || comm->ops->has_arrived(comm, work, rank))
+        if (!is_missing(comm, work, rank))
+            continue;
+        if (waiting++ < VISITS && told < visits_bytes)
+            zoff_comm_describe_visit_of(comm, rank, visits + told, visits_bytes - told);
+        told += strlen(visits + told);
+        if (some_do_not_wait && zoff_comm_waits_too(comm, rank))
             continue;
         if (used < dst_bytes)
             used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", rank);
-        if (missing < VISITS && told < visits_bytes)
-            zoff_comm_describe_visit_of(comm, rank, visits + told, visits_bytes - told);
-        told += strlen(visits + told);
         missing++;
     }
     return missing;
@@ -229,7 +240,7 @@ static void count(zoff_comm *comm, const zoff_comm_call *call)
 static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *call)
 {
     ZOFF_FAIL_IF(!comm->adds, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" cannot add up pieces while it exchanges them",
-                 comm->ops->name);
+                 comm->info.backend);
     ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s cannot add up pieces",
                  zoff_comm_names_kind(call->kind, false));
     for (unsigned rank = 0; rank < comm->size; rank++)

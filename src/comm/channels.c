@@ -102,7 +102,7 @@ static zoff_status judge(const zoff_comm *comm, const record *all, record *out)
     }
     ZOFF_FAIL_IF(comm->has_slots && out->slots == UINT64_MAX, ZOFF_ERR_UNSUPPORTED,
                  "zoff_engine_seal: %d engines on one communicator \"%s\" are the most at a time; open another communicator",
-                 ZOFF_COMM_SLOTS - 1, comm->ops->name);
+                 ZOFF_COMM_SLOTS - 1, comm->info.backend);
     return ZOFF_OK;
 }
 

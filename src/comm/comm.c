@@ -2,10 +2,58 @@
 #include "comm.h"
 
 #include "bits.h"
+#include "plugin.h"
 #include "structs.h"
 #include "try.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Copy the program's options into `out` and fill in defaults. The program's struct may be shorter or longer, if it was compiled
+ * with another version of zoff. */
+static zoff_status take_opts(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out)
+{
+    *out = (zoff_comm_opts)ZOFF_COMM_OPTS_INIT;
+    if (opts)
+        ZOFF_TRY(zoff_base_structs_read("zoff_comm_opts", "ZOFF_COMM_OPTS_INIT", opts, out, sizeof *out));
+    ZOFF_FAIL_IF(isnan(out->timeout_seconds), ZOFF_ERR_INVALID, "%s: timeout_seconds is not a number", call);
+    out->timeout_seconds = out->timeout_seconds == 0 ? ZOFF_COMM_TIMEOUT_SECONDS : out->timeout_seconds;
+    return ZOFF_OK;
+}
+
+/* ---- the plug-in for MPI ---- */
+
+static zoff_status load_mpi(zoff_plugin *out)
+{
+    const zoff_plugin_wish wish = {.name = "mpi",
+                                   .what = "the communicator \"mpi\"",
+                                   .advice = "Build zoff where MPI is installed (on Debian or Ubuntu: apt-get install "
+                                             "libopenmpi-dev openmpi-bin), compile zoff/mpi.h into the program",
+                                   .shares_names = true};
+    ZOFF_TRY(zoff_base_plugin_load(&wish, out));
+    ZOFF_FAIL_IF(!out->connect, ZOFF_ERR_UNSUPPORTED, "libzoff_mpi.so has no communicator: install it together with libzoff");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_mpi_find(void)
+{
+    zoff_plugin plugin;
+    return load_mpi(&plugin);
+}
+
+static zoff_status open_mpi(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    zoff_plugin plugin;
+    ZOFF_TRY(load_mpi(&plugin));
+    zoff_comm_transport transport = ZOFF_COMM_TRANSPORT_INIT;
+    plugin.connect(&transport);
+    const zoff_status status = zoff_comm_open_transport(opts, &transport, out);
+    if (status < 0 && !transport.failure)
+        transport.close(transport.ctx, 1);
+    return status;
+}
+
+/* ---- opening ---- */
 
 static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
 {
@@ -15,14 +63,13 @@ static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
 static const struct {
     const char *name;
     zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
-} BACKENDS[] = {
-    {"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", zoff_comm_plugins_mpi}, {"nccl", zoff_comm_nccl_open}};
+} BACKENDS[] = {{"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", open_mpi}, {"nccl", zoff_comm_nccl_open}};
 
 zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm_opts known;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open: out must not be NULL");
-    ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open", &known));
+    ZOFF_TRY(take_opts(opts, "zoff_comm_open", &known));
     const char *name = known.backend ? known.backend : "self";
     if (strcmp(name, "auto") == 0)
         ZOFF_TRY(zoff_comm_discover(zoff_comm_discover_mpi(), &name));
@@ -41,9 +88,26 @@ zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zo
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open_threads: out must not be NULL");
     ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: size is %u; it must be 1 to %d",
                  size, SIZE_MOST);
-    ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open_threads", &known));
+    ZOFF_TRY(take_opts(opts, "zoff_comm_open_threads", &known));
     return zoff_comm_threads_open(&known, size, out);
 }
+
+zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
+{
+    zoff_comm_opts known;
+    zoff_comm_transport t = ZOFF_COMM_TRANSPORT_INIT;
+    ZOFF_FAIL_IF(!out || !transport, ZOFF_ERR_INVALID, "zoff_comm_open_transport: transport and out must not be NULL");
+    ZOFF_TRY(take_opts(opts, "zoff_comm_open_transport", &known));
+    ZOFF_TRY(zoff_base_structs_read("zoff_comm_transport", "ZOFF_COMM_TRANSPORT_INIT", transport, &t, sizeof t));
+    ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
+    ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_transport: the transport lacks its name or one of its functions");
+    ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
+    ZOFF_TRY(zoff_comm_world_check(t.name, t.world_size));
+    return zoff_comm_messages_open(&known, &t, false, out);
+}
+
+/* ---- facts, and the end ---- */
 
 void zoff_comm_close(zoff_comm *comm)
 {
@@ -71,7 +135,6 @@ zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
     zoff_comm_lock((zoff_comm *)(uintptr_t)comm);
     zoff_comm_info info = comm->info;
     zoff_comm_unlock((zoff_comm *)(uintptr_t)comm);
-    info.backend = comm->info.backend ? comm->info.backend : comm->ops->name;
     info.rank = comm->rank;
     info.size = comm->size;
     zoff_base_structs_write(&info, sizeof info, out);

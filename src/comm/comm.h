@@ -151,7 +151,6 @@ enum { ZOFF_COMM_VISITS_TOLD = 8 };
 
 /* The functions of a back-end. None is NULL. */
 typedef struct zoff_comm_ops {
-    const char *name;
     void (*close)(zoff_comm *comm);
     zoff_status (*start)(zoff_comm *comm, zoff_comm_work *work);
     zoff_status (*poll)(zoff_comm *comm, zoff_comm_work *work);
@@ -182,7 +181,7 @@ struct zoff_comm {
     double timeout_seconds;      /* negative: no timeout */
     zoff_comm_channel common;    /* the communicator's own channel, on which ranks open others */
     struct zoff_comm_book *book; /* channels, calls and the lock: book_priv.h */
-    zoff_comm_info info;
+    zoff_comm_info info;         /* the back-end fills `backend` */
     bool is_broken;
     bool one_thread;     /* only the program's own threads may use it, not the engine's progress thread */
     bool holds_memory;   /* see zoff_comm_lets_go() */
@@ -205,12 +204,12 @@ enum {
 zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out);
 /* Make the communicators of all `size` ranks at once. `out` has room for `size` pointers. */
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
-/* Make a communicator that sends messages over `transport`. On success the communicator owns the transport and closes it. */
-zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out);
-/* Open the communicator of the MPI plug-in. */
-zoff_status zoff_comm_plugins_mpi(const zoff_comm_opts *opts, zoff_comm **out);
+/* Make a communicator that sends messages over `transport`. On success the communicator owns the transport and closes it.
+ * `is_local`: it is the transport of threads.c. */
+zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, bool is_local,
+                                    zoff_comm **out);
 /* Load the plug-in for MPI, without joining anybody.  @return ERR_UNSUPPORTED with the reason why it does not load */
-zoff_status zoff_comm_plugins_mpi_find(void);
+zoff_status zoff_comm_mpi_find(void);
 /* Join over NCCL. Rank, size and meeting address come from the launcher's environment variables. */
 zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out);
 /* Check that the NCCL plug-in can be loaded; the error says why not. */
@@ -235,12 +234,6 @@ const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t
 /* Compare the number of ranks that have joined with the launcher's. Only 1 is compared, because launchers may be nested; 0: not
  * known.  @return ERR_UNSUPPORTED if one rank has joined and the launcher has started more */
 zoff_status zoff_comm_world_check(const char *backend, size_t joined);
-
-/* ---- opts.c ---- */
-
-/* Copy the program's options into `out` and fill in defaults. `opts` may be NULL. `call` is the name of the public function for
- * error messages.  @return ERR_INVALID if struct_size is 0 or the timeout is NaN */
-zoff_status zoff_comm_opts_take(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out);
 
 /* ---- book.c: the records of a communicator, and its lock ---- */
 
@@ -289,6 +282,8 @@ unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsig
  * @return ERR_COMM if two ranks are in different calls */
 zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now);
 bool zoff_comm_is_broken(zoff_comm *comm);
+/* With the lock: whether a rank has reported that it waits in the same call as this rank. */
+bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank);
 /* The last report of a rank, as "; rank 1 waits in zoff_step_wait() of engine 2"; "" if there is no new report. */
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes);
 

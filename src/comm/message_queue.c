@@ -14,7 +14,7 @@
 static const uint32_t MAGIC = 0x7a6f6633; /* "zof3": the format of a header */
 static const double CLOSING_SECONDS = 1;  /* longest wait at close for sends in flight */
 
-enum { RING = 32, HEADER_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };
+enum { RING = 32, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };
 _Static_assert(sizeof(zoff_comm_header) == ZOFF_COMM_HEADER_BYTES, "a header has no padding");
 enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
 
@@ -23,6 +23,7 @@ enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) 
 typedef struct letter {
     zoff_comm_request request;
     struct letter *next;
+    unsigned to;
     size_t bytes;
     zoff_comm_header header;
 } letter;
@@ -33,9 +34,11 @@ static const size_t ROOM[CLASSES] = {SMALL_BYTES, sizeof(zoff_comm_header)};
 
 struct zoff_comm_message_queue {
     zoff_comm_transport transport;
+    bool is_local;
     letter ring[RING];
-    unsigned next;  /* index in the ring of the next header to read */
-    bool was_taken; /* the caller has that header; the next take posts its receive again */
+    unsigned next;                /* index in the ring of the next header to read */
+    bool was_taken;               /* the caller has that header; the next take posts its receive again */
+    letter *unsent, **unsent_end; /* oldest first: the transport had no memory for the first one */
     letter *outgoing, *spare[CLASSES];
 };
 
@@ -49,26 +52,34 @@ static zoff_status fail(const zoff_comm_message_queue *c)
 
 /* ---- requests ---- */
 
+/* `ret`: what the transport has returned. */
+static zoff_status note_begin(const zoff_comm_message_queue *c, int ret, zoff_comm_request *r)
+{
+    if (ret < 0)
+        return c->is_local ? ZOFF_ERR_NO_MEMORY : fail(c);
+    r->busy = true;
+    r->is_cancelled = false;
+    return ZOFF_OK;
+}
+
 static zoff_status begin_receive(zoff_comm_message_queue *c, unsigned from, int tag, void *data, size_t bytes,
                                  zoff_comm_request *r)
 {
     const zoff_comm_transport *t = &c->transport;
-    if (t->receive(t->ctx, from, tag, data, bytes, &r->handle) < 0)
-        return fail(c);
-    r->busy = true;
-    r->is_cancelled = false;
-    return ZOFF_OK;
+    return note_begin(c, t->receive(t->ctx, from, tag, data, bytes, &r->handle), r);
 }
 
 static zoff_status begin_send(zoff_comm_message_queue *c, unsigned to, int tag, const void *data, size_t bytes,
                               zoff_comm_request *r)
 {
     const zoff_comm_transport *t = &c->transport;
-    if (t->send(t->ctx, to, tag, data, bytes, &r->handle) < 0)
-        return fail(c);
-    r->busy = true;
-    r->is_cancelled = false;
-    return ZOFF_OK;
+    return note_begin(c, t->send(t->ctx, to, tag, data, bytes, &r->handle), r);
+}
+
+/* A message that did not begin for lack of memory begins later. */
+static zoff_status or_later(zoff_status status)
+{
+    return status == ZOFF_ERR_NO_MEMORY ? ZOFF_PENDING : status;
 }
 
 static zoff_status look(zoff_comm_message_queue *c, zoff_comm_request *r)
@@ -87,20 +98,23 @@ static zoff_status look(zoff_comm_message_queue *c, zoff_comm_request *r)
 
 static zoff_status listen(zoff_comm_message_queue *c, letter *l)
 {
-    return begin_receive(c, ZOFF_COMM_ANY_RANK, HEADER_TAG, &l->header, sizeof l->header, &l->request);
+    return begin_receive(c, ZOFF_COMM_ANY_RANK, ZOFF_COMM_HEADER_TAG, &l->header, sizeof l->header, &l->request);
 }
 
 zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_comm_header **out)
 {
     if (c->transport.size == 1)
         return ZOFF_PENDING;
+    zoff_status status = ZOFF_OK;
     if (c->was_taken) {
-        ZOFF_TRY(listen(c, &c->ring[c->next]));
+        status = or_later(listen(c, &c->ring[c->next]));
+        if (status != ZOFF_OK)
+            return status;
         c->was_taken = false;
         c->next = (c->next + 1) % RING;
     }
     letter *l = &c->ring[c->next];
-    const zoff_status status = look(c, &l->request);
+    status = look(c, &l->request);
     if (status != ZOFF_OK)
         return status;
     const zoff_comm_header *n = &l->header;
@@ -114,34 +128,77 @@ zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_
     return ZOFF_OK;
 }
 
-static letter **spares_of(zoff_comm_message_queue *c, const letter *l)
+void zoff_comm_message_queue_untake(zoff_comm_message_queue *c)
 {
-    return &c->spare[l->bytes == SMALL_BYTES ? 0 : 1];
+    c->was_taken = false;
+}
+
+static void push(letter **list, letter *l)
+{
+    l->next = *list;
+    *list = l;
 }
 
 static void put_by(zoff_comm_message_queue *c, letter *l)
 {
-    l->next = *spares_of(c, l);
-    *spares_of(c, l) = l;
+    push(&c->spare[l->bytes > SMALL_BYTES], l);
 }
 
-/* Take a spare letter with room for `bytes` of header, or make one. */
-static zoff_status get_letter(zoff_comm_message_queue *c, size_t bytes, letter **out)
+static zoff_status make_letter(zoff_comm_message_queue *c, unsigned class)
 {
-    const unsigned class = bytes > SMALL_BYTES;
-    letter *l = c->spare[class];
-    if (l)
-        c->spare[class] = l->next;
-    else
-        ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(letter, header) + ROOM[class], "a message to another rank", &l));
+    letter *l;
+    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(letter, header) + ROOM[class], "a message to another rank", &l));
     l->bytes = ROOM[class];
-    *out = l;
+    put_by(c, l);
     return ZOFF_OK;
 }
 
-/* Move letters that were sent from `outgoing` to the spare ones. */
+zoff_status zoff_comm_message_queue_reserve(zoff_comm_message_queue *c, unsigned count, size_t data_bytes)
+{
+    const unsigned class = HEAD_BYTES + data_bytes > SMALL_BYTES;
+    for (unsigned have = class; have < CLASSES; have++) {
+        for (const letter *l = c->spare[have]; l && count; l = l->next)
+            count--;
+    }
+    while (count-- > 0)
+        ZOFF_TRY(make_letter(c, class));
+    return ZOFF_OK;
+}
+
+/* Take a spare letter with room for `bytes` of header, a large one if there is no small one, or make one. */
+static zoff_status get_letter(zoff_comm_message_queue *c, size_t bytes, letter **out)
+{
+    unsigned class = bytes > SMALL_BYTES;
+    if (!c->spare[class] && c->spare[CLASSES - 1])
+        class = CLASSES - 1;
+    if (!c->spare[class])
+        ZOFF_TRY(make_letter(c, class));
+    *out = c->spare[class];
+    c->spare[class] = (*out)->next;
+    return ZOFF_OK;
+}
+
+/* Pass a letter to the transport. */
+static zoff_status post(zoff_comm_message_queue *c, letter *l)
+{
+    return or_later(begin_send(c, l->to, ZOFF_COMM_HEADER_TAG, &l->header, HEAD_BYTES + l->header.data_bytes, &l->request));
+}
+
+/* Post the letters in `unsent`. Move letters that were sent from `outgoing` to the spare ones. */
 zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c)
 {
+    while (c->unsent) {
+        letter *l = c->unsent;
+        const zoff_status status = post(c, l);
+        if (status < 0)
+            return status;
+        if (status == ZOFF_PENDING)
+            break;
+        c->unsent = l->next;
+        push(&c->outgoing, l);
+    }
+    if (!c->unsent)
+        c->unsent_end = &c->unsent;
     for (letter **at = &c->outgoing; *at;) {
         letter *l = *at;
         const zoff_status status = look(c, &l->request);
@@ -154,7 +211,7 @@ zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c)
             at = &l->next;
         }
     }
-    return c->outgoing ? ZOFF_PENDING : ZOFF_OK;
+    return c->outgoing || c->unsent ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to, const zoff_comm_header *header)
@@ -165,11 +222,18 @@ zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to
     memcpy(&l->header, header, bytes);
     l->header.magic = MAGIC;
     l->header.from = c->transport.rank;
-    const zoff_status status = begin_send(c, to, HEADER_TAG, &l->header, bytes, &l->request);
-    letter **list = status < 0 ? spares_of(c, l) : &c->outgoing;
-    l->next = *list;
-    *list = l;
-    return status;
+    l->to = to;
+    const zoff_status status = c->unsent ? ZOFF_PENDING : post(c, l); /* headers keep their order */
+    if (status < 0) {
+        put_by(c, l);
+    } else if (status == ZOFF_OK) {
+        push(&c->outgoing, l);
+    } else {
+        l->next = NULL;
+        *c->unsent_end = l;
+        c->unsent_end = &l->next;
+    }
+    return status < 0 ? status : ZOFF_OK;
 }
 
 void zoff_comm_message_queue_say(zoff_comm_message_queue *c, const zoff_comm_header *header)
@@ -186,8 +250,10 @@ static zoff_status begin_next(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     zoff_comm_request *r = &lane->flight[(lane->first + lane->flying) % FLIGHT];
     const size_t bytes = zoff_base_bits_min(lane->left, c->transport.most_bytes);
-    ZOFF_TRY(lane->sends ? begin_send(c, lane->peer, lane->tag, lane->at, bytes, r)
-                         : begin_receive(c, lane->peer, lane->tag, lane->at, bytes, r));
+    const zoff_status status = or_later(lane->sends ? begin_send(c, lane->peer, lane->tag, lane->at, bytes, r)
+                                                    : begin_receive(c, lane->peer, lane->tag, lane->at, bytes, r));
+    if (status != ZOFF_OK)
+        return status;
     lane->at += bytes;
     lane->left -= bytes;
     lane->flying++;
@@ -211,9 +277,9 @@ zoff_status zoff_comm_message_queue_move(zoff_comm_message_queue *c, zoff_comm_l
     zoff_status status = land(c, lane);
     if (status < 0)
         return status;
-    while (lane->is_open && lane->left && lane->flying < FLIGHT)
-        ZOFF_TRY(begin_next(c, lane));
-    return lane->left || lane->flying ? ZOFF_PENDING : ZOFF_OK;
+    for (status = ZOFF_OK; status == ZOFF_OK && lane->is_open && lane->left && lane->flying < FLIGHT;)
+        status = begin_next(c, lane);
+    return status < 0 ? status : lane->left || lane->flying ? ZOFF_PENDING : ZOFF_OK;
 }
 
 void zoff_comm_message_queue_cancel(zoff_comm_message_queue *c, zoff_comm_lane *lane)
@@ -260,14 +326,16 @@ static void free_letters(letter *l)
     }
 }
 
-zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, zoff_comm_message_queue **out)
+zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, bool is_local, zoff_comm_message_queue **out)
 {
     zoff_status status = ZOFF_OK;
     zoff_comm_message_queue *c;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the messages of a communicator", &c));
     c->transport = *transport;
+    c->is_local = is_local;
     if (c->transport.most_bytes == 0)
         c->transport.most_bytes = MOST_BYTES;
+    c->unsent_end = &c->unsent;
     for (unsigned i = 0; i < RING && transport->size > 1; i++)
         ZOFF_TRY_OR(hush_all, listen(c, &c->ring[i]));
     *out = c;

@@ -14,7 +14,7 @@ typedef enum zoff_comm_says {
     ZOFF_COMM_WAITS,    /* the sender's program waits in a call: `count` zoff_comm_visit in `data` */
 } zoff_comm_says;
 
-enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_TAGS = 1024 };
+enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_HEADER_TAG = 0, ZOFF_COMM_TAGS = 1024 };
 
 /* The control message. A piece that fits into `data` is sent inside of the header of its operation. */
 typedef struct zoff_comm_header {
@@ -49,8 +49,13 @@ typedef struct zoff_comm_lane {
 
 typedef struct zoff_comm_message_queue zoff_comm_message_queue;
 
-/* Post receives for the headers of all ranks. On success the queue owns the transport; on an error the caller keeps it. */
-zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, zoff_comm_message_queue **out);
+/* Post receives for the headers of all ranks. On success the queue owns the transport; on an error the caller keeps it.
+ * `is_local`: the transport is that of threads.c, which can cancel sends, and fails only for lack of memory. Then the queue
+ * tries again when it is polled. */
+zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, bool is_local, zoff_comm_message_queue **out);
+
+/* Make sure that the next `count` headers with up to `data_bytes` of data can be sent without an allocation. */
+zoff_status zoff_comm_message_queue_reserve(zoff_comm_message_queue *c, unsigned count, size_t data_bytes);
 
 /* Send a copy of a header, with `data_bytes` of its data, to one rank. */
 zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to, const zoff_comm_header *header);
@@ -60,6 +65,8 @@ void zoff_comm_message_queue_say(zoff_comm_message_queue *c, const zoff_comm_hea
 
 /* Take the next header that has arrived. It is valid until the next call.  @return PENDING if there is none */
 zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_comm_header **out);
+/* Give back the header that was taken last. The next call takes it again. */
+void zoff_comm_message_queue_untake(zoff_comm_message_queue *c);
 
 /* Recycle the memory of headers that were sent.  @return PENDING while sends of headers are in flight */
 zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c);
@@ -67,7 +74,8 @@ zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c);
 /* Advance a lane without waiting.  @return PENDING until all of its bytes have moved */
 zoff_status zoff_comm_message_queue_move(zoff_comm_message_queue *c, zoff_comm_lane *lane);
 
-/* Cancel the receives of a lane that are in flight. Poll zoff_comm_message_queue_move() to learn when they have ended. */
+/* Cancel the messages of a lane that are in flight: receives, or sends if the transport can. Poll
+ * zoff_comm_message_queue_move() to learn when they have ended. */
 void zoff_comm_message_queue_cancel(zoff_comm_message_queue *c, zoff_comm_lane *lane);
 
 /* Cancel the receives and close the transport. `clean`: no lane has messages in flight, and no rank will send any more. */

@@ -6,7 +6,8 @@
  *                                                                                      all transfers have ended: done
  *
  * A header is also the permission to send. A rank sends a large piece only after the receiver's header has said that it expects
- * this size. So no message is truncated, no transfer to an absent rank is in flight, and no third message is needed. Nothing
+ * this size. So no message is truncated, no transfer to an absent rank is in flight, and no third message is needed. Between
+ * threads a send can be cancelled, so there the piece goes with the header, and the receiver takes it when both agree. Nothing
  * here sleeps or makes a thread: the thread that polls does the work. */
 #include "messages_priv.h"
 
@@ -79,6 +80,8 @@ static zoff_status move_lanes(messages_comm *m, operation *o, uint32_t *list, un
 
 static void open_lane(operation *o, unsigned lane, uint32_t *list, unsigned *count)
 {
+    if (o->lanes[lane].is_open)
+        return;
     o->lanes[lane].is_open = true;
     if (o->lanes[lane].left)
         list[(*count)++] = lane;
@@ -111,13 +114,14 @@ static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *
 }
 
 /* Set up the lanes: where the bytes from and to each rank are. Small pieces travel in headers, so their lanes have nothing to
- * transfer. */
+ * transfer. Reserve the headers: when the first one is sent the operation has begun, and an error would end the group. */
 static zoff_status lay_lanes(messages_comm *m, operation *o)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
     const unsigned size = m->comm.size, me = m->comm.rank;
     bool sends_large = false;
+    size_t most = 0; /* data of a header */
     const bool scatters = call->kind == ZOFF_COMM_EXCHANGE;
     const bool in_place = call->kind == ZOFF_COMM_SUM || call->kind == ZOFF_COMM_BROADCAST;
     char *to = call->kind == ZOFF_COMM_SUM ? work->scratch : call->out;
@@ -130,11 +134,14 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
         zoff_comm_lane *lane = &o->lanes[i];
         const bool is_large = peer != me && bytes > sizeof((zoff_comm_header *)0)->data;
         *lane = (zoff_comm_lane){.at = *at, .left = is_large ? bytes : 0, .sends = sends, .peer = peer};
+        if (sends && peer != me && !is_large)
+            most = zoff_base_bits_max(most, bytes);
         o->moving += is_large;
         sends_large |= is_large && sends;
         if (bytes && (sends ? scatters : !in_place || call->kind == ZOFF_COMM_SUM))
             *at += bytes;
     }
+    ZOFF_TRY(zoff_comm_message_queue_reserve(m->queue, zoff_comm_call_members(&m->comm, call) - 1, most));
     if (!sends_large)
         return ZOFF_OK;
     o->tag = zoff_comm_mailbox_tag(m);
@@ -145,7 +152,7 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
     return ZOFF_OK;
 }
 
-static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
+static zoff_status tell(messages_comm *m, operation *o, unsigned other)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
@@ -169,7 +176,10 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     header.data_bytes = header.sends <= sizeof header.data ? header.sends : 0;
     if (header.data_bytes)
         memcpy(header.data, lane->at, header.data_bytes);
-    return zoff_comm_message_queue_send(m->queue, other, &header);
+    ZOFF_TRY(zoff_comm_message_queue_send(m->queue, other, &header));
+    if (m->is_local) /* the send can be cancelled, so it need not wait for permission */
+        open_lane(o, m->comm.size + other, o->open, &o->sending);
+    return ZOFF_OK;
 }
 
 /* Copy the piece that this rank sends to itself. */
@@ -191,7 +201,7 @@ static zoff_status take_own(const messages_comm *m, const operation *o)
 }
 
 /* Send headers to all other ranks that take part, beginning with the next one, so that not all ranks send to rank 0 first. */
-static zoff_status tell_all(messages_comm *m, const operation *o)
+static zoff_status tell_all(messages_comm *m, operation *o)
 {
     for (unsigned i = 1; i < m->comm.size; i++) {
         const unsigned other = (m->comm.rank + i) % m->comm.size;
@@ -269,12 +279,18 @@ static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
     zoff_comm_mailbox_free(kept);
 }
 
+/* A header that cannot be stored for lack of memory is taken again by the next poll. Another rank has begun the operation, so
+ * an error here would end the group. */
 static void hear_all(messages_comm *m)
 {
     const zoff_comm_header *header;
     zoff_status status;
-    while ((status = zoff_comm_message_queue_take(m->queue, &header)) == ZOFF_OK)
-        take_note(m, hear(m, header));
+    while ((status = zoff_comm_message_queue_take(m->queue, &header)) == ZOFF_OK) {
+        status = hear(m, header);
+        if (status == ZOFF_ERR_NO_MEMORY)
+            return zoff_comm_message_queue_untake(m->queue);
+        take_note(m, status);
+    }
     take_note(m, status);
 }
 
@@ -303,18 +319,18 @@ static void progress(messages_comm *m)
 
 /* ---- the table ---- */
 
-static void free_operation(operation *o)
+static void free_operation(messages_comm *m, operation *o)
 {
-    zoff_base_mem_free(o->lanes);
-    zoff_base_mem_free(o->open);
+    zoff_comm_mailbox_put_lanes(m, o->memory);
     *o = (operation){.work = NULL};
 }
 
 static zoff_status reserve(messages_comm *m, zoff_comm_work *work, operation *o)
 {
     const size_t size = m->comm.size;
-    ZOFF_TRY(zoff_base_mem_alloc(2 * size, sizeof *o->lanes, "an operation over ranks", &o->lanes));
-    ZOFF_TRY(zoff_base_mem_alloc(2 * size, sizeof *o->open, "an operation over ranks", &o->open));
+    ZOFF_TRY(zoff_comm_mailbox_get_lanes(m, &o->memory));
+    o->lanes = o->memory->all;
+    o->open = (uint32_t *)(void *)(o->lanes + 2 * size);
     if (work->call.kind == ZOFF_COMM_SUM)
         ZOFF_TRY(zoff_base_mem_alloc(size * work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     o->work = work;
@@ -332,7 +348,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     if (status < 0) {
         zoff_base_mem_free(work->scratch);
         work->scratch = NULL;
-        free_operation(o);
+        free_operation(m, o);
         return status;
     }
     work->arrived = zoff_comm_call_members(comm, &work->call) == 1;
@@ -377,9 +393,9 @@ static void forget(messages_comm *m, operation *o, bool holds)
         m->tags[o->tag] = holds;
     if (holds) {
         o->work->scratch = NULL;
-        o->lanes = NULL;
+        o->memory = NULL;
     }
-    free_operation(o);
+    free_operation(m, o);
 }
 
 /* Return an error if `rank` has not started the operation and never will. */
@@ -428,7 +444,10 @@ static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, un
 {
     if (!work->arrived)
         return started_by(work, rank) >= work->number;
-    const zoff_comm_lane *from = &operation_of(work)->lanes[rank], *to = from + comm->size;
+    const operation *o = operation_of(work);
+    if (o->work != work)
+        return true; /* it is over */
+    const zoff_comm_lane *from = &o->lanes[rank], *to = from + comm->size;
     return !from->left && !from->flying && !to->left && !to->flying;
 }
 
@@ -446,18 +465,19 @@ static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *word
 
 /* End the transfers of an operation that is given up. Another rank that has started it may be sending until its header says
  * that it has given up. Until then this rank keeps receiving, so that the sender's memory becomes free as well. Afterwards it
- * cancels the receives whose messages have not arrived. Returns whether a transfer is still in flight. */
+ * cancels the receives whose messages have not arrived. If sends can be cancelled, every rank frees its own memory so, and none
+ * has to receive for another. Returns whether a transfer is still in flight. */
 static bool recall(messages_comm *m, operation *o, bool is_late)
 {
     const zoff_comm_work *work = o->work;
     bool holds = false;
     for (unsigned i = 0; i < 2 * m->comm.size; i++) {
         zoff_comm_lane *lane = &o->lanes[i];
-        const bool may_come = !lane->sends && !is_late && started_by(work, lane->peer) >= work->number;
+        const bool may_come = !lane->sends && !is_late && !m->is_local && started_by(work, lane->peer) >= work->number;
         lane->is_open = may_come;
         if (!may_come)
             lane->left = 0;
-        if ((!may_come || m->has_left[lane->peer]) && !lane->sends)
+        if (lane->sends ? m->is_local : !may_come || m->has_left[lane->peer])
             zoff_comm_message_queue_cancel(m->queue, lane);
         holds |= zoff_comm_message_queue_move(m->queue, lane) != ZOFF_OK;
     }
@@ -475,7 +495,7 @@ static void messages_give_up(zoff_comm *comm, const char *words)
     const double until = zoff_base_clock_seconds() + m->patience_seconds;
     while (m->in_flight) {
         operation *o = m->in_flight;
-        const bool is_late = zoff_base_clock_seconds() > until;
+        const bool is_late = !m->is_local && zoff_base_clock_seconds() > until;
         hear_all(m);
         const bool holds = recall(m, o, is_late);
         if (holds && !is_late) {
@@ -513,6 +533,7 @@ static void free_all(messages_comm *m)
     if (m->comm.common.port)
         zoff_comm_mailbox_close(&m->comm, &m->comm.common);
     zoff_comm_mailbox_free(m->unknown);
+    zoff_comm_mailbox_free_lanes(m);
     zoff_base_mem_free(m->has_left);
     zoff_base_mem_free(m);
 }
@@ -522,8 +543,9 @@ static void messages_close(zoff_comm *comm)
     messages_comm *m = (messages_comm *)comm;
     zoff_status status = ZOFF_ERR_COMM;
     if (m->in_flight) {
-        char words[128];
-        snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
+        char words[768];
+        snprintf(words, sizeof words, "rank %u has left the group with an operation in flight: %s", comm->rank,
+                 zoff_comm_call_name(comm, m->in_flight->work));
         messages_give_up(comm, words);
     } else if (!m->is_over) {
         tell_the_end(m, ZOFF_COMM_LEAVES, "");
@@ -535,7 +557,8 @@ static void messages_close(zoff_comm *comm)
     free_all(m);
 }
 
-zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
+zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, bool is_local,
+                                    zoff_comm **out)
 {
     zoff_status status;
     messages_comm *m;
@@ -546,6 +569,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .timeout_seconds = opts->timeout_seconds,
                           .one_thread = !transport->any_thread};
     m->comm.info.backend = transport->name;
+    m->is_local = is_local;
     m->close_seconds = transport->close_seconds;
     const bool is_hasty = opts->timeout_seconds >= 0 && opts->timeout_seconds < PATIENCE_SECONDS;
     m->patience_seconds = is_hasty ? opts->timeout_seconds : PATIENCE_SECONDS;
@@ -554,7 +578,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     ZOFF_TRY_OR(free_comm, zoff_comm_mailbox_open(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
     messages_join(&m->comm, &m->comm.common);
-    ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, &m->queue));
+    ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, is_local, &m->queue));
     *out = &m->comm;
     return ZOFF_OK;
 free_comm:
@@ -563,8 +587,7 @@ free_comm:
     return status;
 }
 
-static const zoff_comm_ops OPS = {.name = "messages",
-                                  .close = messages_close,
+static const zoff_comm_ops OPS = {.close = messages_close,
                                   .start = messages_start,
                                   .poll = messages_poll,
                                   .has_arrived = messages_has_arrived,

@@ -9,12 +9,19 @@
  * AHEAD. */
 enum { ZOFF_COMM_DEPTH = 64, ZOFF_COMM_AHEAD = 2 * ZOFF_COMM_DEPTH };
 
+/* The memory of an operation that depends on the number of ranks. */
+typedef struct zoff_comm_lanes {
+    struct zoff_comm_lanes *next; /* list of spare ones */
+    zoff_comm_lane all[];         /* followed by zoff_comm_operation.open */
+} zoff_comm_lanes;
+
 typedef struct zoff_comm_operation {
-    zoff_comm_work *work;                      /* NULL: this entry is free */
-    unsigned arrived;                          /* ranks that have started the operation, including this one */
-    unsigned moving;                           /* lanes that are not finished */
-    bool has_own;                              /* this rank's own piece has been copied */
-    int tag;                                   /* of all its messages; 0: all pieces to send fit into headers */
+    zoff_comm_work *work; /* NULL: this entry is free */
+    unsigned arrived;     /* ranks that have started the operation, including this one */
+    unsigned moving;      /* lanes that are not finished */
+    bool has_own;         /* this rank's own piece has been copied */
+    int tag;              /* of all its messages; 0: all pieces to send fit into headers */
+    zoff_comm_lanes *memory;
     zoff_comm_lane *lanes;                     /* receives from rank 0, 1, ..., then sends to rank 0, 1, ... */
     uint32_t *open;                            /* indices of open, unfinished lanes: sends from [0], receives from [size] */
     unsigned sending, receiving;               /* number of each in `open` */
@@ -43,10 +50,12 @@ typedef struct zoff_comm_messages {
     zoff_comm comm;
     zoff_comm_message_queue *queue;
     zoff_comm_operation *in_flight;
+    zoff_comm_lanes *spare;                  /* of operations that are over */
     zoff_comm_early *unknown, **unknown_end; /* headers of channels not joined here yet; oldest first */
     uint32_t last_channel;                   /* id of the last channel joined */
     bool tags[ZOFF_COMM_TAGS];               /* tags in use for sending; tag 0 is for headers */
     unsigned last_tag;
+    bool is_local;                          /* see zoff_comm_messages_open() */
     double close_seconds, patience_seconds; /* longest waits: at close for other ranks; when giving up, for transfers */
     bool is_over;                           /* no operation will make progress any more; `over` has the reason */
     bool is_told;                           /* the reason came from another rank, or was sent to the others */
@@ -60,7 +69,7 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
     return (zoff_comm_port *)work->call.channel->port; /* the cast is for tests in C++ */
 }
 
-/* mailbox.c: channels, and headers that arrive before this rank starts the operation */
+/* mailbox.c: channels, headers that arrive before this rank starts the operation, and what operations take: memory, tags */
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
 /* Join a channel.  @return the headers that arrived for it earlier, oldest first. The caller handles and frees them */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
@@ -76,5 +85,9 @@ void zoff_comm_mailbox_free(zoff_comm_early *list);
 /* Reserve a free tag for the messages that an operation sends. Tags are given out in turns, so that none is reused soon.
  * @return 0: all are in use */
 int zoff_comm_mailbox_tag(zoff_comm_messages *m);
+/* The memory of an operation. Memory that was put back is used again, so most operations start without an allocation. */
+zoff_status zoff_comm_mailbox_get_lanes(zoff_comm_messages *m, zoff_comm_lanes **out);
+void zoff_comm_mailbox_put_lanes(zoff_comm_messages *m, zoff_comm_lanes *lanes); /* NULL is allowed */
+void zoff_comm_mailbox_free_lanes(zoff_comm_messages *m);
 
 #endif

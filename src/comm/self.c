@@ -12,7 +12,7 @@ zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm *comm;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *comm, "the communicator", &comm));
-    *comm = (zoff_comm){.ops = &OPS, .size = 1, .timeout_seconds = opts->timeout_seconds};
+    *comm = (zoff_comm){.ops = &OPS, .size = 1, .timeout_seconds = opts->timeout_seconds, .info = {.backend = "self"}};
     const zoff_status status = zoff_comm_prepare(comm);
     if (status < 0)
         zoff_base_mem_free(comm);
@@ -89,8 +89,7 @@ static zoff_status self_tell(zoff_comm *comm, const zoff_comm_call *call, const 
     return ZOFF_OK;
 }
 
-static const zoff_comm_ops OPS = {.name = "self",
-                                  .close = self_close,
+static const zoff_comm_ops OPS = {.close = self_close,
                                   .start = self_start,
                                   .poll = self_poll,
                                   .has_arrived = self_has_arrived,

@@ -1,558 +1,313 @@
-/* threads.c: implements a group whose ranks are threads of one process. The ranks share a board, on which each posts the
- * operations that it starts. Once all ranks have posted an operation, each copies its part out of the other ranks' memory. Once
- * all have copied, the operation is done, and its memory is free again.
+/* threads.c: a transport between ranks that are threads of one process. messages.c builds operations on it, as on that of MPI.
  *
- *      start: posted on the board ---> all have posted --- copy pieces ---> taken ---> all have taken: done
+ * Each rank has a desk, where the other ranks put what they send to it. A header is copied onto the desk, so its send is done
+ * at once. A piece stays in the memory of its sender, and its receiver copies it from there within test():
  *
- * Nothing here sleeps or makes a thread: the thread that polls does the work. The lock guards the board. Pieces are read
- * without the lock, because posted memory does not change until all ranks have taken from it. */
-#include "comm.h"
+ *      put onto the desk ---- the receiver takes it off, and copies it without a lock ---> over
+ *                       `---- the sender cancels it ---> over
+ *
+ * Each rank copies what it receives, so ranks that exchange pieces copy at the same time. If the second of two ranks copied in
+ * both directions, the first one would only wait.
+ *
+ * The mutex of a desk guards its lists. It is held for the time of a look at a list, or of a copy of a header, and no thread
+ * holds two. All else belongs to one rank, whose calls messages.c makes one at a time. Desks exist until the last rank has
+ * closed, because others may still send to a rank that has. Such a send is over at once. */
+#include "message_queue_priv.h"
 
 #include "mem.h"
 #include "try.h"
 
 #include <pthread.h>
-#include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
 
-static const zoff_comm_ops OPS;
+/* A request of the transport, or a header on a desk. */
+typedef struct message {
+    struct message *next;
+    bool sends;
+    unsigned peer;
+    int tag;
+    char *data; /* memory of the caller; of a header on a desk: the memory behind this struct */
+    size_t bytes;
+    uint64_t seen; /* a receive's: `arrivals` when it looked for its message */
+    atomic_bool is_over;
+} message;
 
-enum { DEPTH = 64 }; /* most operations in flight for each rank, channel and stream */
+typedef struct list {
+    message *first, **end;
+} list;
 
-/* An operation of one rank, as the other ranks see it. */
-typedef struct posting {
-    uint64_t number; /* 0: unused, or done */
-    zoff_comm_call call;
-    size_t result_bytes;
-    size_t *starts;                /* EXCHANGE: offset in `in` of the piece for each rank */
-    zoff_comm_work *work;          /* only the posting rank may use it */
-    bool taken;                    /* the posting rank has copied its part */
-    struct posting *next, *before; /* list of this rank's operations in flight */
-} posting;
-
-/* The data of one rank in a channel. */
-typedef struct port {
-    posting postings[ZOFF_COMM_STREAMS][DEPTH]; /* by number, modulo DEPTH */
-    uint64_t started[ZOFF_COMM_STREAMS];        /* number of the last operation started */
-    bool has_closed;
-    struct meeting *meeting; /* before the channel is joined: a private one; afterwards: shared by all ranks */
-} port;
-
-/* A channel on the board. */
-typedef struct meeting {
-    uint32_t id;
-    unsigned closed; /* number of ranks that have closed it */
-    struct meeting *next;
-    port **ports; /* by rank; NULL: the rank has not joined yet */
-} meeting;
-
-/* A rank on the board. */
-typedef struct member {
-    posting *flying;                               /* its operations in flight */
-    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD]; /* its last report */
-    unsigned visit_count;
-    bool has_left;
-} member;
-
-typedef struct board {
+typedef struct desk {
+    struct office *office;
     pthread_mutex_t lock;
-    pthread_cond_t nobody_takes; /* signalled when `taking` becomes 0 */
-    unsigned size, open;         /* number of ranks; number of those that have not left */
-    unsigned taking;             /* ranks that are copying right now, without the lock */
-    unsigned told;               /* reports so far, of all ranks */
-    bool is_broken;
-    char words[1024];
-    member *members;
-    meeting *meetings;
-} board;
+    bool is_closed;
+    list headers;                  /* from all ranks, oldest first */
+    list *pieces;                  /* by sender */
+    message *blank;                /* memory of headers that were read */
+    atomic_uint_fast64_t arrivals; /* what was put here so far. Receives look only after it has changed */
+    message *spare;                /* requests that this rank can use again; only its own calls do, so no lock guards them */
+} desk;
 
-typedef struct threads_comm {
-    zoff_comm comm;
-    board *board;
-    unsigned heard; /* value of board.told when this rank last read the reports */
-} threads_comm;
+typedef struct office {
+    unsigned size;
+    atomic_uint open; /* ranks that have not closed */
+    desk desks[];     /* by rank */
+} office;
 
-static port *port_of(const zoff_comm_work *work, unsigned rank)
+/* ---- lists ---- */
+
+static void put(list *l, message *m)
 {
-    return ((const port *)work->call.channel->port)->meeting->ports[rank];
+    m->next = NULL;
+    *l->end = m;
+    l->end = &m->next;
 }
 
-static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
+static message *remove_at(list *l, message **at)
 {
-    const port *p = port_of(work, rank);
-    return p ? p->started[work->call.stream] : 0;
+    message *m = *at;
+    if (m && !(*at = m->next))
+        l->end = at;
+    return m;
 }
 
-/* The posting of an operation by `rank`, which must have started it. */
-static posting *posting_of(const zoff_comm_work *work, unsigned rank)
+/* Remove and return the oldest message with this tag. */
+static message *take(list *l, int tag)
 {
-    return &port_of(work, rank)->postings[work->call.stream][work->number % DEPTH];
-}
-
-/* ---- channels ---- */
-
-static void free_meeting(meeting *m, unsigned size)
-{
-    for (unsigned rank = 0; rank < size; rank++)
-        zoff_base_mem_free(m->ports[rank]);
-    zoff_base_mem_free(m->ports);
-    zoff_base_mem_free(m);
-}
-
-/* Make a meeting. Every rank makes one; the first rank that joins the channel puts its own on the board. */
-static zoff_status make_meeting(unsigned size, meeting **out)
-{
-    meeting *m;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m, "a channel", &m));
-    const zoff_status status = zoff_base_mem_alloc(size, sizeof *m->ports, "a channel", &m->ports);
-    if (status < 0)
-        zoff_base_mem_free(m);
-    else
-        *out = m;
-    return status;
-}
-
-static zoff_status threads_open_channel(zoff_comm *comm, zoff_comm_channel *channel)
-{
-    port *p;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *p, "a channel", &p));
-    const zoff_status status = make_meeting(comm->size, &p->meeting);
-    if (status < 0)
-        zoff_base_mem_free(p);
-    else
-        channel->port = p;
-    return status;
-}
-
-static void threads_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
-{
-    board *b = ((threads_comm *)comm)->board;
-    port *p = channel->port;
-    pthread_mutex_lock(&b->lock);
-    meeting *m = b->meetings;
-    while (m && m->id != channel->id)
-        m = m->next;
-    if (m) {
-        free_meeting(p->meeting, b->size);
-        p->meeting = m;
-    } else {
-        m = p->meeting;
-        m->id = channel->id;
-        m->next = b->meetings;
-        b->meetings = m;
-    }
-    m->ports[comm->rank] = p;
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* Other ranks may still read this rank's postings, so the last rank to close frees the meeting with all ports. */
-static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
-{
-    board *b = ((threads_comm *)comm)->board;
-    port *p = channel->port;
-    meeting *m = p->meeting, **at = &b->meetings;
-    channel->port = NULL;
-    pthread_mutex_lock(&b->lock);
-    const bool is_joined = m->ports[comm->rank] == p;
-    p->has_closed = true;
-    if (!is_joined)
-        m->ports[comm->rank] = p; /* the private meeting: free_meeting() below frees the port with it */
-    const bool is_last = !is_joined || ++m->closed == b->size;
-    while (is_joined && is_last && *at != m)
+    message **at = &l->first;
+    while (*at && (*at)->tag != tag)
         at = &(*at)->next;
-    if (is_joined && is_last)
-        *at = m->next;
-    pthread_mutex_unlock(&b->lock);
-    if (is_last)
-        free_meeting(m, b->size);
+    return remove_at(l, at);
 }
 
-static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
+static void free_all(message *m)
 {
-    (void)call;
-    board *b = ((threads_comm *)comm)->board;
-    pthread_mutex_lock(&b->lock);
-    memcpy(b->members[comm->rank].visits, visits, count * sizeof *visits);
-    b->members[comm->rank].visit_count = count;
-    b->told++;
-    pthread_mutex_unlock(&b->lock);
-    return ZOFF_OK;
-}
-
-/* With the lock: pass new reports of other ranks to zoff_comm_heard(). */
-static void hear(threads_comm *t)
-{
-    const board *b = t->board;
-    if (t->heard == b->told)
-        return;
-    t->heard = b->told;
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        if (rank != t->comm.rank && b->members[rank].visit_count)
-            zoff_comm_heard(&t->comm, rank, b->members[rank].visits, b->members[rank].visit_count);
+    for (message *next; m; m = next) {
+        next = m->next;
+        zoff_base_mem_free(m);
     }
+}
+
+/* Pop a message, or make one with `bytes` behind it.  @return NULL without memory */
+static message *get(message **spares, size_t bytes)
+{
+    message *m = *spares;
+    if (m)
+        *spares = m->next;
+    else if (zoff_base_mem_alloc(1, sizeof *m + bytes, "a message to another rank", &m) < 0)
+        return NULL;
+    return m;
+}
+
+static void put_by(message **spares, message *m)
+{
+    m->next = *spares;
+    *spares = m;
+}
+
+/* ---- the functions of the transport ---- */
+
+static unsigned rank_of(const desk *own)
+{
+    return (unsigned)(own - own->office->desks);
+}
+
+/* With the lock of the desk. */
+static int put_header(desk *d, const void *data, size_t bytes)
+{
+    message *m = get(&d->blank, sizeof(zoff_comm_header));
+    if (!m)
+        return -1;
+    m->data = (char *)(m + 1);
+    m->bytes = bytes;
+    memcpy(m->data, data, bytes);
+    put(&d->headers, m);
+    return 0;
+}
+
+static int threads_send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
+{
+    desk *own = ctx, *d = &own->office->desks[to];
+    int ret = 0;
+    message *m = tag == ZOFF_COMM_HEADER_TAG ? NULL : get(&own->spare, 0);
+    if (!m && tag != ZOFF_COMM_HEADER_TAG)
+        return -1;
+    pthread_mutex_lock(&d->lock);
+    if (m) {
+        *m = (message){.sends = true, .peer = to, .tag = tag, .data = (char *)(uintptr_t)data, .bytes = bytes};
+        atomic_init(&m->is_over, d->is_closed);
+        if (!d->is_closed)
+            put(&d->pieces[rank_of(own)], m);
+    } else if (!d->is_closed) {
+        ret = put_header(d, data, bytes);
+    }
+    atomic_fetch_add_explicit(&d->arrivals, 1, memory_order_release);
+    pthread_mutex_unlock(&d->lock);
+    *out = m;
+    return ret;
+}
+
+static int threads_receive(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out)
+{
+    desk *own = ctx;
+    message *m = get(&own->spare, 0);
+    if (!m)
+        return -1;
+    *m = (message){.peer = from, .tag = tag, .data = data, .bytes = bytes, .seen = UINT64_MAX};
+    *out = m;
+    return 0;
+}
+
+/* Look on the desk for the message of a receive, and copy it. messages.c tests the oldest receive of a tag first, so messages
+ * are received in the order in which they were sent. */
+static void read_desk(desk *own, message *m)
+{
+    const uint64_t arrivals = atomic_load_explicit(&own->arrivals, memory_order_acquire);
+    const bool is_header = m->tag == ZOFF_COMM_HEADER_TAG;
+    if (m->seen == arrivals)
+        return;
+    m->seen = arrivals;
+    pthread_mutex_lock(&own->lock);
+    message *sent = take(is_header ? &own->headers : &own->pieces[m->peer], m->tag);
+    if (sent && is_header) {
+        memcpy(m->data, sent->data, sent->bytes);
+        put_by(&own->blank, sent);
+    }
+    pthread_mutex_unlock(&own->lock);
+    if (!sent)
+        return;
+    atomic_store_explicit(&m->is_over, true, memory_order_relaxed);
+    if (is_header)
+        return;
+    memcpy(m->data, sent->data, sent->bytes);
+    atomic_store_explicit(&sent->is_over, true, memory_order_release); /* from here on it is the sender's */
+}
+
+static int threads_test(void *ctx, void **request)
+{
+    desk *own = ctx;
+    message *m = *request;
+    if (!m)
+        return 1; /* a header that was sent */
+    if (!m->sends && !atomic_load_explicit(&m->is_over, memory_order_relaxed))
+        read_desk(own, m);
+    if (!atomic_load_explicit(&m->is_over, memory_order_acquire))
+        return 0;
+    put_by(&own->spare, m);
+    *request = NULL;
+    return 1;
+}
+
+/* A receive ends at once, because only its own rank copies for it. A send that is not on the desk any more is over, or will be
+ * when the receiver has copied it. */
+static int threads_cancel(void *ctx, void **request)
+{
+    desk *own = ctx;
+    message *m = *request;
+    if (!m || !m->sends) {
+        if (m)
+            atomic_store_explicit(&m->is_over, true, memory_order_relaxed);
+        return 0;
+    }
+    desk *d = &own->office->desks[m->peer];
+    list *l = &d->pieces[rank_of(own)];
+    pthread_mutex_lock(&d->lock);
+    message **at = &l->first;
+    while (*at && *at != m)
+        at = &(*at)->next;
+    if (remove_at(l, at))
+        atomic_store_explicit(&m->is_over, true, memory_order_relaxed);
+    pthread_mutex_unlock(&d->lock);
+    return 0;
 }
 
 /* ---- life ---- */
 
-static void free_board(board *b)
+static void free_office(office *o, unsigned size)
 {
-    pthread_cond_destroy(&b->nobody_takes);
-    pthread_mutex_destroy(&b->lock);
-    for (meeting *m = b->meetings, *next; m; m = next) {
-        next = m->next;
-        free_meeting(m, b->size);
+    for (unsigned rank = 0; rank < size; rank++) {
+        pthread_mutex_destroy(&o->desks[rank].lock);
+        zoff_base_mem_free(o->desks[rank].pieces);
     }
-    zoff_base_mem_free(b->members);
-    zoff_base_mem_free(b);
+    zoff_base_mem_free(o);
 }
 
-static zoff_status make_board(unsigned size, board **out)
+static void threads_close(void *ctx, int clean)
 {
-    board *b;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *b, "the ranks' board", &b));
-    zoff_status status = zoff_base_mem_alloc(size, sizeof *b->members, "the ranks' board", &b->members);
-    if (status < 0) {
-        zoff_base_mem_free(b);
-        return status;
+    (void)clean;
+    desk *own = ctx;
+    office *o = own->office;
+    pthread_mutex_lock(&own->lock);
+    own->is_closed = true;
+    free_all(own->headers.first);
+    free_all(own->blank);
+    for (unsigned rank = 0; rank < o->size; rank++) {
+        for (message *m; (m = remove_at(&own->pieces[rank], &own->pieces[rank].first));)
+            atomic_store_explicit(&m->is_over, true, memory_order_release);
     }
-    pthread_mutex_init(&b->lock, NULL); /* default attributes: this cannot fail */
-    pthread_cond_init(&b->nobody_takes, NULL);
-    b->size = b->open = size;
-    *out = b;
+    pthread_mutex_unlock(&own->lock);
+    free_all(own->spare);
+    if (atomic_fetch_sub(&o->open, 1) == 1)
+        free_office(o, o->size);
+}
+
+static zoff_status make_office(unsigned size, office **out)
+{
+    office *o;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o + size * sizeof *o->desks, "the ranks of this process", &o));
+    for (unsigned rank = 0; rank < size; rank++) {
+        desk *d = &o->desks[rank];
+        const zoff_status status = zoff_base_mem_alloc(size, sizeof *d->pieces, "the ranks of this process", &d->pieces);
+        if (status < 0) {
+            free_office(o, rank);
+            return status;
+        }
+        pthread_mutex_init(&d->lock, NULL); /* default attributes: this cannot fail */
+        d->office = o;
+        d->headers.end = &d->headers.first;
+        for (unsigned from = 0; from < size; from++)
+            d->pieces[from].end = &d->pieces[from].first;
+    }
+    o->size = size;
+    atomic_init(&o->open, size);
+    *out = o;
     return ZOFF_OK;
 }
 
-static zoff_status make_rank(const zoff_comm_opts *opts, board *b, unsigned rank, zoff_comm **out)
+static zoff_status open_rank(const zoff_comm_opts *opts, office *o, unsigned rank, zoff_comm **out)
 {
-    zoff_status status;
-    threads_comm *t;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *t, "a communicator", &t));
-    t->board = b;
-    t->comm = (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds};
-    ZOFF_TRY_OR(free_rank, zoff_comm_prepare(&t->comm));
-    ZOFF_TRY_OR(free_rank, threads_open_channel(&t->comm, &t->comm.common));
-    threads_join_channel(&t->comm, &t->comm.common);
-    *out = &t->comm;
-    return ZOFF_OK;
-free_rank:
-    zoff_comm_forget(t->comm.book);
-    zoff_base_mem_free(t);
-    return status;
+    const zoff_comm_transport t = {.struct_size = sizeof t,
+                                   .name = "threads",
+                                   .ctx = &o->desks[rank],
+                                   .rank = rank,
+                                   .size = o->size,
+                                   .send = threads_send,
+                                   .receive = threads_receive,
+                                   .test = threads_test,
+                                   .cancel = threads_cancel,
+                                   .close = threads_close,
+                                   .any_thread = 1};
+    return zoff_comm_messages_open(opts, &t, true, out);
 }
 
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
 {
     zoff_status status;
-    board *b;
-    zoff_comm *first[1024];
-    unsigned made = 0;
-    ZOFF_TRY(make_board(size, &b));
-    for (; made < size; made++)
-        ZOFF_TRY_OR(undo, make_rank(opts, b, made, &first[made]));
-    memcpy(out, first, size * sizeof *out);
+    office *o;
+    zoff_comm *made[1024];
+    unsigned count = 0;
+    ZOFF_TRY(make_office(size, &o));
+    for (; count < size; count++)
+        ZOFF_TRY_OR(undo, open_rank(opts, o, count, &made[count]));
+    memcpy(out, made, size * sizeof *out);
     return ZOFF_OK;
 undo:
-    while (made-- > 0) {
-        zoff_comm_forget(first[made]->book);
-        zoff_base_mem_free(first[made]);
+    for (unsigned rank = size; rank-- > count;)
+        threads_close(&o->desks[rank], 1);
+    while (count-- > 0) {
+        struct zoff_comm_book *book = made[count]->book; /* closing still reads it */
+        made[count]->ops->close(made[count]);
+        zoff_comm_forget(book);
     }
-    free_board(b);
     return status;
 }
-
-/* With the lock: mark the board as broken. No rank begins to copy afterwards. Wait for the ranks that are copying: a copy never
- * blocks, so this wait ends. */
-static void break_board(board *b, const char *words)
-{
-    if (!b->is_broken)
-        snprintf(b->words, sizeof b->words, "%s", words);
-    b->is_broken = true;
-    while (b->taking)
-        pthread_cond_wait(&b->nobody_takes, &b->lock);
-}
-
-/* With the lock: remove a posting whose pieces no rank reads any more. Its number stays, so that other ranks still see its
- * state. */
-static void withdraw(member *own, posting *p)
-{
-    *(p->before ? &p->before->next : &own->flying) = p->next;
-    if (p->next)
-        p->next->before = p->before;
-    zoff_base_mem_free(p->starts);
-    p->starts = NULL;
-    p->next = p->before = NULL;
-}
-
-/* End an operation with an error. Its caller may free the work from now on. */
-static void let_go(posting *p)
-{
-    if (!p->work)
-        return;
-    zoff_base_mem_free(p->work->scratch);
-    p->work->scratch = NULL;
-    p->work->active = false;
-    p->work->outcome = ZOFF_ERR_COMM;
-    p->work = NULL;
-}
-
-static void threads_close(zoff_comm *comm)
-{
-    board *b = ((threads_comm *)comm)->board;
-    member *own = &b->members[comm->rank];
-    char words[768];
-    pthread_mutex_lock(&b->lock);
-    while (own->flying) {
-        posting *p = own->flying;
-        snprintf(words, sizeof words, "rank %u has left the group with an operation in flight%s%s", comm->rank,
-                 p->work ? ": " : "", p->work ? zoff_comm_call_name(comm, p->work) : "");
-        break_board(b, words);
-        let_go(p);
-        withdraw(own, p);
-    }
-    own->has_left = true;
-    const bool is_last = --b->open == 0;
-    pthread_mutex_unlock(&b->lock);
-    if (is_last)
-        free_board(b);
-    zoff_base_mem_free(comm);
-}
-
-/* ---- comparing calls ---- */
-
-static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const posting *p)
-{
-    const zoff_comm_call *theirs = &p->call;
-    zoff_comm_theirs told = {.kind = theirs->kind,
-                             .adds = theirs->adds,
-                             .first = theirs->first,
-                             .members = theirs->members,
-                             .item = theirs->item,
-                             .root = theirs->root,
-                             .count = theirs->count,
-                             .result_bytes = p->result_bytes};
-    told.sends = zoff_comm_call_sends(theirs, other, comm->rank);
-    told.expects = zoff_comm_call_expects(theirs, comm->rank, other);
-    return zoff_comm_call_compare(comm, work, other, &told);
-}
-
-/* Check a rank that has not started the operation.  @return OK if it still may; ERR_COMM if it has left, or closed the channel
- */
-static zoff_status look_for(const zoff_comm *comm, const board *b, const zoff_comm_work *work, unsigned rank)
-{
-    char whose[160];
-    const port *p = port_of(work, rank);
-    ZOFF_FAIL_IF(b->members[rank].has_left, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", comm->rank,
-                 zoff_comm_call_name(comm, work), rank);
-    if (!p || !p->has_closed)
-        return ZOFF_OK;
-    zoff_comm_names_channel(comm, work->call.channel->id, whose, sizeof whose);
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or failed to seal it",
-                                 comm->rank, zoff_comm_call_name(comm, work), rank, whose);
-}
-
-/* With the lock: PENDING until all ranks have started the operation; then compare their calls. */
-static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work *work)
-{
-    ZOFF_FAIL_IF(b->is_broken, ZOFF_ERR_COMM, "rank %u: %s cannot be done: %s", comm->rank, zoff_comm_call_name(comm, work),
-                 b->words);
-    if (work->arrived)
-        return ZOFF_OK;
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        if (!zoff_comm_call_has(&work->call, rank) || started_by(work, rank) >= work->number)
-            continue;
-        ZOFF_TRY(look_for(comm, b, work, rank));
-        return ZOFF_PENDING;
-    }
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        if (zoff_comm_call_has(&work->call, rank))
-            ZOFF_TRY(compare(comm, work, rank, posting_of(work, rank)));
-    }
-    work->arrived = true;
-    return ZOFF_OK;
-}
-
-/* ---- taking ---- */
-
-static void take_pieces(const zoff_comm *comm, const zoff_comm_work *work)
-{
-    size_t done = 0;
-    for (unsigned rank = 0; rank < comm->size; rank++) {
-        const size_t bytes = work->call.receive_bytes[rank];
-        if (bytes == 0)
-            continue; /* the pointers may be NULL, and the rank outside of the group */
-        const posting *theirs = posting_of(work, rank);
-        const char *in = theirs->call.in;
-        in += work->call.kind == ZOFF_COMM_EXCHANGE ? theirs->starts[comm->rank] : 0;
-        char *out = (char *)work->call.out + done;
-        if (in != out)
-            memcpy(out, in, bytes);
-        done += bytes;
-    }
-}
-
-/* Add up into the scratch: other ranks still read this rank's numbers in `out`. */
-static void take_sum(const zoff_comm *comm, const zoff_comm_work *work)
-{
-    double *sums = work->scratch;
-    for (unsigned rank = 0; rank < comm->size; rank++) {
-        const double *theirs = posting_of(work, rank)->call.out;
-        for (size_t i = 0; i < work->call.count; i++)
-            sums[i] = rank ? sums[i] + theirs[i] : theirs[i];
-    }
-}
-
-static void take(const zoff_comm *comm, const zoff_comm_work *work)
-{
-    const zoff_comm_call *call = &work->call;
-    if (call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER)
-        take_pieces(comm, work);
-    else if (call->kind == ZOFF_COMM_SUM)
-        take_sum(comm, work);
-    else if (call->kind == ZOFF_COMM_BROADCAST && call->root != comm->rank && call->count)
-        memcpy(call->out, posting_of(work, call->root)->call.out, call->count);
-}
-
-/* With the lock: whether no rank reads this rank's memory any more. A rank whose posting is gone has found the same earlier, so
- * it has taken its part. */
-static bool all_have_taken(const board *b, const zoff_comm_work *work)
-{
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        const posting *p = zoff_comm_call_has(&work->call, rank) ? posting_of(work, rank) : NULL;
-        if (p && p->number == work->number && !p->taken)
-            return false;
-    }
-    return true;
-}
-
-/* ---- the table ---- */
-
-/* Compute where the piece for each rank starts in `in`. */
-static zoff_status find_starts(const zoff_comm *comm, const zoff_comm_call *call, size_t **out)
-{
-    size_t *starts, sum = 0;
-    *out = NULL;
-    if (call->kind != ZOFF_COMM_EXCHANGE)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(comm->size, sizeof *starts, "an operation over ranks", &starts));
-    for (unsigned rank = 0; rank < comm->size; rank++) {
-        starts[rank] = sum;
-        sum += call->send_bytes[rank];
-    }
-    *out = starts;
-    return ZOFF_OK;
-}
-
-static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
-{
-    board *b = ((threads_comm *)comm)->board;
-    member *own = &b->members[comm->rank];
-    posting *p = posting_of(work, comm->rank);
-    size_t *starts;
-    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE,
-                 "rank %u: operation %llu is not done yet, and at most %d newer ones may be in flight", comm->rank,
-                 (unsigned long long)p->number, DEPTH - 1);
-    ZOFF_TRY(find_starts(comm, &work->call, &starts));
-    if (work->call.kind == ZOFF_COMM_SUM) /* `starts` is NULL then, so an error leaks nothing */
-        ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
-    pthread_mutex_lock(&b->lock);
-    *p = (posting){.number = work->number,
-                   .call = work->call,
-                   .result_bytes = work->result_bytes,
-                   .starts = starts,
-                   .work = work,
-                   .next = own->flying};
-    if (p->next)
-        p->next->before = p;
-    own->flying = p;
-    port_of(work, comm->rank)->started[work->call.stream] = work->number;
-    pthread_mutex_unlock(&b->lock);
-    return ZOFF_OK;
-}
-
-/* Advance one operation. Takes and returns with the lock held, but releases it while it copies. */
-static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
-{
-    posting *p = posting_of(work, comm->rank);
-    /* An operation that all ranks have taken succeeds, even if the group has failed since. */
-    const bool is_over = work->taken && all_have_taken(b, work);
-    zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
-    if (status == ZOFF_OK && !work->taken) {
-        b->taking++;
-        pthread_mutex_unlock(&b->lock);
-        take(comm, work);
-        pthread_mutex_lock(&b->lock);
-        if (--b->taking == 0)
-            pthread_cond_broadcast(&b->nobody_takes);
-        work->taken = p->taken = true;
-    }
-    if (status == ZOFF_OK && !all_have_taken(b, work))
-        status = ZOFF_PENDING;
-    return status;
-}
-
-/* Advance all operations of this rank: other ranks may wait for one that this rank does not poll. */
-static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
-{
-    board *b = ((threads_comm *)comm)->board;
-    member *own = &b->members[comm->rank];
-    pthread_mutex_lock(&b->lock);
-    hear((threads_comm *)comm);
-    for (posting *p = own->flying; p; p = p->next) {
-        if (p->work != work && !p->taken && p->work)
-            (void)go_on(comm, b, p->work); /* its own poll returns the error */
-    }
-    zoff_status status = go_on(comm, b, work);
-    if (status == ZOFF_OK) {
-        withdraw(own, posting_of(work, comm->rank));
-        posting_of(work, comm->rank)->number = 0;
-    }
-    pthread_mutex_unlock(&b->lock);
-    if (status == ZOFF_OK && work->scratch && work->call.count)
-        memcpy(work->call.out, work->scratch, work->call.count * sizeof(double));
-    return status;
-}
-
-static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
-{
-    board *b = ((threads_comm *)comm)->board;
-    pthread_mutex_lock(&b->lock);
-    bool has = started_by(work, rank) >= work->number;
-    if (work->arrived) {
-        const posting *p = posting_of(work, rank);
-        has = p->number != work->number || p->taken;
-    }
-    pthread_mutex_unlock(&b->lock);
-    return has;
-}
-
-static zoff_status threads_open_groups(zoff_comm *comm, unsigned members)
-{
-    (void)comm;
-    (void)members;
-    return ZOFF_OK;
-}
-
-static void threads_give_up(zoff_comm *comm, const char *words)
-{
-    board *b = ((threads_comm *)comm)->board;
-    member *own = &b->members[comm->rank];
-    pthread_mutex_lock(&b->lock);
-    break_board(b, words);
-    while (own->flying) {
-        let_go(own->flying);
-        withdraw(own, own->flying);
-    }
-    pthread_mutex_unlock(&b->lock);
-}
-
-static const zoff_comm_ops OPS = {.name = "threads",
-                                  .close = threads_close,
-                                  .start = threads_start,
-                                  .poll = threads_poll,
-                                  .has_arrived = threads_has_arrived,
-                                  .open_channel = threads_open_channel,
-                                  .join_channel = threads_join_channel,
-                                  .close_channel = threads_close_channel,
-                                  .tell = threads_tell,
-                                  .open_groups = threads_open_groups,
-                                  .give_up = threads_give_up};

@@ -179,6 +179,14 @@ zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double 
     return tell(comm, call);
 }
 
+bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank)
+{
+    const book *b = comm->book;
+    const struct told *t = &b->theirs[rank];
+    const zoff_comm_visit *theirs = t->count ? &t->visits[t->count - 1] : NULL;
+    return b->depth && theirs && theirs->number == b->done + 1 && are_same(&b->visits[theirs->number % VISITS], theirs);
+}
+
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes)
 {
     const book *b = comm->book;

@@ -403,7 +403,7 @@ static zoff_status seal(zoff_engine *e)
     e->totals.huge_page_bytes = zoff_engine_stores_huge_bytes(e);
     zoff_traps_weights_note(e->life.traps);
     zoff_engine_stats_log_start(e);
-    const zoff_trace_rank who = {zoff_comm_rank(e->comm), zoff_comm_size(e->comm), !strcmp(e->comm->ops->name, "threads")};
+    const zoff_trace_rank who = {zoff_comm_rank(e->comm), zoff_comm_size(e->comm), !strcmp(e->comm->info.backend, "threads")};
     e->life.trace = zoff_trace_open(&who, e->plan.chunk_count);
     zoff_engine_admit_ahead(e);
     zoff_transfer_ranks_count_anew(&e->transfer);

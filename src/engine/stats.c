@@ -122,7 +122,7 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
         return;
     ZOFF_INFO("rank 0 of %u (%s), ZeRO stage %u: this rank updates %llu elements; %s of DRAM for gradient sums, %s for "
               "buffers of the exchange",
-              zoff_comm_size(e->comm), e->comm->ops->name, e->settings.values.zero_stage, (unsigned long long)info->elements,
+              zoff_comm_size(e->comm), e->comm->info.backend, e->settings.values.zero_stage, (unsigned long long)info->elements,
               zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->exchange_bytes));
 }
 

@@ -74,7 +74,7 @@ static zoff_status probe_numa(const char *name, char *out)
 static zoff_status probe_mpi(const char *name, char *out)
 {
     (void)name;
-    ZOFF_TRY(zoff_comm_plugins_mpi_find());
+    ZOFF_TRY(zoff_comm_mpi_find());
     snprintf(out, DETAIL_BYTES, "libzoff_mpi.so loads");
     return ZOFF_OK;
 }

@@ -341,7 +341,7 @@ zoff_status zoff_transfer_links_check(const zoff_transfer *t)
                  ZOFF_ERR_UNSUPPORTED,
                  "zoff.reduce_scatter is \"nccl\": the communicator has to sum gradients, and \"%s\" cannot "
                  "do so in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
-                 t->comm->ops->name, zoff_accel_name(t->accel));
+                 t->comm->info.backend, zoff_accel_name(t->accel));
     ZOFF_FAIL_IF(
         values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
         "zoff.reduce_scatter is \"nccl\", which sums in fp32, and communication_data_type is \"%s\": remove that key, or "

@@ -163,11 +163,6 @@ class Comm : public testing::TestWithParam<kind>
     unsigned come = 0;
 #endif
 
-    bool over_messages() const
-    {
-        return std::string(GetParam().backend) == "messages" || std::string(GetParam().backend) == "mpi";
-    }
-
     // True if the other ranks learn which rank failed, and why.
     bool tells_who() const
     {

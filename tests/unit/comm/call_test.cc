@@ -1,6 +1,7 @@
 // call_test.cc: an operation as its caller sees it: the bytes for each rank, the comparison of two ranks, numbers, deadlines,
 // and a communicator that has failed.
 #include "comm_fault.h"
+#include "memory_fault.h"
 #include "thread_ranks.h"
 
 #include <functional>
@@ -224,14 +225,85 @@ TEST(CommCall, RanksThatDoNotComeAreNamedAndTheCommunicatorIsBroken)
 TEST(CommCall, ARankThatArrivesAndDoesNotContinueIsNamedSo)
 {
     const thread_ranks ranks(2, 0.05);
-    passing_comm_fault fault(ranks[0]);
-    fault.not_yet = [](const zoff_comm_work &) { return true; };
-    std::vector<zoff_comm_work> works(2);
+    const size_t bytes[2] = {10000, 10000};
+    std::vector<char> in(10000), out[2] = {std::vector<char>(20000), std::vector<char>(20000)};
+    zoff_comm_work works[2] = {};
+    for (unsigned rank = 0; rank < 2; rank++) {
+        zoff_comm_call call = call_of(ZOFF_COMM_GATHER);
+        call.in = in.data();
+        call.out = out[rank].data();
+        call.receive_bytes = bytes;
+        ASSERT_ZOFF_OK(zoff_comm_start(ranks[rank], &call, &works[rank]));
+    }
+    const char *words = "all ranks arrived, and rank 0 of 2 stopped before it was done";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // rank 0 does not poll
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &works[0])); // this call learns of the failure
     for (unsigned rank = 0; rank < 2; rank++)
-        ASSERT_ZOFF_OK(start(ranks[rank], &works[rank]));
-    const char *words = "all ranks arrived, but one makes no progress";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &works[0]));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // this call learns of the failure
+        EXPECT_TRUE(zoff_comm_lets_go(ranks[rank])) << "no rank reads the memory of another any more";
+}
+
+// A rank that waits in the same call cannot start the operation before the one that is not there.
+TEST(CommCall, ARankThatWaitsItselfIsNotSaidToBeMissing)
+{
+    const thread_ranks ranks(3, 30);
+    zoff_comm_work work = {}, other = {};
+    for (unsigned rank = 0; rank < 2; rank++)
+        zoff_comm_enter(ranks[rank], &ranks[rank]->common, ZOFF_COMM_IN_STEP_WAIT, {});
+    zoff_comm_call call = call_of(ZOFF_COMM_BARRIER);
+    call.stream = ZOFF_COMM_REDUCE;
+    ASSERT_ZOFF_OK(zoff_comm_start(ranks[1], &call, &other));
+    ranks[1]->timeout_seconds = 0.1; // it reports after a quarter of that
+    for (int i = 0; i < 4; i++) {
+        ASSERT_EQ(ZOFF_PENDING, zoff_comm_poll(ranks[1], &other));
+        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // of which 10 count as waiting
+    }
+    ranks[0]->timeout_seconds = 0.05;
+    ASSERT_ZOFF_OK(start(ranks[0], &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "has waited for 0.05 s: rank 2 of 3 did not arrive", zoff_comm_wait(ranks[0], &work));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "; rank 1 waits in zoff_step_wait()")) << zoff_last_error();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 2 of 3 did not arrive", zoff_comm_poll(ranks[1], &other));
+    for (unsigned rank = 0; rank < 2; rank++)
+        zoff_comm_exit(ranks[rank], false);
+}
+
+// An operation that has begun goes on when there is memory again, because an error would end the group.
+TEST(CommCall, LackOfMemoryEndsNoGroup)
+{
+    const size_t bytes[2] = {10000, 10000};
+    int n = 0;
+    do {
+        const thread_ranks ranks(2);
+        std::vector<char> in[2], out[2] = {std::vector<char>(20000), std::vector<char>(20000)};
+        std::vector<zoff_comm_work> gathers(2), barriers(2);
+        memory_countdown::left = ++n;
+        memory_countdown::failed = 0;
+        for (unsigned rank = 0; rank < 2; rank++) {
+            zoff_comm_call call = call_of(ZOFF_COMM_GATHER);
+            in[rank].assign(10000, (char)(rank + 1));
+            call.stream = ZOFF_COMM_WEIGHTS;
+            call.in = in[rank].data();
+            call.out = out[rank].data();
+            call.receive_bytes = bytes;
+            // Rank 1 hears of the gather before it starts its own.
+            for (zoff_status status = ZOFF_PENDING; rank == 1 && status != ZOFF_OK;)
+                ASSERT_TRUE((status = start(ranks[1], &barriers[1])) == ZOFF_OK || status == ZOFF_ERR_NO_MEMORY);
+            for (zoff_status status = ZOFF_PENDING; status != ZOFF_OK;)
+                ASSERT_TRUE((status = zoff_comm_start(ranks[rank], &call, &gathers[rank])) == ZOFF_OK ||
+                            status == ZOFF_ERR_NO_MEMORY);
+            for (zoff_status status = ZOFF_PENDING; rank == 0 && status != ZOFF_OK;)
+                ASSERT_TRUE((status = start(ranks[0], &barriers[0])) == ZOFF_OK || status == ZOFF_ERR_NO_MEMORY);
+        }
+        for (auto *works : {&gathers, &barriers}) {
+            for (const zoff_status status : ranks.finish(*works))
+                EXPECT_ZOFF_OK(status);
+        }
+        memory_countdown::left = 0;
+        for (unsigned rank = 0; rank < 2; rank++) {
+            EXPECT_EQ(in[0], std::vector<char>(out[rank].begin(), out[rank].begin() + 10000)) << "allocation " << n;
+            EXPECT_EQ(in[1], std::vector<char>(out[rank].begin() + 10000, out[rank].end())) << "allocation " << n;
+        }
+    } while (memory_countdown::failed);
+    EXPECT_LT(10, n) << "operations, headers, messages";
 }
 
 TEST(CommCall, ABackEndThatCannotKnowNamesNobody)

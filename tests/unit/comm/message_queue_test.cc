@@ -24,7 +24,7 @@ struct watched {
         seen.ctx = this;
         seen.send = [](void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out) {
             auto w = static_cast<watched *>(ctx);
-            const int ret = w->real.send(w->real.ctx, to, tag, data, bytes, out);
+            const int ret = w->refuses ? w->refuse() : w->real.send(w->real.ctx, to, tag, data, bytes, out);
             if (ret < 0)
                 return ret;
             w->sent.push_back(bytes);
@@ -36,7 +36,7 @@ struct watched {
         seen.receive = [](void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out) {
             auto w = static_cast<watched *>(ctx);
             w->receives++;
-            return w->real.receive(w->real.ctx, from, tag, data, bytes, out);
+            return w->refuses ? w->refuse() : w->real.receive(w->real.ctx, from, tag, data, bytes, out);
         };
         seen.test = [](void *ctx, void **request) {
             auto w = static_cast<watched *>(ctx);
@@ -63,12 +63,18 @@ struct watched {
             w->real.close(w->real.ctx, is_clean);
         };
     }
+    int refuse()
+    {
+        refuses--;
+        return -1;
+    }
     zoff_comm_transport real, seen;
     std::vector<size_t> sent;      // bytes of each message
     std::set<const void *> memory; // addresses from which they were sent
     std::set<void *> sends;        // in flight
     size_t most_sends = 0;
     int receives = 0, cancels = 0, clean = -1;
+    int refuses = 0; // sends and receives that fail
     bool holds = false, is_silent = false;
 };
 
@@ -156,6 +162,20 @@ TEST_F(MessageQueue, AHeaderStaysUntilTheNextIsTaken)
     EXPECT_EQ(2u, header->number);
 }
 
+TEST_F(MessageQueue, AHeaderThatIsGivenBackIsTakenAgain)
+{
+    for (uint64_t i = 1; i <= 2; i++)
+        ASSERT_ZOFF_OK(send(1, 0, header_of(i)));
+    const uint64_t numbers[] = {1, 1, 2};
+    for (const uint64_t &number : numbers) {
+        const zoff_comm_header *header = take(0);
+        ASSERT_NE(nullptr, header);
+        EXPECT_EQ(number, header->number);
+        if (&number == &numbers[0])
+            zoff_comm_message_queue_untake(queues[0].get());
+    }
+}
+
 TEST_F(MessageQueue, AllOthersAreInformed)
 {
     const zoff_comm_header header = header_of(9);
@@ -182,6 +202,24 @@ TEST_F(MessageQueue, HeadersOnTheirWayKeepTheirMemory)
     EXPECT_EQ(3u, watch.memory.size());
     ASSERT_ZOFF_OK(send(0, 1, header_of(4, 0, 1000)));
     EXPECT_EQ(4u, watch.memory.size()) << "a large one has memory of its own";
+}
+
+TEST_F(MessageQueue, ReservedHeadersNeedNoMemory)
+{
+    const size_t most = sizeof zoff_comm_header{}.data;
+    watch.holds = true; // no letter is used again
+    for (const size_t bytes : {size_t{10}, most, size_t{10}}) {
+        ASSERT_ZOFF_OK(zoff_comm_message_queue_reserve(queues[0].get(), 3, bytes));
+        memory_countdown::left = 1;
+        for (uint64_t i = 0; i < 3; i++)
+            EXPECT_ZOFF_OK(send(0, 1, header_of(i, 0, bytes)));
+        EXPECT_EQ(1, memory_countdown::left);
+        memory_countdown::left = 0;
+    }
+    memory_countdown::left = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", zoff_comm_message_queue_reserve(queues[0].get(), 2, most));
+    EXPECT_ZOFF_OK(send(0, 1, header_of(3))) << "a large letter serves as a small one";
+    watch.holds = false;
 }
 
 TEST_F(MessageQueue, AHeaderThatThisVersionDoesNotSendIsRefused)
@@ -284,7 +322,7 @@ TEST(MessageQueueLife, ATransportIsTheCallersUntilTheQueueIsOpen)
     int failed = 0;
     for (; failed < 100; failed++) {
         office.fails_after = failed;
-        const zoff_status status = zoff_comm_message_queue_open(&transport, &made);
+        const zoff_status status = zoff_comm_message_queue_open(&transport, false, &made);
         office.fails_after = -1;
         if (status == ZOFF_OK)
             break;
@@ -296,8 +334,53 @@ TEST(MessageQueueLife, ATransportIsTheCallersUntilTheQueueIsOpen)
     zoff_comm_message_queue_close(made, true);
     EXPECT_EQ(1u, office.closed);
     made = nullptr;
-    EXPECT_EQ(1, fail_each_allocation([&] { return zoff_comm_message_queue_open(&transport, &made); }));
+    EXPECT_EQ(1, fail_each_allocation([&] { return zoff_comm_message_queue_open(&transport, false, &made); }));
     zoff_comm_message_queue_close(made, true);
+}
+
+// The transport of threads fails only for lack of memory.
+TEST(MessageQueueLife, ALocalTransportIsTriedAgain)
+{
+    post_office office(2);
+    watched watch(office.transport(0, 1000));
+    const queue_ptr ours = open_queue(watch.seen, true), theirs = open_queue(office.transport(1, 1000));
+    const zoff_comm_header *header = nullptr;
+    watch.refuses = 2;
+    for (uint64_t i = 0; i < 3; i++) {
+        const zoff_comm_header sent = header_of(i);
+        ASSERT_ZOFF_OK(zoff_comm_message_queue_send(ours.get(), 1, &sent));
+    }
+    EXPECT_EQ(ZOFF_PENDING, zoff_comm_message_queue_take(theirs.get(), &header)) << "the second one waits for the first";
+    EXPECT_EQ(ZOFF_PENDING, zoff_comm_message_queue_flush(ours.get()));
+    EXPECT_EQ(0, watch.refuses);
+    EXPECT_ZOFF_OK(zoff_comm_message_queue_flush(ours.get()));
+    for (uint64_t i = 0; i < 3; i++) {
+        ASSERT_ZOFF_OK(zoff_comm_message_queue_take(theirs.get(), &header));
+        EXPECT_EQ(i, header->number);
+    }
+    for (uint64_t i = 0; i < 2; i++) {
+        const zoff_comm_header sent = header_of(i);
+        ASSERT_ZOFF_OK(zoff_comm_message_queue_send(theirs.get(), 0, &sent));
+    }
+    ASSERT_ZOFF_OK(zoff_comm_message_queue_take(ours.get(), &header));
+    watch.refuses = 1;
+    EXPECT_EQ(ZOFF_PENDING, zoff_comm_message_queue_take(ours.get(), &header));
+    ASSERT_ZOFF_OK(zoff_comm_message_queue_take(ours.get(), &header));
+    EXPECT_EQ(1u, header->number);
+    std::vector<char> in(1500, 7), out(1500);
+    zoff_comm_lane there = {}, here = {};
+    there.at = in.data();
+    here.at = out.data();
+    there.left = here.left = in.size();
+    there.is_open = here.is_open = there.sends = true;
+    there.peer = 1;
+    there.tag = here.tag = 5;
+    watch.refuses = 2;
+    for (zoff_status sends = ZOFF_PENDING, receives = ZOFF_PENDING; sends != ZOFF_OK || receives != ZOFF_OK;) {
+        ASSERT_LE(ZOFF_OK, sends = zoff_comm_message_queue_move(ours.get(), &there));
+        ASSERT_LE(ZOFF_OK, receives = zoff_comm_message_queue_move(theirs.get(), &here));
+    }
+    EXPECT_EQ(in, out);
 }
 
 TEST(MessageQueueLife, OneRankAloneListensToNobody)

@@ -15,10 +15,10 @@ struct queue_closer {
 };
 using queue_ptr = std::unique_ptr<zoff_comm_message_queue, queue_closer>;
 
-inline queue_ptr open_queue(const zoff_comm_transport &transport)
+inline queue_ptr open_queue(const zoff_comm_transport &transport, bool is_local = false)
 {
     zoff_comm_message_queue *made = nullptr;
-    EXPECT_ZOFF_OK(zoff_comm_message_queue_open(&transport, &made));
+    EXPECT_ZOFF_OK(zoff_comm_message_queue_open(&transport, is_local, &made));
     return queue_ptr(made);
 }
 
