@@ -1,16 +1,16 @@
 /* threads.c: a transport between ranks that are threads of one process. messages.c builds operations on it, as on that of MPI.
  *
- * Each rank has a desk, where the other ranks put what they send to it. A header is copied onto the desk, so its send is done
- * at once. A piece stays in the memory of its sender, and its receiver copies it from there within test():
+ * Each rank has an inbox, where the other ranks put what they send to it. A header is copied into the inbox, so its send is
+ * done at once. A piece stays in the memory of its sender, and its receiver copies it from there within test():
  *
- *      put onto the desk ---- the receiver takes it off, and copies it without a lock ---> over
+ *      put into the inbox ---- the receiver takes it out, and copies it without a lock ---> over
  *                       `---- the sender cancels it ---> over
  *
  * Each rank copies what it receives, so ranks that exchange pieces copy at the same time. If the second of two ranks copied in
  * both directions, the first one would only wait.
  *
- * The mutex of a desk guards its lists. It is held for the time of a look at a list, or of a copy of a header, and no thread
- * holds two. All else belongs to one rank, whose calls messages.c makes one at a time. Desks exist until the last rank has
+ * The mutex of an inbox guards its lists. It is held for the time of a look at a list, or of a copy of a header, and no thread
+ * holds two. All else belongs to one rank, whose calls messages.c makes one at a time. Inboxes exist until the last rank has
  * closed, because others may still send to a rank that has. Such a send is over at once. */
 #include "message_queue_priv.h"
 
@@ -21,13 +21,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A request of the transport, or a header on a desk. */
+/* A request of the transport, or a header in an inbox. */
 typedef struct message {
     struct message *next;
     bool sends;
     unsigned peer;
     int tag;
-    char *data; /* memory of the caller; of a header on a desk: the memory behind this struct */
+    char *data; /* memory of the caller; of a header in an inbox: the memory behind this struct */
     size_t bytes;
     uint64_t seen; /* a receive's: `arrivals` when it looked for its message */
     atomic_bool is_over;
@@ -37,8 +37,8 @@ typedef struct list {
     message *first, **end;
 } list;
 
-typedef struct desk {
-    struct office *office;
+typedef struct inbox {
+    struct group *group;
     pthread_mutex_t lock;
     bool is_closed;
     list headers;                  /* from all ranks, oldest first */
@@ -46,13 +46,13 @@ typedef struct desk {
     message *blank;                /* memory of headers that were read */
     atomic_uint_fast64_t arrivals; /* what was put here so far. Receives look only after it has changed */
     message *spare;                /* requests that this rank can use again; only its own calls do, so no lock guards them */
-} desk;
+} inbox;
 
-typedef struct office {
+typedef struct group {
     unsigned size;
     atomic_uint open; /* ranks that have not closed */
-    desk desks[];     /* by rank */
-} office;
+    inbox inboxes[];  /* by rank */
+} group;
 
 /* ---- lists ---- */
 
@@ -107,13 +107,13 @@ static void put_by(message **spares, message *m)
 
 /* ---- the functions of the transport ---- */
 
-static unsigned rank_of(const desk *own)
+static unsigned rank_of(const inbox *own)
 {
-    return (unsigned)(own - own->office->desks);
+    return (unsigned)(own - own->group->inboxes);
 }
 
-/* With the lock of the desk. */
-static int put_header(desk *d, const void *data, size_t bytes)
+/* With the lock of the inbox. */
+static int put_header(inbox *d, const void *data, size_t bytes)
 {
     message *m = get(&d->blank, sizeof(zoff_comm_header));
     if (!m)
@@ -127,7 +127,7 @@ static int put_header(desk *d, const void *data, size_t bytes)
 
 static int threads_send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
 {
-    desk *own = ctx, *d = &own->office->desks[to];
+    inbox *own = ctx, *d = &own->group->inboxes[to];
     int ret = 0;
     message *m = tag == ZOFF_COMM_HEADER_TAG ? NULL : get(&own->spare, 0);
     if (!m && tag != ZOFF_COMM_HEADER_TAG)
@@ -149,7 +149,7 @@ static int threads_send(void *ctx, unsigned to, int tag, const void *data, size_
 
 static int threads_receive(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out)
 {
-    desk *own = ctx;
+    inbox *own = ctx;
     message *m = get(&own->spare, 0);
     if (!m)
         return -1;
@@ -158,9 +158,9 @@ static int threads_receive(void *ctx, unsigned from, int tag, void *data, size_t
     return 0;
 }
 
-/* Look on the desk for the message of a receive, and copy it. messages.c tests the oldest receive of a tag first, so messages
+/* Look in the inbox for the message of a receive, and copy it. messages.c tests the oldest receive of a tag first, so messages
  * are received in the order in which they were sent. */
-static void read_desk(desk *own, message *m)
+static void read_inbox(inbox *own, message *m)
 {
     const uint64_t arrivals = atomic_load_explicit(&own->arrivals, memory_order_acquire);
     const bool is_header = m->tag == ZOFF_COMM_HEADER_TAG;
@@ -185,12 +185,12 @@ static void read_desk(desk *own, message *m)
 
 static int threads_test(void *ctx, void **request)
 {
-    desk *own = ctx;
+    inbox *own = ctx;
     message *m = *request;
     if (!m)
         return 1; /* a header that was sent */
     if (!m->sends && !atomic_load_explicit(&m->is_over, memory_order_relaxed))
-        read_desk(own, m);
+        read_inbox(own, m);
     if (!atomic_load_explicit(&m->is_over, memory_order_acquire))
         return 0;
     put_by(&own->spare, m);
@@ -198,18 +198,18 @@ static int threads_test(void *ctx, void **request)
     return 1;
 }
 
-/* A receive ends at once, because only its own rank copies for it. A send that is not on the desk any more is over, or will be
+/* A receive ends at once, because only its own rank copies for it. A send that is not in the inbox any more is over, or will be
  * when the receiver has copied it. */
 static int threads_cancel(void *ctx, void **request)
 {
-    desk *own = ctx;
+    inbox *own = ctx;
     message *m = *request;
     if (!m || !m->sends) {
         if (m)
             atomic_store_explicit(&m->is_over, true, memory_order_relaxed);
         return 0;
     }
-    desk *d = &own->office->desks[m->peer];
+    inbox *d = &own->group->inboxes[m->peer];
     list *l = &d->pieces[rank_of(own)];
     pthread_mutex_lock(&d->lock);
     message **at = &l->first;
@@ -223,11 +223,11 @@ static int threads_cancel(void *ctx, void **request)
 
 /* ---- life ---- */
 
-static void free_office(office *o, unsigned size)
+static void free_group(group *o, unsigned size)
 {
     for (unsigned rank = 0; rank < size; rank++) {
-        pthread_mutex_destroy(&o->desks[rank].lock);
-        zoff_base_mem_free(o->desks[rank].pieces);
+        pthread_mutex_destroy(&o->inboxes[rank].lock);
+        zoff_base_mem_free(o->inboxes[rank].pieces);
     }
     zoff_base_mem_free(o);
 }
@@ -235,8 +235,8 @@ static void free_office(office *o, unsigned size)
 static void threads_close(void *ctx, int clean)
 {
     (void)clean;
-    desk *own = ctx;
-    office *o = own->office;
+    inbox *own = ctx;
+    group *o = own->group;
     pthread_mutex_lock(&own->lock);
     own->is_closed = true;
     free_all(own->headers.first);
@@ -248,22 +248,22 @@ static void threads_close(void *ctx, int clean)
     pthread_mutex_unlock(&own->lock);
     free_all(own->spare);
     if (atomic_fetch_sub(&o->open, 1) == 1)
-        free_office(o, o->size);
+        free_group(o, o->size);
 }
 
-static zoff_status make_office(unsigned size, office **out)
+static zoff_status make_group(unsigned size, group **out)
 {
-    office *o;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o + size * sizeof *o->desks, "the ranks of this process", &o));
+    group *o;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o + size * sizeof *o->inboxes, "the ranks of this process", &o));
     for (unsigned rank = 0; rank < size; rank++) {
-        desk *d = &o->desks[rank];
+        inbox *d = &o->inboxes[rank];
         const zoff_status status = zoff_base_mem_alloc(size, sizeof *d->pieces, "the ranks of this process", &d->pieces);
         if (status < 0) {
-            free_office(o, rank);
+            free_group(o, rank);
             return status;
         }
         pthread_mutex_init(&d->lock, NULL); /* default attributes: this cannot fail */
-        d->office = o;
+        d->group = o;
         d->headers.end = &d->headers.first;
         for (unsigned from = 0; from < size; from++)
             d->pieces[from].end = &d->pieces[from].first;
@@ -274,11 +274,11 @@ static zoff_status make_office(unsigned size, office **out)
     return ZOFF_OK;
 }
 
-static zoff_status open_rank(const zoff_comm_opts *opts, office *o, unsigned rank, zoff_comm **out)
+static zoff_status open_rank(const zoff_comm_opts *opts, group *o, unsigned rank, zoff_comm **out)
 {
     const zoff_comm_transport t = {.struct_size = sizeof t,
                                    .name = "threads",
-                                   .ctx = &o->desks[rank],
+                                   .ctx = &o->inboxes[rank],
                                    .rank = rank,
                                    .size = o->size,
                                    .send = threads_send,
@@ -293,17 +293,17 @@ static zoff_status open_rank(const zoff_comm_opts *opts, office *o, unsigned ran
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
 {
     zoff_status status;
-    office *o;
+    group *o;
     zoff_comm *made[1024];
     unsigned count = 0;
-    ZOFF_TRY(make_office(size, &o));
+    ZOFF_TRY(make_group(size, &o));
     for (; count < size; count++)
         ZOFF_TRY_OR(undo, open_rank(opts, o, count, &made[count]));
     memcpy(out, made, size * sizeof *out);
     return ZOFF_OK;
 undo:
     for (unsigned rank = size; rank-- > count;)
-        threads_close(&o->desks[rank], 1);
+        threads_close(&o->inboxes[rank], 1);
     while (count-- > 0) {
         struct zoff_comm_book *book = made[count]->book; /* closing still reads it */
         made[count]->ops->close(made[count]);
