@@ -19,12 +19,18 @@ static zoff_status copy(const zoff_comm_header *header, zoff_comm_early **out)
     return ZOFF_OK;
 }
 
-zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header)
+void zoff_comm_mailbox_put(zoff_comm_port *port, zoff_comm_early *one)
 {
-    zoff_comm_early *one, **list = &port->early[header->stream][header->number % ZOFF_COMM_AHEAD];
-    ZOFF_TRY(copy(header, &one));
+    zoff_comm_early **list = &port->early[one->header.stream][one->header.number % ZOFF_COMM_AHEAD];
     one->next = *list;
     *list = one;
+}
+
+zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header)
+{
+    zoff_comm_early *one;
+    ZOFF_TRY(copy(header, &one));
+    zoff_comm_mailbox_put(port, one);
     return ZOFF_OK;
 }
 

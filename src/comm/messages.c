@@ -270,13 +270,20 @@ static zoff_status hear(messages_comm *m, const zoff_comm_header *header)
 }
 
 /* Handle the headers that other ranks sent about a channel before this rank joined it. */
+/* Others may have begun operations already. Their headers have memory: a rank without any must not end the group here. */
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;
-    zoff_comm_early *kept = zoff_comm_mailbox_join(comm, channel);
-    for (const zoff_comm_early *one = kept; one; one = one->next)
-        take_note(m, hear(m, &one->header));
-    zoff_comm_mailbox_free(kept);
+    for (zoff_comm_early *one = zoff_comm_mailbox_join(comm, channel), *next; one; one = next) {
+        next = one->next;
+        const zoff_status status = hear(m, &one->header);
+        if (status == ZOFF_ERR_NO_MEMORY) {
+            zoff_comm_mailbox_put(channel->port, one);
+            continue;
+        }
+        take_note(m, status);
+        zoff_base_mem_free(one);
+    }
 }
 
 /* A header that cannot be stored for lack of memory is taken again by the next poll. Another rank has begun the operation, so

@@ -77,6 +77,7 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count);
 /* Store a header of an operation that this rank has not started, on a joined channel. */
 zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header);
+void zoff_comm_mailbox_put(zoff_comm_port *port, zoff_comm_early *one); /* the same for one that has memory; the port owns it */
 /* Remove and return the stored headers of an operation, as a list. */
 zoff_comm_early *zoff_comm_mailbox_take(const zoff_comm_work *work);
 /* Find the port that a header is for. NULL if the header was stored for a channel not joined yet, or is for a closed one. */
