@@ -44,16 +44,15 @@ typedef enum zoff_phase {
 } zoff_phase;
 
 /* The way of a bucket: see rows.c. */
-typedef enum zoff_column { ZOFF_COLUMN_ADD = 1, ZOFF_COLUMN_STEP = 2, ZOFF_COLUMN_AHEAD = 4 } zoff_column;
+typedef enum zoff_column { ZOFF_COLUMN_ADD, ZOFF_COLUMN_STEP, ZOFF_COLUMN_AHEAD, ZOFF_COLUMNS } zoff_column;
 
 /* One stage of a bucket. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or an error,
  * which stops the step. */
 typedef struct zoff_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
-    void *ctx;   /* set at seal: the engine, or its transfer */
-    unsigned in; /* the columns that have it */
-    bool joint;  /* needs an open step, or other ranks */
+    void *ctx;       /* set at seal: the engine, or its transfer */
+    unsigned number; /* its index */
 } zoff_row;
 
 enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */
@@ -61,7 +60,9 @@ enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */
 /* The rows of all columns, in their one order. */
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
-    unsigned count, gate; /* gate: index of that row */
+    uint32_t in[ZOFF_COLUMNS]; /* by column: a bit for each row that it has */
+    unsigned count;
+    unsigned joint, gate; /* index of the first row that needs an open step, or other ranks; and of the gate */
 } zoff_rows;
 
 /* JOINING: the ranks of this engine have voted, and those of zoff_engine_opts.norm_comm join their norms. MEASURED: they have

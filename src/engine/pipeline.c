@@ -16,10 +16,10 @@ static void open_runs(zoff_engine *e)
 }
 
 /* Whether a bucket goes on ahead of the gate. */
-static bool is_on_its_way(const zoff_engine *e, zoff_bucket_run *run)
+static bool is_on_its_way(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_row *row = run->ahead.is_so ? zoff_engine_rows_next(e, run) : NULL;
-    return row && !row->joint && run->row < e->walk.rows[ZOFF_USED_BY_HOST].gate;
+    return row && row->number < e->walk.rows[ZOFF_USED_BY_HOST].joint;
 }
 
 /* Buckets that are not updated yet take the rows of the others. */
@@ -130,10 +130,11 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 }
 
 /* The present row of a bucket. NULL: it is through, or, before the step, it needs the step to go on. */
-static const zoff_row *row_of(const zoff_engine *e, zoff_bucket_run *run)
+static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_row *row = zoff_engine_rows_next(e, run);
-    return row && row->joint && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
+    const bool needs_step = row && row->number >= e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place].joint;
+    return needs_step && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
 }
 
 /* Advance a bucket until it would have to wait, or has opened the gate: those before it come first. A row may move it to
@@ -153,7 +154,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
-        run->passed |= 1u << run->row++;
+        run->passed |= 1u << row->number;
         *moved = true;
     }
     if (!row && e->walk.tells_new && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
@@ -192,7 +193,7 @@ bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number)
 /* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
 static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
 {
-    zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
     const bool is_untouched = !run->ahead.is_so && !run->ahead.is_refused && !run->passed;
     return e->walk.speculation.in_step && (is_untouched || is_on_its_way(e, run)) && zoff_engine_admit_can_precede(e, bucket);
 }

@@ -8,6 +8,8 @@
  * not passed, because a sum or a measurement that was made must not be made twice. */
 #include "engine_priv.h"
 
+#include <limits.h>
+
 /* Conditions of a row. A bucket has the row if all of them hold. */
 enum {
     ALONE = 1 << 0, /* one rank */
@@ -32,7 +34,7 @@ enum {
 
 typedef enum owner { ENGINE, TRANSFER } owner;
 
-enum { ADD = ZOFF_COLUMN_ADD, STEP = ZOFF_COLUMN_STEP, AHEAD = ZOFF_COLUMN_AHEAD };
+enum { ADD = 1 << ZOFF_COLUMN_ADD, STEP = 1 << ZOFF_COLUMN_STEP, AHEAD = 1 << ZOFF_COLUMN_AHEAD };
 
 /* One order serves the three columns, because rows of one rank and of several exclude each other. */
 static const struct table_row {
@@ -113,15 +115,19 @@ static void choose(zoff_engine *e, zoff_rows *rows, unsigned facts)
 {
     void *const owners[] = {[ENGINE] = e, [TRANSFER] = &e->transfer};
     _Static_assert(sizeof TABLE / sizeof TABLE[0] <= ZOFF_ROWS_MAX, "ZOFF_ROWS_MAX is too small");
-    rows->count = 0;
+    *rows = (zoff_rows){.joint = UINT_MAX};
     for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
         const struct table_row *row = &TABLE[i];
+        const unsigned number = rows->count;
         if (row->when & ~facts)
             continue;
         if (row->run == zoff_engine_stages_gate)
-            rows->gate = rows->count;
-        rows->row[rows->count++] =
-            (zoff_row){.name = row->name, .run = row->run, .ctx = owners[row->owner], .in = row->in, .joint = row->joint};
+            rows->gate = number;
+        if (row->joint && rows->joint == UINT_MAX)
+            rows->joint = number;
+        for (unsigned column = 0; column < ZOFF_COLUMNS; column++)
+            rows->in[column] |= (row->in >> column & 1) << number;
+        rows->row[rows->count++] = (zoff_row){.name = row->name, .run = row->run, .ctx = owners[row->owner], .number = number};
     }
 }
 
@@ -153,11 +159,9 @@ static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
     return run->ahead.is_so ? ZOFF_COLUMN_AHEAD : e->run.last ? ZOFF_COLUMN_STEP : ZOFF_COLUMN_ADD;
 }
 
-const zoff_row *zoff_engine_rows_next(const zoff_engine *e, zoff_bucket_run *run)
+const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
-    const zoff_column column = column_of(e, run);
-    while (run->row < rows->count && (!(rows->row[run->row].in & column) || run->passed >> run->row & 1))
-        run->row++;
-    return run->row < rows->count ? &rows->row[run->row] : NULL;
+    const uint32_t left = rows->in[column_of(e, run)] & ~run->passed;
+    return left ? &rows->row[__builtin_ctz(left)] : NULL;
 }

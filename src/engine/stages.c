@@ -203,7 +203,6 @@ zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
         ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
     else if (run->states.base)
         zoff_offload_store_release(e->store, run->chunk);
-    run->row = 0;
     e->run.info.buckets.redone += run->ahead.is_put;
     run->ahead = (zoff_bucket_ahead){.is_refused = true};
     run->states = (zoff_loan){.base = NULL};
@@ -217,7 +216,7 @@ zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
 static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
 {
     ZOFF_TRY(zoff_engine_stages_leave(e, run));
-    run->row = e->walk.rows[ZOFF_USED_BY_HOST].gate;
+    run->passed |= (2u << e->walk.rows[ZOFF_USED_BY_HOST].gate) - 1; /* the gate, and all rows before it */
     return ZOFF_OK;
 }
 

@@ -34,8 +34,8 @@ void zoff_engine_admit_turn_round(zoff_engine *e); /* the step begins: drop what
 
 /* rows.c: the rows of a bucket */
 void zoff_engine_rows_choose(zoff_engine *e); /* at seal */
-/* The row that a bucket has to pass now; run->row becomes its index. NULL: it is through. */
-const zoff_row *zoff_engine_rows_next(const zoff_engine *e, zoff_bucket_run *run);
+/* The row that a bucket has to pass now: the first one of its column that it has not passed. NULL: it is through. */
+const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run);
 
 /* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);

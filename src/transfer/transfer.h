@@ -49,7 +49,7 @@ typedef struct zoff_update_cursor {
 /* One bucket that passes through the rows of a step: its chunk, and its current row. */
 struct zoff_bucket_run {
     size_t chunk;
-    unsigned row, passed; /* passed: a bit for each row of zoff_rows */
+    uint32_t passed; /* a bit for each row of zoff_rows */
     zoff_loan states, weights;
     zoff_staging_slot *staging; /* NULL: none */
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */

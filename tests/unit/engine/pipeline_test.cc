@@ -47,7 +47,7 @@ class Pipeline : public testing::Test
         zoff_rows &rows = e->walk.rows[0];
         std::vector<zoff_row *> of_step;
         for (unsigned i = 0; i < rows.count; i++) {
-            if (rows.row[i].in & ZOFF_COLUMN_STEP)
+            if (rows.in[ZOFF_COLUMN_STEP] >> i & 1)
                 of_step.push_back(&rows.row[i]);
         }
         for (const zoff_row *row : of_step)

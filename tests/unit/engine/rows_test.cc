@@ -51,7 +51,7 @@ std::string words(const zoff_rows &rows, zoff_column column)
 {
     std::string all;
     for (unsigned i = 0; i < rows.count; i++) {
-        if (rows.row[i].in & column)
+        if (rows.in[column] >> i & 1)
             all += std::string(all.empty() ? "" : " ") + rows.row[i].name;
     }
     return all;
