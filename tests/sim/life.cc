@@ -88,6 +88,7 @@ void life::add_param(const line &l)
     q->frozen = l.number("frozen");
     q->owned = l.number("owned");
     q->lent = l.number("lent");
+    q->reduced = l.number("reduced");
     q->seed = l.number("seed");
     for (const auto &other : params) {
         const bool can = l.has("tie") && other->name == l.fields.at("tie") && !other->tie && !other->owned && !other->frozen;
@@ -204,6 +205,7 @@ zoff_param_desc life::desc(const param &q, bool is_ref) const
     d.grad_dtype = q.grad_dtype;
     d.group = q.group;
     d.frozen = q.frozen;
+    d.reduced = q.reduced;
     d.engine_owned = !is_ref && q.owned;
     return d;
 }
@@ -372,6 +374,10 @@ void life::read_states(const line &l, bool all)
 
 void life::operation(const line &l)
 {
+    if (saving && (l.verb == "read" || l.verb == "progress")) {
+        c("(void)zoff_checkpoint_poll(saving);");
+        (void)zoff_checkpoint_poll(saving); // the wait returns its error
+    }
     if (l.verb == "step")
         step(l);
     else if (l.verb == "states")
@@ -424,6 +430,7 @@ void life::live()
     }
     now = "end";
     world_operation();
+    finish_save();
     if (!micro) {
         read_states(line("read"), true);
         compare_counts();

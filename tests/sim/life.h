@@ -28,7 +28,7 @@ struct param {
     size_t count, slices, stride, grad_stride;
     zoff_dtype dtype, grad_dtype;
     unsigned group, engine;
-    bool frozen, owned, lent;
+    bool frozen, owned, lent, reduced;
     param *tie = nullptr;
     uint64_t seed;
     zoff_param id = 0, ref_id = 0; // in its engine, and in the reference
@@ -124,6 +124,7 @@ class life
     void pull(const line &l);
     void read_states(const line &l, bool all);
     void save(const line &l);
+    void finish_save(); // one that runs beside operations
     void load(const line &l);
     void reopen(const line &l);
     [[noreturn]] void start_again(); // the program ends, and where that is known how, the next one goes on
@@ -161,10 +162,11 @@ class life
     bool has_put_off = false;  // ranges of states, which the end of the process takes
     size_t here = 0, safe = 0; // the operation, and the first one of its update
     bool recorded[2] = {};     // the files of an engine have something to go on with
-    unsigned engines = 1, micro = 0, micro_steps = 1, told = 0, before = 0;
+    unsigned engines = 1, micro = 0, micro_steps = 1, told = 0, before = 0, before_save = 0;
     unsigned rank = 0, ranks = 1;
     double update_scale = 0;
     zoff_accel *device = nullptr;
+    zoff_checkpoint *saving = nullptr;
     zoff_comm *comm = nullptr, *ref_comm = nullptr;
     zoff_engine *tested[2] = {}, *ref = nullptr;
     std::map<unsigned, zoff_optimizer_hyper> hypers;

@@ -14,7 +14,7 @@
  *      states        Writes states. flush=1: and flushes them.
  *      read          Compares states.
  *      pull          Changes weights and pulls them.
- *      save, load    A checkpoint, its own or that of the reference.
+ *      save, load    A checkpoint, its own or that of the reference. beside=1: it is written beside the operations behind it.
  *      reopen        zoff.persist: another engine goes on. open=1: the first one is destroyed with an open step. look=1: states
  *                    are read before zoff_params_push().
  *      group         Changes the hyper-parameters of a group.
@@ -80,18 +80,17 @@ void life::hand_over(const line &l, dice &d, bool all)
         zoff_engine *e = tested[q.engine];
         char *there = q.grad_of(slice);
         const size_t at = slice * q.grad_stride * width_of(q.grad_dtype);
+        const double size = l.real("mag", 0.02) * (q.reduced ? 1 : 1 + rank);
         const std::string to = q.lent ? "to" : q.name + "_grad + " + std::to_string(at);
         if (q.lent && e)
             c("OK(zoff_grad_acquire(e[%u], %s, %zu, NULL, &to));", q.engine, q.name.c_str(), slice);
-        c("fill(%s, %d, %zu, 0x%llxu, %g);", to.c_str(), q.grad_dtype, q.count, (unsigned long long)d.seed(),
-          l.real("mag", 0.02) * (1 + rank));
+        c("fill(%s, %d, %zu, 0x%llxu, %g);", to.c_str(), q.grad_dtype, q.count, (unsigned long long)d.seed(), size);
         for (size_t i = 0; i < q.count; i++)
-            put(q.ref_grad_of(slice) + i * width_of(q.grad_dtype), q.grad_dtype,
-                static_cast<float>((d.unit() - 0.5) * l.real("mag", 0.02) * (1 + rank)));
+            put(q.ref_grad_of(slice) + i * width_of(q.grad_dtype), q.grad_dtype, static_cast<float>((d.unit() - 0.5) * size));
         const size_t place = k == bad ? d.below(q.count) : 0;
-        if (k == bad && q.count && bad % ranks == rank)
+        if (k == bad && q.count && (q.reduced || bad % ranks == rank))
             c("put(%s, %d, %zu, %s);", to.c_str(), q.grad_dtype, place, l.fields.at("bad") == "nan" ? "NAN" : "INFINITY");
-        if (k == bad && q.count && bad % ranks == rank)
+        if (k == bad && q.count && (q.reduced || bad % ranks == rank))
             put(q.ref_grad_of(slice) + place * width_of(q.grad_dtype), q.grad_dtype,
                 l.fields.at("bad") == "nan" ? NAN : INFINITY);
         if (q.lent && e)
@@ -400,6 +399,7 @@ void life::states(const line &l)
     dice d(l.number("seed"));
     if (micro || params.empty())
         return;
+    finish_save();
     arm(l);
     for (uint64_t k = 1 + d.below(3); k; k--) {
         param &q = *params[d.below(params.size())];
@@ -439,6 +439,7 @@ void life::pull(const line &l)
     dice d(l.number("seed"));
     if (micro)
         return;
+    finish_save();
     has_put_off = true;
     for (const auto &q : params) {
         if (q->tie || q->frozen || d.chance(60))
@@ -470,20 +471,43 @@ void life::save(const line &l)
 {
     if (micro || engines == 2)
         return;
+    finish_save();
     arm(l);
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.keep = 1;
-    c("save.keep = 1;\n    snprintf(path, sizeof path, \"%%ssaved\", folder);\n    OK(zoff_checkpoint_save(e[0], path, "
-      "&save));");
-    persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], (folder + "/saved").c_str(), &opts); });
+    c("save.keep = 1;\n    snprintf(path, sizeof path, \"%%ssaved\", folder);");
+    const std::string name = folder + "/saved";
+    before_save = world_errors();
+    if (l.number("beside")) {
+        c("OK(zoff_checkpoint_begin(e[0], path, &save, &saving));");
+        persist_in("zoff_checkpoint_begin()", [&] { return zoff_checkpoint_begin(tested[0], name.c_str(), &opts, &saving); });
+    } else {
+        c("OK(zoff_checkpoint_save(e[0], path, &save));");
+        persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], name.c_str(), &opts); });
+    }
     disarm();
     ok(zoff_checkpoint_save(ref, (folder + "/saved.ref").c_str(), &opts), "zoff_checkpoint_save() of the reference");
-    has_saved = true;
+    has_saved = !saving;
+}
+
+void life::finish_save()
+{
+    if (!saving)
+        return;
+    c("OK(zoff_checkpoint_wait(saving));\n    saving = NULL;");
+    const zoff_status status = zoff_checkpoint_wait(saving);
+    saving = nullptr;
+    if (status < 0 && world_errors() == before_save) // it keeps its error until now
+        fail("zoff_checkpoint_wait(): %d: %s", status, zoff_last_error());
+    has_saved = status == ZOFF_OK;
 }
 
 void life::load(const line &l)
 {
-    if (micro || !has_saved)
+    if (micro)
+        return;
+    finish_save();
+    if (!has_saved)
         return;
     const bool crosses = l.number("seed") % 2;
     c("snprintf(path, sizeof path, \"%%ssaved\", folder);\n    OK(zoff_checkpoint_load(e[0], path, NULL));");
@@ -503,6 +527,7 @@ void life::reopen(const line &l)
 {
     if (!persist || micro || !recorded[0] || (engines == 2 && !recorded[1]))
         return;
+    finish_save();
     arm(l);
     for (unsigned e = 0; e < engines && ranks == 1 && l.number("open"); e++)
         c("OK(zoff_step_begin(e[%u], NULL));", e),

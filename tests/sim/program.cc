@@ -77,7 +77,7 @@ namespace
 class drawing
 {
   public:
-    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed) {}
+    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed), more(seed ^ 0x6d6f7265) {}
     program draw();
 
   private:
@@ -91,7 +91,7 @@ class drawing
     std::string fault();
     std::string crash();
 
-    dice d, ends; // that of crashes is apart, so that the programs of seeds are else the same
+    dice d, ends, more; // of crashes, and of what was added later: apart, so that programs without are as they were
     program p;
     unsigned engines = 1, ranks = 1, groups = 1, micro_steps = 1, optimizer = 0;
     bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false, crashes = false;
@@ -213,6 +213,8 @@ void drawing::params()
             with("owned", 1);
         if (chance(12))
             with("lent", 1);
+        if (ranks > 1 && more.chance(12))
+            with("reduced", 1);
         if (i && chance(8))
             text += " tie=p" + std::to_string(d.below(i));
         p.push_back(text);
@@ -228,6 +230,8 @@ void drawing::params()
             add("set zero_optimization.offload_param.max_in_cpu %u", chance(50) ? 0 : (unsigned)d.below(100000));
             add("set zero_optimization.offload_param.buffer_size %u", 1024 + (unsigned)d.below(8000));
         }
+        if (ranks == 4 && more.chance(60))
+            add("set zero_optimization.zero_hpz_partition_size 2");
         if (chance(50))
             add("set zero_optimization.stage3_max_live_parameters %u", (unsigned)d.below(300000));
         if (chance(50))
@@ -315,7 +319,7 @@ void drawing::operation()
     else if (kind < 82)
         add("read seed=%llu%s", seed, fault().c_str());
     else if (kind < 87 && chance(50))
-        add("save%s", crash().c_str());
+        add("save%s%s", crash().c_str(), more.chance(40) ? " beside=1" : "");
     else if (kind < 87)
         add("load seed=%llu", seed);
     else if (kind < 94 && persist) {
@@ -335,6 +339,10 @@ program drawing::draw()
     persist = nvme && chance(50);
     device = chance(20);
     ranks = engines == 1 && !device && chance(20) ? 2 + (unsigned)d.below(2) : 1;
+    if (device && engines == 1 && more.chance(30))
+        ranks = 2;
+    else if (ranks > 1 && more.chance(25))
+        ranks = 4;
     is_small = chance(40);
     crashes = persist && engines == 1 && ends.chance(50);
     if (engines == 2)

@@ -9,8 +9,8 @@
  *      both KEY VALUE        A key of the configuration of all engines.
  *      set KEY VALUE         A key of the engines under test alone. $0 and $1 are folders of the engine.
  *      opts KEY=N...         zoff_engine_opts: chunk, host_bytes, progress_thread.
- *      param NAME KEY=N...   count, slices, pad, gpad, dtype, grad, group, engine, seed, frozen, owned, lent. tie=NAME.
- *      step KEY=N...         A micro-step. All operations are in operations.cc.
+ *      param NAME KEY=N...   count, slices, pad, gpad, dtype, grad, group, engine, seed, frozen, owned, lent, reduced.
+ * tie=NAME. step KEY=N...         A micro-step. All operations are in operations.cc.
  */
 #ifndef ZOFF_SIM_PROGRAM_H
 #define ZOFF_SIM_PROGRAM_H

@@ -169,11 +169,13 @@ std::string sim::to_c(const program &p, const std::string &folder)
             << "(void *comm)\n{\n    zoff_engine *e[2] = {NULL};\n    zoff_accel *device = NULL;\n"
             << "    zoff_config *config;\n    zoff_engine_opts opts;\n    zoff_param_desc desc;\n    zoff_step_args args;\n"
             << "    zoff_step_info info = ZOFF_STEP_INFO_INIT;\n    zoff_norm_sum sums[2];\n    zoff_optimizer_hyper hyper;\n"
-            << "    zoff_checkpoint_opts save = ZOFF_CHECKPOINT_OPTS_INIT;\n    const void *lent;\n    void *to;\n    char "
+            << "    zoff_checkpoint_opts save = ZOFF_CHECKPOINT_OPTS_INIT;\n    zoff_checkpoint *saving = NULL;\n    const "
+               "void *lent;\n    void *to;\n    char "
                "path[4200];\n"
             << "    static _Alignas(64) char bytes[2000000]; /* as a parameter or its states */\n"
             << in.rdbuf()
-            << "    (void)device, (void)sums, (void)hyper, (void)save, (void)lent, (void)to, (void)path, (void)bytes, "
+            << "    (void)device, (void)sums, (void)hyper, (void)save, (void)saving, (void)lent, (void)to, (void)path, "
+               "(void)bytes, "
                "(void)args;\n"
             << "    return NULL;\n}\n";
         list << (ranks ? ", rank" : "rank") << ranks;
