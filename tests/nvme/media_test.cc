@@ -140,7 +140,8 @@ class Media : public testing::TestWithParam<const char *>
 
     std::string config(const std::string &folder) const
     {
-        return config_text(folder, 1, std::string(", \"zoff\": {\"master\": \"fp32\", \"io_backend\": \"") + GetParam() + "\"}");
+        return config_text(folder, 1,
+                           std::string(", \"zoff\": {\"master\": \"fp32\", \"io_backend\": \"") + GetParam() + "\"}");
     }
 
     // Weights and states must be those of an undisturbed run.

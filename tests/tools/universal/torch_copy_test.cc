@@ -168,8 +168,7 @@ TEST_F(torch_copy, HasEntriesBeyond4GiB)
     int code;
     zip_t *zip = zip_open(from.c_str(), ZIP_CREATE, &code);
     const std::string root = pickled(dict({{text("param"), tensor(words)}}));
-    const zip_int64_t pickle =
-        zip_file_add(zip, "archive/data.pkl", zip_source_buffer(zip, root.data(), root.size(), 0), 0);
+    const zip_int64_t pickle = zip_file_add(zip, "archive/data.pkl", zip_source_buffer(zip, root.data(), root.size(), 0), 0);
     zip_set_file_compression(zip, (zip_uint64_t)pickle, ZIP_CM_STORE, 0);
     size_t left = count * 4;
     const auto zeros = [](void *ctx, void *data, zip_uint64_t bytes, zip_source_cmd_t command) -> zip_int64_t {
