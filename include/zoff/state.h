@@ -66,7 +66,8 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
  * reading ahead for the next step; the next step starts it again.
  *  @units first and count: elements  @blocks yes; on the NVMe tier for a chunk that is in no slot
  *  @return ERR_INVALID when the range is not inside slices * count, the parameter is frozen, or its optimizer has no such
- *  state. ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again */
+ *  state. ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again. If a rank
+ *  cannot read its part, all ranks have an error, `dst` has undefined content, and all may repeat the call */
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 
@@ -120,7 +121,8 @@ ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t sli
  *  @units first and count: elements; src: the parameter's type  @blocks yes */
 ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src);
 
-/** Copy a range of the weights of an engine-owned parameter; otherwise like zoff_param_write(). Collective over the ranks. */
+/** Copy a range of the weights of an engine-owned parameter; otherwise like zoff_param_write(). Collective over the ranks.
+ *  @return as zoff_state_read() */
 ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
 
 /** Record the program's own bytes, such as the position in its data, together with the states. For zoff.persist.
