@@ -1,6 +1,6 @@
-/* mailbox.c: channels over messages, the memory of operations, and the storage of early headers. A header is early if this rank
- * has not started its operation yet, or has not joined its channel yet. The latter happens when another rank learns first that
- * all ranks agree on a channel. */
+/* mailbox.c: channels over messages, and the storage of early headers. A header is early if this rank has not started its
+ * operation yet, or has not joined its channel yet. The latter happens when another rank learns first that all ranks agree on a
+ * channel. */
 #include "messages_priv.h"
 
 #include "mem.h"
@@ -75,34 +75,6 @@ int zoff_comm_mailbox_tag(zoff_comm_messages *m)
         }
     }
     return 0;
-}
-
-/* ---- memory of operations ---- */
-
-zoff_status zoff_comm_mailbox_get_lanes(zoff_comm_messages *m, zoff_comm_lanes **out)
-{
-    const size_t of_rank = 2 * (sizeof(zoff_comm_lane) + sizeof(uint32_t));
-    if (!m->spare)
-        return zoff_base_mem_alloc(1, sizeof **out + m->comm.size * of_rank, "an operation over ranks", out);
-    *out = m->spare;
-    m->spare = m->spare->next;
-    return ZOFF_OK;
-}
-
-void zoff_comm_mailbox_put_lanes(zoff_comm_messages *m, zoff_comm_lanes *lanes)
-{
-    if (!lanes)
-        return;
-    lanes->next = m->spare;
-    m->spare = lanes;
-}
-
-void zoff_comm_mailbox_free_lanes(zoff_comm_messages *m)
-{
-    for (zoff_comm_lanes *spare; (spare = m->spare);) {
-        m->spare = spare->next;
-        zoff_base_mem_free(spare);
-    }
 }
 
 /* ---- channels ---- */

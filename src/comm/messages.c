@@ -269,8 +269,8 @@ static zoff_status hear(messages_comm *m, const zoff_comm_header *header)
     return hear_of_channel(m, header);
 }
 
-/* Handle the headers that other ranks sent about a channel before this rank joined it. */
-/* Others may have begun operations already. Their headers have memory: a rank without any must not end the group here. */
+/* Handle the headers that other ranks sent about a channel before this rank joined it. One of an operation that this rank has
+ * not started is stored in the memory that it has, because a rank without memory must not end the group here. */
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;
@@ -326,16 +326,25 @@ static void progress(messages_comm *m)
 
 /* ---- the table ---- */
 
+/* Memory of an operation that is over is used again, so most operations start without an allocation. */
 static void free_operation(messages_comm *m, operation *o)
 {
-    zoff_comm_mailbox_put_lanes(m, o->memory);
+    if (o->memory) {
+        o->memory->next = m->spare;
+        m->spare = o->memory;
+    }
     *o = (operation){.work = NULL};
 }
 
 static zoff_status reserve(messages_comm *m, zoff_comm_work *work, operation *o)
 {
     const size_t size = m->comm.size;
-    ZOFF_TRY(zoff_comm_mailbox_get_lanes(m, &o->memory));
+    const size_t of_rank = 2 * (sizeof *o->lanes + sizeof *o->open);
+    o->memory = m->spare;
+    if (o->memory)
+        m->spare = o->memory->next;
+    else
+        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *o->memory + size * of_rank, "an operation over ranks", &o->memory));
     o->lanes = o->memory->all;
     o->open = (uint32_t *)(void *)(o->lanes + 2 * size);
     if (work->call.kind == ZOFF_COMM_SUM)
@@ -540,7 +549,10 @@ static void free_all(messages_comm *m)
     if (m->comm.common.port)
         zoff_comm_mailbox_close(&m->comm, &m->comm.common);
     zoff_comm_mailbox_free(m->unknown);
-    zoff_comm_mailbox_free_lanes(m);
+    for (zoff_comm_lanes *spare; (spare = m->spare);) {
+        m->spare = spare->next;
+        zoff_base_mem_free(spare);
+    }
     zoff_base_mem_free(m->has_left);
     zoff_base_mem_free(m);
 }

@@ -69,7 +69,7 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
     return (zoff_comm_port *)work->call.channel->port; /* the cast is for tests in C++ */
 }
 
-/* mailbox.c: channels, headers that arrive before this rank starts the operation, and what operations take: memory, tags */
+/* mailbox.c: channels, headers that arrive before this rank starts the operation, and tags */
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
 /* Join a channel.  @return the headers that arrived for it earlier, oldest first. The caller handles and frees them */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
@@ -86,9 +86,5 @@ void zoff_comm_mailbox_free(zoff_comm_early *list);
 /* Reserve a free tag for the messages that an operation sends. Tags are given out in turns, so that none is reused soon.
  * @return 0: all are in use */
 int zoff_comm_mailbox_tag(zoff_comm_messages *m);
-/* The memory of an operation. Memory that was put back is used again, so most operations start without an allocation. */
-zoff_status zoff_comm_mailbox_get_lanes(zoff_comm_messages *m, zoff_comm_lanes **out);
-void zoff_comm_mailbox_put_lanes(zoff_comm_messages *m, zoff_comm_lanes *lanes); /* NULL is allowed */
-void zoff_comm_mailbox_free_lanes(zoff_comm_messages *m);
 
 #endif
