@@ -259,7 +259,7 @@ static void choose_team(zoff_engine *e)
         s->threads = 1;
         s->threads_why = "a model this small is not faster with more";
     }
-    e->transfer.owner.threads = s->threads;
+    e->transfer.threads = (zoff_transfer_threads){.team = s->threads, .now = s->threads};
     e->threads.holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
 }
 
@@ -313,7 +313,8 @@ static zoff_status start_team(zoff_engine *e)
     if (status == ZOFF_OK || e->settings.threads_asked)
         return status;
     ZOFF_WARN("%s. This engine updates with one thread", zoff_last_error());
-    e->settings.threads = e->transfer.owner.threads = 1;
+    e->settings.threads = 1;
+    e->transfer.threads = (zoff_transfer_threads){.team = 1, .now = 1};
     e->settings.threads_why = "the system starts no more";
     e->threads.holds_team = false;
     return ZOFF_OK;

@@ -326,8 +326,6 @@ bool zoff_engine_progress_thread_notes(const zoff_engine *e, zoff_slice_buckets 
 zoff_status zoff_engine_progress_thread_fault(const zoff_engine *e);
 void zoff_engine_progress_thread_forget(const zoff_engine *e);
 void zoff_engine_progress_thread_stop(zoff_engine *e);
-/* How many threads to use: one while the progress thread works, because the program's threads are busy. */
-unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);
 /* Whether the progress thread is working now and a call of the program waits for it: it has more threads, or needs one bucket.
  */
 bool zoff_engine_progress_thread_yields(const zoff_engine *e);
@@ -371,6 +369,8 @@ bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only);
 void zoff_engine_stores_set_threads(const zoff_engine *e, unsigned threads);
 uint64_t zoff_engine_stores_huge_bytes(const zoff_engine *e);
 void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
+/* Seconds since `from`, without the time that I/O and checksums took since `before`. */
+double zoff_engine_stores_worked(const zoff_engine *e, double from, const zoff_store_stats *before);
 /* Begin and end the count of a step. */
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_end_count(zoff_engine *e);

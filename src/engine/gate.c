@@ -67,12 +67,19 @@ static void log_skip(const zoff_engine *e)
     ZOFF_WARN("step %lld skipped: %s; weights and states are unchanged%s", (long long)e->run.t, why, scale);
 }
 
+/* A wait of one rank goes on only while its vote is under way. */
+static void set(zoff_engine *e, zoff_gate gate)
+{
+    e->run.gate = gate;
+    e->transfer.measure.votes = gate == ZOFF_GATE_VOTING || gate == ZOFF_GATE_JOINING;
+}
+
 static void skip(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
     const zoff_vote *poison = first_poison(e);
     run->info.skipped = true;
-    run->gate = ZOFF_GATE_SKIP;
+    set(e, ZOFF_GATE_SKIP);
     zoff_trace_instant(e->life.trace, "gate skip");
     if (poison) {
         run->info.culprit.param = poison->param;
@@ -146,7 +153,7 @@ static void decide(zoff_engine *e)
     for (size_t g = 0; g < e->model.group_count; g++)
         zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.numbers.clip_factor,
                                &e->transfer.scratch.consts[g]);
-    run->gate = ZOFF_GATE_OPEN;
+    set(e, ZOFF_GATE_OPEN);
     zoff_trace_instant(e->life.trace, "gate open");
 }
 
@@ -248,12 +255,12 @@ static zoff_status take_votes(zoff_engine *e)
         if (status < 0)
             zoff_base_status_save(&e->gate.words);
         ZOFF_TRY(zoff_agreement_norm_ask(&e->agreement, &e->gate.norm));
-        e->run.gate = ZOFF_GATE_JOINING;
+        set(e, ZOFF_GATE_JOINING);
         return ZOFF_PENDING;
     }
     ZOFF_TRY(status);
     if (e->run.measures) {
-        e->run.gate = ZOFF_GATE_MEASURED;
+        set(e, ZOFF_GATE_MEASURED);
         return ZOFF_PENDING;
     }
     decide(e);
@@ -287,7 +294,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         if (e->transfer.measure.buckets < e->plan.chunk_count)
             return ZOFF_PENDING;
         ZOFF_TRY(ask(e));
-        run->gate = ZOFF_GATE_VOTING;
+        set(e, ZOFF_GATE_VOTING);
     }
     zoff_status status = ZOFF_OK;
     if (run->gate == ZOFF_GATE_VOTING) {
@@ -298,7 +305,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     if (run->gate == ZOFF_GATE_JOINING)
         status = join(e);
     if (status < 0)
-        run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
+        set(e, ZOFF_GATE_CLOSED); /* a retry asks the ranks again */
     ZOFF_TRY(status);
     return run->gate == ZOFF_GATE_OPEN ? ZOFF_OK : ZOFF_PENDING;
 }

@@ -246,23 +246,20 @@ bool zoff_engine_progress_thread_yields(const zoff_engine *e)
     return e->threads.in_progress && (atomic_load(&c->callers) > 0 || atomic_load(&c->queue.count) > 0);
 }
 
-unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
-{
-    const unsigned background = e->settings.values.background_threads;
-    return !e->threads.in_progress ? e->settings.threads : background ? background : 1;
-}
-
 /* Call with the lock held. A failed step is left alone until the program decides.  @return whether something is in flight */
 static bool look(zoff_engine *e)
 {
     if (e->life.phase == ZOFF_PHASE_FAILED)
         return false;
     zoff_progress_thread *c = e->threads.progress;
+    const unsigned background = e->settings.values.background_threads;
     e->threads.in_progress = true;
+    e->transfer.threads.now = background ? background : 1; /* the program's threads are busy */
     const bool accepts = e->life.phase == ZOFF_PHASE_IDLE && !e->life.is_untold;
     open_queue(c, accepts && e->settings.values.background_threads && (e->walk.speculation.places || e->walk.measures_early));
     const zoff_status status = c->calls.progress(e);
     open_queue(c, false);
+    e->transfer.threads.now = e->transfer.threads.team;
     e->threads.in_progress = false;
     return status == ZOFF_PENDING;
 }

@@ -16,32 +16,6 @@ static bool is_new(void *ctx, size_t number)
     return zoff_engine_pipeline_is_new(ctx, number);
 }
 
-static unsigned threads_now(void *ctx)
-{
-    return zoff_engine_progress_thread_threads(ctx);
-}
-
-static unsigned threads_of_measure(void *ctx)
-{
-    return zoff_engine_update_threads_of_measure(ctx);
-}
-
-static void feed(void *ctx)
-{
-    zoff_engine_admit_feed(ctx);
-}
-
-static void io(void *ctx, zoff_store_stats *out)
-{
-    zoff_engine_stores_stats(ctx, out);
-}
-
-static bool is_voting(void *ctx)
-{
-    const zoff_engine *e = ctx;
-    return e->run.gate == ZOFF_GATE_VOTING || e->run.gate == ZOFF_GATE_JOINING;
-}
-
 void zoff_engine_rooms_connect(zoff_engine *e)
 {
     e->model.values = &e->settings.values;
@@ -63,13 +37,7 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                   .values = &e->settings.values,
                                   .channel = &e->channel,
                                   .progress = &e->progress,
-                                  .info = &e->run.info,
-                                  .owner = {.ctx = e,
-                                            .threads_now = threads_now,
-                                            .threads_of_measure = threads_of_measure,
-                                            .feed = feed,
-                                            .io = io,
-                                            .is_voting = is_voting}};
+                                  .info = &e->run.info};
     e->agreement = (zoff_agreement){.model = &e->model, .plan = &e->plan, .channel = &e->channel, .transfer = &e->transfer};
 }
 

@@ -43,8 +43,8 @@ zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run)
         e->run.info.bytes.host_read += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
         e->run.info.bytes.host_written += pieces[i].count * sizeof(float);
     }
-    zoff_adam_accumulate_run(zoff_engine_progress_thread_threads(e), e->transfer.scratch.accumulate_pieces, used, between, e);
-    e->run.info.seconds.measure += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    zoff_adam_accumulate_run(e->transfer.threads.now, e->transfer.scratch.accumulate_pieces, used, between, e);
+    e->run.info.seconds.measure += zoff_engine_stores_worked(e, from, &before);
     return ZOFF_OK;
 }
 
@@ -57,8 +57,11 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
         e->transfer.measure.buckets++;
         return ZOFF_OK;
     }
-    zoff_transfer_measure_bucket(&e->transfer, run->chunk, e->transfer.owner.feed, &info->seconds.measure,
-                                 &info->bytes.host_read);
+    zoff_store_stats before;
+    zoff_engine_stores_stats(e, &before);
+    const double from = zoff_base_clock_seconds();
+    zoff_transfer_measure_bucket(&e->transfer, run->chunk, between, e, &info->bytes.host_read);
+    info->seconds.measure += zoff_engine_stores_worked(e, from, &before);
     return ZOFF_OK;
 }
 

@@ -27,7 +27,7 @@ static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, b
     size_t used = 0;
     for (size_t i = 0; i < c->piece_count; i++)
         used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->transfer.scratch.cast_pieces[used]);
-    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->transfer.scratch.cast_pieces, used);
+    zoff_adam_cast_run(e->transfer.threads.now, e->transfer.scratch.cast_pieces, used);
     if (!to_master)
         zoff_lending_param_cache_refresh(&e->lending, chunk, memory.weights, true);
 }
@@ -43,7 +43,7 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
         if (p->dtype == ZOFF_F32 && (first || *zoff_model_params_flag(&e->model, piece)))
             used += make_cast(e, c, piece, memory, to_master, &e->transfer.scratch.cast_pieces[used]);
     }
-    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->transfer.scratch.cast_pieces, used);
+    zoff_adam_cast_run(e->transfer.threads.now, e->transfer.scratch.cast_pieces, used);
 }
 
 /* Set the initial accumulators of Adagrad, if they are not zero. */

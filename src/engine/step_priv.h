@@ -108,8 +108,7 @@ void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, 
 /* how many threads work on a bucket */
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e);
 unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e); /* the same for a call of the program */
-unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e);
-void zoff_engine_update_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
+void zoff_engine_update_threads_learn(zoff_engine *e);              /* learn from a step that is over, for the next one */
 /* Record how long measuring took, and choose the threads for the next step. */
 void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 /* How many of `most` threads are enough, if `used` threads worked for so many seconds and waited for the disk for so many. */

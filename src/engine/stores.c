@@ -3,6 +3,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "clock.h"
 #include "try.h"
 
 /* How many bytes at the start of a chunk may initially be nonzero: the masters; or all, if Adagrad's accumulators start
@@ -438,6 +439,14 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
     zoff_offload_store_stats(e->store, out);
     for (unsigned i = 1; i < count; i++)
         add_stats(all[i], out);
+}
+
+double zoff_engine_stores_worked(const zoff_engine *e, double from, const zoff_store_stats *before)
+{
+    zoff_store_stats now;
+    zoff_engine_stores_stats(e, &now);
+    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds) -
+           (now.check_seconds - before->check_seconds);
 }
 
 /* ---- commits ---- */

@@ -314,7 +314,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
         zoff_engine_update_count(e, run);
     }
     zoff_traps_weights_leave(e->life.traps, run->chunk);
-    e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
     return status;
 }
 
@@ -347,7 +347,7 @@ zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
     const zoff_status status = update_in_tiles(e, run, &APART);
     if (status == ZOFF_OK)
         zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->ahead.states, NULL}, false);
-    e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    e->run.info.seconds.update += zoff_engine_stores_worked(e, from, &before);
     return status;
 }
 
@@ -359,7 +359,7 @@ zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run)
 
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e)
 {
-    return e->threads.in_progress ? zoff_engine_progress_thread_threads(e) : zoff_engine_update_threads_of_calls(e);
+    return e->threads.in_progress ? e->transfer.threads.now : zoff_engine_update_threads_of_calls(e);
 }
 
 unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e)
@@ -392,13 +392,6 @@ void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds)
     }
 }
 
-unsigned zoff_engine_update_threads_of_measure(const zoff_engine *e)
-{
-    if (e->threads.in_progress)
-        return zoff_engine_progress_thread_threads(e);
-    return e->threads.measure.few ? zoff_engine_update_threads_of_update(e) : e->settings.threads;
-}
-
 void zoff_engine_update_threads_learn(zoff_engine *e)
 {
     const zoff_step_info *info = &e->run.info;
@@ -410,5 +403,6 @@ void zoff_engine_update_threads_learn(zoff_engine *e)
         zoff_engine_update_threads_choose(&e->threads.measure, info->seconds.measure);
     e->threads.update = zoff_engine_update_threads_enough(info->seconds.update + info->seconds.checksum, info->seconds.io_wait,
                                                           zoff_engine_update_threads_of_update(e), e->settings.threads);
+    e->transfer.threads.measure = e->threads.measure.few ? zoff_engine_update_threads_of_calls(e) : 0;
     zoff_engine_stores_set_threads(e, e->threads.update);
 }

@@ -101,7 +101,7 @@ zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned sl
     for (unsigned rank = 0; rank < t->plan->rank; rank++)
         own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
     const size_t used = move_part(t, zoff_zero_plan_part(t->plan, bucket, t->plan->rank), own, false, 0);
-    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, used);
+    zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
     *out = parts;
     return ZOFF_OK;
 }
@@ -122,7 +122,7 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
             used = move_part(t, zoff_zero_plan_part(t->plan, bucket, rank), wire, true, used);
         wire += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
     }
-    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, used);
+    zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
     (void)zoff_transfer_device_upload(t, bucket, false); /* the end of the step uploads it again, and reports the error */
     t->batch.updated++;                                  /* also where this rank owns nothing of the bucket */
     return ZOFF_OK;

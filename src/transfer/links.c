@@ -84,14 +84,14 @@ static zoff_status in_place_settle(zoff_transfer *t)
 static zoff_status in_place_move(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
 {
     (void)up;
-    zoff_adam_cast_run(t->owner.threads, moves, count);
+    zoff_adam_cast_run(t->threads.team, moves, count);
     return ZOFF_OK;
 }
 
 static zoff_status in_place_add(zoff_transfer *t, const zoff_accumulate_piece *piece)
 {
     const double from = zoff_base_clock_seconds();
-    zoff_adam_accumulate_run(t->owner.threads, piece, 1, NULL, NULL);
+    zoff_adam_accumulate_run(t->threads.team, piece, 1, NULL, NULL);
     t->batch.early.read_bytes += piece->count * (zoff_adam_dtype_bytes(piece->dtype) + (piece->first ? 0 : sizeof(float)));
     t->batch.early.write_bytes += piece->count * sizeof(float);
     t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;

@@ -1,9 +1,8 @@
-/* measure.c: sums of squares of gradients, for the gradient norm; checksums of gradients that are declared equal; and the time
- * that a step spends on work. */
+/* measure.c: sums of squares of gradients, for the gradient norm, and checksums of gradients that are declared
+ * equal. */
 #include "transfer.h"
 
 #include "bits.h"
-#include "clock.h"
 #include "try.h"
 
 #include <math.h>
@@ -128,23 +127,12 @@ void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, c
     }
 }
 
-double zoff_transfer_measure_worked(const zoff_transfer *t, double from, const zoff_store_stats *before)
-{
-    zoff_store_stats now;
-    t->owner.io(t->owner.ctx, &now);
-    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds) -
-           (now.check_seconds - before->check_seconds);
-}
-
-void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*feed)(void *ctx), double *seconds,
-                                  uint64_t *read_bytes)
+void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*between)(void *ctx), void *ctx, uint64_t *read_bytes)
 {
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
     const zoff_plan_piece *pieces = &t->plan->pieces[part.first_piece];
+    const zoff_transfer_threads *threads = &t->threads;
     size_t used = 0, blocks = 0;
-    zoff_store_stats before;
-    t->owner.io(t->owner.ctx, &before);
-    double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < part.piece_count; i++) {
         if (!t->route.peers->measures(t, &pieces[i]))
             continue;
@@ -155,9 +143,9 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*feed)(
         n->grad = zoff_transfer_pieces_gradient(t, &pieces[i], &n->dtype);
         *read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
-    zoff_adam_norm_run(t->owner.threads_of_measure(t->owner.ctx), t->scratch.norm_pieces, used, feed, t->owner.ctx);
+    zoff_adam_norm_run(threads->measure && threads->measure < threads->now ? threads->measure : threads->now,
+                       t->scratch.norm_pieces, used, between, ctx);
     for (size_t i = 0; i < used; i++)
         zoff_transfer_measure_add(t, &pieces[t->scratch.norm_index[i]], t->scratch.norm_pieces[i].block_sums);
     t->measure.buckets++;
-    *seconds += zoff_transfer_measure_worked(t, from, &before);
 }

@@ -176,7 +176,7 @@ static void alone_gather(const zoff_transfer *t, zoff_gather_opts *opts)
 /* A single rank waits only for its own vote. */
 static bool alone_is_awaited(const zoff_transfer *t)
 {
-    return t->owner.is_voting(t->owner.ctx);
+    return t->measure.votes;
 }
 
 static bool alone_measures(const zoff_transfer *t, const zoff_plan_piece *piece)

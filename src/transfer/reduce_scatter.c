@@ -73,7 +73,7 @@ zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned
     size_t moves;
     (void)slot;
     ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
-    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, moves);
+    zoff_adam_cast_run(t->threads.now, t->ranks.moves, moves);
     forget(t, bucket, false);
     return ZOFF_OK;
 }
@@ -108,7 +108,7 @@ static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const flo
         t->batch.early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
         t->batch.early.write_bytes += a->count * sizeof(float);
     }
-    zoff_adam_accumulate_run(t->owner.threads_now(t->owner.ctx), t->scratch.accumulate_pieces, used, NULL, NULL);
+    zoff_adam_accumulate_run(t->threads.now, t->scratch.accumulate_pieces, used, NULL, NULL);
     t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 
@@ -140,6 +140,7 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
 {
     t->batch.weight = 1;
     t->batch.handed_over = false;
+    t->measure.votes = false;
     zoff_transfer_grads_forget(&t->grads);
     zoff_transfer_grads_forget(t->route.lent);
     zoff_transfer_walk_begin_batch(t);

@@ -120,6 +120,7 @@ typedef struct zoff_alike {
 typedef struct zoff_measure {
     zoff_vote vote;
     size_t buckets;
+    bool votes;        /* a vote on it is under way: the owner writes it */
     zoff_alike *alike; /* by parameter; NULL: nothing is declared */
 } zoff_measure;
 
@@ -160,19 +161,15 @@ typedef struct zoff_transfer_pollers {
     zoff_poller device, ranks;
 } zoff_transfer_pollers;
 
-/* Callbacks into the owner. Every function gets `ctx`. */
-typedef struct zoff_transfer_owner {
-    void *ctx;
-    unsigned threads;                          /* threads of the team */
-    unsigned (*threads_now)(void *ctx);        /* threads to use now: fewer while the program's are busy */
-    unsigned (*threads_of_measure)(void *ctx); /* threads that measure a bucket */
-    void (*feed)(void *ctx); /* called between two pieces of a kernel: pumps I/O, and borrows for later buckets */
-    void (*io)(void *ctx, zoff_store_stats *out); /* statistics of the stores so far */
-    bool (*is_voting)(void *ctx);                 /* the ranks are voting on the step now */
-} zoff_transfer_owner;
+/* Numbers of threads for kernels, written by the owner. */
+typedef struct zoff_transfer_threads {
+    unsigned team;    /* threads of the team */
+    unsigned now;     /* of them, those to use now: fewer while the program's are busy */
+    unsigned measure; /* the most that measure a bucket, where fewer are faster; 0: as many as `now` */
+} zoff_transfer_threads;
 
-/* The owner sets the fields up to and including `owner` before any call; what they point to is borrowed. All other fields start
- * as zero. */
+/* The owner sets the fields up to and including `threads` before any call; what they point to is borrowed. All other fields
+ * start as zero. */
 struct zoff_transfer {
     zoff_model *model;
     const zoff_plan *plan;
@@ -183,7 +180,7 @@ struct zoff_transfer {
     zoff_comm_channel *channel;
     zoff_progress *progress;
     zoff_step_info *info; /* info of the running step: time and bytes are counted there */
-    zoff_transfer_owner owner;
+    zoff_transfer_threads threads;
     zoff_route route;
     zoff_grads grads; /* in host memory */
     zoff_ranks ranks;
@@ -279,12 +276,9 @@ void zoff_transfer_measure_begin_copies(zoff_transfer *t);
 void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket);
 /* Add the sums of squares of a piece, one per block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
-/* Compute the sums of squares of those pieces of a bucket that this rank measures; add to `seconds` and `read_bytes`. `feed` is
- * called between pieces with the owner's ctx; NULL: no call. */
-void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*feed)(void *ctx), double *seconds,
-                                  uint64_t *read_bytes);
-/* Seconds since `from`, without the time that I/O and checksums took in between. */
-double zoff_transfer_measure_worked(const zoff_transfer *t, double from, const zoff_store_stats *before);
+/* Compute the sums of squares of those pieces of a bucket that this rank measures; add to `read_bytes`. `between` is called
+ * between pieces; NULL: no call. */
+void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*between)(void *ctx), void *ctx, uint64_t *read_bytes);
 
 /* pieces.c: the memory of a piece */
 /* at seal: allocate the kernels' lists, the buckets and the accumulator */

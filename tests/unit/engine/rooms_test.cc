@@ -1,4 +1,4 @@
-// rooms_test.cc: the objects that the rooms below borrow from an engine are the engine's own, and their calls reach it.
+// rooms_test.cc: the objects that the rooms below borrow from an engine are the engine's own.
 #include "on_tiers.h"
 
 extern "C" {
@@ -58,35 +58,5 @@ TEST_P(Rooms, SurroundingsAreTheSameInAllOfThem)
     engine on_device = make_engine(none, text(), 0, 0, nullptr, made);
     EXPECT_EQ(made, on_device->transfer.accel);
     EXPECT_FALSE(on_device->model.in_place);
-}
-
-TEST_P(Rooms, CallsOfTheRoomsReachTheEngine)
-{
-    engine e = seal_engine(t, text(), 1024);
-    const zoff_transfer_owner &owner = e->transfer.owner;
-    ASSERT_EQ(e.get(), owner.ctx);
-    for (zoff_gate gate : {ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP}) {
-        e->run.gate = gate;
-        EXPECT_EQ(gate == ZOFF_GATE_VOTING, owner.is_voting(owner.ctx));
-    }
-    EXPECT_EQ(e->settings.threads, owner.threads_now(owner.ctx));
-    e->threads.in_progress = true;
-    EXPECT_EQ(1u, owner.threads_now(owner.ctx)) << "where the program's threads are busy";
-    e->threads.in_progress = false;
-    EXPECT_EQ(zoff_engine_update_threads_of_measure(e.get()), owner.threads_of_measure(owner.ctx));
-    t.backward_all(0.1f);
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-    zoff_store_stats have, want;
-    owner.io(owner.ctx, &have);
-    zoff_engine_stores_stats(e.get(), &want);
-    EXPECT_EQ(want.write_bytes, have.write_bytes);
-    EXPECT_EQ(GetParam(), have.write_bytes > 0);
-    // In a step, between() borrows for the next buckets.
-    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
-    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    while (GetParam() && !e->transfer.walk.runs[0].states.base)
-        owner.feed(owner.ctx);
-    EXPECT_EQ(GetParam(), e->transfer.walk.runs[0].states.base != nullptr);
-    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
 }
 } // namespace

@@ -144,7 +144,7 @@ TEST(RanksPeers, GoByTheNumberOfRanksAndTheStage)
         EXPECT_FALSE(alone.t.route.peers->leaves_early(&alone.t));
     }
     EXPECT_FALSE(alone.t.route.peers->is_awaited(&alone.t));
-    alone.votes = true;
+    alone.t.measure.votes = true;
     EXPECT_TRUE(alone.t.route.peers->is_awaited(&alone.t));
     each_rank<small_transfer>(2, [](small_transfer &self, unsigned) {
         for (unsigned stage = 0; stage <= 3; stage++) {

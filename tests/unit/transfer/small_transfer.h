@@ -67,12 +67,7 @@ class small_transfer
         t.route.lent = device ? &t.device.lent : &t.grads;
         t.route.place = ranks ? &zoff_transfer_sum_places_host : &zoff_transfer_sum_places_alone;
         t.route.rule = &zoff_transfer_sum_rules_ordered;
-        t.owner.ctx = this;
-        t.owner.threads = 1;
-        t.owner.threads_now = t.owner.threads_of_measure = [](void *) { return 1u; };
-        t.owner.feed = [](void *ctx) { of(ctx)->fed++; };
-        t.owner.io = [](void *ctx, zoff_store_stats *out) { *out = of(ctx)->io; };
-        t.owner.is_voting = [](void *ctx) { return of(ctx)->votes; };
+        t.threads = {1, 1, 0};
         parts.m.in_place = !device;
         choose();
     }
@@ -176,13 +171,9 @@ class small_transfer
     zoff_step_info info = {};
     zoff_lending l = {};
     zoff_transfer t = {};
-    zoff_store_stats io = {};
-    int fed = 0;
-    bool votes = false;
 
   private:
     std::vector<std::vector<char>> memory;
-    static small_transfer *of(void *ctx) { return static_cast<small_transfer *>(ctx); }
     static zoff_comm *open_alone()
     {
         zoff_comm *made = nullptr;

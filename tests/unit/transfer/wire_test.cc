@@ -182,7 +182,7 @@ TEST(WireWait, IsForOtherRanksOrForAVote)
     zoff_poller &poller = self.t.pollers.ranks;
     EXPECT_EQ(&poller, self.progress.first);
     EXPECT_FALSE(poller.is_busy(poller.ctx));
-    self.votes = true;
+    self.t.measure.votes = true;
     EXPECT_TRUE(poller.is_busy(poller.ctx));
     int asked = 0;
     const auto until = [](void *ctx) { return ++*(int *)ctx < 3 ? ZOFF_PENDING : ZOFF_OK; };
