@@ -21,8 +21,8 @@ typedef struct zoff_standing {
     zoff_store_found found;
 } zoff_standing;
 
-/* See together.c. */
-typedef struct zoff_together {
+/* See open.c. */
+typedef struct zoff_open_barrier {
     zoff_comm *comm;            /* the ranks that meet; NULL: this rank meets nobody */
     zoff_comm_channel *channel; /* of the rounds; NULL: the communicator's own */
     const char *whose;          /* " of zoff_engine_opts.norm_comm", or "" */
@@ -34,7 +34,7 @@ typedef struct zoff_together {
     bool over;            /* a rank has failed, and every rank knows */
     unsigned failed;      /* the rank that failed */
     bool was_canceled;    /* by its program */
-} zoff_together;
+} zoff_open_barrier;
 
 /* See presence.c. */
 typedef struct zoff_presence {
@@ -82,9 +82,9 @@ typedef struct zoff_norm_ranks {
     uint64_t *names;
     size_t most;
     zoff_comm_work work;
-    zoff_together together; /* stores of all engines are opened together, too */
-    bool is_open;           /* the channel */
-    bool is_over;           /* some rank has failed in seal, and all know */
+    zoff_open_barrier barrier; /* stores of all engines are opened side by side, too */
+    bool is_open;              /* the channel */
+    bool is_over;              /* some rank has failed in seal, and all know */
 } zoff_norm_ranks;
 
 /* The owner sets the fields up to and including `transfer` before any call; they are borrowed. All other fields start as
@@ -98,7 +98,7 @@ typedef struct zoff_agreement {
     zoff_consensus consensus;
     zoff_presence presence;
     uint64_t *step_terms; /* words that describe the step: this rank's, followed by room for those of two ranks */
-    zoff_together together;
+    zoff_open_barrier barrier;
     zoff_norm_ranks norm;
 } zoff_agreement;
 
@@ -262,19 +262,26 @@ void zoff_agreement_presence_join(uint64_t *bits, size_t words, unsigned ranks);
  * called it */
 zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, const char *advice);
 
-/* together.c: at seal, on every rank: open the stores */
-zoff_status zoff_agreement_together_open(zoff_agreement *a);                                           /* allocate memory */
-zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(void *ctx), void *ctx); /* @blocks yes */
-void zoff_agreement_together_close(zoff_agreement *a);
-/* Callbacks for zoff_store_opts. */
-/* `wanted_t`: continue after this step; 0: after the last.  @return ERR_INVALID if the files do not have it */
-zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
-                                           uint64_t *out_generation);
-zoff_status zoff_agreement_together_verified(zoff_agreement *a);
-zoff_status zoff_agreement_together_written(zoff_agreement *a);
-double zoff_agreement_together_pause(const zoff_comm *comm); /* seconds between two rounds of a rank that works */
-/* Tell other ranks that this one is at work.  @return the error of a rank that has failed, if this one knows of it */
-zoff_status zoff_agreement_together_pulse(zoff_agreement *a);
+/* open.c: at seal, on every rank: open the stores side by side */
+zoff_status zoff_agreement_open_allocate(zoff_agreement *a);
+void zoff_agreement_open_free(zoff_agreement *a);
+void zoff_agreement_open_begin(zoff_agreement *a);
+/* All stores of this rank are open, or one has failed with `own`.  @return on every rank an error, if any rank has failed
+ * @blocks until all are open, or know it */
+zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own);
+/* Open the store of the states. With persist all ranks continue with one commit. *out is set after an error, too: close it.
+ * @blocks for all ranks of all engines with one norm */
+zoff_status zoff_agreement_open_store(zoff_agreement *a, const zoff_store_opts *opts, zoff_store **out);
+/* The rest of it, for a store that was found.  @blocks until it is filled, and with persist for all ranks */
+zoff_status zoff_agreement_open_fill(zoff_agreement *a, zoff_store *store, const zoff_store_opts *opts);
+/* Choose the commit to continue with.  @param wanted_t continue after this step; 0: after the last  @return ERR_INVALID if the
+ * files do not have it */
+zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
+                                       uint64_t *out_generation);
+double zoff_agreement_open_pause(const zoff_comm *comm); /* seconds between two rounds of a rank that works */
+/* Tell other ranks that this one is at work. Nothing after the opening.  @return the error of a rank that has failed, if this
+ * one knows of it */
+zoff_status zoff_agreement_open_pulse(zoff_agreement *a);
 
 /* first_weights.c: at seal, replace the program's weights on every rank by those of rank 0.  @blocks until all have arrived */
 zoff_status zoff_agreement_first_weights_send(zoff_agreement *a);

@@ -308,9 +308,9 @@ void zoff_agreement_norm_abandon(zoff_agreement *a)
     if (!n->comm)
         return;
     zoff_comm_abandon(n->comm, &n->work);
-    zoff_comm_abandon(n->comm, &n->together.work);
+    zoff_comm_abandon(n->comm, &n->barrier.work);
     if (zoff_comm_lets_go(n->comm))
         return;
     n->names = NULL;
-    n->together.all = NULL;
+    n->barrier.all = NULL;
 }

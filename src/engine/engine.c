@@ -112,7 +112,7 @@ static void leave_to_messages(zoff_engine *e)
     zoff_comm_abandon(e->comm, &e->agreement.presence.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
     zoff_agreement_norm_abandon(&e->agreement);
-    zoff_comm_abandon(e->comm, &e->agreement.together.work);
+    zoff_comm_abandon(e->comm, &e->agreement.barrier.work);
     zoff_transfer_ranks_abandon(&e->transfer);
     zoff_lending_param_gather_close(&e->lending);
     zoff_lending_secondary_abandon(&e->lending);
@@ -125,7 +125,7 @@ static void leave_to_messages(zoff_engine *e)
     e->transfer.accumulator.map = e->transfer.ranks.staging = (zoff_map){.base = NULL};
     zoff_lending_param_cache_leave(&e->lending);
     e->agreement.presence.bits = NULL;
-    e->agreement.together.all = NULL;
+    e->agreement.barrier.all = NULL;
     e->gate.votes = NULL;
 }
 
@@ -211,7 +211,7 @@ static void deallocate(zoff_engine *e)
     zoff_lending_secondary_close(&e->lending);
     zoff_lending_param_cache_close(&e->lending);
     zoff_transfer_grads_close(&e->transfer, &e->transfer.grads);
-    zoff_agreement_together_close(&e->agreement);
+    zoff_agreement_open_free(&e->agreement);
     zoff_transfer_ranks_close(&e->transfer);
     zoff_transfer_streams_unwatch(&e->transfer);
     zoff_transfer_pieces_close(&e->transfer);
@@ -326,7 +326,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(start_team(e));
     ZOFF_TRY(zoff_transfer_grads_open(&e->transfer, &e->transfer.grads, &zoff_transfer_acquire_on_host, 0));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
-    ZOFF_TRY(zoff_agreement_together_open(&e->agreement));
+    ZOFF_TRY(zoff_agreement_open_allocate(&e->agreement));
     if (e->settings.values.persist)
         ZOFF_TRY(zoff_model_program_bytes_open(&e->model.program));
     zoff_transfer_streams_watch(&e->transfer);
@@ -339,19 +339,14 @@ static zoff_status make_room(zoff_engine *e)
     return zoff_lending_secondary_open(&e->lending);
 }
 
-static zoff_status pulse(zoff_engine *e)
-{
-    return zoff_agreement_together_pulse(&e->agreement);
-}
-
 /* The stores are filled from the weights, which may have to be downloaded from a device first. */
-static zoff_status open_stores(void *ctx)
+static zoff_status open_stores(zoff_engine *e)
 {
-    zoff_engine *e = ctx;
+    zoff_agreement_open_begin(&e->agreement);
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     ZOFF_TRY(zoff_engine_stores_take_program(e));
     ZOFF_TRY(e->transfer.device.fault);
-    return zoff_engine_states_place_bring_all(e, pulse);
+    return zoff_engine_states_place_bring_all(e);
 }
 
 /* How a rank can use less memory of its host, for an error message. */
@@ -387,7 +382,7 @@ static zoff_status seal(zoff_engine *e)
     /* With persist weights are compared later, and only if no states are opened again. */
     ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_norm_success(&e->agreement, ZOFF_OK)
                                                  : zoff_agreement_alike_first_weights(&e->agreement));
-    ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
+    ZOFF_TRY_OR(undo, zoff_agreement_open_end(&e->agreement, open_stores(e)));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (e->lending.store)

@@ -411,9 +411,8 @@ const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_
 /* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks */
 zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out);
 zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
-/* Where the device and a store have the same states: copy those of the store to the device. `between`: called for each chunk;
- * its error ends the call; or NULL.  @blocks */
-zoff_status zoff_engine_states_place_bring_all(zoff_engine *e, zoff_status (*between)(zoff_engine *e));
+/* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
+zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
 
 /* states.c */
 /* zoff.check_use: ERR_STATE if the program has changed weights since the last call. Then a save that is under way fails. */

@@ -231,7 +231,7 @@ zoff_status zoff_engine_states_rollback(zoff_engine *e)
 {
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
     zoff_base_progress_forget(&e->io.states); /* an error about what was undone */
-    return zoff_engine_states_place_bring_all(e, NULL);
+    return zoff_engine_states_place_bring_all(e);
 }
 
 /* ---- a checkpoint reads and replaces states ---- */

@@ -201,7 +201,7 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
 }
 
 /* The states of the store are the right ones: it was just opened, or went back to a commit. */
-zoff_status zoff_engine_states_place_bring_all(zoff_engine *e, zoff_status (*between)(zoff_engine *e))
+zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
 {
     const zoff_pass pass = {.states = true};
     for (size_t chunk = 0; chunk < e->transfer.device.tier.count; chunk++) {
@@ -209,7 +209,7 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e, zoff_status (*bet
         char *base;
         if (!bytes || zoff_transfer_device_tier_alone(&e->transfer, chunk))
             continue;
-        ZOFF_TRY(between ? between(e) : ZOFF_OK);
+        ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* nothing after seal */
         ZOFF_TRY(host_borrow(e, &pass, chunk, &base));
         ZOFF_TRY(release_after(e, chunk, zoff_transfer_device_tier_put(&e->transfer, chunk, base, 0, bytes)));
     }

@@ -44,31 +44,6 @@ static unsigned list(const zoff_engine *e, zoff_store *out[ZOFF_ENGINE_STORES])
     return count;
 }
 
-/* Callbacks for the store, which passes the engine: ranks open their stores at the same time. */
-static zoff_status between(void *ctx)
-{
-    zoff_engine *e = ctx;
-    return zoff_agreement_together_pulse(&e->agreement);
-}
-
-static zoff_status decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
-{
-    zoff_engine *e = ctx;
-    return zoff_agreement_together_decide(&e->agreement, found, e->io.opening.persist_t, out_generation);
-}
-
-static zoff_status verified(void *ctx)
-{
-    zoff_engine *e = ctx;
-    return zoff_agreement_together_verified(&e->agreement);
-}
-
-static zoff_status written(void *ctx)
-{
-    zoff_engine *e = ctx;
-    return zoff_agreement_together_written(&e->agreement);
-}
-
 /* Options that both stores share. */
 static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
 {
@@ -76,7 +51,6 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
     return (zoff_store_opts){.chunks = chunks,
                              .chunk_count = e->plan.chunk_count,
                              .fill_ctx = (void *)(uintptr_t)e,
-                             .between = between,
                              .threads = s->threads,
                              .rank = zoff_comm_rank(e->comm),
                              .ranks = zoff_comm_size(e->comm),
@@ -144,15 +118,12 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.limit_elements = e->plan.max_chunk_elements;
     opts.has_blocks = has_blocks(e);
     opts.wanted_t = e->io.opening.persist_t;
-    opts.decide = decide;
-    opts.verified = verified;
-    opts.written = written;
     ZOFF_TRY(zoff_planning_layout_checksums(&planning, &e->plan, &opts.layout, &opts.cut));
     char *description = NULL;
     if (opts.persist)
         ZOFF_TRY(zoff_model_describe(&e->model, &e->plan, opts.layout, opts.cut, &description));
     opts.description = description;
-    const zoff_status status = zoff_offload_store_open(&opts, &e->store);
+    const zoff_status status = zoff_agreement_open_store(&e->agreement, &opts, &e->store);
     zoff_base_mem_free(description);
     return status == ZOFF_OK ? share_with_device(e) : status;
 }
@@ -183,7 +154,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     opts.residents = zoff_planning_budget_weights(&planning, &e->plan);
     ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_STORE, &l->store));
     l->group.store = l->store;
-    return ZOFF_OK;
+    return zoff_agreement_open_fill(&e->agreement, l->store, &opts);
 }
 
 /* It is filled when all ranks have their weights. */
@@ -207,7 +178,7 @@ static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
     ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_SECONDARY, &l->secondary.store));
     l->group.store = l->secondary.store;
     l->pollers.reads = &e->io.secondary;
-    return ZOFF_OK;
+    return zoff_agreement_open_fill(&e->agreement, l->secondary.store, &opts);
 }
 
 static bool is_busy(void *store)

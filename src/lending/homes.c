@@ -8,7 +8,8 @@ static zoff_status open_store(zoff_lending *l, const zoff_store_opts *opts, zoff
 {
     const void *base;
     size_t bytes;
-    ZOFF_TRY(zoff_offload_store_open(opts, out));
+    zoff_store_found none;
+    ZOFF_TRY(zoff_offload_store_find(opts, out, &none));
     zoff_offload_store_memory(*out, &base, &bytes);
     return l->there.stream ? zoff_lending_copies_pin(l, base, bytes, which) : ZOFF_OK;
 }

@@ -35,12 +35,13 @@ static size_t room_of(const zoff_store_opts *opts, size_t bytes, size_t largest)
     return opts->has_seconds ? zoff_offload_placement_room(bytes, largest) : bytes;
 }
 
-static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
+static zoff_status host_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found)
 {
     zoff_status status;
     host_store *h;
     const size_t largest = largest_of(opts);
     size_t total = 0;
+    (void)out_found;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *h, "the host tier", &h));
     h->store.ops = &zoff_offload_host_ops;
     h->store.has_seconds = opts->has_seconds;
@@ -233,7 +234,7 @@ static zoff_status host_source(const zoff_store *store, size_t chunk, unsigned a
 }
 
 const zoff_store_ops zoff_offload_host_ops = {
-    .open = host_open,
+    .opening = {.find = host_find},
     .close = host_close,
     .fetch = host_fetch,
     .claim = host_claim,

@@ -96,21 +96,12 @@ typedef struct zoff_store_opts {
     bool power_safe;         /* persist: survive a power cut, too */
     bool required;           /* persist: an error where there are no states to continue with */
     const char *description; /* persist: a text that stands beside each file, in <file>.json; it names `layout`. NULL: none */
-    int64_t wanted_t;     /* persist: `decide` may choose the commit before the last, made after this step. Then its arrays are
-                             verified before the last one is given up. 0: it is the last one, or the last that all ranks have */
-    uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */
-    bool has_blocks;      /* persist: among the states are moments in 8 bits, so the files say in which format */
+    int64_t wanted_t;        /* persist: the caller may choose the commit before the last, made after this step. Then its arrays
+                                are verified before the last one is given up. 0: it is the last one, or the last that all ranks
+                                have */
+    uint64_t layout, cut;    /* persist: identify the states, and their cut into chunks; files with others are refused */
+    bool has_blocks;         /* persist: among the states are moments in 8 bits, so the files say in which format */
     size_t limit_bytes, limit_elements; /* persist: how the states are cut, for zoff_offload_persisted_limits() */
-    /* With several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
-     * decide: with persist, called when files are open and their records read, but before anything is changed. It returns the
-     *         generation to continue with, that one or the one before; 0: none, write everything anew.
-     * verified: called when an older commit was verified, before the newer one is given up.
-     * between: called now and then while files are written.
-     * written: called when everything is written, before it is committed. */
-    zoff_status (*decide)(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
-    zoff_status (*verified)(void *ctx);
-    zoff_status (*between)(void *ctx);
-    zoff_status (*written)(void *ctx);
     zoff_store_progress progress;
 } zoff_store_opts;
 
@@ -122,12 +113,29 @@ typedef struct zoff_store_stats {
     double check_seconds;             /* spent on checksums by the team */
 } zoff_store_stats;
 
-/* Reserve space and write the initial content; with persist, find the content if it is there.  @blocks yes An error leaves
- * nothing behind: no memory, and no new file. */
-zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out);
+/* ---- opening: find, with persist verify, fill, ready ----
+ *
+ * Ranks open their stores side by side. So verify and fill do a part of their work in each call, and return PENDING until all
+ * of it is done. In between the caller can tell other ranks that it works, and between two functions it can wait for them.
+ * After an error of verify, fill or ready the store can only be closed. That leaves no new file, and before fill it leaves the
+ * content of older files as it was. `opts` is the same in all calls. */
+
+/* Allocate the memory, and open the files and read their records. A tier in memory is filled here.
+ * @param out_found persist: the content of existing files; otherwise zeros  @blocks yes  @return an error: nothing is left */
+zoff_status zoff_offload_store_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
+
+/* Persist: continue with this generation: that which was found, or the one before; 0: write everything anew. If the program
+ * wants an older commit, each call verifies a part of it, because the newer one is given up by fill. */
+zoff_status zoff_offload_store_verify(zoff_store *store, const zoff_store_opts *opts, uint64_t generation);
+
+/* Write the initial content, or read what has to be in DRAM. */
+zoff_status zoff_offload_store_fill(zoff_store *store, const zoff_store_opts *opts);
+
+/* Commit the initial content, if it was written. The store is open now. */
+zoff_status zoff_offload_store_ready(zoff_store *store);
 
 /* Wait for writes in flight, at most 10 s without one that completes: memory that a drive may still access stays allocated.
- * Remove the files unless they persist, and free the store. Accepts NULL. */
+ * Remove the files unless they persist, and free the store, also one that is being opened. Accepts NULL. */
 void zoff_offload_store_close(zoff_store *store);
 
 /* Whether the store has found existing content, and the step after which it was made. */

@@ -14,10 +14,31 @@ void zoff_offload_store_complete_ends(zoff_store_chunk *chunk)
         chunk->ends[array] = chunk->bytes;
 }
 
-zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out)
+zoff_status zoff_offload_store_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found)
 {
     const zoff_store_ops *ops = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
-    return ops->open(opts, out);
+    *out_found = (zoff_store_found){.generation = 0};
+    return ops->opening.find(opts, out, out_found);
+}
+
+zoff_status zoff_offload_store_verify(zoff_store *store, const zoff_store_opts *opts, uint64_t generation)
+{
+    return store->ops->opening.verify ? store->ops->opening.verify(store, opts, generation) : ZOFF_OK;
+}
+
+zoff_status zoff_offload_store_fill(zoff_store *store, const zoff_store_opts *opts)
+{
+    return store->ops->opening.fill ? store->ops->opening.fill(store, opts) : ZOFF_OK;
+}
+
+zoff_status zoff_offload_store_ready(zoff_store *store)
+{
+    if (!store->reopened)
+        ZOFF_TRY(zoff_offload_store_commit(store, 0));
+    const uint64_t lifetime = store->stats.lifetime_write_bytes;
+    store->stats = (zoff_store_stats){.lifetime_write_bytes = lifetime};
+    store->is_open = true;
+    return ZOFF_OK;
 }
 
 void zoff_offload_store_close(zoff_store *store)

@@ -33,7 +33,9 @@ static zoff_status swap_retry(zoff_store *store)
     return s->store.unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
 }
 
-const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_open,
+const zoff_store_ops zoff_offload_swap_ops = {.opening = {.find = zoff_offload_swap_life_find,
+                                                          .verify = zoff_offload_swap_reopen_verify,
+                                                          .fill = zoff_offload_swap_life_fill},
                                               .close = zoff_offload_swap_life_close,
                                               .fetch = zoff_offload_swap_lend_fetch,
                                               .claim = zoff_offload_swap_lend_claim,

@@ -139,7 +139,7 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     zoff_swap_head head = {.version = s->record.version,
                            .generation = generation,
                            .t = t,
-                           .flags = s->record.stepped || s->record.is_open ? ZOFF_HEAD_STEPPED : 0,
+                           .flags = s->record.stepped || s->store.is_open ? ZOFF_HEAD_STEPPED : 0,
                            .identity = s->record.identity,
                            .entry_count = file->chunk_count,
                            .file_bytes = file->bytes,
@@ -179,7 +179,7 @@ void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t)
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->record.in_doubt = false;
-    s->record.stepped = s->record.stepped || s->record.is_open;
+    s->record.stepped = s->record.stepped || s->store.is_open;
     s->record.generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);
@@ -215,7 +215,10 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         if (!s->places[chunk].stale)
             continue;
-        ZOFF_TRY(zoff_offload_swap_lend_reload(s, s->places[chunk].home));
+        zoff_status status;
+        while ((status = zoff_offload_swap_lend_reload(s, s->places[chunk].home)) == ZOFF_PENDING) {
+        }
+        ZOFF_TRY(status);
         s->places[chunk].stale = false;
     }
     /* Otherwise the next process would go on with the commit that is undone here, because its record may be whole. */

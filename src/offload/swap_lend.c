@@ -174,11 +174,13 @@ void zoff_offload_swap_lend_forget(zoff_store *store)
 
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home)
 {
-    ZOFF_TRY(zoff_offload_swap_move_start_read(s, home, zoff_offload_swap_place_arrays(s, home->chunk)));
-    zoff_status status;
-    while ((status = zoff_offload_swap_move_take_read(s, home)) == ZOFF_PENDING) {
+    if (home->state != ZOFF_SLOT_READING)
+        ZOFF_TRY(zoff_offload_swap_move_start_read(s, home, zoff_offload_swap_place_arrays(s, home->chunk)));
+    const zoff_status status = zoff_offload_swap_move_take_read(s, home);
+    if (status == ZOFF_PENDING) {
         ZOFF_TRY(zoff_offload_swap_wait_for(s, home));
         ZOFF_TRY(zoff_offload_swap_wait_report(s));
+        return ZOFF_PENDING;
     }
     home->state = ZOFF_SLOT_FREE; /* for a home this means that nobody has borrowed it */
     ZOFF_TRY(status);

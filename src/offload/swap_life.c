@@ -169,18 +169,11 @@ static uint64_t file_bytes(const zoff_swap_store *s)
     return bytes;
 }
 
-/* Wait for a write, and report. */
-static zoff_status wait_and_report(zoff_swap_store *s)
+/* Wait for one of the transfers in flight.  @return PENDING */
+static zoff_status wait_for_one(zoff_swap_store *s)
 {
     ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
-    return zoff_offload_swap_wait_report(s);
-}
-
-static zoff_status drain_and_report(zoff_swap_store *s)
-{
-    while (zoff_offload_swap_wait_busy(&s->store, true))
-        ZOFF_TRY(wait_and_report(s));
-    return zoff_offload_swap_wait_drain(&s->store);
+    return ZOFF_PENDING;
 }
 
 static void name_slot(zoff_swap_version *version, unsigned slot)
@@ -189,65 +182,43 @@ static void name_slot(zoff_swap_version *version, unsigned slot)
         version->arrays[array].slot = slot;
 }
 
-/* Write the place that the first step, or the first second content, will write, for each chunk. Without fallocate() nothing
- * else reserves its space; with it the first step would meet extents that were never written. */
-static zoff_status write_second_places(zoff_swap_store *s)
+static zoff_status write_chunk(zoff_swap_store *s, size_t chunk, zoff_swap_slot *slot)
 {
-    const bool has_them = zoff_offload_swap_place_copies(s) > 1;
-    for (size_t chunk = 0; has_them && chunk < s->chunk_count; chunk++) {
-        zoff_swap_slot *slot;
-        if (!is_in_file(s, chunk))
-            continue;
-        while (!(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(wait_and_report(s));
-        ZOFF_TRY(zoff_offload_swap_wait_report(s));
+    ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_place_arrays(s, chunk)));
+    return zoff_offload_swap_wait_pump(&s->store);
+}
+
+/* Write the place that the first step, or the first second content, will write. Without fallocate() nothing else reserves its
+ * space; with it the first step would meet extents that were never written.  @return PENDING: no slot is free */
+static zoff_status write_second_place(zoff_swap_store *s, size_t chunk)
+{
+    if (!is_in_file(s, chunk))
+        return ZOFF_OK;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_take(s);
+    if (!slot)
+        return wait_for_one(s);
+    zoff_offload_swap_slot_assign(s, slot, chunk);
+    name_slot(&s->places[chunk].now, 1);
+    return write_chunk(s, chunk, slot);
+}
+
+/* Write the initial content, so that no hole or unwritten extent remains that would slow down the first step.  @return PENDING:
+ * no slot is free */
+static zoff_status write_first_place(zoff_swap_store *s, const zoff_store_opts *opts, size_t chunk)
+{
+    zoff_swap_place *place = &s->places[chunk];
+    zoff_swap_slot *slot = place->home ? place->home : zoff_offload_swap_slot_take(s);
+    if (!slot)
+        return wait_for_one(s);
+    if (!slot->is_home)
+        memset(slot->base, 0, s->chunks[chunk].bytes);
+    opts->fill(opts->fill_ctx, chunk, slot->base);
+    if (!is_in_file(s, chunk))
+        return ZOFF_OK;
+    zoff_offload_swap_sum_stamp(s, chunk, slot->base, zoff_offload_swap_place_arrays(s, chunk), &place->now);
+    if (!slot->is_home)
         zoff_offload_swap_slot_assign(s, slot, chunk);
-        name_slot(&s->places[chunk].now, 1);
-        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_place_arrays(s, chunk)));
-        ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
-    }
-    ZOFF_TRY(drain_and_report(s));
-    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
-        name_slot(&s->places[chunk].now, 0);
-    return ZOFF_OK;
-}
-
-/* Write every chunk once: its initial content. No hole or unwritten extent remains that would slow down the first step. */
-static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
-{
-    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        zoff_swap_place *place = &s->places[chunk];
-        zoff_swap_slot *slot = place->home;
-        while (!slot && !(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(wait_and_report(s));
-        if (!slot->is_home)
-            memset(slot->base, 0, s->chunks[chunk].bytes);
-        ZOFF_TRY(zoff_offload_swap_wait_report(s));
-        opts->fill(opts->fill_ctx, chunk, slot->base);
-        if (!is_in_file(s, chunk))
-            continue;
-        const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
-        zoff_offload_swap_sum_stamp(s, chunk, slot->base, arrays, &place->now);
-        if (!slot->is_home)
-            zoff_offload_swap_slot_assign(s, slot, chunk);
-        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, arrays));
-        ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
-    }
-    return drain_and_report(s);
-}
-
-static zoff_status load_residents(zoff_swap_store *s, const zoff_store_opts *opts)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < s->home_count; i++)
-        bytes += s->chunks[s->slots[s->ring_count + i].chunk].bytes;
-    zoff_offload_swap_wait_begin_report(s, opts->progress.read, bytes);
-    for (size_t i = 0; i < s->home_count; i++) {
-        zoff_swap_slot *home = &s->slots[s->ring_count + i];
-        if (s->chunks[home->chunk].bytes)
-            ZOFF_TRY(zoff_offload_swap_lend_reload(s, home));
-    }
-    return zoff_offload_swap_wait_end_report(s);
+    return write_chunk(s, chunk, slot);
 }
 
 /* Files of an earlier run have a description. If it was lost, or the types of weights have changed, it is written anew. */
@@ -258,28 +229,73 @@ static zoff_status describe_files(zoff_swap_store *s, const zoff_store_opts *opt
     return ZOFF_OK;
 }
 
-static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
+/* All chunks are written once for each place, the second places first. */
+static zoff_status begin_to_write(zoff_swap_store *s, const zoff_store_opts *opts)
 {
-    bool found = false;
-    if (s->persist)
-        ZOFF_TRY(zoff_offload_swap_reopen_find(s, opts, &found));
-    if (found) {
-        s->store.reopened = s->record.is_open = true;
-        ZOFF_TRY(describe_files(s, opts));
-        return load_residents(s, opts);
-    }
     place_chunks(s);
     ZOFF_TRY(reserve_files(s));
+    s->opening.writes_seconds = zoff_offload_swap_place_copies(s) > 1;
     zoff_offload_swap_wait_begin_report(s, opts->progress.write, file_bytes(s) * zoff_offload_swap_place_copies(s));
-    ZOFF_TRY(write_second_places(s));
-    ZOFF_TRY(write_all(s, opts));
-    ZOFF_TRY(zoff_offload_swap_wait_end_report(s));
+    return ZOFF_PENDING;
+}
+
+static zoff_status write_next(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    zoff_swap_opening *o = &s->opening;
+    ZOFF_TRY(zoff_offload_swap_wait_report(s));
+    if (o->next < s->chunk_count) {
+        const zoff_status status = o->writes_seconds ? write_second_place(s, o->next) : write_first_place(s, opts, o->next);
+        if (status != ZOFF_OK)
+            return status;
+        o->next++;
+        return ZOFF_PENDING;
+    }
+    if (zoff_offload_swap_wait_busy(&s->store, true))
+        return wait_for_one(s);
+    ZOFF_TRY(zoff_offload_swap_wait_drain(&s->store));
+    if (!o->writes_seconds) {
+        ZOFF_TRY(zoff_offload_swap_wait_end_report(s));
+        return describe_files(s, opts);
+    }
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        name_slot(&s->places[chunk].now, 0);
+    o->writes_seconds = false;
+    o->next = 0;
+    return ZOFF_PENDING;
+}
+
+/* Files are opened again: residents are read. */
+static zoff_status begin_to_read(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->home_count; i++)
+        bytes += s->chunks[s->slots[s->ring_count + i].chunk].bytes;
+    ZOFF_TRY(zoff_offload_swap_reopen_go_on(s));
     ZOFF_TRY(describe_files(s, opts));
-    if (s->persist && opts->written)
-        ZOFF_TRY(opts->written(opts->fill_ctx));
-    ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));
-    s->record.is_open = true;
-    return ZOFF_OK;
+    zoff_offload_swap_wait_begin_report(s, opts->progress.read, bytes);
+    return ZOFF_PENDING;
+}
+
+static zoff_status read_next(zoff_swap_store *s)
+{
+    if (s->opening.next == s->home_count)
+        return zoff_offload_swap_wait_end_report(s);
+    zoff_swap_slot *home = &s->slots[s->ring_count + s->opening.next];
+    const zoff_status status = s->chunks[home->chunk].bytes ? zoff_offload_swap_lend_reload(s, home) : ZOFF_OK;
+    s->opening.next += status == ZOFF_OK;
+    return status < 0 ? status : ZOFF_PENDING;
+}
+
+zoff_status zoff_offload_swap_life_fill(zoff_store *store, const zoff_store_opts *opts)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (s->opening.is_filling)
+        return store->reopened ? read_next(s) : write_next(s, opts);
+    const zoff_status status = store->reopened ? begin_to_read(s, opts) : begin_to_write(s, opts);
+    zoff_offload_swap_reopen_forget(s);
+    s->opening.next = 0;
+    s->opening.is_filling = true;
+    return status;
 }
 
 /* The posix back-end moves bytes only in the caller's calls. */
@@ -293,7 +309,7 @@ static bool overlaps(const zoff_swap_store *s)
     return true;
 }
 
-zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out)
+zoff_status zoff_offload_swap_life_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found)
 {
     zoff_status status;
     zoff_swap_store *s;
@@ -304,7 +320,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->record.power_safe = opts->power_safe;
     s->timeout_seconds = opts->timeout_seconds > 0 ? opts->timeout_seconds : -1;
     s->sums.verify = opts->verify;
-    s->report = (zoff_swap_report){.to = opts->progress, .between = opts->between, .between_ctx = opts->fill_ctx};
+    s->opening.report.to = opts->progress;
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
     s->record.version = opts->has_blocks ? ZOFF_RECORD_VERSION_BLOCKS : ZOFF_RECORD_VERSION;
@@ -319,10 +335,9 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     ZOFF_TRY_OR(close_store, allocate(s, opts));
     ZOFF_TRY_OR(close_store, open_files(s, opts));
     ZOFF_TRY_OR(close_store, register_memory(s));
-    ZOFF_TRY_OR(close_store, start_content(s, opts));
+    if (s->persist)
+        ZOFF_TRY_OR(close_store, zoff_offload_swap_reopen_find(s, out_found));
     s->store.overlaps = overlaps(s);
-    const uint64_t lifetime = s->store.stats.lifetime_write_bytes;
-    s->store.stats = (zoff_store_stats){.lifetime_write_bytes = lifetime};
     *out = &s->store;
     return ZOFF_OK;
 close_store:
@@ -334,6 +349,7 @@ void zoff_offload_swap_life_close(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     bool is_idle = true;
+    zoff_offload_swap_reopen_forget(s);
     /* Closing a queue waits for transfers in flight; the slots may be freed after that. */
     for (size_t i = 0; i < s->file_count; i++) {
         if (s->timeout_seconds < 0 || s->timeout_seconds > PATIENCE_SECONDS)

@@ -106,7 +106,6 @@ typedef struct zoff_swap_sums {
 typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* the record of a commit that is not confirmed may be on the drive */
-    bool is_open;        /* the content at the opening is recorded: what follows is more than that */
     bool stepped;        /* persist: more than the first content was recorded in these files, also before the first step */
     bool power_safe;     /* the drive is flushed before and after it */
     uint32_t version;
@@ -117,11 +116,19 @@ typedef struct zoff_swap_record {
 typedef struct zoff_swap_report {
     const char *what; /* NULL: nothing is reported */
     zoff_store_progress to;
-    zoff_status (*between)(void *ctx);
-    void *between_ctx;
     uint64_t before, total;  /* bytes that the files had moved before, and bytes to move */
     double began, next_line; /* seconds */
 } zoff_swap_report;
+
+/* The work of the opening, of which each call of verify and fill does a part. */
+typedef struct zoff_swap_opening {
+    zoff_swap_found *found; /* records of the files; NULL without persist, and when fill has begun */
+    uint64_t generation;    /* the last commit that all files have */
+    size_t next;            /* chunk that the present part verifies or writes next, or home that it reads */
+    bool is_filling;        /* fill was called */
+    bool writes_seconds;    /* fill writes second places; the first contents follow */
+    zoff_swap_report report;
+} zoff_swap_opening;
 
 typedef struct zoff_swap_store {
     zoff_store store;
@@ -141,7 +148,7 @@ typedef struct zoff_swap_store {
     double timeout_seconds; /* negative: none */
     zoff_swap_sums sums;
     zoff_swap_record record;
-    zoff_swap_report report;
+    zoff_swap_opening opening;
 } zoff_swap_store;
 
 /* The sections below are layers: each file calls only files of the sections above its own. */
@@ -262,7 +269,7 @@ bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk);
 zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_forget(zoff_store *store);
-/* Read the memory of a resident again and verify it.  @blocks yes */
+/* Read the memory of a resident again and verify it.  @blocks for one transfer  @return PENDING: call it again */
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
 zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 
@@ -277,9 +284,13 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
 
 /* ---- swap_reopen.c ---- */
 
-/* Read the records of the open files and decide with which one to continue. *out_found says that there is one; then places and
- * generation are set to it. Later generations are erased, in the files too. */
-zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found);
+/* Read the records of the open files. */
+zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, zoff_store_found *out);
+/* Set places and generation to a commit, and verify it if it is an older one that the program wants. */
+zoff_status zoff_offload_swap_reopen_verify(zoff_store *store, const zoff_store_opts *opts, uint64_t generation);
+/* Erase later generations, in the files too, and the records in memory. */
+zoff_status zoff_offload_swap_reopen_go_on(zoff_swap_store *s);
+void zoff_offload_swap_reopen_forget(zoff_swap_store *s);
 
 /* ---- swap_stripe.c ---- */
 
@@ -289,7 +300,8 @@ uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
 
 /* ---- swap_life.c ---- */
 
-zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out);
+zoff_status zoff_offload_swap_life_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
+zoff_status zoff_offload_swap_life_fill(zoff_store *store, const zoff_store_opts *opts);
 void zoff_offload_swap_life_close(zoff_store *store);
 
 #endif

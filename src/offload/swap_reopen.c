@@ -293,31 +293,30 @@ static size_t count_unknown(const zoff_swap_store *s, const zoff_swap_found *fou
     return unknown;
 }
 
-/* Read a chunk and compare it with its checksums. */
+/* Read a chunk and compare it with its checksums.  @return PENDING: it is being read */
 static zoff_status verify_chunk(zoff_swap_store *s, size_t chunk)
 {
-    zoff_status status;
     void *base;
     if (!s->chunks[chunk].bytes)
         return ZOFF_OK;
     if (s->places[chunk].home)
         return zoff_offload_swap_lend_reload(s, s->places[chunk].home);
-    while ((status = zoff_offload_swap_lend_fetch(&s->store, chunk, ZOFF_STORE_ALL, &base)) == ZOFF_PENDING) {
+    const zoff_status status = zoff_offload_swap_lend_fetch(&s->store, chunk, ZOFF_STORE_ALL, &base);
+    if (status == ZOFF_PENDING) {
         ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
         ZOFF_TRY(zoff_offload_swap_wait_report(s));
     }
-    ZOFF_TRY(status);
+    if (status != ZOFF_OK)
+        return status;
     ZOFF_TRY(zoff_offload_swap_lend_check(&s->store, chunk));
     zoff_offload_swap_lend_release(&s->store, chunk);
     return ZOFF_OK;
 }
 
-/* Verify the commit that places name now, with any zoff.verify: it costs one reading, and the newer commit is lost after it. */
-static zoff_status verify_older(zoff_swap_store *s, const zoff_store_opts *opts, const zoff_swap_found *found)
+/* Begin to verify the commit that places name now. */
+static zoff_status begin_to_verify(zoff_swap_store *s, const zoff_store_opts *opts)
 {
-    const zoff_store_verify verify = s->sums.verify;
-    const size_t unknown = count_unknown(s, found, s->record.generation);
-    zoff_status status = ZOFF_OK;
+    const size_t unknown = count_unknown(s, s->opening.found, s->record.generation);
     uint64_t bytes = 0;
     ZOFF_FAIL_IF(unknown, ZOFF_ERR_INVALID,
                  "zoff_engine_opts.persist_t is %" PRId64
@@ -328,21 +327,30 @@ static zoff_status verify_older(zoff_swap_store *s, const zoff_store_opts *opts,
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         bytes += s->chunks[chunk].bytes;
     zoff_offload_swap_wait_begin_report(s, opts->progress.verify, bytes);
+    return ZOFF_OK;
+}
+
+/* Verify one more chunk, with any zoff.verify: it costs one reading, and the newer commit is lost after it. */
+static zoff_status verify_next(zoff_swap_store *s)
+{
+    const zoff_store_verify verify = s->sums.verify;
+    size_t *next = &s->opening.next;
+    zoff_status status = ZOFF_OK;
     s->sums.verify = ZOFF_VERIFY_FULL;
-    for (size_t chunk = 0; status == ZOFF_OK && chunk < s->chunk_count; chunk++)
-        status = verify_chunk(s, chunk);
+    if (*next < s->chunk_count)
+        status = verify_chunk(s, *next);
     s->sums.verify = verify;
+    if (status == ZOFF_OK && (*next)++ < s->chunk_count)
+        return ZOFF_PENDING;
     if (status == ZOFF_OK)
         status = zoff_offload_swap_wait_end_report(s);
-    if (status == ZOFF_ERR_CANCELED)
+    if (status >= 0 || status == ZOFF_ERR_CANCELED)
         return status;
-    if (status < 0)
-        return zoff_base_status_prefix(
-            status,
-            "zoff_engine_opts.persist_t is %" PRId64 ", but that commit is not whole any more: a later step has begun to "
-            "overwrite it, or it is damaged. The files are unchanged: open the last commit with persist_t 0. ",
-            s->store.t);
-    return opts->verified ? opts->verified(opts->fill_ctx) : ZOFF_OK;
+    return zoff_base_status_prefix(
+        status,
+        "zoff_engine_opts.persist_t is %" PRId64 ", but that commit is not whole any more: a later step has begun to "
+        "overwrite it, or it is damaged. The files are unchanged: open the last commit with persist_t 0. ",
+        s->store.t);
 }
 
 /* zoff.persist is "require", and there is nothing to continue with: name each folder and what it has. */
@@ -368,46 +376,50 @@ static zoff_status tell_nothing(const zoff_swap_store *s, const zoff_swap_found 
         text);
 }
 
-static zoff_status go_on(zoff_swap_store *s, const zoff_store_opts *opts, zoff_swap_found *found, uint64_t generation,
-                         const zoff_store_found *all)
+zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, zoff_store_found *out)
 {
-    const bool goes_back = generation != all->generation;
-    ZOFF_TRY(take_generation(s, found, generation));
-    if (goes_back && opts->wanted_t)
-        ZOFF_TRY(verify_older(s, opts, found));
-    if (goes_back)
-        ZOFF_TRY(forget_later(s, found, generation));
+    ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *s->opening.found, "commit records", &s->opening.found));
+    for (size_t i = 0; i < s->file_count; i++)
+        ZOFF_TRY(zoff_offload_swap_record_read(s->files[i].lock, s->files[i].name, &s->opening.found[i]));
+    ZOFF_TRY(look(s, s->opening.found, out));
+    s->opening.generation = out->generation;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_reopen_verify(zoff_store *store, const zoff_store_opts *opts, uint64_t generation)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    const bool verifies = generation != s->opening.generation && opts->wanted_t;
+    if (!s->persist)
+        return ZOFF_OK;
+    if (!generation)
+        return opts->required ? tell_nothing(s, s->opening.found) : ZOFF_OK;
+    if (!store->reopened) {
+        ZOFF_TRY(take_generation(s, s->opening.found, generation));
+        store->reopened = store->is_open = true;
+        if (verifies)
+            ZOFF_TRY(begin_to_verify(s, opts));
+    }
+    return verifies ? verify_next(s) : ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_reopen_go_on(zoff_swap_store *s)
+{
+    if (s->record.generation != s->opening.generation)
+        ZOFF_TRY(forget_later(s, s->opening.found, s->record.generation));
     for (uint32_t i = 0; i < s->file_count; i++)
-        warn_of_damage(s, i, &found[i]);
+        warn_of_damage(s, i, &s->opening.found[i]);
     ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
               s->file_count > 1 ? " and others" : "", s->store.t, s->record.generation);
     return ZOFF_OK;
 }
 
-zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found)
+void zoff_offload_swap_reopen_forget(zoff_swap_store *s)
 {
-    zoff_status status;
-    zoff_swap_found *found;
-    zoff_store_found all;
-    uint64_t generation;
-    size_t read = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *found, "commit records", &found));
-    for (; read < s->file_count; read++)
-        ZOFF_TRY_OR(free_found, zoff_offload_swap_record_read(s->files[read].lock, s->files[read].name, &found[read]));
-    ZOFF_TRY_OR(free_found, look(s, found, &all));
-    generation = all.reopened ? all.generation : 0;
-    if (opts->decide)
-        ZOFF_TRY_OR(free_found, opts->decide(opts->fill_ctx, &all, &generation));
-    *out_found = generation != 0;
-    if (!generation && opts->required)
-        status = tell_nothing(s, found);
-    if (generation)
-        status = go_on(s, opts, found, generation, &all);
-free_found:
-    while (read-- > 0)
-        zoff_offload_swap_record_free(&found[read]);
-    zoff_base_mem_free(found);
-    return status;
+    for (size_t i = 0; s->opening.found && i < s->file_count; i++)
+        zoff_offload_swap_record_free(&s->opening.found[i]);
+    zoff_base_mem_free(s->opening.found);
+    s->opening.found = NULL;
 }
 
 uint64_t zoff_offload_layout(const void *words, size_t bytes)

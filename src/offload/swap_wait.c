@@ -165,13 +165,14 @@ static uint64_t moved_bytes(const zoff_swap_store *s)
 
 void zoff_offload_swap_wait_begin_report(zoff_swap_store *s, const char *what, uint64_t total)
 {
-    const double FIRST_SECONDS = 5, seconds = s->report.to.log_seconds > 0 ? s->report.to.log_seconds : FIRST_SECONDS;
-    s->report.what = what ? what : "states";
-    s->report.total = total;
-    s->report.before = moved_bytes(s);
-    s->report.began = zoff_base_clock_seconds();
-    s->report.to.log_seconds = seconds;
-    s->report.next_line = s->report.began + seconds;
+    const double FIRST_SECONDS = 5,
+                 seconds = s->opening.report.to.log_seconds > 0 ? s->opening.report.to.log_seconds : FIRST_SECONDS;
+    s->opening.report.what = what ? what : "states";
+    s->opening.report.total = total;
+    s->opening.report.before = moved_bytes(s);
+    s->opening.report.began = zoff_base_clock_seconds();
+    s->opening.report.to.log_seconds = seconds;
+    s->opening.report.next_line = s->opening.report.began + seconds;
 }
 
 static void log_line(zoff_swap_report *r, uint64_t done)
@@ -186,8 +187,6 @@ static void log_line(zoff_swap_report *r, uint64_t done)
 
 static zoff_status report(zoff_swap_report *r, uint64_t done)
 {
-    if (r->between)
-        ZOFF_TRY(r->between(r->between_ctx));
     if (!r->to.report) {
         log_line(r, done);
         return ZOFF_OK;
@@ -200,13 +199,13 @@ static zoff_status report(zoff_swap_report *r, uint64_t done)
 
 zoff_status zoff_offload_swap_wait_report(zoff_swap_store *s)
 {
-    zoff_swap_report *r = &s->report;
+    zoff_swap_report *r = &s->opening.report;
     return r->what ? report(r, zoff_base_bits_min(moved_bytes(s) - r->before, r->total)) : ZOFF_OK;
 }
 
 zoff_status zoff_offload_swap_wait_end_report(zoff_swap_store *s)
 {
-    const zoff_status status = report(&s->report, s->report.total);
-    s->report.what = NULL;
+    const zoff_status status = report(&s->opening.report, s->opening.report.total);
+    s->opening.report.what = NULL;
     return status;
 }

@@ -24,8 +24,15 @@ typedef struct zoff_store_seconds {
     zoff_status (*discard)(zoff_store *store, size_t chunk);
 } zoff_store_seconds;
 
+/* The functions of an opening; see offload.h. A store that the room above opens itself has none. */
+typedef struct zoff_store_opening {
+    zoff_status (*find)(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
+    zoff_status (*verify)(zoff_store *store, const zoff_store_opts *opts, uint64_t generation); /* NULL: nothing persists */
+    zoff_status (*fill)(zoff_store *store, const zoff_store_opts *opts);                        /* NULL: it is filled already */
+} zoff_store_opening;
+
 typedef struct zoff_store_ops {
-    zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
+    zoff_store_opening opening;
     void (*close)(zoff_store *store);
     zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
@@ -59,6 +66,7 @@ struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
     bool can_rollback, reopened, wants_settle, overlaps;
+    bool is_open;     /* the content at the opening is committed: what is recorded later is more than that */
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */

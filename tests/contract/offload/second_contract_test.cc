@@ -64,7 +64,7 @@ class Second : public testing::TestWithParam<kind>
         opts.spares = SPARES;
         zoff_store *made = nullptr;
         store.reset();
-        ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &made));
+        ASSERT_ZOFF_OK(open_store(&opts, &made));
         store.reset(made);
     }
     bool in_dram(size_t c) { return zoff_offload_store_resident(store.get(), c); }

@@ -46,7 +46,7 @@ class Store : public testing::TestWithParam<kind>
         opts.persist = GetParam().persist;
         opts.verify = GetParam().verify;
         zoff_store *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &made));
+        ASSERT_ZOFF_OK(open_store(&opts, &made));
         store.reset(made);
     }
 

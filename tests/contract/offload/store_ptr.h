@@ -1,11 +1,9 @@
 // store_ptr.h: a store that a test owns.
 #ifndef ZOFF_TESTS_STORE_PTR_H
 #define ZOFF_TESTS_STORE_PTR_H
-#include <memory>
+#include "open_store.h"
 
-extern "C" {
-#include "offload.h"
-}
+#include <memory>
 
 namespace zoff_test
 {

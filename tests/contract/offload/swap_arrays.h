@@ -64,7 +64,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
         opts.layout = 5;
         zoff_store *made = nullptr;
         store.reset();
-        ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &made));
+        ASSERT_ZOFF_OK(open_store(&opts, &made));
         store.reset(made);
     }
 

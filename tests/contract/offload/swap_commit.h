@@ -15,6 +15,15 @@ extern "C" {
 
 namespace zoff_test
 {
+// Other ranks have the commit before the last of this one.
+inline const other_ranks goes_back = {[](const zoff_store_found &found, uint64_t *out) {
+                                          *out = found.generation - 1;
+                                          return ZOFF_OK;
+                                      },
+                                      {},
+                                      {},
+                                      {}};
+
 // The chunks of a small model and their expected content: a step adds 1 to every byte that it changes.
 class Commit : public testing::TestWithParam<size_t> // number of paths
 {
@@ -50,11 +59,11 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         return opts;
     }
 
-    zoff_status open(zoff_store_opts opts)
+    zoff_status open(zoff_store_opts opts, const other_ranks &others = {})
     {
         zoff_store *made = nullptr;
         store.reset();
-        zoff_status status = zoff_offload_store_open(&opts, &made);
+        zoff_status status = open_store(&opts, &made, others);
         if (status == ZOFF_OK)
             store.reset(made);
         return status;

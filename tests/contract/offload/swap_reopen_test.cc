@@ -157,7 +157,7 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
     zoff_store_opts opts = options();
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is in use by another engine", [&] {
         zoff_store *second = nullptr;
-        return zoff_offload_store_open(&opts, &second);
+        return open_store(&opts, &second);
     }());
     store.reset();
     opts.layout = 78;
@@ -202,31 +202,32 @@ TEST_P(Commit, TheOneBeforeTheLastCanBeOpened)
         zoff_store_opts opts = options();
         opts.verify = verify;
         opts.wanted_t = 2;
-        static zoff_store_found told;
-        static int verified;
-        verified = 0;
-        opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
-            told = *found;
-            *out = found->generation - 1;
+        zoff_store_found told;
+        int verified = 0;
+        other_ranks others;
+        others.decide = [&told](const zoff_store_found &found, uint64_t *out) {
+            told = found;
+            *out = found.generation - 1;
             return ZOFF_OK;
         };
-        opts.verified = [](void *) { return verified++ ? ZOFF_OK : zoff_base_status_fail(ZOFF_ERR_COMM, "rank 1 has failed"); };
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed", open(opts));
+        others.verified = [&verified] {
+            return verified++ ? ZOFF_OK : zoff_base_status_fail(ZOFF_ERR_COMM, "rank 1 has failed");
+        };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed", open(opts, others));
         EXPECT_EQ(3, told.t);
         EXPECT_TRUE(told.has_before);
         EXPECT_EQ(2, told.t_before);
         ASSERT_ZOFF_OK(open(options())) << "the other rank's failure has changed nothing";
         expect_reopened(3);
-        ASSERT_ZOFF_OK(open(opts));
+        ASSERT_ZOFF_OK(open(opts, others));
         expect_reopened(2);
         ASSERT_ZOFF_OK(open(options()));
         expect_reopened(2);
-        opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
-            told = *found;
-            *out = found->generation;
+        others.decide = [&told](const zoff_store_found &found, uint64_t *) {
+            told = found;
             return ZOFF_OK;
         };
-        ASSERT_ZOFF_OK(open(opts));
+        ASSERT_ZOFF_OK(open(opts, others));
         EXPECT_FALSE(told.has_before) << "the record of step 1 was overwritten by that of step 3";
         step(3);
         expect(3);
@@ -244,17 +245,13 @@ TEST_P(Commit, AnOverwrittenOneIsRefusedAndTheLastOneStays)
         step(t);
     zoff_store_opts opts = options();
     opts.wanted_t = 1;
-    opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
-        *out = found->generation - 1;
-        return ZOFF_OK;
-    };
     for (const size_t chunk : {10, 0, 7}) { // of the ring, and residents
         ASSERT_ZOFF_OK(open(options()));
         expect_reopened(2);
         ASSERT_NO_FATAL_FAILURE(change([&](size_t c) { return c == chunk; }));
         die();
         EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "zoff_engine_opts.persist_t is 1, but that commit is not whole any more",
-                          open(opts));
+                          open(opts, goes_back));
         EXPECT_NE(nullptr, strstr(zoff_last_error(), "chunk "));
     }
     ASSERT_ZOFF_OK(open(options()));
@@ -269,19 +266,15 @@ TEST_P(Commit, AnOlderOneWithoutChecksumsIsRefused)
         zoff_store_opts opts = options(), older = options();
         opts.verify = verify;
         older.wanted_t = 1;
-        older.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
-            *out = found->generation - 1;
-            return ZOFF_OK;
-        };
         ASSERT_ZOFF_OK(open(opts));
         step(1);
         step(2);
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "have no checksum (zoff.verify was not \"full\")", open(older));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "have no checksum (zoff.verify was not \"full\")", open(older, goes_back));
         ASSERT_ZOFF_OK(open(opts));
         expect_reopened(2);
         ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 3)); // no array has changed since step 2
         older.wanted_t = 2;
-        ASSERT_ZOFF_OK(open(older));
+        ASSERT_ZOFF_OK(open(older, goes_back));
         expect_reopened(2);
         store.reset();
         for (size_t i = 0; i < GetParam(); i++)
@@ -308,13 +301,13 @@ TEST_P(Commit, ANewRunIsRefusedIfStatesAreRequired)
     // Ranks that start anew, because another one has lost its states.
     ASSERT_ZOFF_OK(open(options()));
     step(1);
-    opts.decide = [](void *, const zoff_store_found *, uint64_t *out_generation) {
-        *out_generation = 0;
+    other_ranks anew;
+    anew.decide = [](const zoff_store_found &, uint64_t *out) {
+        *out = 0;
         return ZOFF_OK;
     };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, refused + "has the states after step 1, which other files or ranks do not have",
-                      open(opts));
-    opts.decide = nullptr;
+                      open(opts, anew));
     ASSERT_ZOFF_OK(open(opts));
     expect_reopened(1);
 }
@@ -409,32 +402,29 @@ TEST_P(Commit, ARankMayGoBackByOneGeneration)
     step(1);
     step(2);
     zoff_store_opts opts = options();
-    static zoff_store_found told;
-    opts.decide = [](void *, const zoff_store_found *found, uint64_t *) {
-        told = *found;
+    zoff_store_found told;
+    other_ranks others;
+    others.decide = [&told](const zoff_store_found &found, uint64_t *) {
+        told = found;
         return zoff_base_status_fail(ZOFF_ERR_COMM, "ranks do not agree");
     };
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "ranks do not agree", open(opts));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "ranks do not agree", open(opts, others));
     EXPECT_EQ(3u, told.generation);
     EXPECT_EQ(2, told.t);
     EXPECT_TRUE(told.reopened);
-    opts.decide = [](void *, const zoff_store_found *, uint64_t *out) {
-        *out = 2;
-        return ZOFF_OK;
-    };
-    ASSERT_ZOFF_OK(open(opts)) << "the refusal has changed nothing";
+    ASSERT_ZOFF_OK(open(opts, goes_back)) << "the refusal has changed nothing";
     expect_reopened(1);
     ASSERT_ZOFF_OK(open(options()));
     expect_reopened(1); // later generations are discarded in the files, too
     step(2);
-    opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
-        told = *found;
+    others.decide = [&told](const zoff_store_found &found, uint64_t *out) {
+        told = found;
         *out = 0;
         return ZOFF_OK;
     };
-    ASSERT_ZOFF_OK(open(opts));
+    ASSERT_ZOFF_OK(open(opts, others));
     EXPECT_EQ(3u, told.generation);
     expect(0); // write all of it afresh
-    ASSERT_ZOFF_OK(open(opts));
+    ASSERT_ZOFF_OK(open(opts, others));
     EXPECT_FALSE(told.reopened) << "no step was ever committed to these files";
 }

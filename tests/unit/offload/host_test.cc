@@ -22,7 +22,7 @@ class Host : public testing::Test
         opts.has_seconds = spares > 0;
         opts.spares = spares;
         filled.clear();
-        return zoff_offload_store_open(&opts, &store);
+        return open_store(&opts, &store);
     }
     void fill(size_t chunk, char *base)
     {
@@ -146,7 +146,7 @@ TEST_F(Host, SimilarChunksExchangeMemory)
     opts.fill = [](void *, size_t, void *) {};
     opts.has_seconds = true;
     opts.spares = 9;
-    ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &store));
+    ASSERT_ZOFF_OK(open_store(&opts, &store));
     EXPECT_EQ(2u * 40 * 4096, store->map.bytes);
     EXPECT_EQ(2u * 40 * 4096, store->spares.map.bytes) << "no more spares than chunks";
     void *second = nullptr;

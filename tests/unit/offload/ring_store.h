@@ -5,6 +5,7 @@
 
 #include "aio_fault.h"
 #include "flush_fault.h"
+#include "open_store.h"
 #include "zoff_test.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ class Ring : public testing::Test
         opts.chunk_count = chunks.size();
         opts.paths = paths;
         close();
-        return zoff_offload_store_open(&opts, &store);
+        return open_store(&opts, &store, others);
     }
     void open() { ASSERT_ZOFF_OK(try_open()); }
     void open_persistent()
@@ -99,6 +100,13 @@ class Ring : public testing::Test
         return slot;
     }
 
+    zoff_status reload(size_t chunk)
+    {
+        zoff_status status;
+        while ((status = zoff_offload_swap_lend_reload(s(), place(chunk).home)) == ZOFF_PENDING) {
+        }
+        return status;
+    }
     size_t begin_of(size_t chunk, unsigned array) { return zoff_offload_swap_place_begin(&s()->chunks[chunk], array); }
     size_t bytes_of(size_t chunk, unsigned array) { return s()->chunks[chunk].ends[array] - begin_of(chunk, array); }
 
@@ -195,6 +203,7 @@ class Ring : public testing::Test
     const char *paths[2];
     std::vector<zoff_store_chunk> chunks;
     zoff_store_opts opts = {};
+    other_ranks others;
     zoff_store *store = nullptr;
 };
 } // namespace zoff_test

@@ -202,11 +202,11 @@ TEST_F(SwapLend, AResidentIsReadAnewAndChecked)
     flush(0, 7);
     drain();
     fill(0, 9);
-    ASSERT_ZOFF_OK(zoff_offload_swap_lend_reload(s(), place(0).home));
+    ASSERT_ZOFF_OK(reload(0));
     EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
     flip(0, 2);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not what was written there", zoff_offload_swap_lend_reload(s(), place(0).home));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not what was written there", reload(0));
     EXPECT_EQ(ZOFF_SLOT_FREE, state_of(0)) << "in nobody's hands";
     flip(0, 2);
-    EXPECT_ZOFF_OK(zoff_offload_swap_lend_reload(s(), place(0).home));
+    EXPECT_ZOFF_OK(reload(0));
 }

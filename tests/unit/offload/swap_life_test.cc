@@ -113,32 +113,30 @@ TEST_F(SwapLife, AFreshStoreHasMovedNothing)
     EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
 }
 
-// With several ranks a callback runs now and then while files are written, and once when all is written.
-TEST_F(SwapLife, TheCallerIsAskedMeanwhile)
+// The caller can tell other ranks now and then that files are being written, and refuse when all is written.
+TEST_F(SwapLife, AnOpeningIsDoneInParts)
 {
-    struct calls {
-        int between = 0, written = 0;
-        zoff_status answer = ZOFF_OK;
-    } count;
-    opts.fill = [](void *, size_t, void *) {};
-    opts.fill_ctx = &count;
-    opts.between = [](void *ctx) { return static_cast<calls *>(ctx)->between++ < 0 ? ZOFF_ERR_COMM : ZOFF_OK; };
-    opts.written = [](void *ctx) {
-        auto c = static_cast<calls *>(ctx);
-        c->written++;
-        return c->answer < 0 ? zoff_base_status_fail(c->answer, "another rank has failed") : ZOFF_OK;
+    int between = 0, written = 0;
+    zoff_status answer = ZOFF_OK;
+    others.between = [&] {
+        between++;
+        return ZOFF_OK;
+    };
+    others.written = [&] {
+        written++;
+        return answer < 0 ? zoff_base_status_fail(answer, "another rank has failed") : ZOFF_OK;
     };
     open();
-    EXPECT_LE(7, count.between);
-    EXPECT_EQ(0, count.written) << "nothing is recorded";
-    count.answer = ZOFF_ERR_COMM;
+    EXPECT_LE(7, between);
+    EXPECT_EQ(0, written) << "nothing is recorded";
+    answer = ZOFF_ERR_COMM;
     opts.persist = true;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "another rank has failed", try_open());
-    EXPECT_EQ(1, count.written);
+    EXPECT_EQ(1, written);
     EXPECT_TRUE(is_empty(0)) << "no file that was not there";
-    count.answer = ZOFF_OK;
+    answer = ZOFF_OK;
     open();
-    EXPECT_EQ(2, count.written);
+    EXPECT_EQ(2, written);
 }
 
 // The program's view of an opening: what is done, and how far.

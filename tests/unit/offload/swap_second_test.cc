@@ -165,7 +165,7 @@ TEST_F(SwapSecond, ADiscardForgetsWhatWasSettled)
     fill(0, 9);
     ASSERT_ZOFF_OK(zoff_offload_store_flush(store, 0));
     drain();
-    EXPECT_ZOFF_OK(zoff_offload_swap_lend_reload(s(), place(0).home));
+    EXPECT_ZOFF_OK(reload(0));
 }
 
 TEST_F(SwapSecond, ADiscardEndsTheWriteFirst)

@@ -1,7 +1,8 @@
-/* together.c: ranks open their stores at the same time: the ranks of an engine, and beyond them those of engines with one norm.
- * They compare the states that they found before any rank writes, and no rank commits the first states before all ranks have
- * written them. Writing takes as long as the drive takes, so a rank reports between two writes that it is at work. Only a rank
- * that is silent for timeout_seconds counts as stopped.
+/* open.c: ranks open their stores side by side: the ranks of an engine, and beyond them those of engines with one norm. They
+ * compare the states that they found before any rank writes. No rank commits the first states before all ranks have written
+ * them, because otherwise a rank that is killed in between would begin anew where others continue. Writing takes as long as the
+ * drive takes, so a rank reports between two chunks that it is at work. Only a rank that is silent for timeout_seconds counts
+ * as stopped.
  *
  * The ranks communicate in rounds, in which every rank tells all others its phase. A rank that waits begins the next round at
  * once; a rank that works takes part when it has written a chunk. So all ranks learn of a failure in the same round, and no
@@ -16,7 +17,7 @@
 
 enum { WORKING, FOUND, VERIFIED, WRITTEN, DONE };
 
-static zoff_status tell(const zoff_together *g)
+static zoff_status tell(const zoff_open_barrier *g)
 {
     ZOFF_FAIL_IF(g->was_canceled, ZOFF_ERR_CANCELED, "the program of rank %u%s ended the opening (zoff_engine_opts.progress)",
                  g->failed, g->whose);
@@ -25,7 +26,7 @@ static zoff_status tell(const zoff_together *g)
                                  g->failed, g->whose);
 }
 
-static zoff_status judge_round(zoff_together *g)
+static zoff_status judge_round(zoff_open_barrier *g)
 {
     const unsigned ranks = zoff_comm_size(g->comm);
     g->behind = false;
@@ -40,7 +41,7 @@ static zoff_status judge_round(zoff_together *g)
     return g->over ? tell(g) : ZOFF_OK;
 }
 
-static zoff_status begin_round(zoff_together *g)
+static zoff_status begin_round(zoff_open_barrier *g)
 {
     zoff_standing *own = &g->all[zoff_comm_rank(g->comm)];
     const zoff_comm_call call = {
@@ -51,7 +52,7 @@ static zoff_status begin_round(zoff_together *g)
 }
 
 /* Finish a round that is in progress, then run another: the former contains this rank's previous phase. */
-static zoff_status finish_round(zoff_together *g)
+static zoff_status finish_round(zoff_open_barrier *g)
 {
     if (g->work.active) {
         ZOFF_TRY(zoff_comm_wait(g->comm, &g->work));
@@ -64,13 +65,13 @@ static zoff_status finish_round(zoff_together *g)
 
 /* A round is a note from each rank to each other one. The more ranks, the longer the pause, so that a rank sends some 3,000
  * notes a second at most; but others must hear of it long before they give up. */
-double zoff_agreement_together_pause(const zoff_comm *comm)
+double zoff_agreement_open_pause(const zoff_comm *comm)
 {
     const double seconds = 0.02 * (double)zoff_base_bits_max(1, comm->size / 64), most = comm->timeout_seconds / 10;
     return comm->timeout_seconds >= 0 && seconds > most ? most : seconds;
 }
 
-static zoff_status pulse(zoff_together *g)
+static zoff_status pulse(zoff_open_barrier *g)
 {
     zoff_saved_error saved;
     if (!g->comm || !g->is_open)
@@ -78,7 +79,7 @@ static zoff_status pulse(zoff_together *g)
     if (g->over)
         return tell(g);
     zoff_base_status_save(&saved);
-    if (!g->work.active && zoff_base_clock_seconds() - g->began >= zoff_agreement_together_pause(g->comm))
+    if (!g->work.active && zoff_base_clock_seconds() - g->began >= zoff_agreement_open_pause(g->comm))
         (void)begin_round(g); /* the next wait for a round reports an error */
     if (g->work.active && zoff_comm_poll(g->comm, &g->work) == ZOFF_OK)
         (void)judge_round(g);
@@ -87,7 +88,7 @@ static zoff_status pulse(zoff_together *g)
 }
 
 /* Wait in rounds until all ranks of a group are in this phase. Meanwhile tell those of `other`, which may wait for this one. */
-static zoff_status reach_in(zoff_together *g, zoff_together *other, uint32_t phase)
+static zoff_status reach_in(zoff_open_barrier *g, zoff_open_barrier *other, uint32_t phase)
 {
     if (!g->comm)
         return ZOFF_OK;
@@ -106,14 +107,14 @@ static zoff_status reach_in(zoff_together *g, zoff_together *other, uint32_t pha
  * the second. So nobody waits long in the second one, and no round is begun there that others would have to finish. */
 static zoff_status reach(zoff_agreement *a, uint32_t phase)
 {
-    ZOFF_TRY(reach_in(&a->together, &a->norm.together, phase));
-    return reach_in(&a->norm.together, NULL, phase);
+    ZOFF_TRY(reach_in(&a->barrier, &a->norm.barrier, phase));
+    return reach_in(&a->norm.barrier, NULL, phase);
 }
 
-static zoff_status open_group(zoff_together *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
+static zoff_status open_group(zoff_open_barrier *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
 {
     const unsigned ranks = zoff_comm_size(comm);
-    *g = (zoff_together){.comm = comm, .channel = channel, .whose = whose};
+    *g = (zoff_open_barrier){.comm = comm, .channel = channel, .whose = whose};
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "states found by ranks", &g->all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "states found by ranks", &g->each));
     for (unsigned rank = 0; rank < ranks; rank++)
@@ -121,19 +122,19 @@ static zoff_status open_group(zoff_together *g, zoff_comm *comm, zoff_comm_chann
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_open(zoff_agreement *a)
+zoff_status zoff_agreement_open_allocate(zoff_agreement *a)
 {
     if (zoff_comm_size(a->comm) > 1)
-        ZOFF_TRY(open_group(&a->together, a->comm, NULL, ""));
+        ZOFF_TRY(open_group(&a->barrier, a->comm, NULL, ""));
     if (a->norm.comm)
-        ZOFF_TRY(open_group(&a->norm.together, a->norm.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
+        ZOFF_TRY(open_group(&a->norm.barrier, a->norm.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_pulse(zoff_agreement *a)
+zoff_status zoff_agreement_open_pulse(zoff_agreement *a)
 {
-    ZOFF_TRY(pulse(&a->together));
-    return pulse(&a->norm.together);
+    ZOFF_TRY(pulse(&a->barrier));
+    return pulse(&a->norm.barrier);
 }
 
 /* Choose the commit that all ranks of this engine continue from, given what each has found; 0: all start anew. The result is
@@ -197,7 +198,7 @@ static zoff_store_found chosen_of(const zoff_standing *all, unsigned ranks, uint
 }
 
 /* All ranks start anew, but one of them is in the folder of another, which has states. */
-static zoff_status check_others(const zoff_together *g)
+static zoff_status check_others(const zoff_open_barrier *g)
 {
     for (unsigned rank = 0; rank < zoff_comm_size(g->comm); rank++)
         ZOFF_FAIL_IF(
@@ -242,7 +243,7 @@ static zoff_status choose_wanted(int64_t wanted_t, zoff_store_found *io)
 
 /* Engines with one norm continue from the same step. Each has chosen a commit. If one ended before it could commit a step that
  * others have, those go back to the commit before; if that step was the very first one, they start anew, too. */
-static zoff_status choose_step(const zoff_together *g, zoff_store_found *io)
+static zoff_status choose_step(const zoff_open_barrier *g, zoff_store_found *io)
 {
     const unsigned ranks = zoff_comm_size(g->comm);
     unsigned oldest = 0;
@@ -270,10 +271,10 @@ static zoff_status choose_step(const zoff_together *g, zoff_store_found *io)
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
-                                           uint64_t *out_generation)
+zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
+                                       uint64_t *out_generation)
 {
-    zoff_together *g = &a->together, *norm = &a->norm.together;
+    zoff_open_barrier *g = &a->barrier, *norm = &a->norm.barrier;
     zoff_status status = ZOFF_OK;
     zoff_store_found chosen = *found;
     g->own.found = *found;
@@ -302,18 +303,36 @@ zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_f
     return status;
 }
 
-zoff_status zoff_agreement_together_verified(zoff_agreement *a)
+zoff_status zoff_agreement_open_fill(zoff_agreement *a, zoff_store *store, const zoff_store_opts *opts)
 {
-    return reach(a, VERIFIED);
+    zoff_status status;
+    while ((status = zoff_offload_store_fill(store, opts)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_agreement_open_pulse(a));
+    ZOFF_TRY(status);
+    int64_t t;
+    if (opts->persist && !zoff_offload_store_reopened(store, &t))
+        ZOFF_TRY(reach(a, WRITTEN));
+    return zoff_offload_store_ready(store);
 }
 
-zoff_status zoff_agreement_together_written(zoff_agreement *a)
+zoff_status zoff_agreement_open_store(zoff_agreement *a, const zoff_store_opts *opts, zoff_store **out)
 {
-    return reach(a, WRITTEN);
+    zoff_store_found found;
+    uint64_t generation = 0;
+    zoff_status status;
+    ZOFF_TRY(zoff_offload_store_find(opts, out, &found));
+    if (opts->persist)
+        ZOFF_TRY(zoff_agreement_open_decide(a, &found, opts->wanted_t, &generation));
+    while ((status = zoff_offload_store_verify(*out, opts, generation)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_agreement_open_pulse(a));
+    ZOFF_TRY(status);
+    if (generation != found.generation && opts->wanted_t)
+        ZOFF_TRY(reach(a, VERIFIED));
+    return zoff_agreement_open_fill(a, *out, opts);
 }
 
 /* Tell the ranks of a group that do not know it that this one has failed. */
-static void fail(zoff_together *g, zoff_status own)
+static void fail(zoff_open_barrier *g, zoff_status own)
 {
     if (!g->comm)
         return;
@@ -324,32 +343,36 @@ static void fail(zoff_together *g, zoff_status own)
     g->over = true;
 }
 
-zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(void *ctx), void *ctx)
+void zoff_agreement_open_begin(zoff_agreement *a)
+{
+    a->barrier.is_open = a->norm.barrier.is_open = true;
+}
+
+zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)
 {
     zoff_saved_error saved;
-    a->together.is_open = a->norm.together.is_open = true;
-    zoff_status own = open(ctx);
     if (own == ZOFF_OK)
         own = reach(a, DONE);
+    a->barrier.is_open = a->norm.barrier.is_open = false;
     if (own == ZOFF_OK)
         return ZOFF_OK;
     zoff_base_status_save(&saved);
-    fail(&a->together, own);
-    fail(&a->norm.together, own);
+    fail(&a->barrier, own);
+    fail(&a->norm.barrier, own);
     a->norm.is_over = true;
     zoff_base_status_restore(&saved);
     return own;
 }
 
-static void close_group(zoff_together *g)
+static void close_group(zoff_open_barrier *g)
 {
     zoff_base_mem_free(g->all);
     zoff_base_mem_free(g->each);
-    *g = (zoff_together){.over = false};
+    *g = (zoff_open_barrier){.over = false};
 }
 
-void zoff_agreement_together_close(zoff_agreement *a)
+void zoff_agreement_open_free(zoff_agreement *a)
 {
-    close_group(&a->together);
-    close_group(&a->norm.together);
+    close_group(&a->barrier);
+    close_group(&a->norm.barrier);
 }

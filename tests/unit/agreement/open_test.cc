@@ -1,17 +1,29 @@
-// together_test.cc: ranks open their stores together. They continue with a commit that all of them have, and the failure of one
+// open_test.cc: ranks open their stores side by side. They continue with a commit that all of them have, and the failure of one
 // reaches all.
 #include "allocation_fault.h"
 #include "comm_fault.h"
 #include "small_agreement.h"
 
+extern "C" {
+#include "tier.h"
+}
+
 using namespace zoff_test;
 
 namespace
 {
+// A store that has written all of its content, and has nothing to record.
+const zoff_store_ops WRITTEN = [] {
+    zoff_store_ops ops = {};
+    ops.commits.settled = [](const zoff_store *) { return ZOFF_OK; };
+    ops.commits.confirm = [](zoff_store *, int64_t) {};
+    return ops;
+}();
+
 // A rank that opens a store; the test decides what the store does.
 struct opening : small_agreement {
     explicit opening(zoff_comm *ranks) : small_agreement(ranks) {}
-    ~opening() { zoff_agreement_together_close(&a); }
+    ~opening() { zoff_agreement_open_free(&a); }
 
     void open(float first = 1)
     {
@@ -20,17 +32,28 @@ struct opening : small_agreement {
         d.engine_owned = true;
         parts.add(d);
         ASSERT_NO_FATAL_FAILURE(plan());
-        ASSERT_ZOFF_OK(zoff_agreement_together_open(&a));
+        ASSERT_ZOFF_OK(zoff_agreement_open_allocate(&a));
         ASSERT_NO_FATAL_FAILURE(wire.open());
     }
     zoff_status run(const std::function<zoff_status()> &work)
     {
-        return zoff_agreement_together_run(
-            &a, [](void *ctx) { return (*(const std::function<zoff_status()> *)ctx)(); }, (void *)&work);
+        zoff_agreement_open_begin(&a);
+        return zoff_agreement_open_end(&a, work());
     }
     zoff_status decide(const zoff_store_found &found, int64_t wanted_t = 0)
     {
-        const zoff_status status = zoff_agreement_together_decide(&a, &found, wanted_t, &generation);
+        const zoff_status status = zoff_agreement_open_decide(&a, &found, wanted_t, &generation);
+        return status;
+    }
+    // Returns when all ranks have written.
+    zoff_status write()
+    {
+        zoff_store store = {};
+        zoff_store_opts opts = {};
+        store.ops = &WRITTEN;
+        opts.persist = true;
+        const zoff_status status = zoff_agreement_open_fill(&a, &store, &opts);
+        EXPECT_EQ(status == ZOFF_OK, store.is_open);
         return status;
     }
     std::vector<float> value;
@@ -38,20 +61,20 @@ struct opening : small_agreement {
 };
 
 // A round is a note to each other rank: a rank sends about as many in a second, whatever the number of ranks.
-TEST(TogetherPause, GrowsWithTheRanks)
+TEST(OpenPause, GrowsWithTheRanks)
 {
     zoff_comm comm = {};
     comm.timeout_seconds = 600;
     for (const unsigned ranks : {2u, 64u, 127u, 128u, 1024u, 16384u}) {
         comm.size = ranks;
-        const double seconds = zoff_agreement_together_pause(&comm);
+        const double seconds = zoff_agreement_open_pause(&comm);
         EXPECT_LE(0.02, seconds);
         EXPECT_LE(ranks / seconds, 6400) << "notes of a rank in a second";
     }
     comm.timeout_seconds = 1;
-    EXPECT_EQ(0.1, zoff_agreement_together_pause(&comm)) << "others hear of it in time";
+    EXPECT_EQ(0.1, zoff_agreement_open_pause(&comm)) << "others hear of it in time";
     comm.timeout_seconds = -1;
-    EXPECT_LT(5, zoff_agreement_together_pause(&comm));
+    EXPECT_LT(5, zoff_agreement_open_pause(&comm));
 }
 
 constexpr zoff_store_found NEW = {0, 0, false};       // no file
@@ -67,7 +90,7 @@ void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std
             const zoff_status decided = self.decide(found[rank]);
             if (decided != ZOFF_OK)
                 return decided;
-            const zoff_status written = zoff_agreement_together_written(&self.a);
+            const zoff_status written = self.write();
             is_written = written == ZOFF_OK;
             return written;
         });
@@ -81,14 +104,14 @@ void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std
     });
 }
 
-TEST(TogetherDecides, AllStartAnewIfNoRankHasStates)
+TEST(OpenDecides, AllStartAnewIfNoRankHasStates)
 {
     decide({NEW, NEW, NEW}, 0);
     decide({BEGINNING, BEGINNING}, 0);
     decide({NEW, BEGINNING, NEW}, 0);
 }
 
-TEST(TogetherDecides, OnTheCommitThatAllHave)
+TEST(OpenDecides, OnTheCommitThatAllHave)
 {
     decide({{5, 4, true}, {5, 4, true}, {5, 4, true}}, 5);
     decide({{6, 5, true}, {5, 4, true}, {6, 5, true}}, 5);
@@ -96,13 +119,13 @@ TEST(TogetherDecides, OnTheCommitThatAllHave)
 }
 
 // Some ranks have committed the very first step, and one died before it could.
-TEST(TogetherDecides, AllStartAnewIfOneHasOnlyTheFirstContent)
+TEST(OpenDecides, AllStartAnewIfOneHasOnlyTheFirstContent)
 {
     decide({{2, 1, true}, BEGINNING}, 0);
     decide({NEW, {1, 0, true}, NEW}, 0);
 }
 
-TEST(TogetherDecides, CommitsTooFarApartAreCorrupt)
+TEST(OpenDecides, CommitsTooFarApartAreCorrupt)
 {
     decide({{5, 4, true}, {7, 6, true}, {6, 5, true}}, 0,
            "zoff_engine_seal: rank 1 has the states after step 6 (generation 7), and rank 0 those after step 4 (generation 5): "
@@ -110,7 +133,7 @@ TEST(TogetherDecides, CommitsTooFarApartAreCorrupt)
 }
 
 // One generation is one step on all ranks. That of a rank that is ahead is the one before its last.
-TEST(TogetherDecides, AGenerationOfDifferentStepsIsCorrupt)
+TEST(OpenDecides, AGenerationOfDifferentStepsIsCorrupt)
 {
     decide(
         {{5, 4, true}, {5, 4, true}, {5, 3, true}}, 0,
@@ -122,7 +145,7 @@ TEST(TogetherDecides, AGenerationOfDifferentStepsIsCorrupt)
     decide({{6, 5, true, true, 4}, {5, 4, true, true, 3}}, 5);
 }
 
-TEST(TogetherDecides, ARankWithoutStatesIsCorrupt)
+TEST(OpenDecides, ARankWithoutStatesIsCorrupt)
 {
     const std::string words =
         "zoff_engine_seal: rank 2 has the states after step 6, but rank 1 has none in its nvme_path. Give "
@@ -133,7 +156,7 @@ TEST(TogetherDecides, ARankWithoutStatesIsCorrupt)
 }
 
 // The program asks for the states after a step, on one rank and on several.
-TEST(TogetherDecides, OnTheCommitThatIsWanted)
+TEST(OpenDecides, OnTheCommitThatIsWanted)
 {
     const struct {
         std::vector<zoff_store_found> found;
@@ -161,10 +184,7 @@ TEST(TogetherDecides, OnTheCommitThatIsWanted)
     for (const auto &c : cases) {
         each_rank<opening>((unsigned)c.found.size(), [&](opening &self, unsigned rank) {
             ASSERT_NO_FATAL_FAILURE(self.open());
-            const zoff_status status = self.run([&] {
-                const zoff_status decided = self.decide(c.found[rank], c.wanted_t);
-                return decided == ZOFF_OK ? zoff_agreement_together_verified(&self.a) : decided;
-            });
+            const zoff_status status = self.run([&] { return self.decide(c.found[rank], c.wanted_t); });
             if (c.words.empty()) {
                 EXPECT_ZOFF_OK(status);
                 EXPECT_EQ(c.generation, self.generation) << c.wanted_t;
@@ -175,7 +195,7 @@ TEST(TogetherDecides, OnTheCommitThatIsWanted)
     }
 }
 
-TEST(TogetherDecides, FirstWeightsAreTheSameIfAllStartAnew)
+TEST(OpenDecides, FirstWeightsAreTheSameIfAllStartAnew)
 {
     for (const bool is_new : {true, false}) {
         each_rank<opening>(2, [is_new](opening &self, unsigned rank) {
@@ -184,7 +204,7 @@ TEST(TogetherDecides, FirstWeightsAreTheSameIfAllStartAnew)
             if (is_new) {
                 EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the checksum of the first weights of parameter 0 (owned), slice 0,",
                                   status);
-                EXPECT_TRUE(self.a.together.over);
+                EXPECT_TRUE(self.a.barrier.over);
             } else {
                 EXPECT_ZOFF_OK(status);
             }
@@ -192,7 +212,7 @@ TEST(TogetherDecides, FirstWeightsAreTheSameIfAllStartAnew)
     }
 }
 
-TEST(TogetherAlone, ARankDecidesByWhatItHas)
+TEST(OpenAlone, ARankDecidesByWhatItHas)
 {
     each_rank<opening>(1, [](opening &self, unsigned) {
         ASSERT_NO_FATAL_FAILURE(self.open());
@@ -201,23 +221,23 @@ TEST(TogetherAlone, ARankDecidesByWhatItHas)
             EXPECT_EQ(7u, self.generation);
             EXPECT_ZOFF_OK(self.decide(BEGINNING));
             EXPECT_EQ(0u, self.generation);
-            zoff_agreement_together_pulse(&self.a);
-            return zoff_agreement_together_written(&self.a);
+            zoff_agreement_open_pulse(&self.a);
+            return self.write();
         }));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the disk", self.run([] { return zoff_base_status_fail(ZOFF_ERR_IO, "the disk"); }));
     });
 }
 
 // How far rank 1 comes.
-class TogetherFailure : public testing::TestWithParam<int>
+class OpenFailure : public testing::TestWithParam<int>
 {
 };
 
-INSTANTIATE_TEST_SUITE_P(Before, TogetherFailure, testing::Values(0, 1, 2), [](const auto &p) {
+INSTANTIATE_TEST_SUITE_P(Before, OpenFailure, testing::Values(0, 1, 2), [](const auto &p) {
     return std::string(p.param == 0 ? "it_has_found" : p.param == 1 ? "it_has_written" : "it_is_done");
 });
 
-TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
+TEST_P(OpenFailure, IsKnownToAllInTheSameRound)
 {
     each_rank<opening>(3, [](opening &self, unsigned rank) {
         ASSERT_NO_FATAL_FAILURE(self.open());
@@ -227,7 +247,7 @@ TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
             for (int step = 0; step < 2; step++) {
                 if (fails(step))
                     return zoff_base_status_fail(ZOFF_ERR_IO, "the disk of rank 1");
-                steps.push_back(step ? zoff_agreement_together_written(&self.a) : self.decide(NEW));
+                steps.push_back(step ? self.write() : self.decide(NEW));
                 if (steps.back() != ZOFF_OK)
                     return steps.back();
             }
@@ -242,34 +262,34 @@ TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed, and this one has not: see the message of that rank for the cause",
                           status);
         EXPECT_EQ(GetParam() < 2 ? (size_t)GetParam() + 1 : 2u, steps.size());
-        EXPECT_EQ(ZOFF_ERR_COMM, zoff_agreement_together_written(&self.a)) << "nobody begins another round";
+        EXPECT_EQ(ZOFF_ERR_COMM, self.write()) << "nobody begins another round";
     });
 }
 
 // Rank 0 writes until it learns of rank 1's failure.
-TEST(TogetherPulse, TellsARankThatIsAtWork)
+TEST(OpenPulse, TellsARankThatIsAtWork)
 {
     each_rank<opening>(2, [](opening &self, unsigned rank) {
         ASSERT_NO_FATAL_FAILURE(self.open());
         const zoff_status status = self.run([&] {
             if (rank == 1)
                 return zoff_base_status_fail(ZOFF_ERR_IO, "the disk");
-            while (!self.a.together.over) {
+            while (!self.a.barrier.over) {
                 (void)zoff_base_status_fail(ZOFF_ERR_STATE, "words of the one who writes");
-                if (zoff_agreement_together_pulse(&self.a) == ZOFF_OK) {
+                if (zoff_agreement_open_pulse(&self.a) == ZOFF_OK) {
                     EXPECT_STREQ("words of the one who writes", zoff_last_error());
-                    EXPECT_FALSE(self.a.together.over);
+                    EXPECT_FALSE(self.a.barrier.over);
                 }
                 std::this_thread::yield();
             }
-            return zoff_agreement_together_written(&self.a);
+            return self.write();
         });
         EXPECT_ZOFF_FAILS(rank ? ZOFF_ERR_IO : ZOFF_ERR_COMM, rank ? "the disk" : "rank 1 has failed", status);
     });
 }
 
 // The program of rank 1 ends the opening. The others end with the same status, also in the middle of their writing.
-TEST(TogetherPulse, TellsThatAProgramEndedTheOpening)
+TEST(OpenPulse, TellsThatAProgramEndedTheOpening)
 {
     each_rank<opening>(3, [](opening &self, unsigned rank) {
         ASSERT_NO_FATAL_FAILURE(self.open());
@@ -278,17 +298,17 @@ TEST(TogetherPulse, TellsThatAProgramEndedTheOpening)
                 return zoff_base_status_fail(ZOFF_ERR_CANCELED, "the program");
             zoff_status pulse = ZOFF_OK;
             while (rank == 0 && pulse == ZOFF_OK) {
-                pulse = zoff_agreement_together_pulse(&self.a);
+                pulse = zoff_agreement_open_pulse(&self.a);
                 std::this_thread::yield();
             }
-            return rank == 0 ? pulse : zoff_agreement_together_written(&self.a);
+            return rank == 0 ? pulse : self.write();
         });
         EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, rank == 1 ? "the program" : "the program of rank 1 ended the opening", status);
     });
 }
 
 // A rank that waits takes part in a round each time the other one reports that it is busy.
-TEST(TogetherPulse, LetsOthersKnowThatSomeoneIsAtWork)
+TEST(OpenPulse, LetsOthersKnowThatSomeoneIsAtWork)
 {
     std::atomic<int> rounds{0};
     each_rank<opening>(2, [&rounds](opening &self, unsigned rank) {
@@ -300,36 +320,36 @@ TEST(TogetherPulse, LetsOthersKnowThatSomeoneIsAtWork)
         };
         EXPECT_ZOFF_OK(self.run([&] {
             while (rank == 1 && rounds < 4 && !self.wire.ranks->is_broken) {
-                zoff_agreement_together_pulse(&self.a);
+                zoff_agreement_open_pulse(&self.a);
                 std::this_thread::yield();
             }
-            return zoff_agreement_together_written(&self.a);
+            return self.write();
         }));
     });
     EXPECT_LE(4, rounds);
 }
 
-TEST(TogetherPulse, IsNothingBeforeAndAfter)
+TEST(OpenPulse, IsNothingBeforeAndAfter)
 {
     each_rank<opening>(2, [](opening &self, unsigned) {
         ASSERT_NO_FATAL_FAILURE(self.open());
-        zoff_agreement_together_pulse(&self.a);
-        EXPECT_FALSE(self.a.together.work.active) << "no store is being opened";
+        zoff_agreement_open_pulse(&self.a);
+        EXPECT_FALSE(self.a.barrier.work.active) << "no store is being opened";
         ASSERT_ZOFF_OK(self.run([&] { return self.decide(NEW); }));
     });
 }
 
-TEST(TogetherOpen, LeavesNothingBehindWithoutMemory)
+TEST(OpenAllocates, LeavesNothingBehindWithoutMemory)
 {
     each_rank<opening>(2, [](opening &self, unsigned) {
         EXPECT_EQ(2, fail_each_allocation([&self] {
-                      const zoff_status status = zoff_agreement_together_open(&self.a);
+                      const zoff_status status = zoff_agreement_open_allocate(&self.a);
                       if (status != ZOFF_OK) {
                           EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "states found by ranks", status);
                       }
-                      zoff_agreement_together_close(&self.a);
-                      EXPECT_EQ(nullptr, self.a.together.all);
-                      EXPECT_EQ(nullptr, self.a.together.each);
+                      zoff_agreement_open_free(&self.a);
+                      EXPECT_EQ(nullptr, self.a.barrier.all);
+                      EXPECT_EQ(nullptr, self.a.barrier.each);
                   }));
     });
 }
