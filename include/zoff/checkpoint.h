@@ -221,7 +221,7 @@ ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
  *  @param folders `count` folders, as in nvme_path  @param progress NULL: none
  *  @param dst may be NULL if dst_bytes is 0  @param out_bytes may be NULL: length of the whole text without the final 0, also
  *  where `dst` is shorter; 4 KiB for each file are enough for most  @param out_wrong may be NULL: arrays of last commits that
- * are wrong, and files without a whole commit; 0: all is well
+ * are wrong, and files without a whole commit or description; 0: all is well
  *  @blocks for all of the data, read once for each commit
  *  @return OK, also where arrays are wrong; ERR_STATE for a file that an engine has open; ERR_IO for a folder without state
  *  files; ERR_UNSUPPORTED for files of another version; ERR_CANCELED */
@@ -241,8 +241,8 @@ ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t c
  *  @blocks for all of the data
  *  @return ERR_INVALID for a rank or file that is missing, files of different runs, or if `checkpoints` has a checkpoint of
  *  this name and label already. ERR_STATE for a file that an engine has open; ERR_CORRUPT with the file that is damaged.
- *  ERR_IO, also for a file without its description (the same name and ".json"), or ERR_NO_SPACE. ERR_UNSUPPORTED for another
- *  version; ERR_CANCELED. After an error earlier checkpoints are as they were */
+ *  ERR_IO, also for a file without its description (the same name and ".layout"), or ERR_NO_SPACE. ERR_UNSUPPORTED for
+ *  another version; ERR_CANCELED. After an error earlier checkpoints are as they were */
 ZOFF_API zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count, const char *checkpoints,
                                                  const zoff_checkpoint_opts *opts, zoff_progress_fn progress, void *ctx);
 

@@ -53,8 +53,7 @@ typedef struct zoff_archive_param {
     zoff_dtype dtype;
     unsigned states; /* as zoff_checkpoint_param */
     unsigned group;
-    uint32_t tied_to;            /* 1 + index of the owner of the states; 0: itself */
-    unsigned m_format, v_format; /* of state files: a zoff_archive_format. In a checkpoint each piece says it */
+    uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
 } zoff_archive_param;
 
 /* The file of one rank, as the manifest describes it. All fields are filled by zoff_archive_part_finish(). */
@@ -125,6 +124,9 @@ zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **o
 /* Check and parse. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT, ERR_UNSUPPORTED */
 zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 void zoff_archive_manifest_free(zoff_archive_manifest *m); /* a zeroed one is allowed */
+/* The list of parameters alone. */
+zoff_status zoff_archive_manifest_print_params(const zoff_archive_manifest *m, char **out, size_t *out_bytes);
+zoff_status zoff_archive_manifest_read_params(const char *text, size_t bytes, zoff_archive_manifest *m);
 /* The names of a group's numbers: "lr" and so on. */
 const char *zoff_archive_manifest_number(unsigned index);
 
@@ -189,7 +191,8 @@ size_t zoff_archive_table_units(const zoff_archive_region *region);
 size_t zoff_archive_table_unit_bytes(const zoff_archive_region *region, size_t unit);
 size_t zoff_archive_table_bytes(const zoff_archive_table *t);
 void zoff_archive_table_write(const zoff_archive_table *t, void *dst);
-/* Check everything that can be checked without the manifest. `end`: where the table begins, and the regions end. */
+/* Check everything that can be checked without the manifest. `end`: where the table begins, and the regions end; 0: it is that
+ * of described.c. */
 zoff_status zoff_archive_table_read(const char *where, const void *src, size_t bytes, uint64_t end, zoff_archive_table *out);
 void zoff_archive_table_free(zoff_archive_table *t);
 size_t zoff_archive_table_element_bytes(unsigned format); /* not for formats in blocks */
@@ -204,6 +207,15 @@ void zoff_archive_table_load(unsigned format, const void *piece, size_t first, s
 void zoff_archive_table_store(unsigned format, void *piece, size_t size, size_t first, size_t count, const float *in);
 /* See zoff_adam_moments_unfit(). */
 size_t zoff_archive_table_unfit(unsigned format, size_t count, const float *in);
+
+/* ---- described.c: the description beside a state file ---- */
+
+/* @owns out: zoff_base_mem_free() */
+zoff_status zoff_archive_described_write(const zoff_archive_manifest *m, const zoff_archive_table *t, char **out,
+                                         size_t *out_bytes);
+/* `where` begins messages. `m`: NULL, or gets the parameters. Free both also after an error.  @return ERR_CORRUPT */
+zoff_status zoff_archive_described_read(const char *where, const char *src, size_t bytes, zoff_archive_manifest *m,
+                                        zoff_archive_table *out);
 
 /* ---- part.c: write the file of one rank ---- */
 

@@ -120,6 +120,16 @@ static zoff_status put_param(writing *w, const zoff_archive_manifest *m, const z
     return put_text(w, "}");
 }
 
+static zoff_status put_params(writing *w, const zoff_archive_manifest *m)
+{
+    ZOFF_TRY(put_text(w, "[\n"));
+    for (size_t i = 0; i < m->param_count; i++) {
+        ZOFF_TRY(put_param(w, m, &m->params[i]));
+        ZOFF_TRY(put_text(w, i + 1 < m->param_count ? ",\n" : "\n"));
+    }
+    return put_text(w, "  ]");
+}
+
 static zoff_status put_group(writing *w, const zoff_archive_group *g)
 {
     ZOFF_TRY(put_text(w, "    {\"type\": "));
@@ -184,12 +194,9 @@ static zoff_status put_all(writing *w, const zoff_archive_manifest *m)
     ZOFF_TRY(put_text(w, m->about ? m->about : "{}")); /* of any length */
     ZOFF_TRY(put_text(w, ",\n"));
     ZOFF_TRY(put_groups(w, m));
-    ZOFF_TRY(put_text(w, "  \"params\": [\n"));
-    for (size_t i = 0; i < m->param_count; i++) {
-        ZOFF_TRY(put_param(w, m, &m->params[i]));
-        ZOFF_TRY(put_text(w, i + 1 < m->param_count ? ",\n" : "\n"));
-    }
-    ZOFF_TRY(put_text(w, "  ],\n  \"files\": [\n"));
+    ZOFF_TRY(put_text(w, "  \"params\": "));
+    ZOFF_TRY(put_params(w, m));
+    ZOFF_TRY(put_text(w, ",\n  \"files\": [\n"));
     for (unsigned i = 0; i < m->file_count; i++) {
         ZOFF_TRY(put_file(w, m, i));
         ZOFF_TRY(put_text(w, i + 1 < m->file_count ? ",\n" : "\n"));
@@ -199,15 +206,26 @@ static zoff_status put_all(writing *w, const zoff_archive_manifest *m)
     return put_format(w, ZOFF_ARCHIVE_CHECKSUM_BEFORE "%016" PRIx64 ZOFF_ARCHIVE_CHECKSUM_AFTER, checksum);
 }
 
+/* Hand out what was written, or free it after an error. */
+static zoff_status hand_out(const writing *w, zoff_status status, char **out, size_t *out_bytes)
+{
+    if (status < 0) {
+        zoff_base_mem_free(w->text);
+        return status;
+    }
+    *out = w->text;
+    *out_bytes = w->bytes;
+    return ZOFF_OK;
+}
+
 zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **out, size_t *out_bytes)
 {
     writing w = {.text = NULL};
-    const zoff_status status = put_all(&w, m);
-    if (status < 0) {
-        zoff_base_mem_free(w.text);
-        return status;
-    }
-    *out = w.text;
-    *out_bytes = w.bytes;
-    return ZOFF_OK;
+    return hand_out(&w, put_all(&w, m), out, out_bytes);
+}
+
+zoff_status zoff_archive_manifest_print_params(const zoff_archive_manifest *m, char **out, size_t *out_bytes)
+{
+    writing w = {.text = NULL};
+    return hand_out(&w, put_params(&w, m), out, out_bytes);
 }

@@ -192,6 +192,11 @@ static zoff_status read_params(zoff_archive_value list, zoff_archive_manifest *m
     return status;
 }
 
+zoff_status zoff_archive_manifest_read_params(const char *text, size_t bytes, zoff_archive_manifest *m)
+{
+    return read_params((zoff_archive_value){.text = text, .bytes = bytes}, m);
+}
+
 /* ---- groups ---- */
 
 /* They are for comparisons alone, so what is missing or of another kind is not known. */

@@ -29,7 +29,7 @@ _Static_assert(sizeof(head) == 48 && sizeof(zoff_archive_region) == 32 && sizeof
 
 size_t zoff_archive_table_units(const zoff_archive_region *region)
 {
-    return zoff_base_bits_ceil_div(region->bytes, region->unit);
+    return region->unit ? zoff_base_bits_ceil_div(region->bytes, region->unit) : 0;
 }
 
 size_t zoff_archive_table_unit_bytes(const zoff_archive_region *region, size_t unit)
@@ -224,6 +224,26 @@ static zoff_status take(const char **from, size_t *left, uint64_t count, size_t 
     return ZOFF_OK;
 }
 
+/* Regions are chunks, one behind the other. The records of a state file say where those are, and have their checksums. */
+static zoff_status check_places(const zoff_archive_table *t)
+{
+    uint64_t at = 0;
+    ZOFF_FAIL_IF(t->checksum_count || t->item_count, ZOFF_ERR_CORRUPT, "it has checksums or program data");
+    for (size_t i = 0; i < t->region_count; i++) {
+        const zoff_archive_region *r = &t->regions[i];
+        ZOFF_FAIL_IF(r->offset != at || r->bytes % ZOFF_ARCHIVE_PAGE || r->bytes > INT64_MAX - at || r->unit ||
+                         r->first_checksum,
+                     ZOFF_ERR_CORRUPT, "region %zu does not lie behind the one before it", i);
+        at += r->bytes;
+    }
+    for (size_t i = 1; i < t->piece_count; i++) {
+        const zoff_archive_piece *p = &t->pieces[i], *before = p - 1;
+        ZOFF_FAIL_IF(p->region < before->region || (p->region == before->region && p->kind < before->kind), ZOFF_ERR_CORRUPT,
+                     "piece %zu is not in the order of regions and kinds", i);
+    }
+    return ZOFF_OK;
+}
+
 static zoff_status read_all(const char *from, size_t left, uint64_t end, zoff_archive_table *t)
 {
     head h;
@@ -243,7 +263,7 @@ static zoff_status read_all(const char *from, size_t left, uint64_t end, zoff_ar
     t->checksum_count = (size_t)h.checksums;
     t->piece_count = (size_t)h.pieces;
     t->item_count = (size_t)h.items;
-    ZOFF_TRY(check_regions(t, end));
+    ZOFF_TRY(end ? check_regions(t, end) : check_places(t));
     ZOFF_TRY(check_pieces(t));
     return check_items(t);
 }

@@ -9,10 +9,10 @@
  *      units.c    where a unit comes from and goes to, buffers, copies; flights.c: reads and writes in flight
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
- *      describe.c parameters and facts for the manifest
+ *      describe.c facts for the manifest
  *      data.c     the program's own bytes
  *
- *      convert.c  makes a checkpoint of state files, without an engine; calls source.c and described.c
+ *      convert.c  makes a checkpoint of state files, without an engine; calls source.c
  */
 #ifndef ZOFF_CHECKPOINT_PRIV_H
 #define ZOFF_CHECKPOINT_PRIV_H
@@ -25,8 +25,6 @@
 
 /* ---- describe.c ---- */
 
-/* The states of a parameter in a checkpoint: bits of zoff_state_kind; 0 for one that is tied to another. */
-unsigned zoff_checkpoint_describe_states(const zoff_engine_view *v, size_t param, bool skip_frozen);
 /* The hyper-parameters of a group: the learning rate as it was at seal, the others as they are. @owns out->type:
  * zoff_base_mem_free() */
 zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out);
@@ -96,8 +94,6 @@ zoff_status zoff_checkpoint_frozen_write(struct zoff_saver *s);
 
 /* Lay out the file of this rank: fill the list of sources, and the table of `part`. */
 zoff_status zoff_checkpoint_layout_make(struct zoff_saver *s, bool skip_frozen);
-/* The zoff_archive_format of an array of a chunk, where elements of a parameter lie in it. */
-unsigned zoff_checkpoint_layout_format(const zoff_model *m, const zoff_model_param *p, unsigned array);
 /* Frozen weights in the program's memory, which are in no chunk: those that this rank saves. Call `visit` for each slice. */
 zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
                                           zoff_status (*visit)(void *ctx, uint32_t param, size_t slice), void *ctx);

@@ -2,7 +2,6 @@
  * Each rank of the files gets one file of the checkpoint. An array of a chunk becomes a region as it lies. The description that
  * stands beside the files says which elements are where. */
 #include "checkpoint_priv.h"
-#include "described_priv.h"
 
 #include "array.h"
 #include "bits.h"
@@ -31,11 +30,10 @@ typedef struct conversion {
     zoff_archive_manifest manifest; /* files: one for each rank */
     char folder[4096], path[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1];
     uint64_t generation;
-    bool is_replicated;       /* every rank has all states */
-    zoff_described described; /* of rank 0 */
-    zoff_archive_part part;   /* of the rank at work */
-    zoff_fork_guard *lock;    /* of the file of rank 0, to the end */
-    copy *copies;             /* of that rank */
+    bool is_replicated;     /* every rank has all states */
+    zoff_archive_part part; /* of the rank at work */
+    zoff_fork_guard *lock;  /* of the file of rank 0, to the end */
+    copy *copies;           /* of that rank */
     size_t copy_count, copy_room;
     zoff_map buffer;
     zoff_progress_fn progress;
@@ -142,64 +140,80 @@ static zoff_status check_files(conversion *c)
 
 /* ---- what is where ---- */
 
-static zoff_status open_description(const conversion *c, uint32_t rank, zoff_described *out)
+/* Read which elements a rank has where, and with `m` the parameters. */
+static zoff_status read_description(const conversion *c, uint32_t rank, zoff_archive_manifest *m, zoff_archive_table *out)
 {
-    const zoff_state_file f = zoff_offload_files_file(c->files, find_file(c, rank, 0));
-    return zoff_checkpoint_described_open(f.path, f.layout, f.cut, rank, out);
+    char *content;
+    size_t bytes;
+    const size_t file = find_file(c, rank, 0);
+    ZOFF_TRY(zoff_offload_files_description(c->files, file, &content, &bytes));
+    const zoff_status status =
+        zoff_archive_described_read(zoff_offload_files_file(c->files, file).path, content, bytes, m, out);
+    zoff_base_mem_free(content);
+    return status;
+}
+
+/* Whether two ranks have the same pieces in the same chunks. */
+static bool are_equal(const zoff_archive_table *a, const zoff_archive_table *b)
+{
+    return a->region_count == b->region_count && a->piece_count == b->piece_count &&
+           memcmp(a->regions, b->regions, a->region_count * sizeof *a->regions) == 0 &&
+           memcmp(a->pieces, b->pieces, a->piece_count * sizeof *a->pieces) == 0;
 }
 
 /* Read the parameters, and whether all ranks have all states: then their descriptions are equal. */
 static zoff_status describe(conversion *c)
 {
-    ZOFF_TRY(open_description(c, 0, &c->described));
-    ZOFF_TRY(zoff_checkpoint_described_params(&c->described, &c->manifest));
-    if (c->manifest.file_count > 1) {
-        zoff_described other;
-        ZOFF_TRY(open_description(c, 1, &other));
-        c->is_replicated = zoff_checkpoint_described_equal(&c->described, &other);
-        zoff_checkpoint_described_close(&other);
+    zoff_archive_table one = {.regions = NULL}, other = {.regions = NULL};
+    zoff_status status = read_description(c, 0, &c->manifest, &one);
+    if (status == ZOFF_OK && c->manifest.file_count > 1) {
+        status = read_description(c, 1, NULL, &other);
+        c->is_replicated = status == ZOFF_OK && are_equal(&one, &other);
     }
-    return ZOFF_OK;
+    zoff_archive_table_free(&one);
+    zoff_archive_table_free(&other);
+    return status;
 }
 
-/* Pieces lie one behind the other, each padded. This pins a place: a description has no checksum. */
-static zoff_status add_pieces(conversion *c, const zoff_described *d, size_t entry, const copy *added, unsigned array,
+/* The first piece of an array of a chunk, or the one behind it. */
+static size_t find_piece(const zoff_archive_table *t, size_t chunk, unsigned array)
+{
+    size_t low = 0, high = t->piece_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const zoff_archive_piece *p = &t->pieces[middle];
+        if (p->region < chunk || (p->region == chunk && p->kind < array))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static zoff_status add_pieces(conversion *c, const zoff_archive_table *described, const copy *added, unsigned array,
                               size_t *out_count)
 {
-    uint64_t at = added->source.begin;
-    zoff_described_piece piece;
-    *out_count = 0;
-    for (size_t i = 0; i < zoff_checkpoint_described_pieces(d, entry); i++) {
-        ZOFF_TRY(zoff_checkpoint_described_piece(d, &c->manifest, entry, i, &piece));
-        if (piece.at[array] < 0)
-            continue;
-        const zoff_archive_param *p = &c->manifest.params[piece.param];
-        const unsigned format = array == ZOFF_STATE_MASTER ? (unsigned)ZOFF_ARCHIVE_F32
-                                : array == ZOFF_STATE_M    ? p->m_format
-                                                           : p->v_format;
-        const uint64_t left = added->source.begin + added->source.bytes - at;
-        ZOFF_FAIL_IF(
-            (uint64_t)piece.at[array] != at || piece.count > left || zoff_archive_table_bytes_of(format, piece.count) > left,
-            ZOFF_ERR_CORRUPT, "'%s': piece %zu of chunk %zu does not lie behind the one before it", d->path, i, added->chunk);
-        const zoff_archive_piece in_table = {.param = piece.param,
-                                             .kind = (uint8_t)array,
-                                             .format = (uint8_t)format,
-                                             .block = zoff_archive_table_block(format),
-                                             .region = added->region,
-                                             .slice = piece.slice,
-                                             .first = piece.first,
-                                             .count = piece.count,
-                                             .at = at - added->source.begin};
-        ZOFF_TRY(zoff_archive_table_add_piece(&c->part.table, &in_table));
-        at += zoff_base_bits_align(zoff_archive_table_bytes_of(format, piece.count), ZOFF_ARCHIVE_PAD);
-        ++*out_count;
+    const size_t first = find_piece(described, added->chunk, array);
+    size_t i = first;
+    for (; i < described->piece_count; i++) {
+        zoff_archive_piece piece = described->pieces[i];
+        if (piece.region != added->chunk || piece.kind != array)
+            break;
+        const uint64_t begin = added->source.begin, bytes = zoff_archive_table_bytes_of(piece.format, piece.count);
+        ZOFF_FAIL_IF(piece.at < begin || bytes > added->source.bytes || piece.at - begin > added->source.bytes - bytes,
+                     ZOFF_ERR_CORRUPT, "the description of '%s' has a piece of chunk %zu that is not in its array %u",
+                     zoff_offload_files_file(c->files, added->file).path, added->chunk, array);
+        piece.at -= begin;
+        piece.region = added->region;
+        ZOFF_TRY(zoff_archive_table_add_piece(&c->part.table, &piece));
     }
+    *out_count = i - first;
     return ZOFF_OK;
 }
 
-static zoff_status add_array(conversion *c, const zoff_described *d, size_t file, size_t index, unsigned array)
+static zoff_status add_array(conversion *c, const zoff_archive_table *described, size_t file, size_t index, unsigned array)
 {
-    size_t entry, pieces = 0;
+    size_t pieces = 0;
     copy added = {.file = file};
     added.chunk = zoff_offload_files_array(c->files, file, c->generation, index, array, &added.source);
     if (!added.source.bytes || (c->is_replicated && added.chunk % c->manifest.file_count != c->part.rank))
@@ -209,10 +223,8 @@ static zoff_status add_array(conversion *c, const zoff_described *d, size_t file
                  "%s: step %" PRId64 " is the newest that all files have, but chunk %zu of it in '%s' has no checksum "
                  "(zoff.verify was not \"full\"), so nothing shows whether a later step has overwritten it",
                  CALL, c->manifest.t, added.chunk, f.path);
-    ZOFF_FAIL_IF(!zoff_checkpoint_described_find(d, added.chunk, &entry), ZOFF_ERR_CORRUPT,
-                 "'%s' does not describe chunk %zu of '%s'", d->path, added.chunk, f.path);
     added.region = (uint32_t)c->part.table.region_count;
-    ZOFF_TRY(add_pieces(c, d, entry, &added, array, &pieces));
+    ZOFF_TRY(add_pieces(c, described, &added, array, &pieces));
     if (!pieces)
         return ZOFF_OK;
     ZOFF_TRY(zoff_archive_part_region(&c->part, added.source.bytes, 0, &added.region));
@@ -222,7 +234,7 @@ static zoff_status add_array(conversion *c, const zoff_described *d, size_t file
     return ZOFF_OK;
 }
 
-static zoff_status lay_out(conversion *c, const zoff_described *d, uint32_t rank)
+static zoff_status lay_out(conversion *c, const zoff_archive_table *described, uint32_t rank)
 {
     c->copy_count = 0;
     for (size_t file = 0; file < zoff_offload_files_count(c->files); file++) {
@@ -232,7 +244,7 @@ static zoff_status lay_out(conversion *c, const zoff_described *d, uint32_t rank
             continue;
         for (size_t i = 0; i < commit.chunk_count; i++) {
             for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
-                ZOFF_TRY(add_array(c, d, file, i, array));
+                ZOFF_TRY(add_array(c, described, file, i, array));
         }
     }
     return ZOFF_OK;
@@ -292,9 +304,9 @@ static zoff_status copy_array(conversion *c, const copy *one)
     return ZOFF_OK;
 }
 
-static zoff_status fill_part(conversion *c, const zoff_described *d, uint32_t rank)
+static zoff_status fill_part(conversion *c, const zoff_archive_table *described, uint32_t rank)
 {
-    ZOFF_TRY(lay_out(c, d, rank));
+    ZOFF_TRY(lay_out(c, described, rank));
     for (size_t i = 0; i < c->copy_count; i++)
         c->copies[i].is_shared =
             zoff_checkpoint_source_share(&c->copies[i].source, c->part.fd, c->part.table.regions[c->copies[i].region].offset);
@@ -308,11 +320,11 @@ static zoff_status fill_part(conversion *c, const zoff_described *d, uint32_t ra
 
 static zoff_status write_part(conversion *c, uint32_t rank)
 {
-    zoff_described d;
-    ZOFF_TRY(open_description(c, rank, &d));
+    zoff_archive_table described = {.regions = NULL};
+    ZOFF_TRY(read_description(c, rank, NULL, &described));
     zoff_status status = zoff_archive_part_open(c->path, c->manifest.label, c->manifest.id, rank, &c->part);
     if (status == ZOFF_OK) {
-        status = fill_part(c, &d, rank);
+        status = fill_part(c, &described, rank);
         c->part.keeps = status == ZOFF_OK;
         if (rank == 0 && status == ZOFF_OK) {
             c->lock = c->part.lock;
@@ -320,7 +332,7 @@ static zoff_status write_part(conversion *c, uint32_t rank)
         }
         zoff_archive_part_close(&c->part);
     }
-    zoff_checkpoint_described_close(&d);
+    zoff_archive_table_free(&described);
     return status;
 }
 
@@ -371,10 +383,11 @@ static zoff_status write_all(conversion *c, unsigned keep)
     c->total = count_bytes(c);
     for (uint32_t rank = 0; rank < c->manifest.file_count; rank++)
         ZOFF_TRY(write_part(c, rank));
-    /* A description that was changed may lack elements, or have names that are no longer unique. */
+    /* A description that another program wrote may lack elements. */
     const zoff_status status = zoff_archive_check(c->path, &c->manifest);
     if (status < 0)
-        return zoff_base_status_prefix(status, "%s: '%s' does not describe the states: ", CALL, c->described.path);
+        return zoff_base_status_prefix(status, "%s: '%s.layout' does not describe the states: ", CALL,
+                                       zoff_offload_files_file(c->files, find_file(c, 0, 0)).path);
     return zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, true, keep);
 }
 
@@ -408,7 +421,6 @@ zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
     ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, ZOFF_ARCHIVE_FOLDER_MOST, c.folder)); /* `progress` may call chdir() */
     const zoff_status status = convert(&c, folders, count, &known);
-    zoff_checkpoint_described_close(&c.described);
     zoff_offload_files_close(c.files);
     zoff_archive_manifest_free(&c.manifest);
     zoff_base_map_free(&c.buffer);

@@ -291,7 +291,7 @@ static zoff_status add_state(zoff_filler *f, const zoff_plan_piece *piece, unsig
 {
     const zoff_model *m = f->match->view->model;
     enum { GAP = ZOFF_ARCHIVE_PAGE - 1 };
-    wanted w = want(f, piece, array, to, zoff_checkpoint_layout_format(m, &m->params[piece->param], array));
+    wanted w = want(f, piece, array, to, zoff_planning_describe_format(m, &m->params[piece->param], array));
     w.gap = GAP;
     if (array != ZOFF_STREAM_MASTER)
         return add_range(f, &w);

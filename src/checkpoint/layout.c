@@ -26,17 +26,6 @@ static const zoff_master_form *form_of(const zoff_engine_view *v, const zoff_pla
     return zoff_model_masters_of(v->model, &v->model->params[piece->param]);
 }
 
-unsigned zoff_checkpoint_layout_format(const zoff_model *m, const zoff_model_param *p, unsigned array)
-{
-    const bool is_split = array == ZOFF_STREAM_MASTER && zoff_model_masters_of(m, p)->is_split;
-    if (array == ZOFF_STREAM_MASTER)
-        return is_split ? ZOFF_ARCHIVE_SPLIT : ZOFF_ARCHIVE_F32;
-    const zoff_moments moments = zoff_model_moments_of(m, p);
-    if (zoff_adam_moments_in_blocks(moments, zoff_model_moments_which(array)))
-        return array == ZOFF_STREAM_M ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_V8;
-    return moments == ZOFF_MOMENTS_F32 ? ZOFF_ARCHIVE_F32 : ZOFF_ARCHIVE_BF16;
-}
-
 /* Whether the weights of a piece are saved as such: they are frozen, the masters, or a half of them. */
 static bool has_weights(const zoff_engine_view *v, const zoff_plan_piece *piece, bool skip_frozen)
 {
@@ -129,7 +118,7 @@ static zoff_status add_array(zoff_saver *s, size_t chunk, zoff_plan_span own, un
     ZOFF_TRY(zoff_archive_part_region(&s->part, to - from, unit, &source.region));
     for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {
         const zoff_plan_piece *piece = &v->plan->pieces[i];
-        const unsigned format = zoff_checkpoint_layout_format(v->model, &v->model->params[piece->param], array);
+        const unsigned format = zoff_planning_describe_format(v->model, &v->model->params[piece->param], array);
         if (state_bytes(v, piece, array))
             ZOFF_TRY(add_piece(s, piece, array, format, source.region, c->starts[array] + piece->offsets[array] - from));
     }

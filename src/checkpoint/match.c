@@ -109,7 +109,7 @@ static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_a
 static bool compare_states(comparison *c, size_t param, const zoff_archive_param *a)
 {
     const zoff_model_param *p = &c->match->view->model->params[param];
-    const unsigned need = zoff_checkpoint_describe_states(c->match->view, param, false);
+    const unsigned need = zoff_planning_describe_states(c->match->view->model, param, false);
     if (p->frozen && a->states == 0)
         return false; /* frozen weights were left out: they stay as they are */
     if (a->states && p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))

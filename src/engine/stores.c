@@ -121,7 +121,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     ZOFF_TRY(zoff_planning_layout_checksums(&planning, &e->plan, &opts.layout, &opts.cut));
     char *description = NULL;
     if (opts.persist)
-        ZOFF_TRY(zoff_model_describe(&e->model, &e->plan, opts.layout, opts.cut, &description));
+        ZOFF_TRY(zoff_planning_describe_files(&e->model, &e->plan, &description, &opts.description_bytes));
     opts.description = description;
     const zoff_status status = zoff_agreement_open_store(&e->agreement, &opts, &e->store);
     zoff_base_mem_free(description);

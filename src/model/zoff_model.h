@@ -260,10 +260,6 @@ void zoff_model_loss_scale_continue(zoff_model *m, const zoff_loss_scaler *recor
 /* Restore a saved scaler.  @return ERR_STATE without fp16; ERR_INVALID for values that no scaler can have */
 zoff_status zoff_model_loss_scale_set(zoff_model *m, const zoff_loss_scaler *scaler);
 
-/* describe.c: the model, and where this rank's states lie, as a JSON text: see there. `layout` and `cut` identify them.
- * @owns caller; zoff_base_mem_free()  @return ERR_NO_MEMORY */
-zoff_status zoff_model_describe(const zoff_model *m, const zoff_plan *plan, uint64_t layout, uint64_t cut, char **out);
-
 /* program_bytes.c: the program's own bytes and the loss scale, in one block for the record of a commit */
 /* @return ERR_INVALID for a list that contradicts itself or does not fit, the same on every rank */
 zoff_status zoff_model_program_bytes_check(const zoff_checkpoint_data *data, size_t count);

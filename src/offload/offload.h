@@ -95,12 +95,13 @@ typedef struct zoff_store_opts {
     bool persist;            /* the files stay, and are opened again: see swap_keep.c */
     bool power_safe;         /* persist: survive a power cut, too */
     bool required;           /* persist: an error where there are no states to continue with */
-    const char *description; /* persist: a text that stands beside each file, in <file>.json; it names `layout`. NULL: none */
-    int64_t wanted_t;        /* persist: the caller may choose the commit before the last, made after this step. Then its arrays
-                                are verified before the last one is given up. 0: it is the last one, or the last that all ranks
-                                have */
-    uint64_t layout, cut;    /* persist: identify the states, and their cut into chunks; files with others are refused */
-    bool has_blocks;         /* persist: among the states are moments in 8 bits, so the files say in which format */
+    const void *description; /* persist: says which elements lie where, and stands beside each file; see swap_layout.c */
+    size_t description_bytes;
+    int64_t wanted_t;     /* persist: the caller may choose the commit before the last, made after this step. Then its arrays
+                             are verified before the last one is given up. 0: it is the last one, or the last that all ranks
+                             have */
+    uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */
+    bool has_blocks;      /* persist: among the states are moments in 8 bits, so the files say in which format */
     size_t limit_bytes, limit_elements; /* persist: how the states are cut, for zoff_offload_persisted_limits() */
     zoff_store_progress progress;
 } zoff_store_opts;
@@ -366,6 +367,9 @@ size_t zoff_offload_files_count(const zoff_state_files *f);
 zoff_state_file zoff_offload_files_file(const zoff_state_files *f, size_t file);
 /* Find the commit of a generation. A file has at most two.  @return false: it does not have it */
 bool zoff_offload_files_commit(const zoff_state_files *f, size_t file, uint64_t generation, zoff_state_commit *out);
+/* Read the description beside a file that has a commit.
+ * @owns out: zoff_base_mem_free()  @return ERR_IO: there is none; ERR_CORRUPT: damaged, or of other states; ERR_UNSUPPORTED */
+zoff_status zoff_offload_files_description(const zoff_state_files *f, size_t file, char **out, size_t *out_bytes);
 /* Where an array of chunk number `index` of a commit is. `stays`: the step after the last commit does not overwrite it.
  * @return the chunk; 0 bytes: the array is empty */
 size_t zoff_offload_files_array(const zoff_state_files *f, size_t file, uint64_t generation, size_t index, unsigned array,

@@ -359,95 +359,6 @@ static zoff_status name_kept(const char *folder, zoff_store_owner owner, char **
     return zoff_base_mem_copy_text(name, out);
 }
 
-/* Otherwise a power cut could remove the name. */
-static void sync_folder(const char *folder)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        ZOFF_WARN("%s cannot be flushed to its drive (%s): a power cut soon may lose the new file in it", folder,
-                  zoff_base_status_errno(errno));
-    if (fd >= 0)
-        close(fd);
-}
-
-/* ---- the description beside a persistent file ---- */
-
-static void name_description(const zoff_swap_file *file, const char *end, char out[PATH_MAX])
-{
-    snprintf(out, PATH_MAX, "%s.json%s", file->name, end);
-}
-
-/* Whether the file has exactly this text. */
-static bool has_text(const char *name, const char *text)
-{
-    const size_t bytes = strlen(text);
-    char part[1 << 14];
-    struct stat st;
-    size_t at = 0;
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    bool is_same = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == bytes;
-    while (is_same && at < bytes) {
-        const ssize_t got = read(fd, part, sizeof part);
-        is_same = got > 0 && (size_t)got <= bytes - at && memcmp(part, text + at, (size_t)got) == 0;
-        at += got > 0 ? (size_t)got : 0;
-    }
-    close(fd);
-    return is_same;
-}
-
-/* Write and flush a new file.  @return 0 or an errno */
-static int write_text(const char *name, const char *text)
-{
-    const size_t bytes = strlen(text);
-    int error = 0;
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0)
-        return errno;
-    zoff_base_files_own(fd);
-    for (size_t at = 0; !error && at < bytes;) {
-        const ssize_t put = zoff_base_files_fits(bytes) ? write(fd, text + at, bytes - at) : -1;
-        error = put < 0 && errno != EINTR ? errno : 0;
-        at += put > 0 ? (size_t)put : 0;
-    }
-    if (!error && fsync(fd) != 0)
-        error = errno;
-    if (close(fd) != 0 && !error)
-        error = errno;
-    return error;
-}
-
-zoff_status zoff_offload_swap_file_describe(zoff_swap_file *file, const char *text)
-{
-    char name[PATH_MAX], made[PATH_MAX], folder[PATH_MAX];
-    name_description(file, "", name);
-    name_description(file, ".new", made);
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(file->name, '/') - file->name), file->name);
-    if (has_text(name, text)) {
-        file->is_described = true;
-        return ZOFF_OK;
-    }
-    int error = write_text(made, text);
-    if (!error && rename(made, name) != 0)
-        error = errno;
-    if (error) {
-        unlink(made);
-        return refuse(folder, "write the description of a state file", error);
-    }
-    file->is_described = true;
-    sync_folder(folder);
-    return ZOFF_OK;
-}
-
-static void remove_description(const zoff_swap_file *file)
-{
-    char name[PATH_MAX];
-    name_description(file, "", name);
-    if (file->is_described && unlink(name) != 0 && errno != ENOENT)
-        ZOFF_WARN("cannot remove %s: %s", name, zoff_base_status_errno(errno));
-}
-
 /* A process that was killed has its lock until its memory is freed and its transfers have ended, and `kill` does not wait for
  * that. Whoever starts it again at once need not try twice.  @return 0, or errno */
 static int lock_in_time(int fd)
@@ -484,9 +395,11 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || st.st_nlink == 0, ZOFF_ERR_STATE,
                  "'%s' was removed by another engine a moment ago; try again", file->name);
     file->keep = st.st_size != 0;
-    if (!file->keep) {
+    if (file->keep)
+        ZOFF_TRY(zoff_offload_swap_layout_check(file->name));
+    else {
         zoff_base_files_own(file->lock);
-        sync_folder(folder);
+        zoff_offload_swap_layout_sync_folder(folder);
     }
     return ZOFF_OK;
 }
@@ -558,10 +471,11 @@ bool zoff_offload_swap_file_close(zoff_swap_file *file)
     const bool is_idle = zoff_aio_queue_close(file->aio);
     if (file->guard)
         file->lock = zoff_base_fork_descriptor(file->guard); /* none in a child */
-    if (file->lock >= 0 && !file->keep)
-        remove_description(file);
-    if (file->lock >= 0 && !file->keep && unlink(file->name) != 0)
-        ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
+    if (file->lock >= 0 && !file->keep) {
+        zoff_offload_swap_layout_remove(file->name);
+        if (unlink(file->name) != 0)
+            ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
+    }
     if (!is_idle)
         ZOFF_WARN("'%s': a transfer does not end; the file stays open and locked as long as this process lives", file->name);
     else if (file->guard)

@@ -6,6 +6,7 @@
 #include "aio.h"
 #include "fork.h"
 #include "offload.h"
+#include "swap_record_priv.h"
 
 enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 
@@ -19,7 +20,6 @@ typedef struct zoff_swap_file {
     uint64_t write_bytes; /* of chunks; for a persistent file by all runs */
     bool keep;            /* do not remove it at close */
     bool is_moved;        /* it was told that the persistent file does not lie at its name */
-    bool is_described;    /* there is a description of this engine, which is removed with the file */
 } zoff_swap_file;
 
 /* Remove the files that dead runs left in `folder`: state files that nobody has locked. Log what was removed. On a file system
@@ -42,10 +42,6 @@ int zoff_offload_swap_file_peek(const char *folder, zoff_store_owner owner, char
 /* Whether a file without its folder has such a name. */
 bool zoff_offload_swap_file_is_kept(const char *name);
 
-/* Write the description of a persistent file, <file>.json: durable, and whole at any time. Does nothing if it is there already.
- * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */
-zoff_status zoff_offload_swap_file_describe(zoff_swap_file *file, const char *text);
-
 /* Check that a persistent file still lies at its name.  @return ERR_IO: it was removed, or another lies there */
 zoff_status zoff_offload_swap_file_check_name(zoff_swap_file *file);
 
@@ -58,5 +54,20 @@ zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned ran
 /* Close the file, and remove it unless `keep` is set. Accepts a zeroed struct with lock -1.  @return false: a transfer does not
  * end. Then descriptors and lock stay, so that no other engine uses the file, and memory of transfers must stay. */
 bool zoff_offload_swap_file_close(zoff_swap_file *file);
+
+/* ---- swap_layout.c: the description beside a persistent file ---- */
+
+/* Flush the names in a folder to the drive; otherwise a power cut could remove one. Warns where it cannot. */
+void zoff_offload_swap_layout_sync_folder(const char *folder);
+/* Refuse a state file whose description has the former format. @return ERR_UNSUPPORTED */
+zoff_status zoff_offload_swap_layout_check(const char *state_file);
+/* Write the description of a state file: durable, and whole at any time. Does nothing if it is there already.
+ * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */
+zoff_status zoff_offload_swap_layout_write(const char *state_file, const zoff_swap_identity *id, const void *content,
+                                           size_t bytes);
+/* Read it, and check that it is of these states.
+ * @owns out: zoff_base_mem_free()  @return ERR_IO: there is none; ERR_CORRUPT; ERR_UNSUPPORTED: another version */
+zoff_status zoff_offload_swap_layout_read(const char *state_file, const zoff_swap_identity *id, char **out, size_t *out_bytes);
+void zoff_offload_swap_layout_remove(const char *state_file);
 
 #endif

@@ -221,11 +221,12 @@ static zoff_status write_first_place(zoff_swap_store *s, const zoff_store_opts *
     return write_chunk(s, chunk, slot);
 }
 
-/* Files of an earlier run have a description. If it was lost, or the types of weights have changed, it is written anew. */
+/* Files of an earlier run have a description. It is written anew if it was lost, or if the types of weights have changed. */
 static zoff_status describe_files(zoff_swap_store *s, const zoff_store_opts *opts)
 {
-    for (size_t i = 0; s->persist && opts->description && i < s->file_count; i++)
-        ZOFF_TRY(zoff_offload_swap_file_describe(&s->files[i], opts->description));
+    for (size_t i = 0; s->persist && i < s->file_count; i++)
+        ZOFF_TRY(
+            zoff_offload_swap_layout_write(s->files[i].name, &s->record.identity, opts->description, opts->description_bytes));
     return ZOFF_OK;
 }
 

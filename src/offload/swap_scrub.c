@@ -254,6 +254,22 @@ static void close_file(state_file *f)
         close(f->lock);
 }
 
+/* Without its description no checkpoint is made of the file. */
+static zoff_status scrub_layout(scrub *s, const state_file *f)
+{
+    char *content;
+    size_t bytes;
+    const zoff_status status =
+        zoff_offload_swap_layout_read(f->path, &f->found.heads[f->commits[0]].identity, &content, &bytes);
+    if (status == ZOFF_OK)
+        zoff_base_mem_free(content);
+    if (status != ZOFF_ERR_IO && status != ZOFF_ERR_CORRUPT && status != ZOFF_ERR_UNSUPPORTED)
+        return status;
+    s->wrong++;
+    complain(s, zoff_last_error());
+    return ZOFF_OK;
+}
+
 /* Print a file and its commits, and compare them. */
 static zoff_status scrub_file(scrub *s, const state_file *f, bool is_first)
 {
@@ -276,6 +292,8 @@ static zoff_status scrub_file(scrub *s, const state_file *f, bool is_first)
         s->wrong++;
         complain(s, "the record of a later commit is not valid: it was damaged, or the power failed while it was written");
     }
+    if (count)
+        ZOFF_TRY(scrub_layout(s, f));
     ZOFF_TRY(zoff_aio_open(f->path, &opts, &file));
     zoff_base_array_print(&s->text, ", \"commits\": [");
     for (unsigned i = 0; status == ZOFF_OK && i < count; i++) {
@@ -449,6 +467,12 @@ zoff_state_file zoff_offload_files_file(const zoff_state_files *f, size_t file)
     out.generation = head->generation;
     out.is_damaged = zoff_offload_swap_record_is_damaged(&one->found, head->generation + 1);
     return out;
+}
+
+zoff_status zoff_offload_files_description(const zoff_state_files *f, size_t file, char **out, size_t *out_bytes)
+{
+    const state_file *one = &f->files[file];
+    return zoff_offload_swap_layout_read(one->path, &one->found.heads[one->commits[0]].identity, out, out_bytes);
 }
 
 /* The commit of a generation, 0 or 1; 2: the file does not have it. */

@@ -3,6 +3,7 @@
 #ifndef ZOFF_PLANNING_H
 #define ZOFF_PLANNING_H
 
+#include "archive.h"
 #include "lending.h"
 #include "transfer.h"
 #include "zoff_model.h"
@@ -62,5 +63,14 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
                                            uint64_t *out_cut);
 /* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
 void zoff_planning_layout_limits(const zoff_planning *in, zoff_planning_limits *limits);
+
+/* describe.c: the zoff_archive_format of an array of a chunk, where elements of a parameter lie in it. */
+unsigned zoff_planning_describe_format(const zoff_model *m, const zoff_model_param *p, unsigned array);
+/* The states of a parameter in a checkpoint: bits of zoff_state_kind; 0 for one that is tied to another. */
+unsigned zoff_planning_describe_states(const zoff_model *m, size_t param, bool skip_frozen);
+/* Fill in the parameters of a manifest. Call zoff_archive_manifest_free() also after an error. */
+zoff_status zoff_planning_describe_params(const zoff_model *m, bool skip_frozen, zoff_archive_manifest *out);
+/* Make the description that stands beside the state files of this rank. @owns out: zoff_base_mem_free() */
+zoff_status zoff_planning_describe_files(const zoff_model *m, const zoff_plan *plan, char **out, size_t *out_bytes);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <sstream>
 
 extern "C" {
+#include "archive.h"
 #include "swap_record_priv.h"
 }
 
@@ -24,11 +24,6 @@ using namespace zoff_test;
 
 namespace
 {
-struct json_closer {
-    void operator()(json_t *j) const { json_decref(j); }
-};
-using json = std::unique_ptr<json_t, json_closer>;
-
 std::string content(const std::string &path)
 {
     std::ifstream file(path, std::ios::binary);
@@ -59,7 +54,7 @@ class PersistFiles : public testing::Test
         e.reset();
         e = seal_engine(t, text(), 2048);
     }
-    std::string description(size_t i) const { return folders[i].file("zoff-r0.states.json"); }
+    std::string description(size_t i) const { return folders[i].file("zoff-r0.states.layout"); }
 
     log_catcher log;
     scratch_folder folders[2];
@@ -114,32 +109,26 @@ TEST_F(PersistFiles, EveryStateIsFoundByTheDescription)
     }
     e.reset();
     EXPECT_EQ(content(description(0)), content(description(1)));
-    json_error_t error;
-    const json d(json_load_file(description(1).c_str(), 0, &error));
-    ASSERT_NE(nullptr, d) << error.text;
-    json_t *params = json_object_get(d.get(), "params");
-    ASSERT_EQ(t.tensors.size(), json_array_size(params));
+    const std::string d = content(description(1)).substr(56); // behind the head
+    zoff_archive_manifest m = {};
+    zoff_archive_table table = {};
+    ASSERT_ZOFF_OK(zoff_archive_described_read("description", d.data(), d.size(), &m, &table));
+    ASSERT_EQ(t.tensors.size(), m.param_count);
     places files(folders);
-    size_t found = 0, i, k;
-    json_t *chunk, *piece;
-    json_array_foreach(json_object_get(d.get(), "chunks"), i, chunk)
-    {
-        json_array_foreach(json_object_get(chunk, "pieces"), k, piece)
-        {
-            const auto n = [&](size_t w) { return (size_t)json_integer_value(json_array_get(piece, w)); };
-            const reference::tensor &want = t.tensors[n(0)];
-            const std::vector<float> *states[] = {&want.master, &want.m, &want.v};
-            for (unsigned state = 0; state < 3; state++) {
-                const auto got =
-                    files.read((uint64_t)json_integer_value(json_object_get(chunk, "chunk")), state, n(4 + state), n(3));
-                const size_t first = n(1) * want.count + n(2);
-                ASSERT_EQ(0, memcmp(got.data(), states[state]->data() + first, 4 * n(3)))
-                    << "state " << state << " of parameter " << n(0) << ", element " << first;
-            }
-            found += n(3);
-        }
+    size_t found = 0;
+    for (size_t i = 0; i < table.piece_count; i++) {
+        const zoff_archive_piece &p = table.pieces[i];
+        const reference::tensor &want = t.tensors[p.param];
+        const std::vector<float> *states[] = {&want.master, &want.m, &want.v};
+        const auto got = files.read(p.region, p.kind, p.at, p.count);
+        const size_t first = p.slice * want.count + p.first;
+        ASSERT_EQ(0, memcmp(got.data(), states[p.kind]->data() + first, 4 * p.count))
+            << "state " << p.kind << " of parameter " << p.param << ", element " << first;
+        found += p.count;
     }
-    EXPECT_EQ(9000u + 2100 + 1500, found) << "all but the frozen ones";
+    zoff_archive_manifest_free(&m);
+    zoff_archive_table_free(&table);
+    EXPECT_EQ(3u * (9000 + 2100 + 1500), found) << "all but the frozen ones";
     // And the files are well.
     const char *paths[] = {folders[0].path.c_str(), folders[1].path.c_str()};
     uint64_t wrong = 1;
@@ -151,7 +140,7 @@ TEST_F(PersistFiles, TheDescriptionStaysAsLongAsTheFiles)
 {
     open();
     const std::string first = content(description(0));
-    EXPECT_NE(std::string::npos, first.find("\"format\": \"zoff states\""));
+    EXPECT_EQ("zofflayt", first.substr(0, 8));
     t.next_step();
     t.backward_all(0.1f);
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
@@ -163,7 +152,7 @@ TEST_F(PersistFiles, TheDescriptionStaysAsLongAsTheFiles)
     // One that was lost, or is of another model, or was being written when its process died, is written anew.
     e.reset();
     ASSERT_EQ(0, unlink(description(0).c_str()));
-    std::ofstream(description(1)) << "{\"format\": \"zoff states\", \"layout\": \"0000000000000000\"}";
+    std::ofstream(description(1)) << first.substr(0, 24) << "of another model" << first.substr(40);
     std::ofstream(description(1) + ".new") << "half";
     open();
     EXPECT_EQ(first, content(description(0)));
@@ -177,7 +166,7 @@ TEST_F(PersistFiles, AFailedSealLeavesNothing)
     // The description cannot be written: its name is a folder.
     ASSERT_EQ(0, mkdir(description(1).c_str(), 0700));
     e = make_engine(t, text(), 2048);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot write the description of a state file in " + folders[1].path,
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot write the description of a state file, '" + description(1) + "': Is a directory",
                       zoff_engine_seal(e.get()));
     EXPECT_EQ(-1, access(description(0).c_str(), F_OK));
     EXPECT_EQ(-1, access((description(1) + ".new").c_str(), F_OK));

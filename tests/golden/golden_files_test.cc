@@ -155,4 +155,16 @@ TEST_P(GoldenFiles, AStateFileMeansWhatItMeant)
     EXPECT_ZOFF_OK(zoff_params_push(e.get()));
     m.step(e.get(), STEPS + 1);
 }
+
+// The description beside a state file says which elements lie where.
+TEST_P(GoldenFiles, ADescriptionMeansWhatItMeant)
+{
+    model m(GetParam());
+    const std::string path = std::string(GOLDEN) + "/states_" + GetParam().name;
+    const char *folder = path.c_str();
+    ASSERT_ZOFF_OK(zoff_state_files_checkpoint(&folder, 1, scratch.path.c_str(), nullptr, nullptr, nullptr));
+    engine e = m.open("");
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), scratch.path.c_str(), nullptr));
+    EXPECT_EQ(text_of(path + "/numbers.txt"), model::numbers(e.get()));
+}
 } // namespace

@@ -427,8 +427,8 @@ TEST_F(Files, AMissingFileIsNamed)
     const char *twice[] = {states[0].path.c_str(), states[0].path.c_str()};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "are both file 1 of rank 0",
                       zoff_state_files_checkpoint(twice, 2, to.path.c_str(), nullptr, nullptr, nullptr));
-    ASSERT_EQ(0, unlink((state_file(1) + ".json").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, state_file(1) + ".json", convert(2));
+    ASSERT_EQ(0, unlink((state_file(1) + ".layout").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, state_file(1) + ".layout", convert(2));
     ASSERT_EQ(0, unlink(state_file(1, 0).c_str()));
     ASSERT_EQ(0, unlink(state_file(1, 1).c_str()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "file 1 of 1 of rank 1 (of 2) is missing", convert(2));

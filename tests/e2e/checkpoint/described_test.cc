@@ -1,11 +1,15 @@
-// described_test.cc: the description beside state files gives a checkpoint its names, shapes and ties. A description that was
-// changed is refused, or the states are right all the same: no number of it puts a state in a wrong place.
+// described_test.cc: the description beside state files gives a checkpoint its names, shapes and ties. One that is damaged, of
+// another version or of other states is refused by name, and the way out that the message names works.
 #include "file_bytes.h"
 #include "random.h"
 #include "zoff_test.h"
 
 #include <fstream>
 #include <map>
+
+extern "C" {
+#include "digest.h"
+}
 
 using namespace zoff_test;
 
@@ -23,8 +27,7 @@ class Described : public testing::Test
             for (float &x : *all)
                 x = (float)(random() % 1000) / 100 - 5;
         }
-        const size_t wte[] = {60, 50}, square[] = {7, 7};
-        zoff_param_desc params[5] = {};
+        static const size_t wte[] = {60, 50}, square[] = {7, 7};
         for (auto &p : params)
             p = ZOFF_PARAM_DESC_INIT;
         params[0].name = "w\"t\xc3\xff\\e";
@@ -53,9 +56,9 @@ class Described : public testing::Test
         params[4].value = wide.data();
         params[4].grad = wide_grad.data();
         params[4].count = LONG;
-        train(params);
+        train();
     }
-    void train(const zoff_param_desc *params)
+    zoff_status open(engine *out)
     {
         const std::string path = folder.file("config.json");
         std::ofstream(path) << "{\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"offload_optimizer\": "
@@ -64,8 +67,14 @@ class Described : public testing::Test
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
         opts.config_path = path.c_str();
         zoff_engine *opened = nullptr;
-        ASSERT_ZOFF_OK(zoff_engine_open(&opts, params, 5, &opened));
-        const engine e(opened);
+        const zoff_status status = zoff_engine_open(&opts, params, 5, &opened);
+        out->reset(opened);
+        return status;
+    }
+    void train()
+    {
+        engine e;
+        ASSERT_ZOFF_OK(open(&e));
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
         const size_t counts[] = {TABLE, LAYERS * SQUARE, 0, 0, LONG};
         for (zoff_param p : {0u, 1u, 4u}) {
@@ -105,11 +114,42 @@ class Described : public testing::Test
         }
         return count;
     }
-    std::string description() const { return states.file("zoff-r0.states.json"); }
+    std::string description() const { return states.file("zoff-r0.states.layout"); }
+    std::string former() const { return states.file("zoff-r0.states.json"); }
+    // How many complaints a scrub has, which say these words.
+    size_t complaints(const std::string &words) const
+    {
+        const char *folder_ = states.path.c_str();
+        std::vector<char> report(10000);
+        uint64_t wrong = 0;
+        EXPECT_ZOFF_OK(zoff_state_files_scrub(&folder_, 1, nullptr, nullptr, report.data(), report.size(), nullptr, &wrong));
+        return strstr(report.data(), words.c_str()) ? (size_t)wrong : 0;
+    }
+    // An engine that opens the state files writes their description anew.
+    void expect_mended(const std::string &good)
+    {
+        engine e;
+        EXPECT_ZOFF_OK(open(&e));
+        e.reset();
+        EXPECT_TRUE(good == bytes_of(description()));
+        EXPECT_ZOFF_OK(convert());
+        EXPECT_EQ(0u, differences());
+    }
+    // Change a field of the head, and let the checksum fit.
+    void write_changed(const std::string &good, size_t at, uint32_t value)
+    {
+        std::string changed = good;
+        memcpy(&changed[at], &value, sizeof value);
+        memset(&changed[48], 0, 8);
+        const uint64_t sum = zoff_digest_blocks_small(changed.data(), changed.size());
+        memcpy(&changed[48], &sum, sizeof sum);
+        write_bytes(description(), changed);
+    }
 
     log_catcher log;
     scratch_folder folder, states, to;
     unsigned conversions = 0;
+    zoff_param_desc params[5] = {};
     std::vector<float> table, table_grad, wide, wide_grad;
     uint16_t layers[LAYERS * SQUARE] = {0x3f80, 0x4000}, layers_grad[LAYERS * SQUARE] = {0x3f80, 0x3f80}, base[BASE] = {};
     std::map<std::pair<zoff_param, zoff_state_kind>, std::vector<float>> want;
@@ -142,60 +182,91 @@ TEST_F(Described, NamesShapesAndTiesAreThere)
     EXPECT_EQ(0u, differences());
 }
 
-// One digit at a time becomes another.
-TEST_F(Described, AChangedDigitPutsNoStateElsewhere)
+// Each byte of it counts.
+TEST_F(Described, AChangedByteIsRefused)
 {
     const std::string good = bytes_of(description());
-    size_t refused = 0, tried = 0;
-    for (size_t at = good.find("\"params\""); at < good.size(); at++) {
-        if (!isdigit((unsigned char)good[at]))
-            continue;
+    for (size_t at = 0; at < good.size() && !HasFailure(); at++) {
         std::string changed = good;
-        changed[at] = changed[at] == '9' ? '1' : (char)(changed[at] + 1);
+        changed[at] = (char)(changed[at] ^ 1 << at % 8);
         write_bytes(description(), changed);
-        tried++;
-        const zoff_status status = convert();
-        if (status != ZOFF_OK) {
-            EXPECT_EQ(ZOFF_ERR_CORRUPT, status) << zoff_last_error() << "\n" << changed;
-            refused++;
-        } else {
-            EXPECT_EQ(0u, differences()) << changed;
+        const bool is_version = at >= 8 && at < 12;
+        SCOPED_TRACE(at);
+        EXPECT_ZOFF_FAILS(is_version ? ZOFF_ERR_UNSUPPORTED : ZOFF_ERR_CORRUPT, description(), convert());
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "An engine that opens the state files writes it anew"));
+        if (at % 16 == 0) {
+            EXPECT_EQ(1u, complaints(description()));
         }
     }
-    write_bytes(description(), good);
-    EXPECT_GT(tried, 50u);
-    EXPECT_GT(refused, tried / 2);
-    EXPECT_ZOFF_OK(convert());
+    expect_mended(good);
+    EXPECT_EQ(0u, complaints(""));
 }
 
-TEST_F(Described, AForeignDescriptionIsRefused)
+TEST_F(Described, ATruncatedOneIsRefused)
 {
     const std::string good = bytes_of(description());
-    const auto with = [&](const std::string &from, const std::string &into) {
-        std::string changed = good;
-        changed.replace(changed.find(from), from.size(), into);
-        write_bytes(description(), changed);
-    };
-    with("\"version\": 1", "\"version\": 2");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "another version", convert());
-    with("\"rank\": 0", "\"rank\": 1");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "describes other states", convert());
-    with("\"layout\": \"", "\"layout\": \"0");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "describes other states", convert());
-    with("zoff states", "other states");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not a description", convert());
-    with("\"m\", ", "");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not fit its parameter", convert());
-    for (const char *former : {"q8", "m8v16"}) {
-        with("\"states\": [", std::string("\"moments\": \"") + former + "\", \"states\": [");
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "has moments in 8 bits in a former format, whose bytes mean other numbers now",
-                          convert());
+    for (size_t bytes = 0; bytes < good.size(); bytes += bytes < 64 ? 1 : 41) {
+        write_bytes(description(), good.substr(0, bytes));
+        SCOPED_TRACE(bytes);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
     }
-    with("\"states\": [", "\"moments\": \"q8.4\", \"states\": [");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "a format that this library does not know", convert());
-    write_bytes(description(), good.substr(0, good.size() / 2));
+    write_bytes(description(), good + good);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
-    write_bytes(description(), "[]");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, description(), convert());
+    expect_mended(good);
+}
+
+TEST_F(Described, OneOfOtherStatesIsRefused)
+{
+    const std::string good = bytes_of(description());
+    for (size_t at : {12, 16, 24, 32}) { // rank, ranks, layout, cut
+        SCOPED_TRACE(at);
+        write_changed(good, at, 7);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "'" + description() + "' describes other states than the file beside it",
+                          convert());
+        EXPECT_EQ(1u, complaints("describes other states"));
+    }
+    expect_mended(good);
+}
+
+TEST_F(Described, OneOfANewerVersionIsRefused)
+{
+    const std::string good = bytes_of(description());
+    write_changed(good, 8, 3);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "'" + description() + "' has version 3, and this library reads version 2",
+                      convert());
+    EXPECT_EQ(1u, complaints("has version 3"));
+    expect_mended(good);
+}
+
+TEST_F(Described, AFileThatHasNoneIsRefused)
+{
+    const std::string good = bytes_of(description());
+    ASSERT_EQ(0, unlink(description().c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read '" + description(), convert());
+    EXPECT_EQ(1u, complaints("cannot read"));
+    expect_mended(good);
+}
+
+// The former format is of an earlier version, which is the way out.
+TEST_F(Described, AFileWithTheFormerFormatIsRefused)
+{
+    const std::string good = bytes_of(description());
+    const std::string states_before = bytes_of(states.file("zoff-r0.states"));
+    ASSERT_EQ(0, unlink(description().c_str()));
+    write_bytes(former(), "{\"format\": \"zoff states\", \"version\": 1}");
+    const std::string words = "has its description in a former format, in '" + former() + "'";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, convert());
+    EXPECT_EQ(1u, complaints("in a former format"));
+    engine e;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, open(&e));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "zoff checkpoint reshard"));
+    e.reset();
+    EXPECT_TRUE(states_before == bytes_of(states.file("zoff-r0.states")));
+    EXPECT_NE(0, access(description().c_str(), F_OK));
+    // Without both the files begin a new run.
+    ASSERT_EQ(0, unlink(former().c_str()));
+    ASSERT_EQ(0, unlink(states.file("zoff-r0.states").c_str()));
+    EXPECT_ZOFF_OK(open(&e));
+    EXPECT_TRUE(good == bytes_of(description()));
 }
 } // namespace

@@ -45,7 +45,7 @@ class StateMutation : public testing::Test
                     r.step(t);
             }
             c.states = bytes_of(scratch.file("zoff-r0.states"));
-            c.description = bytes_of(scratch.file("zoff-r0.states.json"));
+            c.description = bytes_of(scratch.file("zoff-r0.states.layout"));
             EXPECT_FALSE(c.states.empty() || c.description.empty());
             all.push_back(c);
         }
@@ -130,31 +130,41 @@ class StateMutation : public testing::Test
         }
     }
 
-    // Replace a number or a text of the description.
-    void change_description(std::string &text)
+    // Change a field of the table, a number or a word of the parameters, or their length, and let the checksum fit.
+    void change_description(std::string &bytes)
     {
-        static const char *const WORDS[] = {"0",
-                                            "-1",
-                                            "1023",
-                                            "4294967296",
-                                            "9223372036854775807",
-                                            "288230376151711745",
-                                            "\"\"",
-                                            "\"q8\"",
-                                            "\"master\"",
-                                            "null",
-                                            "[]",
-                                            "{}",
-                                            "[0,0,0,1,0,0,0]",
-                                            "1.5",
-                                            "\"\xc4\x80\"",
-                                            "\"\xc3\xbf\""};
-        const size_t from = text.find_first_of("0123456789\"[", random() % text.size());
-        if (from == std::string::npos)
+        enum { LENGTH = 40, SUM = 48, PARAMS = 56, TEXT = 64 };
+        static const char *const WORDS[] = {"0",  "-1", "1023", "4294967296", "\"\"",    "\"master\"",
+                                            "[]", "{}", "null", "1.5",        "\"%FF\"", "288230376151711745"};
+        const uint64_t value = number(), params = read<uint64_t>(bytes, PARAMS);
+        if (params < 2 || params > bytes.size() - TEXT - 8)
             return;
-        size_t to = text[from] == '"' ? text.find('"', from + 1) : text.find_first_not_of("0123456789.", from);
-        to = to == std::string::npos ? text.size() : to + (text[from] == '"');
-        text.replace(from, std::max(to - from, (size_t)1), WORDS[random() % (sizeof WORDS / sizeof WORDS[0])]);
+        const size_t table = TEXT + (size_t)params;
+        const std::string words = WORDS[random() % (sizeof WORDS / sizeof WORDS[0])];
+        const size_t from = bytes.find_first_of("0123456789\"[", TEXT + random() % params);
+        size_t to = bytes[from] == '"' ? bytes.find('"', from + 1) + 1 : bytes.find_first_not_of("0123456789.", from);
+        to = std::max(std::min(to, table), from + 1);
+        switch (random() % 8) {
+        case 0:
+            put(bytes, PARAMS, &value, 8);
+            break;
+        case 1:
+        case 2:
+        case 3:
+            put(bytes, table + random() % ((bytes.size() - table) / 8) * 8, &value, 8);
+            break;
+        default:
+            if (from < table) {
+                const uint64_t now = params - (to - from) + words.size();
+                bytes.replace(from, to - from, words);
+                put(bytes, PARAMS, &now, 8);
+            }
+        }
+        const uint64_t content = bytes.size() - PARAMS;
+        put(bytes, LENGTH, &content, 8);
+        memset(&bytes[SUM], 0, 8);
+        const uint64_t sum = zoff_digest_blocks_small(bytes.data(), bytes.size());
+        put(bytes, SUM, &sum, 8);
     }
 
     void read_all(const corpus &c, const std::string &states, const std::string &description)
@@ -166,7 +176,7 @@ class StateMutation : public testing::Test
         size_t bytes = 0;
         uint64_t wrong = 0;
         write_bytes(scratch.file("zoff-r0.states"), states);
-        write_bytes(scratch.file("zoff-r0.states.json"), description);
+        write_bytes(scratch.file("zoff-r0.states.layout"), description);
         (void)zoff_state_files_scrub(&folder, 1, nullptr, nullptr, report.data(), report.size(), &bytes, &wrong);
         if (zoff_state_files_checkpoint(&folder, 1, made.c_str(), nullptr, nullptr, nullptr) == ZOFF_OK) {
             zoff_checkpoint_reader *r = nullptr;
@@ -198,7 +208,7 @@ TEST_F(StateMutation, AGenerationAtTheEndOfItsRangeIsNoRecord)
         repair(states);
         states.replace(0, ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, 0);
         write_bytes(scratch.file("zoff-r0.states"), states);
-        write_bytes(scratch.file("zoff-r0.states.json"), all[0].description);
+        write_bytes(scratch.file("zoff-r0.states.layout"), all[0].description);
         EXPECT_GT(0, zoff_state_files_checkpoint(&folder, 1, scratch.file("made").c_str(), nullptr, nullptr, nullptr));
         EXPECT_EQ(nullptr, strstr(zoff_last_error(), "memory")) << zoff_last_error();
     }

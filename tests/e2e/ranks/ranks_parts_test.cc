@@ -260,7 +260,7 @@ TEST_P(Parts, OneWithoutItsFormerFilesIsNamed)
     close();
     for (unsigned rank = 0; rank < ranks; rank++) {
         fs::remove(shared.path + "/zoff-p1-r" + std::to_string(rank) + ".states");
-        fs::remove(shared.path + "/zoff-p1-r" + std::to_string(rank) + ".states.json");
+        fs::remove(shared.path + "/zoff-p1-r" + std::to_string(rank) + ".states.layout");
     }
     on_each([&](worker &w, unsigned rank, unsigned part) {
         EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT,

@@ -53,7 +53,7 @@ TEST_F(Describe, StatesDependOnTheOptimizer)
         s.optimizer = optimizer;
         model.seal(text_of(s, ""));
         for (size_t i = 0; i < 2; i++)
-            EXPECT_EQ(states, zoff_checkpoint_describe_states(model.view(), i, false)) << optimizer;
+            EXPECT_EQ(states, zoff_planning_describe_states(model.view()->model, i, false)) << optimizer;
     }
 }
 
@@ -64,9 +64,9 @@ TEST_F(Describe, FrozenOnesHaveWeightsAndTiedOnesNothing)
     model.add_tied("head", 0);
     model.seal();
     for (bool skip : {false, true}) {
-        EXPECT_EQ(MASTER | M | V, zoff_checkpoint_describe_states(model.view(), 0, skip));
-        EXPECT_EQ(skip ? 0u : WEIGHTS, zoff_checkpoint_describe_states(model.view(), 1, skip));
-        EXPECT_EQ(0u, zoff_checkpoint_describe_states(model.view(), 2, skip));
+        EXPECT_EQ(MASTER | M | V, zoff_planning_describe_states(model.view()->model, 0, skip));
+        EXPECT_EQ(skip ? 0u : WEIGHTS, zoff_planning_describe_states(model.view()->model, 1, skip));
+        EXPECT_EQ(0u, zoff_planning_describe_states(model.view()->model, 2, skip));
     }
 }
 

@@ -53,7 +53,7 @@ class Layout : public testing::TestWithParam<save_shape>
         lay_out(skip_frozen, [&](const small_save &save, unsigned rank) {
             count(save, all);
             for (size_t i = 0; rank == 0 && i < ranks.all.want.tensors.size(); i++)
-                want.push_back(zoff_checkpoint_describe_states(&save.s.view, i, skip_frozen));
+                want.push_back(zoff_planning_describe_states(save.s.view.model, i, skip_frozen));
         });
         for (uint32_t i = 0; i < want.size(); i++) {
             want[i] |= ranks.is_split(i) ? 1u << ZOFF_ARCHIVE_UPPER : 0;
