@@ -38,7 +38,7 @@ zoff_room(archive  NEEDS digest cpu_adam aio base LINKS PkgConfig::jansson)
 zoff_room(planning NEEDS archive transfer lending model config zero offload cpu_adam comm base)
 zoff_room(features NEEDS aio comm accel cpu_adam base)
 zoff_room(engine   NEEDS planning speculation traps agreement transfer lending model config zero offload cpu_adam accel comm trace base LINKS Threads::Threads)
-zoff_room(checkpoint NEEDS engine planning archive digest agreement transfer lending model config zero offload cpu_adam accel comm aio base LINKS PkgConfig::jansson Threads::Threads)
+zoff_room(checkpoint NEEDS engine planning archive digest agreement transfer lending model config zero offload cpu_adam accel comm aio base LINKS Threads::Threads)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set
 include(library)  # libzoff.so and libzoff.a out of the rooms, and their installation

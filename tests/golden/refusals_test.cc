@@ -1,13 +1,12 @@
 // refusals_test.cc: what the library says to wrong values, as text that is read in a review. Each configuration key gets values
 // of other types and sizes, and each kind of call gets arguments that it cannot take. A change of a message is a change of
 // refusals_of_*.txt: run the program with ZOFF_GOLDEN_WRITE=1, and read the difference.
+#include "golden_text.h"
 #include "small_engine.h"
 
 #include <math.h>
 
-#include <fstream>
 #include <map>
-#include <sstream>
 
 extern "C" {
 #include "schema.h"
@@ -17,23 +16,6 @@ using namespace zoff_test;
 
 namespace
 {
-void expect_golden(const std::string &name, const std::string &text)
-{
-    const std::string path = std::string(GOLDEN) + "/" + name;
-    if (getenv("ZOFF_GOLDEN_WRITE"))
-        std::ofstream(path) << text;
-    std::istringstream have(text);
-    std::ifstream want(path);
-    std::string a, b;
-    for (unsigned line = 1;; line++) {
-        const bool more = (bool)std::getline(have, a), expected = (bool)std::getline(want, b);
-        if (!more && !expected)
-            return;
-        ASSERT_TRUE(more && expected && a == b)
-            << path << ":" << line << "\nhave: " << (more ? a : "nothing") << "\nwant: " << (expected ? b : "nothing");
-    }
-}
-
 // A line for each message of a key, with the values that are refused so.
 TEST(Refusals, ValuesOfEachKey)
 {
