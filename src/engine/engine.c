@@ -210,7 +210,7 @@ static void deallocate(zoff_engine *e)
     zoff_model_program_bytes_close(&e->model.program);
     zoff_lending_secondary_close(&e->lending);
     zoff_lending_param_cache_close(&e->lending);
-    zoff_transfer_grads_close(&e->transfer, &e->transfer.grads);
+    zoff_transfer_arena_close(&e->transfer, &e->transfer.grads);
     zoff_agreement_open_free(&e->agreement);
     zoff_transfer_ranks_close(&e->transfer);
     zoff_transfer_streams_unwatch(&e->transfer);
@@ -324,7 +324,7 @@ static zoff_status make_room(zoff_engine *e)
 {
     ZOFF_TRY(allocate(e));
     ZOFF_TRY(start_team(e));
-    ZOFF_TRY(zoff_transfer_grads_open(&e->transfer, &e->transfer.grads, &zoff_transfer_acquire_on_host, 0));
+    ZOFF_TRY(zoff_transfer_arena_open(&e->transfer, &e->transfer.grads, false, 0));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_open_allocate(&e->agreement));
     if (e->settings.values.persist)

@@ -13,7 +13,7 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
         for (size_t slice = 0; !p->frozen && !p->tie && p->count && slice < p->slices; slice++) {
             const size_t number = p->first_flag + slice;
             if (e->model.flags[number] & ZOFF_SLICE_READY ||
-                !(p->grad || zoff_transfer_grads_at(e->transfer.route.lent, number)))
+                !(p->grad || zoff_transfer_arena_at(e->transfer.route.lent, number)))
                 continue;
             ZOFF_TRY(zoff_transfer_intake_take(&e->transfer, (zoff_param)i, slice, NULL));
         }
@@ -32,7 +32,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
-        ZOFF_FAIL_IF(zoff_transfer_grads_at(e->transfer.route.lent, number), ZOFF_ERR_STATE,
+        ZOFF_FAIL_IF(zoff_transfer_arena_at(e->transfer.route.lent, number), ZOFF_ERR_STATE,
                      "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
                      "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
                      slice, p->name);
@@ -96,7 +96,7 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
     const zoff_model_param *param = &e->model.params[p];
     zoff_dtype dtype;
     const bool has_gradient = zoff_model_params_own_grad(&e->model, p, slice, &dtype) ||
-                              zoff_transfer_grads_at(e->transfer.route.lent, param->first_flag + slice) || !param->count;
+                              zoff_transfer_arena_at(e->transfer.route.lent, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
@@ -150,13 +150,12 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
     const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
-    const bool is_lent = zoff_transfer_grads_at(e->transfer.route.lent, number) != NULL;
+    const bool is_lent = zoff_transfer_arena_at(e->transfer.route.lent, number) != NULL;
     char *at;
-    ZOFF_TRY(zoff_transfer_acquire_lend(&e->transfer, e->transfer.route.lent, number, bytes, &at));
-    const zoff_status status =
-        !is_lent && bytes ? e->transfer.route.link->clear(&e->transfer, at, bytes, native_stream) : ZOFF_OK;
+    ZOFF_TRY(zoff_transfer_intake_lend(&e->transfer, e->transfer.route.lent, number, bytes, &at));
+    const zoff_status status = !is_lent && bytes ? zoff_transfer_arena_clear(&e->transfer, at, bytes, native_stream) : ZOFF_OK;
     if (status < 0)
-        zoff_transfer_grads_let_go(e->transfer.route.lent, number); /* the next call clears it */
+        zoff_transfer_arena_let_go(e->transfer.route.lent, number); /* the next call clears it */
     ZOFF_TRY(status);
     *out = at;
     return ZOFF_OK;

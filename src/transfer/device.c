@@ -1,4 +1,4 @@
-/* device.c: weights and gradients in device memory. Each gradient slice is downloaded to engine memory (grads.c) when it is
+/* device.c: weights and gradients in device memory. Each gradient slice is downloaded to engine memory (arena.c) when it is
  * handed over; from then on it is treated as any other. The weights of a bucket are updated in a staging slot of host memory,
  * and uploaded from there; the bucket has the slot only for that time.
  *
@@ -55,7 +55,7 @@ void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zo
 {
     uint64_t tier_bytes, tier_host_bytes;
     zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
-    info->device_bytes += tier_bytes + zoff_transfer_acquire_bytes(t);
+    info->device_bytes += tier_bytes + zoff_transfer_arena_device_bytes(t);
     info->device_host_bytes += gradients_here(t, plan) +
                                (uint64_t)ZOFF_STAGING_SLOTS * zoff_transfer_staging_slot_bytes(t, plan) + tier_host_bytes +
                                zoff_transfer_device_norm_bytes(t, plan);
@@ -98,7 +98,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
     ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the initial weights are sent to other ranks from it */
     ZOFF_TRY(open_streams(t));
-    ZOFF_TRY(zoff_transfer_grads_open(t, &d->lent, &zoff_transfer_acquire_on_device, zoff_transfer_acquire_bytes(t)));
+    ZOFF_TRY(zoff_transfer_arena_open(t, &d->lent, true, zoff_transfer_arena_device_bytes(t)));
     ZOFF_TRY(zoff_transfer_device_norm_open(t));
     return zoff_transfer_device_tier_open(t);
 }
@@ -115,7 +115,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
         if (streams[i])
             ops->streams.close(t->accel, streams[i]);
     }
-    zoff_transfer_grads_close(t, &d->lent);
+    zoff_transfer_arena_close(t, &d->lent);
     zoff_transfer_device_norm_close(t);
     zoff_transfer_device_tier_close(t);
     close_event(t, d->handed_over);
@@ -171,11 +171,11 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     const zoff_model_param *param = &t->model->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
     const bool moves = !bytes || comes_down(t, number);
-    const char *from = param->grad ? param->grad + slice * param->grad_stride : zoff_transfer_grads_at(t->route.lent, number);
+    const char *from = param->grad ? param->grad + slice * param->grad_stride : zoff_transfer_arena_at(t->route.lent, number);
     char *to = NULL;
     void *event = NULL;
     if (moves) {
-        ZOFF_TRY(zoff_transfer_acquire_lend(t, &t->grads, number, bytes, &to));
+        ZOFF_TRY(zoff_transfer_intake_lend(t, &t->grads, number, bytes, &to));
         ZOFF_TRY(landing(t, number, &event));
     }
     ZOFF_TRY(zoff_transfer_streams_follow(t, native_stream));

@@ -299,7 +299,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
             t->scratch.accumulate_pieces[used++] =
                 (zoff_accumulate_piece){.count = pieces[i].count,
                                         .sum = t->route.place->device_sum(t, &pieces[i]),
-                                        .grad = zoff_transfer_grads_there(t, &pieces[i]),
+                                        .grad = zoff_transfer_arena_there(t, &pieces[i]),
                                         .dtype = t->model->params[pieces[i].param].grad_dtype,
                                         .first = !(flag & ZOFF_SLICE_PRESENT),
                                         .weights = t->batch.weight == 1 ? NULL : &t->batch.weight};

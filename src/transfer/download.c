@@ -36,7 +36,7 @@ zoff_status zoff_transfer_download_poll(zoff_transfer *t)
             return ZOFF_PENDING;
         trace(download.traced);
         t->model->flags[download.number] |= ZOFF_SLICE_DOWN;
-        zoff_transfer_grads_let_go(t->route.lent, download.number);
+        zoff_transfer_arena_let_go(t->route.lent, download.number);
         zoff_transfer_reduce_scatter_mark(t, download.param, download.slice);
     }
     return ZOFF_OK;

@@ -1,9 +1,73 @@
-/* intake.c: takes the complete gradient of a slice. Gradients of parameters that share weights are first summed in fp32, in the
- * order in which the parameters were registered. The sum is the gradient of the parameter that owns the weights: see
- * model/ties.c. */
+/* intake.c: gets memory for the gradient of a slice, and takes it when it is complete. Gradients of parameters that share
+ * weights are first summed in fp32, in the order in which the parameters were registered. The sum is the gradient of the
+ * parameter that owns the weights: see model/ties.c. */
 #include "transfer.h"
 
+#include "clock.h"
 #include "try.h"
+
+/* ---- memory ---- */
+
+/* Seconds to wait for a buffer in use, before another one is allocated: see is_enough(). */
+static const double WAIT_SECONDS = 1, SHARED_WAIT_SECONDS = 0.05;
+
+/* Whether to stop waiting. Another rank may hand its gradients over only after a call that waits for this rank: a range of
+ * states of the same engine, or a step of another engine on the same communicator. Waiting longer would deadlock. */
+static bool is_enough(const zoff_transfer *t, double from)
+{
+    return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(t->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
+}
+
+/* Advance what frees memory of a pool: downloads for that of a device; otherwise the exchange, because gradients that are kept
+ * until the update free nothing before it.  @return OK: nothing is in flight; PENDING; an error, after which nothing is */
+static zoff_status go_on(zoff_transfer *t, const zoff_grads *g)
+{
+    const zoff_status down = g->is_there || t->route.peers->leaves_early(t) ? zoff_transfer_download_poll(t) : ZOFF_OK;
+    ZOFF_TRY(down);
+    const zoff_status out = zoff_transfer_reduce_scatter_poll(t);
+    return out == ZOFF_OK ? down : out;
+}
+
+typedef struct lend_wait {
+    zoff_transfer *transfer;
+    zoff_grads *pool;
+    size_t number, bytes;
+    double from;
+} lend_wait;
+
+static zoff_status find_or_make(void *ctx)
+{
+    const lend_wait *w = ctx;
+    zoff_transfer *t = w->transfer;
+    zoff_saved_error first;
+    zoff_status status = zoff_transfer_arena_lend(t, w->pool, w->number, w->bytes, false);
+    if (status != ZOFF_PENDING)
+        return status;
+    const zoff_status moves = go_on(t, w->pool);
+    zoff_base_status_save(&first);
+    const bool grows = moves != ZOFF_PENDING || zoff_comm_is_broken(t->comm) || is_enough(t, w->from);
+    if (!grows) /* Gather weights, too: another rank may need them before it hands its gradients over. The fetch reports errors.
+                 */
+        (void)zoff_lending_param_gather_go_on(t->lending);
+    status = zoff_transfer_arena_lend(t, w->pool, w->number, w->bytes, grows);
+    if (status < 0 && moves < 0) { /* an error is why no memory became free */
+        zoff_base_status_restore(&first);
+        return moves;
+    }
+    return status;
+}
+
+/* Wait for memory in use rather than allocate more and more of it. */
+zoff_status zoff_transfer_intake_lend(zoff_transfer *t, zoff_grads *g, size_t number, size_t bytes, char **out)
+{
+    lend_wait w = {.transfer = t, .pool = g, .number = number, .bytes = bytes, .from = zoff_base_clock_seconds()};
+    if (!g->slots[number].at && bytes)
+        ZOFF_TRY(zoff_transfer_wire_wait_until(t, find_or_make, &w));
+    *out = g->slots[number].at;
+    return ZOFF_OK;
+}
+
+/* ---- complete gradients ---- */
 
 zoff_status zoff_transfer_intake_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
 {
@@ -67,7 +131,7 @@ static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
         const char *own = zoff_model_params_given_grad(m, member, slice, &piece.dtype);
         if (!is_given(m, member, slice) || (own && is_counted(m, one, k, slice, own)))
             continue;
-        piece.grad = own ? own : zoff_transfer_grads_at(t->route.lent, number);
+        piece.grad = own ? own : zoff_transfer_arena_at(t->route.lent, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
         ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* runs where the memory is: on the CPU, or in a device stream */
         first = false;
@@ -114,7 +178,7 @@ zoff_status zoff_transfer_intake_settle(zoff_transfer *t, bool all)
                 const uint32_t member = m->ties.members[one->first + k];
                 zoff_dtype dtype;
                 const bool has = zoff_model_params_given_grad(m, member, slice, &dtype) ||
-                                 zoff_transfer_grads_at(t->route.lent, m->params[member].first_flag + slice);
+                                 zoff_transfer_arena_at(t->route.lent, m->params[member].first_flag + slice);
                 if (has && !is_given(m, member, slice))
                     ZOFF_TRY(zoff_transfer_intake_take_tied(t, member, slice, NULL));
             }

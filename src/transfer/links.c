@@ -56,7 +56,7 @@ static zoff_status in_place_take(zoff_transfer *t, zoff_param p, size_t slice, v
 /* Memory lent by the engine, or the program's own. */
 static const char *in_place_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    return zoff_transfer_grads_there(t, piece);
+    return zoff_transfer_arena_there(t, piece);
 }
 
 static zoff_status in_place_lend(zoff_transfer *t, size_t bucket, bool load)
@@ -106,7 +106,7 @@ static zoff_status in_place_add_follow(zoff_transfer *t)
 
 static void in_place_added(zoff_transfer *t, size_t number)
 {
-    zoff_transfer_grads_let_go(t->route.lent, number);
+    zoff_transfer_arena_let_go(t->route.lent, number);
 }
 
 static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
@@ -188,7 +188,6 @@ static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
 
 const zoff_link zoff_transfer_links_in_place = {
     .name = "in place",
-    .clear = zoff_transfer_acquire_clear_here,
     .memory = {.open = in_place_open, .plan = in_place_plan, .pin = in_place_pin, .unpin = in_place_unpin},
     .sums = {.alloc = in_place_sums_alloc,
              .plan = in_place_sums_plan,
@@ -276,7 +275,7 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
 }
 
 #define STAGED                                                                                                                 \
-    .has_streams = true, .clear = zoff_transfer_acquire_clear_there,                                                           \
+    .has_streams = true,                                                                                                       \
     .memory = {.open = zoff_transfer_device_open,                                                                              \
                .plan = zoff_transfer_device_plan,                                                                              \
                .pin = zoff_transfer_streams_pin,                                                                               \
@@ -286,7 +285,7 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
              .add = staged_add,                                                                                                \
              .follow = zoff_transfer_streams_compute_follow,                                                                   \
              .added = staged_added},                                                                                           \
-    .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights,      \
+    .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_arena_of, .weights = zoff_transfer_staging_weights,      \
     .adopt = staged_adopt, .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read,                       \
     .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,                                                 \
     .step = {.begun = staged_begun,                                                                                            \

@@ -28,8 +28,8 @@ static void forget(zoff_transfer *t, size_t bucket, bool stays)
         const zoff_plan_piece *run = &t->plan->runs[i];
         const size_t number = t->model->params[run->param].first_flag + run->slice;
         const bool is_it = zoff_transfer_terms_of(&t->model->params[run->param])->stays == stays;
-        if (is_it && t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(g, number))
-            zoff_transfer_grads_packed(g, number);
+        if (is_it && t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_arena_at(g, number))
+            zoff_transfer_arena_packed(g, number);
     }
 }
 
@@ -141,8 +141,8 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
     t->batch.weight = 1;
     t->batch.handed_over = false;
     t->measure.votes = false;
-    zoff_transfer_grads_forget(&t->grads);
-    zoff_transfer_grads_forget(t->route.lent);
+    zoff_transfer_arena_forget(&t->grads);
+    zoff_transfer_arena_forget(t->route.lent);
     zoff_transfer_walk_begin_batch(t);
     if (t->ranks.reduce)
         zoff_zero_reduce_begin(t->ranks.reduce, t->walk.arrivals.slices);
@@ -156,8 +156,8 @@ void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size
 {
     const size_t number = t->model->params[p].first_flag + slice;
     zoff_grads *g = t->route.place->pool(t);
-    if (zoff_transfer_grads_at(g, number))
-        zoff_transfer_grads_hand_over(g, number,
+    if (zoff_transfer_arena_at(g, number))
+        zoff_transfer_arena_hand_over(g, number,
                                       1 + t->model->slice_buckets[number].last - t->model->slice_buckets[number].first);
 }
 

@@ -73,7 +73,8 @@ static size_t alone_device_sums_apart(size_t elements)
 /* Device memory that the engine lends for gradients is reused in the same backward pass, so these go to the host. */
 static const zoff_sum_use *alone_tier_use(const zoff_transfer *t)
 {
-    return zoff_transfer_acquire_bytes(t) ? &zoff_transfer_sum_places_used_from_host : &zoff_transfer_sum_places_used_by_device;
+    return zoff_transfer_arena_device_bytes(t) ? &zoff_transfer_sum_places_used_from_host
+                                               : &zoff_transfer_sum_places_used_by_device;
 }
 
 static const zoff_sum_use *host_tier_use(const zoff_transfer *t)
@@ -96,7 +97,7 @@ const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host", .tier_use 
 
 static const void *device_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    return zoff_transfer_grads_there(t, piece);
+    return zoff_transfer_arena_there(t, piece);
 }
 
 static zoff_grads *device_pool(zoff_transfer *t)
@@ -178,7 +179,7 @@ static size_t given_device_sums(const zoff_transfer *t, size_t elements)
 /* Memory of the device that the engine lends is used again once the gradient is downloaded. Then the host measures it. */
 static size_t given_measured_there(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return zoff_transfer_acquire_bytes(t) ? zoff_transfer_device_tier_kept(t, plan) : plan->chunk_count;
+    return zoff_transfer_arena_device_bytes(t) ? zoff_transfer_device_tier_kept(t, plan) : plan->chunk_count;
 }
 
 /* A single gradient is used as it is, without a weight. */

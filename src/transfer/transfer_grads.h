@@ -34,18 +34,6 @@ typedef struct zoff_arena {
     int32_t heads[ZOFF_ARENA_LEVELS][ZOFF_ARENA_CLASSES];
 } zoff_arena;
 
-/* The kind of memory of a pool. */
-typedef struct zoff_grad_memory {
-    bool shrinks; /* extents that nobody uses may be freed before others are made: that does not stop a device */
-    /* Allocate an extent with room for `bytes`, or a larger one.  `out`: `base` and `bytes` are set */
-    zoff_status (*make)(zoff_transfer *t, zoff_grads *g, size_t bytes, zoff_map *out);
-    void (*free)(zoff_transfer *t, zoff_map *extent);
-    /* Advance what frees memory of the pool.  @return OK: nothing is in flight; PENDING; an error, after which nothing is */
-    zoff_status (*go_on)(zoff_transfer *t);
-} zoff_grad_memory;
-
-extern const zoff_grad_memory zoff_transfer_acquire_on_host, zoff_transfer_acquire_on_device;
-
 typedef struct zoff_grad_slot {
     char *at;         /* NULL: none */
     int32_t block;    /* of the arena */
@@ -64,7 +52,7 @@ typedef struct zoff_tied_sums {
 } zoff_tied_sums;
 
 struct zoff_grads {
-    const zoff_grad_memory *memory;
+    bool is_there;         /* its memory is that of the device */
     zoff_grad_slot *slots; /* by flag number of the slice */
     size_t slot_count;
     zoff_arena arena;
@@ -76,45 +64,43 @@ struct zoff_grads {
     uint64_t lent_most;     /* all slices that may be lent */
 };
 
-/* grads.c: the arena */
-size_t zoff_transfer_grads_padded(size_t bytes); /* the size of a block for so many bytes */
+/* arena.c: blocks */
+size_t zoff_transfer_arena_padded(size_t bytes); /* the size of a block for so many bytes */
 /* Add an extent, of whole units. `out`: its first block, which stands for it.  @return ERR_NO_MEMORY */
-zoff_status zoff_transfer_grads_add(zoff_arena *a, char *at, size_t bytes, int32_t *out);
-bool zoff_transfer_grads_is_idle(const zoff_arena *a, int32_t first); /* whether the whole extent is free */
-void zoff_transfer_grads_remove(zoff_arena *a, int32_t first);        /* an idle one */
+zoff_status zoff_transfer_arena_add(zoff_arena *a, char *at, size_t bytes, int32_t *out);
+bool zoff_transfer_arena_is_idle(const zoff_arena *a, int32_t first); /* whether the whole extent is free */
+void zoff_transfer_arena_remove(zoff_arena *a, int32_t first);        /* an idle one */
 /* Take a block.  @return false: no free block is large enough */
-bool zoff_transfer_grads_take(zoff_arena *a, size_t bytes, int32_t *out);
-void zoff_transfer_grads_give(zoff_arena *a, int32_t number);
-void zoff_transfer_grads_end(zoff_arena *a); /* the extents are the owner's */
+bool zoff_transfer_arena_take(zoff_arena *a, size_t bytes, int32_t *out);
+void zoff_transfer_arena_give(zoff_arena *a, int32_t number);
+void zoff_transfer_arena_end(zoff_arena *a); /* the extents are the owner's */
 
-/* grads.c: pools */
-/* Open a pool. `first_bytes`: its first extent, or none yet. */
-zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t first_bytes);
-void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g);
-const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number); /* gradient of a slice, by flag number; NULL: none */
+/* arena.c: pools */
+/* Open a pool, in memory of the device or of the host. `first_bytes`: its first extent, or none yet. */
+zoff_status zoff_transfer_arena_open(zoff_transfer *t, zoff_grads *g, bool is_there, size_t first_bytes);
+void zoff_transfer_arena_close(zoff_transfer *t, zoff_grads *g);
+const char *zoff_transfer_arena_at(const zoff_grads *g, size_t number); /* gradient of a slice, by flag number; NULL: none */
 /* The gradient of a piece whose slice has one: a download, or, in place, lent memory. */
-const char *zoff_transfer_grads_of(const zoff_transfer *t, const zoff_plan_piece *piece);
+const char *zoff_transfer_arena_of(const zoff_transfer *t, const zoff_plan_piece *piece);
 /* The gradient of a piece where the program has put it: in its own memory, or in memory lent by the engine. */
-const char *zoff_transfer_grads_there(const zoff_transfer *t, const zoff_plan_piece *piece);
+const char *zoff_transfer_arena_there(const zoff_transfer *t, const zoff_plan_piece *piece);
 /* `buckets`: how many buckets use a part of it */
-void zoff_transfer_grads_hand_over(zoff_grads *g, size_t number, size_t buckets);
-void zoff_transfer_grads_packed(zoff_grads *g, size_t number); /* one bucket has packed its part */
-void zoff_transfer_grads_let_go(zoff_grads *g, size_t number); /* release its buffer */
-void zoff_transfer_grads_forget(zoff_grads *g);                /* release all buffers */
-/* Add an extent for a gradient of so many bytes.  @return ERR_NO_MEMORY */
-zoff_status zoff_transfer_grads_grow(zoff_transfer *t, zoff_grads *g, size_t bytes);
+void zoff_transfer_arena_hand_over(zoff_grads *g, size_t number, size_t buckets);
+void zoff_transfer_arena_packed(zoff_grads *g, size_t number); /* one bucket has packed its part */
+void zoff_transfer_arena_let_go(zoff_grads *g, size_t number); /* release its buffer */
+void zoff_transfer_arena_forget(zoff_grads *g);                /* release all buffers */
 
-/* acquire.c */
-/* Get memory for the gradient of a slice; return the present memory if it has some.  @blocks for a short time, to reuse a
- * buffer */
-zoff_status zoff_transfer_acquire_lend(zoff_transfer *t, zoff_grads *g, size_t number, size_t bytes, char **out);
+/* Get memory for the gradient of a slice that has none.  @return PENDING: no free block has room, and the pool may not grow */
+zoff_status zoff_transfer_arena_lend(zoff_transfer *t, zoff_grads *g, size_t number, size_t bytes, bool grows);
 /* With a device: bytes of its memory from which gradients are lent; 0 if the program has memory for all of them. */
-uint64_t zoff_transfer_acquire_bytes(const zoff_transfer *t);
+uint64_t zoff_transfer_arena_device_bytes(const zoff_transfer *t);
 /* Clear lent memory, in the stream that will write it; NULL: before the call returns. */
-zoff_status zoff_transfer_acquire_clear_here(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
-zoff_status zoff_transfer_acquire_clear_there(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
+zoff_status zoff_transfer_arena_clear(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
 
 /* intake.c */
+/* Get memory for the gradient of a slice; return the present memory if it has some.  @blocks for a short time, to reuse a
+ * buffer */
+zoff_status zoff_transfer_intake_lend(zoff_transfer *t, zoff_grads *g, size_t number, size_t bytes, char **out);
 /* Take the complete gradient of a slice: mark it, and start its download or its reduction. */
 zoff_status zoff_transfer_intake_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream);
 zoff_status zoff_transfer_intake_open(zoff_transfer *t); /* allocate the sums of tied gradients */

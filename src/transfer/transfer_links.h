@@ -45,8 +45,6 @@ typedef struct zoff_link {
     const char *name;
     bool has_streams; /* the program may name a stream with a gradient */
     bool downloads;   /* gradients are downloaded one by one into engine memory, until they are used */
-    /* Clear memory that is lent for a gradient, before later work in the stream. */
-    zoff_status (*clear)(zoff_transfer *t, char *at, size_t bytes, void *native_stream);
     zoff_link_memory memory;
     zoff_link_sums sums;
     /* Make all later engine work on weights wait for the work that is now in `native_stream`. */

@@ -253,19 +253,19 @@ uint64_t cost_of_takes_beside(size_t smaller)
     std::vector<int32_t> blocks(smaller);
     int32_t block;
     char *const nowhere = (char *)(uintptr_t)ZOFF_ARENA_UNIT; // nobody reads or writes the memory
-    EXPECT_ZOFF_OK(zoff_transfer_grads_add(&arena, nowhere, (smaller + 2) * (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
+    EXPECT_ZOFF_OK(zoff_transfer_arena_add(&arena, nowhere, (smaller + 2) * (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
     for (int32_t &one : blocks)
-        EXPECT_TRUE(zoff_transfer_grads_take(&arena, UNITS * ZOFF_ARENA_UNIT, &one) &&
-                    zoff_transfer_grads_take(&arena, ZOFF_ARENA_UNIT, &block));
+        EXPECT_TRUE(zoff_transfer_arena_take(&arena, UNITS * ZOFF_ARENA_UNIT, &one) &&
+                    zoff_transfer_arena_take(&arena, ZOFF_ARENA_UNIT, &block));
     for (const int32_t one : blocks)
-        zoff_transfer_grads_give(&arena, one);
+        zoff_transfer_arena_give(&arena, one);
     const uint64_t blocks_run = count_blocks([&] {
         for (size_t i = 0; i < TAKES; i++) {
-            EXPECT_TRUE(zoff_transfer_grads_take(&arena, (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
-            zoff_transfer_grads_give(&arena, block);
+            EXPECT_TRUE(zoff_transfer_arena_take(&arena, (UNITS + 1) * ZOFF_ARENA_UNIT, &block));
+            zoff_transfer_arena_give(&arena, block);
         }
     });
-    zoff_transfer_grads_end(&arena);
+    zoff_transfer_arena_end(&arena);
     return blocks_run;
 }
 

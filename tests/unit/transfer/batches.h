@@ -53,7 +53,7 @@ class batches
         const zoff_dtype dtype = self.param(p).grad_dtype;
         const size_t bytes = self.param(p).count * zoff_adam_dtype_bytes(dtype);
         if (!self.param(p).grad) {
-            ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, self.number_of(p, slice), bytes, &at));
+            ASSERT_ZOFF_OK(zoff_transfer_intake_lend(&self.t, self.t.route.lent, self.number_of(p, slice), bytes, &at));
         }
         for (size_t k = 0; k < self.param(p).count; k++)
             put(dtype, at, k, number(self.wire.rank(), p, slice, k, round));

@@ -27,7 +27,7 @@ class Download : public testing::Test
     }
     void expect_gradient(size_t slice)
     {
-        const char *at = zoff_transfer_grads_at(&self.t.grads, slice);
+        const char *at = zoff_transfer_arena_at(&self.t.grads, slice);
         ASSERT_NE(nullptr, at);
         for (size_t k = 0; k < 40; k++)
             EXPECT_EQ(self.gradient(0, 0, slice, k, 0), get(ZOFF_BF16, at, k));
@@ -83,7 +83,7 @@ TEST_F(Download, IsAskedForOnceInATurn)
 TEST_F(Download, ContinuesRoundAfterRound)
 {
     for (int round = 0; round < 4; round++) {
-        zoff_transfer_grads_forget(&self.t.grads);
+        zoff_transfer_arena_forget(&self.t.grads);
         memset(self.parts.m.flags, 0, 3);
         for (const size_t slice : {1, 2})
             ASSERT_NO_FATAL_FAILURE(take(slice));

@@ -13,7 +13,7 @@ TEST(IntakeTake, MarksTheSliceThatHasStarted)
     self.add(40, 2, ZOFF_F32, ZOFF_F32, false, false);
     ASSERT_NO_FATAL_FAILURE(self.open(16));
     char *at;
-    ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, 1, 160, &at));
+    ASSERT_ZOFF_OK(zoff_transfer_intake_lend(&self.t, self.t.route.lent, 1, 160, &at));
     self.flag(0, 1) = ZOFF_SLICE_PRESENT;
     ASSERT_ZOFF_OK(zoff_transfer_intake_take(&self.t, 0, 1, nullptr));
     EXPECT_EQ(ZOFF_SLICE_PRESENT | ZOFF_SLICE_READY, self.flag(0, 1));
@@ -61,7 +61,7 @@ class Intake : public testing::Test
         char *at = zoff_model_params_given_grad(&self.parts.m, (zoff_param)p, slice, &dtype);
         if (p == 1) {
             dtype = ZOFF_F32;
-            ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, self.number_of(p, slice), 132, &at));
+            ASSERT_ZOFF_OK(zoff_transfer_intake_lend(&self.t, self.t.route.lent, self.number_of(p, slice), 132, &at));
         }
         for (size_t k = 0; k < 33; k++)
             put(dtype, at, k, number(0, p, slice, k, 0));
@@ -94,11 +94,11 @@ TEST_F(Intake, AddsUpWhenAllNamesHaveTheirs)
     ASSERT_ZOFF_OK(take(1, 1));
     EXPECT_EQ(ZOFF_SLICE_GIVEN, self.flag(1, 1));
     EXPECT_EQ(0, self.flag(0, 1)) << "the others may still come";
-    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, self.number_of(1, 1)));
+    EXPECT_NE(nullptr, zoff_transfer_arena_at(&self.t.grads, self.number_of(1, 1)));
     ASSERT_ZOFF_OK(take(0, 1));
     expect_sum(1, {0, 1, 2});
     EXPECT_EQ(0, self.flag(0, 0)) << "that is another slice";
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, self.number_of(1, 1))) << "it is in the sum";
+    EXPECT_EQ(nullptr, zoff_transfer_arena_at(&self.t.grads, self.number_of(1, 1))) << "it is in the sum";
     const uint64_t before = self.t.batch.early.write_bytes;
     ASSERT_ZOFF_OK(zoff_transfer_intake_settle(&self.t, false));
     EXPECT_EQ(before, self.t.batch.early.write_bytes) << "once";

@@ -40,18 +40,18 @@ TEST(LinksInPlace, ReadGradientsWhereTheyAre)
     ASSERT_NO_FATAL_FAILURE(self.open(32));
     for (const size_t slice : {0, 1}) {
         char *at;
-        ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, self.number_of(borrows, slice), 80, &at));
+        ASSERT_ZOFF_OK(zoff_transfer_intake_lend(&self.t, self.t.route.lent, self.number_of(borrows, slice), 80, &at));
     }
     for (const zoff_plan_piece &piece : self.pieces()) {
         const char *base = piece.param == own ? self.param(own).grad + piece.slice * self.param(own).grad_stride
-                                              : zoff_transfer_grads_at(&self.t.grads, self.number_of(borrows, piece.slice));
+                                              : zoff_transfer_arena_at(&self.t.grads, self.number_of(borrows, piece.slice));
         EXPECT_EQ(base + 2 * piece.first, IN_PLACE.gradient(&self.t, &piece));
         EXPECT_EQ(self.param(piece.param).value + piece.slice * self.param(piece.param).value_stride + 4 * piece.first,
                   IN_PLACE.weights(&self.t, &piece, nullptr));
     }
     IN_PLACE.sums.added(&self.t, self.number_of(borrows, 1));
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, self.number_of(borrows, 1)));
-    EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t.grads, self.number_of(borrows, 0)));
+    EXPECT_EQ(nullptr, zoff_transfer_arena_at(&self.t.grads, self.number_of(borrows, 1)));
+    EXPECT_NE(nullptr, zoff_transfer_arena_at(&self.t.grads, self.number_of(borrows, 0)));
 }
 
 std::vector<zoff_cast_piece> moves_of(char *to, const char *from)
@@ -193,9 +193,9 @@ TEST_F(LinksStaged, BringGradientsDownAndMarkThem)
             EXPECT_EQ(self.gradient(0, 0, 1, piece.first + k, 0), get(ZOFF_BF16, at, k));
         EXPECT_EQ(nullptr, STAGED.weights(&self.t, &piece, nullptr)) << "it has no staging slot";
     }
-    const char *lent = zoff_transfer_grads_at(&self.t.grads, self.number_of(0, 1));
+    const char *lent = zoff_transfer_arena_at(&self.t.grads, self.number_of(0, 1));
     STAGED.sums.added(&self.t, self.number_of(0, 1));
-    EXPECT_EQ(lent, zoff_transfer_grads_at(&self.t.grads, self.number_of(0, 1))) << "nobody has lent it to the program";
+    EXPECT_EQ(lent, zoff_transfer_arena_at(&self.t.grads, self.number_of(0, 1))) << "nobody has lent it to the program";
 }
 
 TEST_F(LinksStaged, MoveWeightsUpAndDown)
@@ -237,7 +237,7 @@ TEST(LinksReached, LeaveGradientsWhereTheyAre)
     ASSERT_NO_FATAL_FAILURE(self.open(32));
     ASSERT_ZOFF_OK(zoff_transfer_links_reached.take(&self.t, 0, 1, self.device.stream));
     EXPECT_EQ(self.t.device.downloads.first, self.t.device.downloads.end) << "nothing comes down";
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, self.number_of(0, 1)));
+    EXPECT_EQ(nullptr, zoff_transfer_arena_at(&self.t.grads, self.number_of(0, 1)));
     EXPECT_TRUE(self.t.device.computes);
 }
 } // namespace

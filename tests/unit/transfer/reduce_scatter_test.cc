@@ -68,7 +68,7 @@ TEST_P(ReduceScatter, AddsUpMicroBatchByMicroBatchAndRankByRank)
             memset(self.parts.m.flags, 0, self.parts.m.slice_count);
         }
         for (size_t i = 0; i < self.t.grads.count; i++)
-            EXPECT_TRUE(zoff_transfer_grads_is_idle(&self.t.grads.arena, self.t.grads.extents[i].first))
+            EXPECT_TRUE(zoff_transfer_arena_is_idle(&self.t.grads.arena, self.t.grads.extents[i].first))
                 << "what is packed needs no memory";
     });
     EXPECT_EQ(50u * 3 + 200 + 5 + 154, elements) << "each element has one owner";
@@ -207,13 +207,13 @@ TEST(ReduceScatterHandOver, LetsEachBucketOfTheSliceTakeItsPart)
     self.add(40, 2, ZOFF_F32, ZOFF_F32, false, false);
     ASSERT_NO_FATAL_FAILURE(self.open(16)); // a slice is in three buckets
     char *at;
-    ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.t.route.lent, 0, 160, &at));
+    ASSERT_ZOFF_OK(zoff_transfer_intake_lend(&self.t, self.t.route.lent, 0, 160, &at));
     zoff_transfer_reduce_scatter_hand_over(&self.t, 0, 0);
     EXPECT_EQ(3u, self.t.grads.slots[0].waits_for);
     zoff_transfer_reduce_scatter_hand_over(&self.t, 0, 1);
     EXPECT_EQ(0u, self.t.grads.slots[1].waits_for) << "it has no memory of the engine";
     zoff_transfer_reduce_scatter_begin(&self.t);
-    EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t.grads, 0)) << "the next micro-batch has others";
+    EXPECT_EQ(nullptr, zoff_transfer_arena_at(&self.t.grads, 0)) << "the next micro-batch has others";
 }
 
 // Parts for which no rank has a gradient.

@@ -112,7 +112,7 @@ class small_transfer
         choose(replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
         ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&t));
-        ASSERT_ZOFF_OK(zoff_transfer_grads_open(&t, &t.grads, &zoff_transfer_acquire_on_host, 0));
+        ASSERT_ZOFF_OK(zoff_transfer_arena_open(&t, &t.grads, false, 0));
     }
     // Open everything, in the order of an engine.
     void open(size_t chunk_elements, bool replicated = false)
@@ -135,7 +135,7 @@ class small_transfer
         zoff_transfer_intake_close(&t);
         zoff_model_slices_close(&parts.m);
         zoff_transfer_device_direct_close(&t);
-        zoff_transfer_grads_close(&t, &t.grads);
+        zoff_transfer_arena_close(&t, &t.grads);
         zoff_transfer_ranks_close(&t);
         zoff_transfer_streams_unwatch(&t);
         zoff_transfer_pieces_close(&t);

@@ -1,16 +1,20 @@
-/* grads.c: engine memory for gradients, slice by slice, for parameters without a gradient buffer of the program. A slice is
- * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, or is added
- * to the sum of micro-batches. Without either, the memory is reused after the update.
+/* arena.c: engine memory for gradients, slice by slice, for parameters without a gradient buffer of the program. A slice is
+ * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, is added to
+ * the sum of micro-batches, or is downloaded from the device. Without any of them, the memory is reused after the update. The
+ * host knows when, so the program's streams need not wait for it.
  *
- * The memory is an arena: a few large extents, cut into blocks. Free blocks are in lists by size: exact sizes up to 31 units,
- * above that 32 classes for each power of two. A take looks at a few blocks, for any number of them. Only where no other block
- * is large enough does it look at all those of about its size. A block that is given back joins its free neighbours, so memory
- * serves slices of all sizes. The blocks are described beside the memory, which may be that of a device. */
+ * A model may have hundreds of thousands of slices, and a process only 65,530 mappings. So the memory is an arena: a few large
+ * extents, cut into blocks. Free blocks are in lists by size: exact sizes up to 31 units, above that 32 classes for each power
+ * of two. A take looks at a few blocks, for any number of them. Only where no other block is large enough does it look at all
+ * those of about its size. A block that is given back joins its free neighbours, so memory serves slices of all sizes. The
+ * blocks are described beside the memory, because it may be that of a device.
+ *
+ * Several extents and not one reserved range, because no bound of that range would hold: blocks of different sizes leave gaps.
+ */
 #include "transfer.h"
 
 #include "array.h"
 #include "bits.h"
-#include "clock.h"
 #include "try.h"
 
 #include <string.h>
@@ -20,7 +24,7 @@
 enum { NONE = -1, CLASS_BITS = 5 };
 _Static_assert(1 << CLASS_BITS == ZOFF_ARENA_CLASSES, "the bits of a class");
 
-size_t zoff_transfer_grads_padded(size_t bytes)
+size_t zoff_transfer_arena_padded(size_t bytes)
 {
     return zoff_base_bits_align(bytes ? bytes : 1, ZOFF_ARENA_UNIT);
 }
@@ -88,7 +92,7 @@ static void drop_block(zoff_arena *a, int32_t number)
     a->spare_count++;
 }
 
-zoff_status zoff_transfer_grads_add(zoff_arena *a, char *at, size_t bytes, int32_t *out)
+zoff_status zoff_transfer_arena_add(zoff_arena *a, char *at, size_t bytes, int32_t *out)
 {
     ZOFF_TRY(make_block(a, out));
     a->blocks[*out] = (zoff_arena_block){.at = at, .bytes = bytes, .before = NONE, .after = NONE};
@@ -96,12 +100,12 @@ zoff_status zoff_transfer_grads_add(zoff_arena *a, char *at, size_t bytes, int32
     return ZOFF_OK;
 }
 
-bool zoff_transfer_grads_is_idle(const zoff_arena *a, int32_t first)
+bool zoff_transfer_arena_is_idle(const zoff_arena *a, int32_t first)
 {
     return !a->blocks[first].used && a->blocks[first].after == NONE;
 }
 
-void zoff_transfer_grads_remove(zoff_arena *a, int32_t first)
+void zoff_transfer_arena_remove(zoff_arena *a, int32_t first)
 {
     unlist(a, first);
     drop_block(a, first);
@@ -150,9 +154,9 @@ static void split(zoff_arena *a, int32_t number, size_t bytes)
     list(a, rest);
 }
 
-bool zoff_transfer_grads_take(zoff_arena *a, size_t bytes, int32_t *out)
+bool zoff_transfer_arena_take(zoff_arena *a, size_t bytes, int32_t *out)
 {
-    const size_t padded = zoff_transfer_grads_padded(bytes);
+    const size_t padded = zoff_transfer_arena_padded(bytes);
     const int32_t number = find(a, padded);
     if (number == NONE)
         return false;
@@ -175,7 +179,7 @@ static void join(zoff_arena *a, int32_t number)
     drop_block(a, gone);
 }
 
-void zoff_transfer_grads_give(zoff_arena *a, int32_t number)
+void zoff_transfer_arena_give(zoff_arena *a, int32_t number)
 {
     const int32_t after = a->blocks[number].after, before = a->blocks[number].before;
     a->blocks[number].used = false;
@@ -191,13 +195,54 @@ void zoff_transfer_grads_give(zoff_arena *a, int32_t number)
     list(a, number);
 }
 
-void zoff_transfer_grads_end(zoff_arena *a)
+void zoff_transfer_arena_end(zoff_arena *a)
 {
     zoff_base_mem_free(a->blocks);
     *a = (zoff_arena){.blocks = NULL};
 }
 
 /* ---- extents ---- */
+
+enum { EXTENT_BYTES = 64 << 20 };
+
+/* Few mappings, although a device pins each of them whole: no larger than what is lent at most. */
+static zoff_status map_here(zoff_transfer *t, const zoff_grads *g, size_t bytes, zoff_map *out)
+{
+    const uint64_t rest = g->lent_most - zoff_base_bits_min(g->lent_most, g->bytes);
+    const size_t all = zoff_base_bits_max(bytes, zoff_base_bits_min(rest, EXTENT_BYTES));
+    ZOFF_TRY(zoff_base_map_alloc(all, "gradients", ZOFF_MAP_INTERLEAVED, out));
+    const zoff_status status = t->route.link->memory.pin(t, out);
+    if (status < 0)
+        zoff_base_map_free(out);
+    return status;
+}
+
+/* The first extent is planned. Others are for a program that holds more gradients than it has room for. */
+static zoff_status alloc_there(zoff_transfer *t, const zoff_grads *g, size_t bytes, zoff_map *out)
+{
+    void *memory;
+    ZOFF_FAIL_IF(
+        (g->count || !g->first_bytes) && t->values->device_memory, ZOFF_ERR_NO_MEMORY,
+        "zoff_grad_acquire: the gradients that are lent now leave no room for another %s in %s, and zoff.device_memory "
+        "allows no more: hand some over first (zoff_grad_ready()), or raise reduce_bucket_size",
+        zoff_base_words_bytes(bytes), zoff_base_words_bytes(g->first_bytes));
+    const zoff_status status = t->accel->ops->alloc(t->accel, bytes, &memory);
+    if (status < 0)
+        return zoff_base_status_prefix(
+            status, "gradients that zoff_grad_acquire() lends, %s of device memory: ", zoff_base_words_bytes(bytes));
+    *out = (zoff_map){.base = memory, .bytes = bytes};
+    return ZOFF_OK;
+}
+
+static void free_extent(zoff_transfer *t, const zoff_grads *g, zoff_map *extent)
+{
+    if (g->is_there) {
+        t->accel->ops->free(t->accel, extent->base);
+        return;
+    }
+    t->route.link->memory.unpin(t, extent);
+    zoff_base_map_free(extent);
+}
 
 /* Free an extent that nobody uses, if one is found soon: its size may never be needed again. */
 static void free_one(zoff_transfer *t, zoff_grads *g)
@@ -206,11 +251,11 @@ static void free_one(zoff_transfer *t, zoff_grads *g)
     for (size_t i = 0; i < zoff_base_bits_min(g->count, LOOKS); i++) {
         g->looked = (g->looked + 1) % g->count;
         zoff_grad_extent *x = &g->extents[g->looked];
-        if (!zoff_transfer_grads_is_idle(&g->arena, x->first))
+        if (!zoff_transfer_arena_is_idle(&g->arena, x->first))
             continue;
-        zoff_transfer_grads_remove(&g->arena, x->first);
+        zoff_transfer_arena_remove(&g->arena, x->first);
         g->bytes -= x->map.bytes;
-        g->memory->free(t, &x->map);
+        free_extent(t, g, &x->map);
         *x = g->extents[--g->count];
         return;
     }
@@ -221,10 +266,10 @@ static zoff_status add(zoff_transfer *t, zoff_grads *g, size_t bytes)
     zoff_grad_extent x;
     ZOFF_TRY(
         zoff_base_array_reserve(&g->extents, g->count, &g->capacity, g->count + 1, sizeof *g->extents, "gradient buffers"));
-    ZOFF_TRY(g->memory->make(t, g, bytes, &x.map));
-    const zoff_status status = zoff_transfer_grads_add(&g->arena, x.map.base, x.map.bytes, &x.first);
+    ZOFF_TRY(g->is_there ? alloc_there(t, g, bytes, &x.map) : map_here(t, g, bytes, &x.map));
+    const zoff_status status = zoff_transfer_arena_add(&g->arena, x.map.base, x.map.bytes, &x.first);
     if (status < 0)
-        g->memory->free(t, &x.map);
+        free_extent(t, g, &x.map);
     ZOFF_TRY(status);
     g->extents[g->count++] = x;
     g->bytes += x.map.bytes;
@@ -232,21 +277,22 @@ static zoff_status add(zoff_transfer *t, zoff_grads *g, size_t bytes)
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_grads_grow(zoff_transfer *t, zoff_grads *g, size_t bytes)
+/* Memory of a device is never freed here, because that stops the device. */
+static zoff_status grow(zoff_transfer *t, zoff_grads *g, size_t bytes)
 {
-    const size_t padded = zoff_transfer_grads_padded(bytes);
-    if (g->memory->shrinks && g->bytes + padded > g->most)
+    const size_t padded = zoff_transfer_arena_padded(bytes);
+    if (!g->is_there && g->bytes + padded > g->most)
         free_one(t, g);
     return add(t, g, padded);
 }
 
 /* ---- slices ---- */
 
-void zoff_transfer_grads_let_go(zoff_grads *g, size_t number)
+void zoff_transfer_arena_let_go(zoff_grads *g, size_t number)
 {
     zoff_grad_slot *slot = &g->slots[number];
     if (slot->at)
-        zoff_transfer_grads_give(&g->arena, slot->block);
+        zoff_transfer_arena_give(&g->arena, slot->block);
     *slot = (zoff_grad_slot){.at = NULL};
 }
 
@@ -257,14 +303,14 @@ static uint64_t lent_most(const zoff_model *m)
     for (size_t i = 0; i < m->param_count; i++) {
         const zoff_model_param *p = &m->params[i];
         if (p->count && (!p->frozen || p->tie))
-            all += (uint64_t)p->slices * zoff_transfer_grads_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+            all += (uint64_t)p->slices * zoff_transfer_arena_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
     }
     return all;
 }
 
-zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff_grad_memory *memory, size_t first_bytes)
+zoff_status zoff_transfer_arena_open(zoff_transfer *t, zoff_grads *g, bool is_there, size_t first_bytes)
 {
-    g->memory = memory;
+    g->is_there = is_there;
     g->slot_count = t->model->slice_count;
     g->lent_most = lent_most(t->model);
     ZOFF_TRY(zoff_base_mem_alloc(g->slot_count, sizeof *g->slots, "gradient slices", &g->slots));
@@ -272,17 +318,17 @@ zoff_status zoff_transfer_grads_open(zoff_transfer *t, zoff_grads *g, const zoff
     return first_bytes ? add(t, g, first_bytes) : ZOFF_OK;
 }
 
-void zoff_transfer_grads_close(zoff_transfer *t, zoff_grads *g)
+void zoff_transfer_arena_close(zoff_transfer *t, zoff_grads *g)
 {
     for (size_t i = 0; i < g->count; i++)
-        g->memory->free(t, &g->extents[i].map);
-    zoff_transfer_grads_end(&g->arena);
+        free_extent(t, g, &g->extents[i].map);
+    zoff_transfer_arena_end(&g->arena);
     zoff_base_mem_free(g->extents);
     zoff_base_mem_free(g->slots);
     *g = (zoff_grads){.slots = NULL};
 }
 
-const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number)
+const char *zoff_transfer_arena_at(const zoff_grads *g, size_t number)
 {
     return g->slots ? g->slots[number].at : NULL;
 }
@@ -290,32 +336,81 @@ const char *zoff_transfer_grads_at(const zoff_grads *g, size_t number)
 static const char *in_pool(const zoff_transfer *t, const zoff_grads *g, const zoff_plan_piece *piece)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
-    return zoff_transfer_grads_at(g, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    return zoff_transfer_arena_at(g, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
-const char *zoff_transfer_grads_of(const zoff_transfer *t, const zoff_plan_piece *piece)
+const char *zoff_transfer_arena_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return in_pool(t, &t->grads, piece);
 }
 
-const char *zoff_transfer_grads_there(const zoff_transfer *t, const zoff_plan_piece *piece)
+const char *zoff_transfer_arena_there(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return t->model->params[piece->param].grad ? zoff_model_params_there(t->model, piece) : in_pool(t, t->route.lent, piece);
 }
 
-void zoff_transfer_grads_hand_over(zoff_grads *g, size_t number, size_t buckets)
+void zoff_transfer_arena_hand_over(zoff_grads *g, size_t number, size_t buckets)
 {
     g->slots[number].waits_for = buckets;
 }
 
-void zoff_transfer_grads_packed(zoff_grads *g, size_t number)
+void zoff_transfer_arena_packed(zoff_grads *g, size_t number)
 {
     if (g->slots[number].at && --g->slots[number].waits_for == 0)
-        zoff_transfer_grads_let_go(g, number);
+        zoff_transfer_arena_let_go(g, number);
 }
 
-void zoff_transfer_grads_forget(zoff_grads *g)
+void zoff_transfer_arena_forget(zoff_grads *g)
 {
     for (size_t i = 0; g->count && i < g->slot_count; i++)
-        zoff_transfer_grads_let_go(g, i);
+        zoff_transfer_arena_let_go(g, i);
+}
+
+/* ---- lending ---- */
+
+zoff_status zoff_transfer_arena_lend(zoff_transfer *t, zoff_grads *g, size_t number, size_t bytes, bool grows)
+{
+    zoff_grad_slot *slot = &g->slots[number];
+    int32_t block;
+    bool found = zoff_transfer_arena_take(&g->arena, bytes, &block);
+    if (!found && grows) {
+        ZOFF_TRY(grow(t, g, bytes)); /* with room for it */
+        found = zoff_transfer_arena_take(&g->arena, bytes, &block);
+    }
+    if (!found)
+        return ZOFF_PENDING;
+    *slot = (zoff_grad_slot){.at = g->arena.blocks[block].at, .block = block};
+    return ZOFF_OK;
+}
+
+/* Two buckets, so that the program fills one while the other leaves; and at least two slices of any size. */
+uint64_t zoff_transfer_arena_device_bytes(const zoff_transfer *t)
+{
+    uint64_t all = 0, largest = 0;
+    size_t widest = 0;
+    if (t->device.lent.slots) /* it is open: buffers that were bound since do not change it */
+        return t->device.lent.first_bytes;
+    for (size_t i = 0; i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        if (p->grad || (p->frozen && !p->tie))
+            continue;
+        const uint64_t bytes = zoff_transfer_arena_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+        all += bytes * p->slices;
+        largest = zoff_base_bits_max(largest, bytes);
+        widest = zoff_base_bits_max(widest, zoff_adam_dtype_bytes(p->grad_dtype));
+    }
+    return zoff_base_bits_min(
+        all,
+        2 * zoff_base_bits_align(zoff_base_bits_max(largest, (uint64_t)t->values->bucket_elements * widest), ZOFF_ARENA_UNIT));
+}
+
+zoff_status zoff_transfer_arena_clear(zoff_transfer *t, char *at, size_t bytes, void *native_stream)
+{
+    void *stream = native_stream ? native_stream : t->device.down;
+    if (!t->route.lent->is_there) {
+        memset(at, 0, bytes);
+        return ZOFF_OK;
+    }
+    ZOFF_TRY(t->accel->ops->zero(t->accel, stream, at, bytes));
+    return native_stream ? ZOFF_OK : zoff_transfer_streams_sync(t, stream);
 }
