@@ -4,6 +4,7 @@
 SAMPLE is the program of write_sample.cc. The manifests must fit docs/checkpoint.schema.json, whose members must be those of the
 tables in docs/CHECKPOINT.md. A few damages must be found: otherwise the reader would prove nothing."""
 import array
+import glob
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 import tempfile
 
 import read_checkpoint
-from read_checkpoint import Bad, Checkpoint, HASH, latest
+from read_checkpoint import Bad, Checkpoint, HASH, Layout, latest
 
 FAILURES = []
 
@@ -107,6 +108,28 @@ def check_formats(folder, schema):
         expect(any(wanted), "a checkpoint of zeros proves nothing")
 
 
+def check_layouts(root):
+    """The descriptions of the golden state files, each of one rank, have each element of each state, and a flipped bit is found."""
+    paths = glob.glob(os.path.join(root, "tests/golden/states_*/*.layout"))
+    for path in paths:
+        with open(path, "rb") as file:
+            data = file.read()
+        layout = Layout(data)
+        expect((layout.rank, layout.ranks, [p["dims"] for p in layout.params]) == (0, 1, [[4200], [40]]), f"{path}: other parameters")
+        for index, param in enumerate(layout.params):
+            for kind in ("master", "m", "v"):
+                place = layout.places[index, kind, 0, 0]
+                expect(kind in param["states"] and place[2] in read_checkpoint.ALLOWED[kind] and place[3] == param["dims"][0],
+                       f"{path}: {kind} of {param['name']} is {place}")
+        for at in (3, 20, 50, 100, len(data) - 1):
+            try:
+                Layout(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+                expect(HASH is None, f"the reader does not see that byte {at} of {path} differs")
+            except (Bad, ValueError):
+                pass
+    expect(len(paths) == 4, f"{len(paths)} descriptions of golden state files")
+
+
 def check_damage(folder):
     """The reader finds a flipped bit in each part of the file."""
     name, = (name for name in os.listdir(folder) if name.endswith(".states"))
@@ -157,6 +180,7 @@ def main():
         for wrong in ({"id": "x"}, {"version": 2}, {"step": -1}, {"files": []}, {"loss_scaler": {}}, {"needs": ["x"]}):
             expect(list(complaints(schema, {**ranks.manifest, **wrong}, schema)), f"the schema takes {wrong}")
         check_formats(folder, schema)
+        check_layouts(root)
         if HASH:
             check_damage(one)
     print("\n".join(FAILURES) or f"8 manifests and 10 files are as the page says{'' if HASH else '; checksums were not checked: no libxxhash'}")

@@ -99,6 +99,19 @@ def elements(data, form):
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
+def read_table(table):
+    """Regions, checksums, pieces and program data."""
+    magic, version, zero, *counts = struct.unpack("<8sIIQQQQ", table[:48])
+    want((magic, version, zero) == (b"zofftabl", 1, 0), "a table begins otherwise")
+    at, parts = 48, []
+    for count, form in zip(counts, ("<QQQQ", "<Q", "<IBBHIIQQQQ", "<256sQII")):
+        size = struct.calcsize(form)
+        parts.append([struct.unpack(form, table[at + i * size:at + (i + 1) * size]) for i in range(count)])
+        at += count * size
+    want(at == len(table), "a table has gaps")
+    return parts
+
+
 class File:
     """The file of one rank."""
 
@@ -115,15 +128,7 @@ class File:
         table = data[offset:]
         want(len(table) == entry["table"]["bytes"], "a table has another length")
         check(table, entry["table"]["checksum"], "a table")
-        magic, version, zero, *counts = struct.unpack("<8sIIQQQQ", table[:48])
-        want((magic, version, zero) == (b"zofftabl", 1, 0), "a table begins otherwise")
-        at, parts = 48, []
-        for count, form in zip(counts, ("<QQQQ", "<Q", "<IBBHIIQQQQ", "<256sQII")):
-            size = struct.calcsize(form)
-            parts.append([struct.unpack(form, table[at + i * size:at + (i + 1) * size]) for i in range(count)])
-            at += count * size
-        want(at == len(table), "a table has gaps")
-        self.regions, checksums, self.pieces, self.items = parts
+        self.regions, checksums, self.pieces, self.items = read_table(table)
         self.check_regions([number for number, in checksums], offset)
 
     def check_regions(self, checksums, end):
@@ -190,6 +195,27 @@ class Checkpoint:
                     values = [join(a, b) for a, b in zip(upper, values)]
                 self.states[unescape(param["name"]), kind] = values
         want(not found, "pieces belong to no state")
+
+
+class Layout:
+    """The description of a state file: `params`, and places[(param, kind, slice, first)] of (chunk, byte, format, count)."""
+
+    def __init__(self, data):
+        magic, version, self.rank, self.ranks, zero, _, size, checksum = struct.unpack("<8sIIII16sQQ", data[:56])
+        want((magic, version, zero, size) == (b"zofflayt", 2, 0, len(data) - 56), "a description begins otherwise")
+        check(data[:48] + bytes(8) + data[56:], f"{checksum:016x}", "a description")
+        text, = struct.unpack("<Q", data[56:64])
+        self.params = json.loads(data[64:64 + text])
+        self.regions, checksums, pieces, items = read_table(data[64 + text:])
+        want(not checksums and not items and pieces == sorted(pieces, key=lambda p: (p[5], p[1])), "a table is not that of a description")
+        at = 0
+        for region in self.regions:
+            want(region == (at, region[1], 0, 0) and region[1] % 4096 == 0, "a chunk is elsewhere")
+            at += region[1]
+        self.places = {(p[0], KINDS[p[1]], p[6], p[7]): (p[5], p[9], p[2], p[8]) for p in pieces}
+        want(len(self.places) == len(pieces), "an element is in two pieces")
+        for chunk, at, form, count in self.places.values():
+            want(at + size_of(form, count) <= self.regions[chunk][1], "a piece does not lie in its chunk")
 
 
 def latest(folder):
