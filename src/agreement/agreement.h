@@ -13,6 +13,41 @@
 
 #include <zoff/engine.h>
 
+enum { ZOFF_VOTE_NUMBERS = 5 };
+
+/* Ranks that decide together: those of an engine, or those of engines with one norm. */
+typedef struct zoff_voters {
+    zoff_comm *comm;
+    zoff_comm_channel *channel;
+    const char *whose; /* behind the number of a rank in messages: "", or " of zoff_engine_opts.norm_comm" */
+    uint64_t *words;   /* the last vote, by rank: whether it failed, and its numbers. Allocated before any message, because a
+                          rank that fails to allocate must not leave others waiting */
+    zoff_comm_work work;
+    bool is_over; /* a vote has failed, so all know of an error */
+} zoff_voters;
+
+/* A list of named values that all ranks must have alike. The same function makes it as a checksum and, if checksums differ, as
+ * text. */
+typedef struct zoff_fields {
+    bool as_text;
+    uint64_t sum;
+    char *text; /* "name\0value\0name\0value\0" */
+    size_t bytes, capacity;
+    zoff_status status; /* as text: the first error */
+} zoff_fields;
+
+typedef void (*zoff_fields_list)(const void *ctx, zoff_fields *out);
+
+/* The inputs of a step's update other than gradients and states. */
+typedef struct zoff_step_inputs {
+    int64_t t;
+    double clip_norm, grad_scale, loss_scale;
+    unsigned flags;
+    double weight;                     /* sum over all micro-batches of all ranks; 0 where nothing is trained */
+    const zoff_optimizer_hyper *hyper; /* per group, after the schedule */
+    uint64_t norm_sum;                 /* checksum of zoff_step_args.norm_sum; 0: none */
+} zoff_step_inputs;
+
 /* The progress of a rank that opens its store, and the states that it found there. Between engines with one norm: those that
  * its engine has chosen. */
 typedef struct zoff_standing {
@@ -25,34 +60,22 @@ typedef struct zoff_standing {
 typedef struct zoff_open_barrier {
     zoff_comm *comm;            /* the ranks that meet; NULL: this rank meets nobody */
     zoff_comm_channel *channel; /* of the rounds; NULL: the communicator's own */
-    const char *whose;          /* " of zoff_engine_opts.norm_comm", or "" */
+    const char *whose;          /* as zoff_voters.whose */
     zoff_comm_work work;        /* the current round */
     double began;
     zoff_standing own, *all; /* this rank's; and by rank, those of the last round */
-    size_t *each;
-    bool is_open, behind; /* behind: some rank is in an earlier phase than this one */
-    bool over;            /* a rank has failed, and every rank knows */
-    unsigned failed;      /* the rank that failed */
-    bool was_canceled;    /* by its program */
+    bool is_open, behind;    /* behind: some rank is in an earlier phase than this one */
+    bool over;               /* a rank has failed, and every rank knows */
+    unsigned failed;         /* the rank that failed */
+    bool was_canceled;       /* by its program */
 } zoff_open_barrier;
 
-/* See presence.c. */
-typedef struct zoff_presence {
-    uint64_t *bits;     /* one bit per slice, in words of 64, for each rank in turn */
-    size_t *bits_bytes; /* by rank; the same value for all */
+/* The slices that take part in a step. */
+typedef struct zoff_participation {
+    uint64_t *bits; /* one bit per slice, in words of 64, for each rank in turn */
     zoff_comm_work work;
     bool asked, agreed; /* in this step */
-} zoff_presence;
-
-enum { ZOFF_CONSENSUS_NUMBERS = 5 };
-
-/* Memory for one value of each rank, allocated before any message: a rank that fails to allocate must not leave others
- * waiting. */
-typedef struct zoff_consensus {
-    int *results;
-    size_t *each;
-    uint64_t *numbers; /* ZOFF_CONSENSUS_NUMBERS of each rank */
-} zoff_consensus;
+} zoff_participation;
 
 /* Numbers of a step that engines with one norm must have alike. */
 enum { ZOFF_NORM_T, ZOFF_NORM_CLIP, ZOFF_NORM_SCALE, ZOFF_NORM_LOOKS, ZOFF_NORM_TERMS };
@@ -71,20 +94,15 @@ typedef struct zoff_norm_part {
 
 /* See norm.c. */
 typedef struct zoff_norm_ranks {
-    zoff_comm *comm; /* zoff_engine_opts.norm_comm; NULL: the norm is that of this engine */
+    zoff_voters ranks; /* of zoff_engine_opts.norm_comm; no communicator: the norm is that of this engine */
     zoff_comm_channel channel;
-    zoff_norm_part *parts; /* by rank of `comm`, as the following */
-    uint64_t *counts;      /* of replicated parameters, times 2; plus 1 with zoff.persist */
-    int32_t *results;
-    size_t *bytes;
+    zoff_norm_part *parts; /* by rank of norm_comm */
     /* Checksums of the names of replicated parameters, by rank: `most` for each, ascending, UINT64_MAX where there are fewer.
      * The lowest bit says whether the parameter has states of its own there: a tied one does not. */
     uint64_t *names;
     size_t most;
-    zoff_comm_work work;
     zoff_open_barrier barrier; /* stores of all engines are opened side by side, too */
     bool is_open;              /* the channel */
-    bool is_over;              /* some rank has failed in seal, and all know */
 } zoff_norm_ranks;
 
 /* The owner sets the fields up to and including `transfer` before any call; they are borrowed. All other fields start as
@@ -95,61 +113,71 @@ typedef struct zoff_agreement {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_transfer *transfer;
-    zoff_consensus consensus;
-    zoff_presence presence;
-    uint64_t *step_terms; /* words that describe the step: this rank's, followed by room for those of two ranks */
+    zoff_voters ranks;       /* those of `comm` */
+    zoff_step_inputs inputs; /* of the last vote of a step */
+    zoff_participation participation;
     zoff_open_barrier barrier;
     zoff_norm_ranks norm;
 } zoff_agreement;
 
-/* A list of named items that all ranks must have the same. It is built as words, whose checksums are compared. If checksums
- * differ it is built again as text, so that an error can name the item and its values. */
-typedef struct zoff_facts {
-    bool as_text;
-    char *text; /* "name\0value\0name\0value\0" */
-    size_t text_bytes, text_capacity;
-    uint64_t *words;
-    size_t word_count, word_capacity;
-} zoff_facts;
+/* ---- vote.c ---- */
 
-typedef zoff_status (*zoff_facts_list)(const void *ctx, zoff_facts *out);
-
-/* consensus.c */
-/* Allocate memory for the functions below, once the communicator is known; a second call does nothing.  @return
- * ERR_NO_MEMORY */
-zoff_status zoff_agreement_consensus_open(zoff_agreement *a);
-void zoff_agreement_consensus_close(zoff_agreement *a);
+/* Allocate memory for votes, once the communicator is known; a second call does nothing.  @return ERR_NO_MEMORY */
+zoff_status zoff_agreement_vote_open(zoff_agreement *a);
+void zoff_agreement_vote_close(zoff_agreement *a);
+zoff_status zoff_agreement_vote_allocate(zoff_voters *v); /* the same for other voters */
+/* Call on every rank with the result of its own work, and at most ZOFF_VOTE_NUMBERS numbers. Those of all are in v->words.
+ * @blocks until all have called it  @return an error on every rank if any rank failed: its own message where it failed */
+zoff_status zoff_agreement_vote(zoff_voters *v, zoff_status own, const uint64_t *numbers, size_t count);
+/* The same without numbers; a single rank returns its own result. */
+zoff_status zoff_agreement_vote_success(zoff_voters *v, zoff_status own);
+/* The same, and replace each number by the least of all ranks. */
+zoff_status zoff_agreement_vote_least(zoff_voters *v, zoff_status own, uint64_t *numbers, size_t count);
 /* Send `bytes` of each rank to all; this rank's are already at their place in `all`.  @blocks until all have arrived */
-zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes);
-/* Replace `count` bytes by those of rank 0.  @blocks until they have arrived */
-zoff_status zoff_agreement_consensus_share(zoff_agreement *a, void *bytes, size_t count);
-/* Replace each number by the least of all ranks; at most ZOFF_CONSENSUS_NUMBERS.  @blocks until all have arrived */
-zoff_status zoff_agreement_consensus_least(zoff_agreement *a, uint64_t *numbers, size_t count);
-/* Call on every rank with the result of its own work. Returns an error on every rank if any rank failed.  @blocks until all
- * have called it */
-zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own);
+zoff_status zoff_agreement_vote_gather(zoff_voters *v, void *all, size_t bytes);
+/* Replace `count` bytes by those of rank `root`.  @blocks until they have arrived */
+zoff_status zoff_agreement_vote_share(zoff_voters *v, unsigned root, void *bytes, size_t count);
+/* @return ERR_COMM with a message that names the rank that has failed */
+zoff_status zoff_agreement_vote_tell(const zoff_voters *v, unsigned failed);
+/* Check that all ranks on this rank's host fit into its memory together. Call it before any of them allocates. `need_bytes`:
+ * bytes that this rank needs; `advice`: how it can need less.  @return ERR_NO_MEMORY on every rank  @blocks until all have
+ * called it */
+zoff_status zoff_agreement_vote_memory(zoff_agreement *a, uint64_t need_bytes, const char *advice);
 
-/* facts.c */
+/* Tell other ranks which engine this is, and in which of its calls the program waits. */
+void zoff_agreement_identity_come(zoff_agreement *a);
+void zoff_agreement_identity_leave(zoff_agreement *a);
+void zoff_agreement_identity_add(zoff_agreement *a, const char *name, size_t count); /* add a parameter to the identity */
+/* All ranks seal the same engine: open its channel.  @blocks until all have called it */
+zoff_status zoff_agreement_identity_open(zoff_agreement *a);
+void zoff_agreement_identity_close(zoff_agreement *a); /* call when none of its operations is in flight */
+/* Mark the begin and the end of a call that waits for other ranks, after its arguments are checked. A call that fails is not
+ * counted, because the program repeats it. */
+void zoff_agreement_identity_enter(zoff_agreement *a, unsigned call, zoff_comm_item item);
+zoff_status zoff_agreement_identity_exit(zoff_agreement *a, zoff_status status);
+
+/* Slices that take part in a step. */
+zoff_status zoff_agreement_participation_open(zoff_agreement *a);
+void zoff_agreement_participation_close(zoff_agreement *a);
+void zoff_agreement_participation_begin(zoff_agreement *a); /* begin a step */
+/* Find the slices that have a gradient on any rank, and flag them PRESENT.  @return PENDING: not all ranks have answered */
+zoff_status zoff_agreement_participation_poll(zoff_agreement *a);
+uint64_t zoff_agreement_participation_elements(const zoff_agreement *a); /* elements that this rank updates in the step */
+/* `bits`: `words` words of each of `ranks`, one rank after the other. Those of rank 0 become the union of all. */
+void zoff_agreement_participation_join(uint64_t *bits, size_t words, unsigned ranks);
+
+/* ---- equal.c ---- */
+
+/* Append a value: `text` or, if that is NULL, the number; and its name as a format. */
+void zoff_agreement_equal_add(zoff_fields *f, const char *text, uint64_t number, const char *name, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Compare a list between all ranks. `call` begins the message of an error, and `advice` ends it.  @blocks until all have called
- * it  @return ERR_INVALID on every rank if two differ; the message names items, values and ranks */
-zoff_status zoff_agreement_facts_compare(zoff_agreement *a, zoff_facts_list list, const void *ctx, const char *call,
-                                         const char *advice);
-/* Append an item: its value, and its name as a format. */
-zoff_status zoff_agreement_facts_add_text(zoff_facts *f, const char *value, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-zoff_status zoff_agreement_facts_add_count(zoff_facts *f, uint64_t value, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* The hyper-parameters of a group as words, one for each field of zoff_optimizer_hyper. */
-size_t zoff_agreement_facts_hyper_count(void);
-void zoff_agreement_facts_hyper_words(const zoff_optimizer_hyper *h, uint64_t *out);
-/* Write a value as text.  @return the name of field number `field` */
-const char *zoff_agreement_facts_hyper_print(size_t field, uint64_t word, char *dst, size_t dst_bytes);
-/* Print the ranks for which `is_one` is true, as "rank 1" or "ranks 1, 2 and 4". */
-void zoff_agreement_facts_print_ranks(unsigned ranks, bool (*is_one)(const void *ctx, unsigned rank), const void *ctx,
-                                      char *dst, size_t dst_bytes);
+ * it  @return ERR_INVALID on every rank if two differ; the message names values and ranks */
+zoff_status zoff_agreement_equal(zoff_agreement *a, zoff_fields_list list, const void *ctx, const char *call,
+                                 const char *advice);
 
-/* listed.c: lists that ranks compare at seal. Each function returns ERR_INVALID on every rank if two differ.  @blocks until all
- * have called it */
+/* ---- listed.c: each comparison returns ERR_INVALID on every rank if two differ ---- */
+
 typedef struct zoff_listed_settings {
     const char *keys; /* zoff_config_agree_list() */
     size_t key_bytes;
@@ -158,32 +186,20 @@ typedef struct zoff_listed_settings {
     int64_t persist_t;
 } zoff_listed_settings;
 
-/* Configuration, options, parameters and groups. */
+/* At seal: configuration, options, parameters and groups; the plan that each rank has made from them; the initial weights of
+ * engine-owned parameters.  @blocks until all have called it */
 zoff_status zoff_agreement_listed_compare_settings(zoff_agreement *a, const zoff_listed_settings *settings);
-/* The plan that each rank has made from them. */
 zoff_status zoff_agreement_listed_compare_plan(zoff_agreement *a);
-/* The initial weights of engine-owned parameters. */
 zoff_status zoff_agreement_listed_compare_weights(zoff_agreement *a);
+/* In a step: set the checksums of this rank's vote; `hyper` must stay until the votes are compared. */
+void zoff_agreement_listed_tell(zoff_agreement *a, const zoff_step_inputs *inputs, zoff_vote *vote);
+/* Call when all votes have arrived, by rank: compare the inputs of the update, and the copies of gradients that the trainer has
+ * reduced.  @blocks only if they differ */
+zoff_status zoff_agreement_listed_compare_inputs(zoff_agreement *a, const zoff_vote *votes);
+zoff_status zoff_agreement_listed_compare_copies(zoff_agreement *a, const zoff_vote *votes);
 
-/* terms.c: the inputs of a step's update other than gradients and states */
-typedef struct zoff_step_terms {
-    int64_t t;
-    double clip_norm, grad_scale, loss_scale;
-    unsigned flags;
-    double weight;                     /* sum over all micro-batches of all ranks; 0 where nothing is trained */
-    const zoff_optimizer_hyper *hyper; /* per group, after the schedule */
-    uint64_t norm_sum;                 /* checksum of zoff_step_args.norm_sum; 0: none */
-} zoff_step_terms;
+/* ---- norm.c: one norm over engines that train parts of one model ---- */
 
-zoff_status zoff_agreement_terms_open(zoff_agreement *a);
-void zoff_agreement_terms_close(zoff_agreement *a);
-/* Store the terms of this rank.  @return their checksum, which is sent with the vote */
-uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *step);
-/* Call when all votes have arrived, by rank. If their checksums differ, exchange the words and name the differences.  @blocks
- * only then  @return ERR_INVALID on every rank */
-zoff_status zoff_agreement_terms_compare(zoff_agreement *a, const zoff_vote *votes);
-
-/* norm.c: one norm over engines that train parts of one model */
 /* Take the communicator, NULL for none, and allocate all memory, so that seal does not fail for want of it.  @return
  * ERR_INVALID for one that cannot serve */
 zoff_status zoff_agreement_norm_take(zoff_agreement *a, zoff_comm *comm);
@@ -193,38 +209,27 @@ unsigned zoff_agreement_norm_part(const zoff_agreement *a);
 /* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
 zoff_status zoff_agreement_norm_open(zoff_agreement *a);
 void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */
-/* At seal: all engines go on, or none does: like zoff_agreement_consensus_success(), over norm_comm. Nothing where there is
- * none.  @blocks until all of its ranks have called it */
+/* At seal: all engines go on, or none does: zoff_agreement_vote_success() over norm_comm. Nothing where there is none.
+ * @blocks until all of its ranks have called it */
 zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own);
 /* Seal has failed on all ranks of this engine: tell those of the other engines, unless they know. The error is kept. */
 void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own);
-/* Like zoff_agreement_consensus_gather(), over norm_comm. */
-zoff_status zoff_agreement_norm_gather(zoff_agreement *a, void *all, size_t bytes);
-/* The checksum of a name, without its lowest bit. */
-uint64_t zoff_agreement_norm_name(const char *name);
-/* The entry of a name in the list of a rank; NULL: the rank does not have the parameter. */
-const uint64_t *zoff_agreement_norm_find(const zoff_norm_ranks *n, unsigned rank, uint64_t name);
+/* At seal, unless states are opened again: compare the first weights of engine-owned parameters between the ranks of the
+ * engine, and those of replicated parameters between engines. Counts as zoff_agreement_norm_success().  @blocks for all ranks
+ * of norm_comm  @return ERR_INVALID */
+zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a);
+/* This rank's part of zoff_norm_part.replicas. */
+uint64_t zoff_agreement_norm_replicas(const zoff_agreement *a);
 /* Send what this engine has voted. The same on all ranks of the engine. */
 zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own);
 /* Join the parts of all.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their terms
  * differ */
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
-zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
-void zoff_agreement_norm_abandon(zoff_agreement *a);
-
-/* alike.c: what the program has declared equal on several ranks */
-/* Set the sums of the vote. */
-void zoff_agreement_alike_tell(const zoff_agreement *a, zoff_vote *vote);
-/* All votes of the engine have arrived: compare the copies of gradients that the trainer has reduced.  @blocks only if they
- * differ  @return ERR_INVALID on every rank, with the parameter */
-zoff_status zoff_agreement_alike_compare(zoff_agreement *a, const zoff_vote *votes);
 /* The joined part says that gradients of replicated parameters differ.  @return ERR_INVALID on every rank, with a parameter
  * @blocks for all ranks of all engines */
-zoff_status zoff_agreement_alike_explain(zoff_agreement *a);
-/* At seal, unless states are opened again: compare the first weights of engine-owned parameters between the ranks of the
- * engine, and those of replicated parameters between engines. Counts as zoff_agreement_norm_success().  @blocks for all ranks
- * of norm_comm  @return ERR_INVALID */
-zoff_status zoff_agreement_alike_first_weights(zoff_agreement *a);
+zoff_status zoff_agreement_norm_explain(zoff_agreement *a);
+zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
+void zoff_agreement_norm_abandon(zoff_agreement *a);
 
 /* norm_sum.c: the norm of engines whose sums the program joins */
 /* The content of a zoff_norm_sum. */
@@ -245,22 +250,6 @@ zoff_status zoff_agreement_norm_sum_read(const char *call, const zoff_norm_sum *
 /* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one of another step, or without `own`. With
  * 16 engines one of 5,000 sums without it passes, because the filter is small. */
 zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_norm_record *own, zoff_norm_record *out);
-
-/* presence.c: the slices that take part in a step */
-zoff_status zoff_agreement_presence_open(zoff_agreement *a);
-void zoff_agreement_presence_close(zoff_agreement *a);
-void zoff_agreement_presence_begin(zoff_agreement *a); /* begin a step */
-/* Find the slices that have a gradient on any rank, and flag them PRESENT.  @return PENDING: not all ranks have answered */
-zoff_status zoff_agreement_presence_poll(zoff_agreement *a);
-uint64_t zoff_agreement_presence_elements(const zoff_agreement *a); /* elements that this rank updates in the step */
-/* `bits`: `words` words of each of `ranks`, one rank after the other. Those of rank 0 become the union of all. */
-void zoff_agreement_presence_join(uint64_t *bits, size_t words, unsigned ranks);
-
-/* hosts.c */
-/* Check that all ranks on this rank's host fit into its memory together. Call it before any of them allocates. `need_bytes`:
- * bytes that this rank needs; `advice`: how it can need less.  @return ERR_NO_MEMORY on every rank  @blocks until all have
- * called it */
-zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, const char *advice);
 
 /* open.c: at seal, on every rank: open the stores side by side */
 zoff_status zoff_agreement_open_allocate(zoff_agreement *a);
@@ -285,17 +274,5 @@ zoff_status zoff_agreement_open_pulse(zoff_agreement *a);
 
 /* first_weights.c: at seal, replace the program's weights on every rank by those of rank 0.  @blocks until all have arrived */
 zoff_status zoff_agreement_first_weights_send(zoff_agreement *a);
-
-/* identity.c: tells other ranks which engine this is, and in which of its calls the program waits */
-void zoff_agreement_identity_come(zoff_agreement *a);
-void zoff_agreement_identity_leave(zoff_agreement *a);
-void zoff_agreement_identity_add(zoff_agreement *a, const char *name, size_t count); /* add a parameter to the identity */
-/* All ranks seal the same engine: open its channel.  @blocks until all have called it */
-zoff_status zoff_agreement_identity_open(zoff_agreement *a);
-void zoff_agreement_identity_close(zoff_agreement *a); /* call when none of its operations is in flight */
-/* Mark the begin and the end of a call that waits for other ranks, after its arguments are checked. A call that fails is not
- * counted, because the program repeats it. */
-void zoff_agreement_identity_enter(zoff_agreement *a, unsigned call, zoff_comm_item item);
-zoff_status zoff_agreement_identity_exit(zoff_agreement *a, zoff_status status);
 
 #endif

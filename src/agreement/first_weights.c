@@ -150,9 +150,9 @@ static zoff_status compare(batches *b, bool *out_differs)
 {
     zoff_agreement *a = b->agreement;
     const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);
-    ZOFF_TRY(zoff_agreement_consensus_success(a, each_batch(b, sum_batch)));
+    ZOFF_TRY(zoff_agreement_vote_success(&a->ranks, each_batch(b, sum_batch)));
     b->differs[rank] = zoff_offload_layout(b->sums, b->count * sizeof *b->sums); /* room for one word of each rank at least */
-    ZOFF_TRY(zoff_agreement_consensus_gather(a, b->differs, sizeof *b->differs));
+    ZOFF_TRY(zoff_agreement_vote_gather(&a->ranks, b->differs, sizeof *b->differs));
     *out_differs = false;
     for (unsigned i = 0; i < ranks; i++)
         *out_differs = *out_differs || b->differs[i] != b->differs[0];
@@ -167,12 +167,12 @@ static zoff_status find_batches(batches *b)
     unsigned first = 0, others = 0;
     uint64_t *theirs = b->sums + b->count;
     memcpy(theirs, b->sums, b->count * sizeof *b->sums);
-    ZOFF_TRY(zoff_agreement_consensus_share(a, theirs, b->count * sizeof *b->sums));
+    ZOFF_TRY(zoff_agreement_vote_share(&a->ranks, 0, theirs, b->count * sizeof *b->sums));
     memset(own, 0, b->words * sizeof *own);
     for (size_t i = 0; i < b->count; i++)
         own[i / 64] |= (uint64_t)(b->sums[i] != theirs[i]) << i % 64;
     memcpy(&b->differs[ranks * b->words], own, b->words * sizeof *own);
-    ZOFF_TRY(zoff_agreement_consensus_gather(a, b->differs, b->words * sizeof *own));
+    ZOFF_TRY(zoff_agreement_vote_gather(&a->ranks, b->differs, b->words * sizeof *own));
     for (unsigned i = 1; i < ranks; i++) {
         uint64_t any = 0;
         for (size_t k = 0; k < b->words; k++)
@@ -184,7 +184,7 @@ static zoff_status find_batches(batches *b)
     if (b->changes.tells)
         b->changes.used = (size_t)snprintf(b->changes.text, sizeof b->changes.text,
                                            "the first weights of %u of %u ranks differed from rank 0's, ", others, ranks);
-    zoff_agreement_presence_join(b->differs, b->words, ranks);
+    zoff_agreement_participation_join(b->differs, b->words, ranks);
     return ZOFF_OK;
 }
 
@@ -250,7 +250,7 @@ static zoff_status spread_batch(batches *b)
         return ZOFF_OK;
     if (b->status == ZOFF_OK && (is_other || zoff_comm_rank(a->comm) == 0))
         b->status = sum_batch(b);
-    ZOFF_TRY(zoff_agreement_consensus_success(a, b->status));
+    ZOFF_TRY(zoff_agreement_vote_success(&a->ranks, b->status));
     ZOFF_TRY(send(b));
     if (!is_other)
         return ZOFF_OK;
@@ -268,7 +268,7 @@ static zoff_status make_equal(batches *b)
         return ZOFF_OK;
     ZOFF_TRY(find_batches(b));
     ZOFF_TRY(each_batch(b, spread_batch));
-    ZOFF_TRY(zoff_agreement_consensus_success(b->agreement, b->status));
+    ZOFF_TRY(zoff_agreement_vote_success(&b->agreement->ranks, b->status));
     if (b->changes.tells)
         ZOFF_INFO("rank %u: %s (%zu parameter%s here); all ranks have those of rank 0 now", zoff_comm_rank(b->agreement->comm),
                   b->changes.text, b->changes.named, b->changes.named == 1 ? "" : "s");
@@ -297,7 +297,7 @@ zoff_status zoff_agreement_first_weights_send(zoff_agreement *a)
     ZOFF_TRY(each_batch(&b, count_batch));
     if (!b.count)
         return ZOFF_OK;
-    zoff_status status = zoff_agreement_consensus_success(a, allocate(&b));
+    zoff_status status = zoff_agreement_vote_success(&a->ranks, allocate(&b));
     if (status == ZOFF_OK)
         status = make_equal(&b);
     void *blocks[] = {b.runs, b.moves, b.wire, b.sums, b.differs, b.parts};

@@ -14,91 +14,47 @@
 
 /* ---- life ---- */
 
-static zoff_status allocate(zoff_norm_ranks *n)
-{
-    const unsigned ranks = zoff_comm_size(n->comm);
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *n->parts, "norms of ranks", &n->parts));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *n->counts, "norms of ranks", &n->counts));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *n->results, "norms of ranks", &n->results));
-    return zoff_base_mem_alloc(ranks, sizeof *n->bytes, "norms of ranks", &n->bytes);
-}
-
 zoff_status zoff_agreement_norm_take(zoff_agreement *a, zoff_comm *comm)
 {
     ZOFF_FAIL_IF(comm && comm == a->comm, ZOFF_ERR_INVALID,
                  "zoff_engine_opts.norm_comm is zoff_engine_opts.comm, whose ranks are counted already: pass a communicator of "
                  "the ranks that train other parts of the model, or NULL");
-    a->norm.comm = comm;
-    return comm ? allocate(&a->norm) : ZOFF_OK;
+    a->norm.ranks = (zoff_voters){.comm = comm, .channel = &a->norm.channel, .whose = " of zoff_engine_opts.norm_comm"};
+    if (!comm)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_agreement_vote_allocate(&a->norm.ranks));
+    return zoff_base_mem_alloc(zoff_comm_size(comm), sizeof *a->norm.parts, "norms of ranks", &a->norm.parts);
 }
 
 void zoff_agreement_norm_free(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    if (!n->comm || zoff_comm_lets_go(n->comm)) {
+    if (!n->ranks.comm || zoff_comm_lets_go(n->ranks.comm)) {
         zoff_base_mem_free(n->parts);
-        zoff_base_mem_free(n->counts);
-        zoff_base_mem_free(n->results);
-        zoff_base_mem_free(n->bytes);
+        zoff_base_mem_free(n->ranks.words);
     }
-    *n = (zoff_norm_ranks){.comm = NULL};
+    *n = (zoff_norm_ranks){.parts = NULL};
 }
 
 unsigned zoff_agreement_norm_part(const zoff_agreement *a)
 {
-    const zoff_comm *comm = a->norm.comm;
+    const zoff_comm *comm = a->norm.ranks.comm;
     return comm && zoff_comm_size(comm) > 1 ? 1 + zoff_comm_rank(comm) : 0;
 }
 
 /* ---- all engines go on, or none does ---- */
 
-zoff_status zoff_agreement_norm_gather(zoff_agreement *a, void *all, size_t bytes)
-{
-    zoff_norm_ranks *n = &a->norm;
-    const unsigned ranks = zoff_comm_size(n->comm);
-    for (unsigned i = 0; i < ranks; i++)
-        n->bytes[i] = bytes;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .channel = &n->channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
-                                 .in = (char *)all + zoff_comm_rank(n->comm) * bytes,
-                                 .out = all,
-                                 .receive_bytes = n->bytes};
-    ZOFF_TRY(zoff_comm_start(n->comm, &call, &n->work));
-    return zoff_comm_wait(n->comm, &n->work);
-}
-
 zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own)
 {
-    zoff_norm_ranks *n = &a->norm;
-    zoff_saved_error saved;
-    int failed = -1;
-    if (!n->comm)
-        return own;
-    zoff_base_status_save(&saved);
-    n->results[zoff_comm_rank(n->comm)] = own;
-    const zoff_status status = zoff_agreement_norm_gather(a, n->results, sizeof *n->results);
-    for (unsigned i = 0; status == ZOFF_OK && i < zoff_comm_size(n->comm); i++)
-        failed = failed < 0 && n->results[i] < 0 ? (int)i : failed;
-    n->is_over = status < 0 || failed >= 0;
-    if (own < 0) {
-        zoff_base_status_restore(&saved);
-        return own;
-    }
-    ZOFF_TRY(status);
-    ZOFF_FAIL_IF(failed >= 0, ZOFF_ERR_COMM,
-                 "rank %d of zoff_engine_opts.norm_comm has failed, and this one has not: see the message of that rank for the "
-                 "cause",
-                 failed);
-    return ZOFF_OK;
+    return a->norm.ranks.comm ? zoff_agreement_vote(&a->norm.ranks, own, NULL, 0) : own;
 }
 
 static zoff_status open_channel(zoff_norm_ranks *n)
 {
     snprintf(n->channel.name, sizeof n->channel.name, "norm_comm");
-    zoff_comm_channel_come(n->comm, &n->channel);
+    zoff_comm_channel_come(n->ranks.comm, &n->channel);
     n->is_open = true;
-    return zoff_comm_channel_open(n->comm, &n->channel);
+    return zoff_comm_channel_open(n->ranks.comm, &n->channel);
 }
 
 /* The other engines wait for this one in their next call of zoff_agreement_norm_success(). */
@@ -106,7 +62,7 @@ void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own)
 {
     zoff_norm_ranks *n = &a->norm;
     zoff_saved_error saved;
-    if (!n->comm || n->is_over || zoff_comm_is_broken(n->comm))
+    if (!n->ranks.comm || n->ranks.is_over || zoff_comm_is_broken(n->ranks.comm))
         return;
     zoff_base_status_save(&saved);
     if (n->is_open || open_channel(n) == ZOFF_OK)
@@ -122,13 +78,15 @@ static int by_name(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-uint64_t zoff_agreement_norm_name(const char *name)
+/* The checksum of a name, without its lowest bit. */
+static uint64_t name_of(const char *name)
 {
     const uint64_t sum = zoff_offload_layout(name, strlen(name)) & ~UINT64_C(1);
     return sum >> 1 == UINT64_MAX >> 1 ? 0 : sum;
 }
 
-const uint64_t *zoff_agreement_norm_find(const zoff_norm_ranks *n, unsigned rank, uint64_t name)
+/* The entry of a name in the list of a rank; NULL: the rank does not have the parameter. */
+static const uint64_t *find(const zoff_norm_ranks *n, unsigned rank, uint64_t name)
 {
     return bsearch(&name, n->names + rank * n->most, n->most, sizeof name, by_name);
 }
@@ -138,8 +96,7 @@ static void fill_own(const zoff_agreement *a, uint64_t *own, size_t most)
     size_t used = 0;
     for (size_t i = 0; i < a->model->param_count; i++) {
         if (a->model->params[i].norm_replicated)
-            own[used++] =
-                zoff_agreement_norm_name(a->model->params[i].name) + (zoff_model_params_owner(a->model, (zoff_param)i) == i);
+            own[used++] = name_of(a->model->params[i].name) + (zoff_model_params_owner(a->model, (zoff_param)i) == i);
     }
     while (used < most)
         own[used++] = UINT64_MAX;
@@ -151,15 +108,15 @@ static void fill_own(const zoff_agreement *a, uint64_t *own, size_t most)
 static void find_counting(zoff_agreement *a)
 {
     const zoff_norm_ranks *n = &a->norm;
-    const unsigned own = zoff_comm_rank(n->comm);
+    const unsigned own = zoff_comm_rank(n->ranks.comm);
     for (size_t i = 0; i < a->model->param_count; i++) {
         zoff_model_param *p = &a->model->params[i];
-        const uint64_t name = zoff_agreement_norm_name(p->name);
+        const uint64_t name = name_of(p->name);
         unsigned lowest = own;
         uint64_t others = 0;
         p->counts_elsewhere = false;
-        for (unsigned rank = 0; p->norm_replicated && rank < zoff_comm_size(n->comm); rank++) {
-            const uint64_t *found = rank == own ? NULL : zoff_agreement_norm_find(n, rank, name);
+        for (unsigned rank = 0; p->norm_replicated && rank < zoff_comm_size(n->ranks.comm); rank++) {
+            const uint64_t *found = rank == own ? NULL : find(n, rank, name);
             p->counts_elsewhere = p->counts_elsewhere || (found && rank < own);
             lowest = found && *found & 1 && rank < lowest ? rank : lowest;
             others += found && *found & 1;
@@ -169,22 +126,24 @@ static void find_counting(zoff_agreement *a)
     }
 }
 
+/* An engine that has failed before says so in the first vote. */
 static zoff_status compare_names(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    const unsigned ranks = zoff_comm_size(n->comm), rank = zoff_comm_rank(n->comm);
+    const uint64_t *words = n->ranks.words; /* by rank: a status, and the number below */
+    const unsigned ranks = zoff_comm_size(n->ranks.comm), rank = zoff_comm_rank(n->ranks.comm);
+    uint64_t number = a->model->values->persist; /* plus twice the number of replicated parameters */
     n->most = 0;
-    n->counts[rank] = a->model->values->persist;
     for (size_t i = 0; i < a->model->param_count; i++)
-        n->counts[rank] += a->model->params[i].norm_replicated ? 2 : 0;
-    ZOFF_TRY(zoff_agreement_norm_gather(a, n->counts, sizeof *n->counts));
+        number += a->model->params[i].norm_replicated ? 2 : 0;
+    ZOFF_TRY(zoff_agreement_vote(&n->ranks, ZOFF_OK, &number, 1));
     for (unsigned i = 0; i < ranks; i++) {
         /* Engines that persist choose a common step, while the others would wait for something else. */
-        ZOFF_FAIL_IF((n->counts[i] ^ n->counts[0]) & 1, ZOFF_ERR_INVALID,
+        ZOFF_FAIL_IF((words[2 * i + 1] ^ words[1]) & 1, ZOFF_ERR_INVALID,
                      "zoff.persist is %s on rank 0 of zoff_engine_opts.norm_comm and %s on rank %u: engines that share a norm "
                      "need it alike, so set it in the configurations of all of them, or of none",
-                     n->counts[0] & 1 ? "true" : "false", n->counts[i] & 1 ? "true" : "false", i);
-        n->most = zoff_base_bits_max(n->most, (size_t)(n->counts[i] >> 1));
+                     words[1] & 1 ? "true" : "false", words[2 * i + 1] & 1 ? "true" : "false", i);
+        n->most = zoff_base_bits_max(n->most, (size_t)(words[2 * i + 1] >> 1));
     }
     const zoff_status status =
         n->most ? zoff_base_mem_alloc(n->most * ranks, sizeof *n->names, "names of replicated parameters", &n->names) : ZOFF_OK;
@@ -192,17 +151,16 @@ static zoff_status compare_names(zoff_agreement *a)
     if (!n->most)
         return ZOFF_OK;
     fill_own(a, n->names + rank * n->most, n->most);
-    ZOFF_TRY(zoff_agreement_norm_gather(a, n->names, n->most * sizeof *n->names));
+    ZOFF_TRY(zoff_agreement_vote_gather(&n->ranks, n->names, n->most * sizeof *n->names));
     find_counting(a);
     return ZOFF_OK;
 }
 
 zoff_status zoff_agreement_norm_open(zoff_agreement *a)
 {
-    if (!a->norm.comm)
+    if (!a->norm.ranks.comm)
         return ZOFF_OK;
     ZOFF_TRY(open_channel(&a->norm));
-    ZOFF_TRY(zoff_agreement_norm_success(a, ZOFF_OK)); /* an engine that has failed before says so here */
     return compare_names(a);
 }
 
@@ -213,10 +171,10 @@ void zoff_agreement_norm_close(zoff_agreement *a)
     n->names = NULL;
     n->most = 0;
     if (n->is_open) {
-        zoff_comm_channel_close(n->comm, &n->channel);
-        zoff_comm_channel_leave(n->comm, &n->channel);
+        zoff_comm_channel_close(n->ranks.comm, &n->channel);
+        zoff_comm_channel_leave(n->ranks.comm, &n->channel);
     }
-    n->is_open = n->is_over = false;
+    n->is_open = n->ranks.is_over = false;
 }
 
 /* ---- in a step ---- */
@@ -224,24 +182,22 @@ void zoff_agreement_norm_close(zoff_agreement *a)
 zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own)
 {
     zoff_norm_ranks *n = &a->norm;
-    const unsigned rank = zoff_comm_rank(n->comm);
+    const unsigned rank = zoff_comm_rank(n->ranks.comm);
     n->parts[rank] = *own;
-    for (unsigned i = 0; i < zoff_comm_size(n->comm); i++)
-        n->bytes[i] = sizeof *n->parts;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = &n->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_VOTE},
                                  .in = &n->parts[rank],
                                  .out = n->parts,
-                                 .receive_bytes = n->bytes};
-    return zoff_comm_start(n->comm, &call, &n->work);
+                                 .count = sizeof *n->parts};
+    return zoff_comm_start(n->ranks.comm, &call, &n->ranks.work);
 }
 
 /* The first rank that has a term. An engine that trains nothing has no factor. */
 static unsigned first_with(const zoff_norm_ranks *n, unsigned term)
 {
     unsigned rank = 0;
-    while (term == ZOFF_NORM_SCALE && rank + 1 < zoff_comm_size(n->comm) && n->parts[rank].terms[term] == 0)
+    while (term == ZOFF_NORM_SCALE && rank + 1 < zoff_comm_size(n->ranks.comm) && n->parts[rank].terms[term] == 0)
         rank++;
     return rank;
 }
@@ -253,7 +209,7 @@ static zoff_status compare(const zoff_norm_ranks *n)
         [ZOFF_NORM_CLIP] = "zoff_step_args.clip_norm (or gradient_clipping)",
         [ZOFF_NORM_SCALE] = "the factor of the gradients: grad_scale / (loss scale * sum of the weights of micro-batches)",
         [ZOFF_NORM_LOOKS] = "whether gradients are measured (zoff.skip_nonfinite)"};
-    for (unsigned rank = 0; rank < zoff_comm_size(n->comm); rank++)
+    for (unsigned rank = 0; rank < zoff_comm_size(n->ranks.comm); rank++)
         ZOFF_FAIL_IF(n->parts[rank].status < 0, ZOFF_ERR_COMM,
                      "rank %u of zoff_engine_opts.norm_comm cannot take the step: see the message of that rank for the cause; "
                      "nothing is updated",
@@ -261,7 +217,7 @@ static zoff_status compare(const zoff_norm_ranks *n)
     for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++) {
         const unsigned first = first_with(n, i);
         const double wanted = n->parts[first].terms[i];
-        for (unsigned rank = first + 1; rank < zoff_comm_size(n->comm); rank++) {
+        for (unsigned rank = first + 1; rank < zoff_comm_size(n->ranks.comm); rank++) {
             const double other = n->parts[rank].terms[i];
             ZOFF_FAIL_IF(other != wanted && !(i == ZOFF_NORM_SCALE && other == 0), ZOFF_ERR_INVALID,
                          "engines that share a norm (zoff_engine_opts.norm_comm) differ in a step: %s is %.17g on rank %u and "
@@ -275,14 +231,14 @@ static zoff_status compare(const zoff_norm_ranks *n)
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out)
 {
     zoff_norm_ranks *n = &a->norm;
-    const zoff_status status = zoff_comm_poll(n->comm, &n->work);
+    const zoff_status status = zoff_comm_poll(n->ranks.comm, &n->ranks.work);
     if (status != ZOFF_OK)
         return status;
     ZOFF_TRY(compare(n));
     *out = (zoff_norm_part){.rank = UINT32_MAX};
     for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++)
         out->terms[i] = n->parts[first_with(n, i)].terms[i];
-    for (unsigned rank = 0; rank < zoff_comm_size(n->comm); rank++) {
+    for (unsigned rank = 0; rank < zoff_comm_size(n->ranks.comm); rank++) {
         const zoff_norm_part *part = &n->parts[rank];
         zoff_base_exact_join(&out->squares, &part->squares);
         out->stop_requested |= part->stop_requested;
@@ -298,19 +254,178 @@ zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out)
 
 zoff_status zoff_agreement_norm_finish(zoff_agreement *a)
 {
-    return a->norm.comm ? zoff_comm_wait(a->norm.comm, &a->norm.work) : ZOFF_OK;
+    return a->norm.ranks.comm ? zoff_comm_wait(a->norm.ranks.comm, &a->norm.ranks.work) : ZOFF_OK;
 }
 
 /* Memory of a message that cannot be cancelled is not freed. */
 void zoff_agreement_norm_abandon(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    if (!n->comm)
+    if (!n->ranks.comm)
         return;
-    zoff_comm_abandon(n->comm, &n->work);
-    zoff_comm_abandon(n->comm, &n->barrier.work);
-    if (zoff_comm_lets_go(n->comm))
+    zoff_comm_abandon(n->ranks.comm, &n->ranks.work);
+    zoff_comm_abandon(n->ranks.comm, &n->barrier.work);
+    if (zoff_comm_lets_go(n->ranks.comm))
         return;
     n->names = NULL;
     n->barrier.all = NULL;
+}
+
+/* ---- replicas ----
+ *
+ * Several engines have a parameter with norm_replicated. A difference between them would let their weights drift apart without
+ * a sign, because each goes on with its own numbers. A step that finds none needs no message of its own, because the norm
+ * carries one number. A rank multiplies the checksum of each replica (zoff_alike) by a factor and adds them up, so that the
+ * total over all engines is 0. The factors come from names, because engines have different parameters. Only if the total is not
+ * 0 do ranks send the checksums of each parameter. */
+
+uint64_t zoff_agreement_norm_replicas(const zoff_agreement *a)
+{
+    const zoff_alike *alike = a->transfer->measure.alike;
+    uint64_t sum = 0;
+    for (size_t i = 0; alike && i < a->model->param_count; i++)
+        sum += alike[i].factor * alike[i].replicas;
+    return sum;
+}
+
+/* Compare numbers of the parameters in n->names, in their order. */
+static zoff_status name_difference(const zoff_agreement *a, const uint64_t *values, const char *what, const char *advice)
+{
+    const zoff_norm_ranks *n = &a->norm;
+    const char *name = "a parameter";
+    for (unsigned rank = 0; rank < zoff_comm_size(n->ranks.comm); rank++) {
+        for (size_t i = 0; i < n->most; i++) {
+            const uint64_t key = n->names[rank * n->most + i];
+            const uint64_t *found = NULL;
+            unsigned lowest = 0;
+            while (key != UINT64_MAX && key & 1 && lowest < rank && !((found = find(n, lowest, key)) && *found & 1))
+                lowest++;
+            if (!found || lowest == rank || values[found - n->names] == values[rank * n->most + i])
+                continue;
+            for (size_t p = 0; p < a->model->param_count; p++)
+                name = name_of(a->model->params[p].name) == (key & ~UINT64_C(1)) ? a->model->params[p].name : name;
+            return zoff_base_status_fail(
+                ZOFF_ERR_INVALID,
+                "%s of %.300s differ between ranks %u and %u of zoff_engine_opts.norm_comm, but it has "
+                "zoff_param_desc.norm_replicated. %s",
+                what, name, lowest, rank, advice);
+        }
+    }
+    return ZOFF_OK;
+}
+
+/* Where a parameter of this rank is in its list of names. */
+static size_t place_of(const zoff_norm_ranks *n, const char *name)
+{
+    const unsigned rank = zoff_comm_rank(n->ranks.comm);
+    const uint64_t *found = find(n, rank, name_of(name));
+    return (size_t)(found - n->names) - rank * n->most;
+}
+
+/* Add up what each rank of the engine has of `own`. `of_ranks`: memory for it */
+static zoff_status add_up_ranks(zoff_agreement *a, uint64_t *of_ranks, uint64_t *own)
+{
+    const size_t most = a->norm.most;
+    memcpy(of_ranks + zoff_comm_rank(a->comm) * most, own, most * sizeof *own);
+    ZOFF_TRY(zoff_agreement_vote_gather(&a->ranks, of_ranks, most * sizeof *own));
+    memset(own, 0, most * sizeof *own);
+    for (size_t i = 0; i < zoff_comm_size(a->comm) * most; i++)
+        own[i % most] += of_ranks[i];
+    return ZOFF_OK;
+}
+
+/* Compare a number for each replicated parameter between engines. `list` writes those of this rank; `adds`: each rank of an
+ * engine has a part of them. */
+static zoff_status compare_engines(zoff_agreement *a, zoff_status (*list)(const zoff_agreement *a, uint64_t *own), bool adds,
+                                   const char *what, const char *advice)
+{
+    const zoff_norm_ranks *n = &a->norm;
+    const size_t ranks = zoff_comm_size(a->comm), engines = zoff_comm_size(n->ranks.comm),
+                 own = zoff_comm_rank(n->ranks.comm) * n->most;
+    uint64_t *values;
+    zoff_status status =
+        zoff_base_mem_alloc((ranks + engines) * n->most, sizeof *values, "checksums of replicated parameters", &values);
+    if (status == ZOFF_OK)
+        status = list(a, values + own);
+    status = zoff_agreement_norm_success(a, zoff_agreement_vote_success(&a->ranks, status));
+    if (status == ZOFF_OK && adds)
+        status = add_up_ranks(a, values + engines * n->most, values + own);
+    if (status == ZOFF_OK)
+        status = zoff_agreement_vote_gather(&a->norm.ranks, values, n->most * sizeof *values);
+    if (status == ZOFF_OK)
+        status = name_difference(a, values, what, advice);
+    zoff_base_mem_free(values);
+    return status;
+}
+
+static zoff_status list_sums(const zoff_agreement *a, uint64_t *own)
+{
+    for (size_t i = 0; i < a->model->param_count; i++) {
+        const zoff_model_param *p = &a->model->params[i];
+        if (p->norm_replicated)
+            own[place_of(&a->norm, p->name)] = a->transfer->measure.alike[i].replicas;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_agreement_norm_explain(zoff_agreement *a)
+{
+    return compare_engines(
+        a, list_sums, true, "the gradients",
+        "Reduce them over these ranks before zoff_grad_ready(), as those of LayerNorm weights under sequence parallelism. "
+        "Nothing is updated; call zoff_grads_drop() on every rank, and repeat the step");
+}
+
+/* ---- first weights ---- */
+
+enum { COPY_BYTES = 1 << 20 };
+
+/* Copy the weights run by run to host memory, because they may be on a device.  @return their checksum */
+static zoff_status add_weights(const zoff_agreement *a, const zoff_model_param *p, char *copy, uint64_t *out)
+{
+    const size_t element = zoff_adam_dtype_bytes(p->dtype), most = COPY_BYTES / element;
+    for (size_t slice = 0; slice < p->slices; slice++) {
+        for (size_t first = 0; first < p->count; first += most) {
+            const zoff_cast_piece run = {.count = zoff_base_bits_min(p->count - first, most),
+                                         .dst = copy,
+                                         .src = p->value + slice * p->value_stride + first * element,
+                                         .dst_dtype = p->dtype,
+                                         .src_dtype = p->dtype};
+            if (p->engine_owned)
+                memcpy(copy, run.src, run.count * element);
+            else
+                ZOFF_TRY(a->transfer->route.link->move(a->transfer, &run, 1, false));
+            const uint64_t words[] = {*out, zoff_offload_layout(copy, run.count * element)};
+            *out = zoff_offload_layout(words, sizeof words);
+        }
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status list_weights(const zoff_agreement *a, uint64_t *own)
+{
+    char *copy;
+    zoff_status status = zoff_base_mem_alloc(COPY_BYTES, 1, "weights of replicated parameters", &copy);
+    for (size_t i = 0; status == ZOFF_OK && i < a->model->param_count; i++) {
+        const zoff_model_param *p = &a->model->params[i];
+        const uint64_t words[] = {p->count, p->slices, p->dtype};
+        if (!p->norm_replicated)
+            continue;
+        uint64_t *sum = &own[place_of(&a->norm, p->name)];
+        *sum = zoff_offload_layout(words, sizeof words);
+        if (p->value)
+            status = add_weights(a, p, copy, sum);
+    }
+    zoff_base_mem_free(copy);
+    return status;
+}
+
+zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a)
+{
+    zoff_status status = zoff_agreement_norm_success(a, zoff_agreement_listed_compare_weights(a));
+    if (status == ZOFF_OK && a->norm.most)
+        status = compare_engines(a, list_weights, false, "zoff_engine_seal: the first weights",
+                                 "Give these ranks the same weights before seal, for example by a broadcast");
+    a->norm.ranks.is_over = a->norm.ranks.is_over || status < 0;
+    return status;
 }

@@ -45,7 +45,7 @@ static zoff_status begin_round(zoff_open_barrier *g)
 {
     zoff_standing *own = &g->all[zoff_comm_rank(g->comm)];
     const zoff_comm_call call = {
-        .kind = ZOFF_COMM_GATHER, .channel = g->channel, .in = own, .out = g->all, .receive_bytes = g->each};
+        .kind = ZOFF_COMM_GATHER, .channel = g->channel, .in = own, .out = g->all, .count = sizeof *own};
     *own = g->own;
     g->began = zoff_base_clock_seconds();
     return zoff_comm_start(g->comm, &call, &g->work);
@@ -113,21 +113,16 @@ static zoff_status reach(zoff_agreement *a, uint32_t phase)
 
 static zoff_status open_group(zoff_open_barrier *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
 {
-    const unsigned ranks = zoff_comm_size(comm);
     *g = (zoff_open_barrier){.comm = comm, .channel = channel, .whose = whose};
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "states found by ranks", &g->all));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "states found by ranks", &g->each));
-    for (unsigned rank = 0; rank < ranks; rank++)
-        g->each[rank] = sizeof *g->all;
-    return ZOFF_OK;
+    return zoff_base_mem_alloc(zoff_comm_size(comm), sizeof *g->all, "states found by ranks", &g->all);
 }
 
 zoff_status zoff_agreement_open_allocate(zoff_agreement *a)
 {
     if (zoff_comm_size(a->comm) > 1)
         ZOFF_TRY(open_group(&a->barrier, a->comm, NULL, ""));
-    if (a->norm.comm)
-        ZOFF_TRY(open_group(&a->norm.barrier, a->norm.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
+    if (a->norm.ranks.comm)
+        ZOFF_TRY(open_group(&a->norm.barrier, a->norm.ranks.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
     return ZOFF_OK;
 }
 
@@ -296,7 +291,7 @@ zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found
     }
     *out_generation = chosen.generation;
     if (status == ZOFF_OK && chosen.generation == 0) {
-        status = zoff_agreement_alike_first_weights(a);
+        status = zoff_agreement_norm_first_weights(a);
         norm->over = status < 0;
     }
     g->over = status < 0; /* the same on every rank */
@@ -359,7 +354,7 @@ zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)
     zoff_base_status_save(&saved);
     fail(&a->barrier, own);
     fail(&a->norm.barrier, own);
-    a->norm.is_over = true;
+    a->norm.ranks.is_over = true;
     zoff_base_status_restore(&saved);
     return own;
 }
@@ -367,7 +362,6 @@ zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)
 static void close_group(zoff_open_barrier *g)
 {
     zoff_base_mem_free(g->all);
-    zoff_base_mem_free(g->each);
     *g = (zoff_open_barrier){.over = false};
 }
 

@@ -94,7 +94,7 @@ static zoff_status end_writing(zoff_checkpoint *c, const report *all)
     for (unsigned i = 0; i < c->manifest.file_count; i++)
         c->manifest.files[i] = all[i].file;
     c->saver.part.keeps = own >= 0;
-    const zoff_status status = zoff_agreement_consensus_success(v->agreement, own);
+    const zoff_status status = zoff_agreement_vote_success(&v->agreement->ranks, own);
     if (status < 0)
         c->saver.part.keeps = own >= 0 && zoff_comm_is_broken(v->comm);
     return status;
@@ -115,7 +115,7 @@ static zoff_status go_on(zoff_checkpoint *c, const report *all)
 {
     if (c->stage == ZOFF_SAVE_PUBLISHING) {
         const zoff_status own = zoff_comm_rank(c->saver.view.comm) == 0 ? end_publishing(c) : ZOFF_OK;
-        return keep_result(c, zoff_agreement_consensus_success(c->saver.view.agreement, own));
+        return keep_result(c, zoff_agreement_vote_success(&c->saver.view.agreement->ranks, own));
     }
     const zoff_status status = end_writing(c, all);
     if (status < 0)
@@ -132,7 +132,7 @@ static zoff_status ask(zoff_checkpoint *c, report *all)
     if (all[rank].over)
         all[rank].file = c->saver.work.file;
     if (c->manifest.file_count > 1)
-        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+        ZOFF_TRY(zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all));
     for (unsigned i = 0; i < c->manifest.file_count; i++) {
         if (!all[i].over)
             return ZOFF_PENDING;
@@ -192,7 +192,7 @@ static zoff_status ask_earlier(const zoff_engine_view *v, bool refuses, standing
     standing any = {.is_open = 0};
     all[rank] = (standing){.is_open = earlier != NULL, .is_busy = earlier && !is_over(earlier), .refuses = refuses};
     if (ranks > 1)
-        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+        ZOFF_TRY(zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all));
     for (unsigned i = 0; i < ranks; i++) {
         any.is_open |= all[i].is_open;
         any.is_busy |= all[i].is_busy;

@@ -65,10 +65,10 @@ static zoff_status choose_together(loading *l)
     zoff_status status = zoff_base_mem_alloc(ranks, PATH_BYTES, "the path of a checkpoint", &all);
     if (status == ZOFF_OK && rank == 0)
         status = choose(l);
-    status = zoff_agreement_consensus_success(l->view.agreement, status);
+    status = zoff_agreement_vote_success(&l->view.agreement->ranks, status);
     if (status == ZOFF_OK && ranks > 1) {
         memcpy(all + (size_t)rank * PATH_BYTES, l->path, PATH_BYTES);
-        status = zoff_agreement_consensus_gather(l->view.agreement, all, PATH_BYTES);
+        status = zoff_agreement_vote_gather(&l->view.agreement->ranks, all, PATH_BYTES);
         memcpy(l->path, all, PATH_BYTES);
     }
     zoff_base_mem_free(all);
@@ -77,25 +77,24 @@ static zoff_status choose_together(loading *l)
 
 /* ---- what it has ---- */
 
-static zoff_status list_arguments(const void *ctx, zoff_facts *out)
+static void list_arguments(const void *ctx, zoff_fields *out)
 {
     const loading *l = ctx;
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->folder, "folder"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.name ? l->opts.name : "", "zoff_checkpoint_opts.name"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, label_of(l), "zoff_checkpoint_opts.label"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.allow ? l->opts.allow : "", "zoff_checkpoint_opts.allow"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, l->opts.data_count, "zoff_checkpoint_opts.data_count"));
+    zoff_agreement_equal_add(out, l->folder, 0, "folder");
+    zoff_agreement_equal_add(out, l->opts.name ? l->opts.name : "", 0, "zoff_checkpoint_opts.name");
+    zoff_agreement_equal_add(out, label_of(l), 0, "zoff_checkpoint_opts.label");
+    zoff_agreement_equal_add(out, l->opts.allow ? l->opts.allow : "", 0, "zoff_checkpoint_opts.allow");
+    zoff_agreement_equal_add(out, NULL, l->opts.data_count, "zoff_checkpoint_opts.data_count");
     for (size_t i = 0; i < l->opts.data_count; i++)
-        ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.data[i].name, "name of data %zu", i));
-    return ZOFF_OK;
+        zoff_agreement_equal_add(out, l->opts.data[i].name, 0, "name of data %zu", i);
 }
 
-static zoff_status list_identity(const void *ctx, zoff_facts *out)
+static void list_identity(const void *ctx, zoff_fields *out)
 {
     const loading *l = ctx;
     const size_t bytes = l->archive->text_bytes;
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->archive->manifest.id, "id of the checkpoint"));
-    return zoff_agreement_facts_add_text(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), "checksum of the manifest");
+    zoff_agreement_equal_add(out, l->archive->manifest.id, 0, "id of the checkpoint");
+    zoff_agreement_equal_add(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), 0, "checksum of the manifest");
 }
 
 /* Whether another save or a removal came between the choice and the files, on any rank. */
@@ -106,12 +105,12 @@ static bool has_moved(loading *l)
     const unsigned rank = zoff_comm_rank(l->view.comm), ranks = zoff_comm_size(l->view.comm);
     const bool is_other = l->archive && !zoff_archive_is_current(l->path, label_of(l), l->archive->manifest.id);
     zoff_status status = zoff_base_mem_alloc(ranks, sizeof *all, "answers of ranks", &all);
-    if (zoff_agreement_consensus_success(l->view.agreement, status) < 0) {
+    if (zoff_agreement_vote_success(&l->view.agreement->ranks, status) < 0) {
         zoff_base_mem_free(all);
         return false;
     }
     all[rank] = l->is_gone || is_other;
-    status = ranks > 1 ? zoff_agreement_consensus_gather(l->view.agreement, all, sizeof *all) : ZOFF_OK;
+    status = ranks > 1 ? zoff_agreement_vote_gather(&l->view.agreement->ranks, all, sizeof *all) : ZOFF_OK;
     for (unsigned i = 0; i < ranks && status == ZOFF_OK; i++)
         has = has || all[i];
     zoff_base_mem_free(all);
@@ -125,8 +124,8 @@ static zoff_status try_open(loading *l)
     zoff_status status = zoff_archive_open(l->path, label_of(l), &l->archive);
     l->is_gone = status == ZOFF_ERR_STATE;
     status = l->is_gone ? ZOFF_ERR_IO : status;
-    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
-    return zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder");
+    ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, status));
+    return zoff_agreement_equal(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder");
 }
 
 /* The same checkpoint on all ranks, although others may save into the folder and remove from it. */
@@ -189,10 +188,10 @@ static zoff_status replace_states(loading *l)
                                    .finish = zoff_checkpoint_fill_finish,
                                    .stop = zoff_checkpoint_fill_stop,
                                    .ctx = &l->filler};
-    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, take_facts(l)));
+    ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, take_facts(l)));
     ZOFF_TRY(zoff_engine_states_load(l->engine, &load));
     const zoff_status status =
-        zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
+        zoff_agreement_vote_success(&l->view.agreement->ranks, zoff_checkpoint_fill_frozen(&l->filler, false));
     if (status < 0)
         zoff_engine_states_unload(l->engine);
     return status;
@@ -203,7 +202,7 @@ static zoff_status replace(loading *l)
     char *kept = NULL;
     const zoff_loss_scaler scaler = l->view.model->scaler;
     zoff_status status = zoff_checkpoint_data_keep(&l->opts, &kept);
-    status = zoff_agreement_consensus_success(l->view.agreement, status);
+    status = zoff_agreement_vote_success(&l->view.agreement->ranks, status);
     if (status == ZOFF_OK) {
         status = replace_states(l);
         if (status < 0) {
@@ -221,12 +220,11 @@ static zoff_status replace(loading *l)
 static zoff_status load(loading *l)
 {
     ZOFF_TRY(zoff_checkpoint_complete_settle(&l->view, false));
-    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, check_arguments(l)));
-    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_arguments, l, CALL,
-                                          "call it with the same arguments on each rank"));
+    ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, check_arguments(l)));
+    ZOFF_TRY(zoff_agreement_equal(l->view.agreement, list_arguments, l, CALL, "call it with the same arguments on each rank"));
     ZOFF_TRY(zoff_engine_state_range_commit(l->engine)); /* where a load fails, what was written before stays */
     ZOFF_TRY(open_together(l));
-    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, open_all(l)));
+    ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, open_all(l)));
     ZOFF_TRY(replace(l));
     zoff_checkpoint_data_tell(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm));
     return ZOFF_OK;

@@ -27,22 +27,21 @@ typedef struct agreed {
     const zoff_checkpoint_opts *opts;
 } agreed;
 
-static zoff_status list_agreed(const void *ctx, zoff_facts *out)
+static void list_agreed(const void *ctx, zoff_fields *out)
 {
     const agreed *a = ctx;
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->folder, "folder"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->name, "zoff_checkpoint_opts.name"));
-    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->manifest.label, "zoff_checkpoint_opts.label"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, (uint64_t)a->checkpoint->manifest.t, "number of updates"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->checkpoint->manifest.engines, "zoff_checkpoint_opts.engines"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->keep, "zoff_checkpoint_opts.keep"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->skip_frozen, "zoff_checkpoint_opts.skip_frozen"));
-    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data_count, "zoff_checkpoint_opts.data_count"));
+    zoff_agreement_equal_add(out, a->folder, 0, "folder");
+    zoff_agreement_equal_add(out, a->checkpoint->name, 0, "zoff_checkpoint_opts.name");
+    zoff_agreement_equal_add(out, a->checkpoint->manifest.label, 0, "zoff_checkpoint_opts.label");
+    zoff_agreement_equal_add(out, NULL, (uint64_t)a->checkpoint->manifest.t, "number of updates");
+    zoff_agreement_equal_add(out, NULL, a->checkpoint->manifest.engines, "zoff_checkpoint_opts.engines");
+    zoff_agreement_equal_add(out, NULL, a->opts->keep, "zoff_checkpoint_opts.keep");
+    zoff_agreement_equal_add(out, NULL, a->opts->skip_frozen, "zoff_checkpoint_opts.skip_frozen");
+    zoff_agreement_equal_add(out, NULL, a->opts->data_count, "zoff_checkpoint_opts.data_count");
     for (size_t i = 0; i < a->opts->data_count; i++) {
-        ZOFF_TRY(zoff_agreement_facts_add_text(out, a->opts->data[i].name, "name of data %zu", i));
-        ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data[i].each_rank, "each_rank of data %zu", i));
+        zoff_agreement_equal_add(out, a->opts->data[i].name, 0, "name of data %zu", i);
+        zoff_agreement_equal_add(out, NULL, a->opts->data[i].each_rank, "each_rank of data %zu", i);
     }
-    return ZOFF_OK;
 }
 
 /* ---- begin ---- */
@@ -112,9 +111,9 @@ static zoff_status open_beside_rank_0(zoff_checkpoint *c, identity *all)
     if (zoff_comm_rank(v->comm) != 0)
         own = check_shared(c) == ZOFF_OK ? open_part(c) : ZOFF_ERR_INVALID;
     zoff_base_status_save(&saved);
-    ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+    ZOFF_TRY(zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all));
     zoff_base_status_restore(&saved);
-    return zoff_agreement_consensus_success(v->agreement, own);
+    return zoff_agreement_vote_success(&v->agreement->ranks, own);
 }
 
 /* Every rank gets the identity of rank 0. */
@@ -126,9 +125,9 @@ static zoff_status share_identity(zoff_checkpoint *c)
     zoff_status status = zoff_base_mem_alloc(ranks, sizeof *all, "the identity of a checkpoint", &all);
     if (status == ZOFF_OK && rank == 0)
         status = make_identity(c, &all[0]);
-    status = zoff_agreement_consensus_success(v->agreement, status);
+    status = zoff_agreement_vote_success(&v->agreement->ranks, status);
     if (status == ZOFF_OK && ranks > 1)
-        status = zoff_agreement_consensus_gather(v->agreement, all, sizeof *all);
+        status = zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all);
     if (status == ZOFF_OK) {
         memcpy(c->manifest.id, all[0].id, sizeof c->manifest.id);
         c->manifest.sequence = all[0].sequence;
@@ -159,9 +158,8 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
     const zoff_engine_view *v = &c->saver.view;
     const agreed same = {.checkpoint = c, .folder = folder, .opts = opts};
     ZOFF_TRY(zoff_checkpoint_complete_settle(v, opts->refuse_if_busy));
-    ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, prepare(c, folder, opts, call)));
-    ZOFF_TRY(
-        zoff_agreement_facts_compare(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
+    ZOFF_TRY(zoff_agreement_vote_success(&v->agreement->ranks, prepare(c, folder, opts, call)));
+    ZOFF_TRY(zoff_agreement_equal(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
     ZOFF_TRY(zoff_engine_state_range_commit(c->engine));
     ZOFF_TRY(share_identity(c));
     zoff_status status = fill_part(c, opts);
@@ -170,7 +168,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
         status = zoff_checkpoint_saver_start(&c->saver, beside);
     if (status == ZOFF_OK && beside)
         zoff_checkpoint_guard_attach(&c->saver);
-    return zoff_agreement_consensus_success(v->agreement, status);
+    return zoff_agreement_vote_success(&v->agreement->ranks, status);
 }
 
 /* After a save that failed rank 0 also removes the files of ranks that have died. */

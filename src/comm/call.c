@@ -30,13 +30,19 @@ unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *cal
     return call->members ? call->members : comm->size;
 }
 
+/* The bytes of a rank in a gather. */
+static size_t gathers(const zoff_comm_call *call, unsigned rank)
+{
+    return call->receive_bytes ? call->receive_bytes[rank] : call->count;
+}
+
 size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
         return call->send_bytes[to];
     case ZOFF_COMM_GATHER:
-        return zoff_comm_call_has(call, to) ? call->receive_bytes[from] : 0;
+        return zoff_comm_call_has(call, to) ? gathers(call, from) : 0;
     default:
         return zoff_comm_call_expects(call, from, to);
     }
@@ -48,7 +54,7 @@ size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigne
     case ZOFF_COMM_EXCHANGE:
         return call->adds ? call->send_bytes[to] : call->receive_bytes[from];
     case ZOFF_COMM_GATHER:
-        return call->receive_bytes[from];
+        return gathers(call, from);
     case ZOFF_COMM_SUM:
         return call->count * sizeof(double);
     case ZOFF_COMM_BROADCAST:
@@ -64,7 +70,7 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
     case ZOFF_COMM_EXCHANGE:
         return call->adds ? call->send_bytes[comm->rank] : total(comm, call->receive_bytes);
     case ZOFF_COMM_GATHER:
-        return total(comm, call->receive_bytes);
+        return call->receive_bytes ? total(comm, call->receive_bytes) : comm->size * call->count;
     case ZOFF_COMM_SUM:
         return call->count * sizeof(double);
     case ZOFF_COMM_BROADCAST:

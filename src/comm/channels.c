@@ -109,21 +109,14 @@ static zoff_status judge(const zoff_comm *comm, const record *all, record *out)
 /* Collect the records of all ranks, in rank order. */
 static zoff_status gather(zoff_comm *comm, record *all)
 {
-    size_t *bytes;
     zoff_comm_work work = {.active = false};
-    ZOFF_TRY(zoff_base_mem_alloc(comm->size, sizeof *bytes, "the values that ranks compare", &bytes));
-    for (unsigned rank = 0; rank < comm->size; rank++)
-        bytes[rank] = sizeof *all;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .item = {.about = ZOFF_COMM_ABOUT_CHANNEL},
                                  .in = &all[comm->rank],
                                  .out = all,
-                                 .receive_bytes = bytes};
-    zoff_status status = zoff_comm_start(comm, &call, &work);
-    if (status == ZOFF_OK)
-        status = zoff_comm_wait(comm, &work);
-    zoff_base_mem_free(bytes);
-    return status;
+                                 .count = sizeof *all};
+    ZOFF_TRY(zoff_comm_start(comm, &call, &work));
+    return zoff_comm_wait(comm, &work);
 }
 
 /* With the lock: give the channel the agreed id and the lowest free slot, and open it. */

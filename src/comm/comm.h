@@ -84,9 +84,9 @@ typedef struct zoff_comm_call {
     const void *in;           /* EXCHANGE: pieces for rank 0, 1, ..., packed in rank order. GATHER: this rank's piece */
     void *out;                /* EXCHANGE, GATHER: pieces from rank 0, 1, ...; SUM, BROADCAST: input and result */
     const size_t *send_bytes; /* EXCHANGE: size of each piece in `in`, by rank */
-    /* EXCHANGE, GATHER: size of each piece in `out`, by rank. GATHER: `in` is as long as this rank's. */
+    /* EXCHANGE, GATHER: size of each piece in `out`, by rank. GATHER: `in` is as long as this rank's. NULL: `count` each. */
     const size_t *receive_bytes;
-    size_t count;  /* SUM: doubles; BROADCAST: bytes */
+    size_t count;  /* SUM: doubles; BROADCAST: bytes; GATHER without receive_bytes: bytes of each rank */
     unsigned root; /* BROADCAST: the sending rank */
     /* On the stream ZOFF_COMM_GROUP, for GATHER only: the ranks [first, first + members) are a group and take part; other ranks
      * neither start the operation nor learn of it, and their entries of `receive_bytes` are 0. 0 members: all ranks. */

@@ -30,12 +30,13 @@ static zoff_status self_start(zoff_comm *comm, zoff_comm_work *work)
 {
     const zoff_comm_call *call = &work->call;
     (void)comm;
-    const bool moves = call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER;
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_EXCHANGE && call->send_bytes[0] != call->receive_bytes[0], ZOFF_ERR_INVALID,
                  "an exchange of a single rank: it sends %zu bytes to itself, but expects %zu", call->send_bytes[0],
                  call->receive_bytes[0]);
-    if (moves && call->in != call->out && call->receive_bytes[0])
-        memcpy(call->out, call->in, call->receive_bytes[0]);
+    const bool moves = call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER;
+    const size_t bytes = moves ? zoff_comm_call_expects(call, 0, 0) : 0;
+    if (call->in != call->out && bytes)
+        memcpy(call->out, call->in, bytes);
     return ZOFF_OK;
 }
 

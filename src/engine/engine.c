@@ -20,7 +20,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     e->life.finish_step = zoff_engine_step_finish;
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
-    ZOFF_TRY_OR(destroy, zoff_agreement_consensus_open(&e->agreement));
+    ZOFF_TRY_OR(destroy, zoff_agreement_vote_open(&e->agreement));
     zoff_agreement_identity_come(&e->agreement);
     *out = e;
     return ZOFF_OK;
@@ -90,13 +90,11 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "buckets", &e->walk.streamed));
     ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "hyper-parameters of groups", &e->gate.hyper));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.vote_bytes, "votes of ranks", &e->gate.vote_bytes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
     if (e->settings.values.check_use)
         ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.is_new, "buckets", &e->walk.is_new));
-    ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
-    ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
+    ZOFF_TRY(zoff_agreement_participation_open(&e->agreement));
     ZOFF_TRY(zoff_transfer_measure_open(&e->transfer));
     ZOFF_TRY(zoff_speculation_open(&e->walk.speculation, e->transfer.device.staging.ahead, e->model.group_count,
                                    e->plan.chunk_count));
@@ -109,7 +107,7 @@ static void leave_to_messages(zoff_engine *e)
 {
     /* Other ranks may read these while they are in flight. */
     zoff_comm_abandon(e->comm, &e->run.talks.vote);
-    zoff_comm_abandon(e->comm, &e->agreement.presence.work);
+    zoff_comm_abandon(e->comm, &e->agreement.participation.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
     zoff_agreement_norm_abandon(&e->agreement);
     zoff_comm_abandon(e->comm, &e->agreement.barrier.work);
@@ -124,7 +122,7 @@ static void leave_to_messages(zoff_engine *e)
                                     e->lending.cache.arena.bytes));
     e->transfer.accumulator.map = e->transfer.ranks.staging = (zoff_map){.base = NULL};
     zoff_lending_param_cache_leave(&e->lending);
-    e->agreement.presence.bits = NULL;
+    e->agreement.participation.bits = NULL;
     e->agreement.barrier.all = NULL;
     e->gate.votes = NULL;
 }
@@ -216,17 +214,15 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_streams_unwatch(&e->transfer);
     zoff_transfer_pieces_close(&e->transfer);
     zoff_transfer_measure_close(&e->transfer);
-    zoff_agreement_presence_close(&e->agreement);
-    zoff_agreement_terms_close(&e->agreement);
+    zoff_agreement_participation_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
-    void *blocks[] = {e->gate.hyper, e->gate.votes, e->gate.vote_bytes, e->walk.streamed, e->walk.is_new};
+    void *blocks[] = {e->gate.hyper, e->gate.votes, e->walk.streamed, e->walk.is_new};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
     e->settings.limits = (zoff_planning_limits){.bucket_elements = 0};
     e->gate.hyper = NULL;
     e->gate.votes = NULL;
-    e->gate.vote_bytes = NULL;
     e->walk.streamed = NULL;
     e->walk.is_new = NULL;
 }
@@ -273,13 +269,15 @@ static zoff_status prepare_plan(zoff_engine *e)
 
 /* Memory budgets may differ between ranks, and the plan may not: the largest chunks and buckets that every rank has room for.
  * Chunks of states that are opened again cannot change, so those of a rank that has some hold for all. */
-static zoff_status agree_on_limits(zoff_engine *e)
+static zoff_status agree_on_limits(zoff_engine *e, zoff_status own)
 {
     const zoff_planning planning = zoff_engine_planning(e);
-    zoff_planning_limits limits = zoff_planning_budget_limits(&planning);
+    zoff_planning_limits limits = {.of_files = false};
+    if (own == ZOFF_OK)
+        limits = zoff_planning_budget_limits(&planning);
     uint64_t least[] = {limits.of_files ? limits.chunk_bytes : UINT64_MAX, limits.of_files ? limits.chunk_elements : UINT64_MAX,
                         limits.chunk_bytes, limits.chunk_elements, limits.bucket_elements};
-    ZOFF_TRY(zoff_agreement_consensus_least(&e->agreement, least, sizeof least / sizeof least[0]));
+    ZOFF_TRY(zoff_agreement_vote_least(&e->agreement.ranks, own, least, sizeof least / sizeof least[0]));
     const uint64_t *of_chunks = least[0] == UINT64_MAX ? &least[2] : &least[0];
     e->settings.limits =
         (zoff_planning_limits){.chunk_bytes = of_chunks[0], .chunk_elements = of_chunks[1], .bucket_elements = least[4]};
@@ -369,19 +367,18 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
-    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, prepare_plan(e)));
-    ZOFF_TRY_OR(undo, agree_on_limits(e));
-    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
+    ZOFF_TRY_OR(undo, agree_on_limits(e, prepare_plan(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
-    ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));
-    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_room(e)));
-    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, zoff_agreement_norm_open(&e->agreement)));
+    ZOFF_TRY_OR(undo, zoff_agreement_vote_memory(&e->agreement, need, less_memory(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, zoff_agreement_norm_open(&e->agreement)));
     ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
     ZOFF_TRY_OR(undo, zoff_lending_secondary_connect(&e->lending));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
     /* With persist weights are compared later, and only if no states are opened again. */
     ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_norm_success(&e->agreement, ZOFF_OK)
-                                                 : zoff_agreement_alike_first_weights(&e->agreement));
+                                                 : zoff_agreement_norm_first_weights(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_open_end(&e->agreement, open_stores(e)));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
@@ -430,7 +427,7 @@ void zoff_engine_destroy(zoff_engine *e)
     zoff_engine_state_range_end(e);
     deallocate(e);
     zoff_agreement_identity_leave(&e->agreement);
-    zoff_agreement_consensus_close(&e->agreement);
+    zoff_agreement_vote_close(&e->agreement);
     zoff_agreement_norm_free(&e->agreement);
     zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);

@@ -157,19 +157,19 @@ static void decide(zoff_engine *e)
     zoff_trace_instant(e->life.trace, "gate open");
 }
 
-static uint64_t digest_terms(zoff_engine *e)
+static void tell_inputs(zoff_engine *e)
 {
     const zoff_step_run *run = &e->run;
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
-    const zoff_step_terms terms = {.t = run->t,
-                                   .clip_norm = run->clip_norm,
-                                   .grad_scale = run->grad_scale,
-                                   .loss_scale = run->info.numbers.loss_scale,
-                                   .flags = run->flags,
-                                   .weight = e->plan.run_count ? weight : 0,
-                                   .hyper = e->gate.hyper,
-                                   .norm_sum = run->has_sum ? zoff_offload_layout(&run->sum, sizeof run->sum) : 0};
-    return zoff_agreement_terms_digest(&e->agreement, &terms);
+    const zoff_step_inputs inputs = {.t = run->t,
+                                     .clip_norm = run->clip_norm,
+                                     .grad_scale = run->grad_scale,
+                                     .loss_scale = run->info.numbers.loss_scale,
+                                     .flags = run->flags,
+                                     .weight = e->plan.run_count ? weight : 0,
+                                     .hyper = e->gate.hyper,
+                                     .norm_sum = run->has_sum ? zoff_offload_layout(&run->sum, sizeof run->sum) : 0};
+    zoff_agreement_listed_tell(&e->agreement, &inputs, &e->transfer.measure.vote);
 }
 
 /* A signal handler may call this in the middle of any other call, so it takes no lock and uses nothing but one atomic. */
@@ -223,19 +223,17 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e)
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
-    e->transfer.measure.vote.terms = digest_terms(e);
+    tell_inputs(e);
     e->transfer.measure.vote.stop_requested = __atomic_load_n(&e->gate.stop_asked, __ATOMIC_ACQUIRE);
     zoff_transfer_walk_tell(&e->transfer, &e->transfer.measure.vote.order);
-    zoff_agreement_alike_tell(&e->agreement, &e->transfer.measure.vote);
+    e->transfer.measure.vote.replicas = zoff_agreement_norm_replicas(&e->agreement);
     e->gate.votes[rank] = e->transfer.measure.vote;
-    for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
-        e->gate.vote_bytes[i] = sizeof *e->gate.votes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = &e->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_VOTE},
                                  .in = &e->gate.votes[rank],
                                  .out = e->gate.votes,
-                                 .receive_bytes = e->gate.vote_bytes};
+                                 .count = sizeof *e->gate.votes};
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
@@ -245,12 +243,12 @@ static zoff_status take_votes(zoff_engine *e)
     agree_on_stop(e);
     zoff_transfer_walk_hear(&e->transfer, e->gate.votes);
     e->gate.norm = (zoff_norm_part){.is_poisoned = false};
-    zoff_status status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
+    zoff_status status = zoff_agreement_listed_compare_inputs(&e->agreement, e->gate.votes);
     if (status == ZOFF_OK && !(e->run.looks && first_poison(e))) /* otherwise the step is skipped */
-        status = zoff_agreement_alike_compare(&e->agreement, e->gate.votes);
+        status = zoff_agreement_listed_compare_copies(&e->agreement, e->gate.votes);
     if (status == ZOFF_OK)
         status = count_votes(e);
-    if (e->agreement.norm.comm) {
+    if (e->agreement.norm.ranks.comm) {
         e->gate.norm.status = status; /* of an engine that cannot take the step, the others must know */
         if (status < 0)
             zoff_base_status_save(&e->gate.words);
@@ -279,7 +277,7 @@ static zoff_status join(zoff_engine *e)
     if (status != ZOFF_OK)
         return status;
     if (joined.replicas && e->run.looks && !joined.is_poisoned)
-        ZOFF_TRY(zoff_agreement_alike_explain(&e->agreement));
+        ZOFF_TRY(zoff_agreement_norm_explain(&e->agreement));
     e->gate.norm = joined;
     e->gate.stop_agreed = e->gate.stop_agreed || e->gate.norm.stop_requested;
     e->run.info.stop_requested = e->gate.stop_agreed;

@@ -104,7 +104,7 @@ static zoff_status get_shared(zoff_engine *e, shared_block *shared)
     shared->bytes = program->found_bytes;
     if (program->found_bytes)
         memcpy(shared->block, program->found, program->found_bytes);
-    return zoff_agreement_consensus_share(&e->agreement, shared, sizeof *shared);
+    return zoff_agreement_vote_share(&e->agreement.ranks, 0, shared, sizeof *shared);
 }
 
 static zoff_status keep_list(zoff_engine *e, const zoff_checkpoint_data *data, size_t count)
@@ -114,13 +114,13 @@ static zoff_status keep_list(zoff_engine *e, const zoff_checkpoint_data *data, s
     zoff_status status = zoff_model_program_bytes_check(data, count);
     if (status == ZOFF_OK)
         status = zoff_base_mem_alloc(1, sizeof *shared, "the program's bytes of rank 0", &shared);
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
+    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, status));
     status = get_shared(e, shared);
     if (status == ZOFF_OK)
         status = zoff_model_program_bytes_restore(program, shared->block, (size_t)shared->bytes, true, data, count);
     if (status == ZOFF_OK)
         status = zoff_model_program_bytes_set(&e->model.program, data, count);
-    status = zoff_agreement_consensus_success(&e->agreement, status);
+    status = zoff_agreement_vote_success(&e->agreement.ranks, status);
     if (status == ZOFF_OK)
         status = zoff_model_program_bytes_restore(program, shared->block, (size_t)shared->bytes, false, data, count);
     zoff_base_mem_free(shared);

@@ -36,7 +36,7 @@ static unsigned phase_of(const zoff_engine *e)
 
 bool zoff_engine_phase_is_over(const zoff_engine *e)
 {
-    zoff_comm *norm = e->agreement.norm.comm;
+    zoff_comm *norm = e->agreement.norm.ranks.comm;
     return zoff_comm_is_broken(e->comm) || (norm && zoff_comm_is_broken(norm));
 }
 

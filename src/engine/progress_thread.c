@@ -354,7 +354,7 @@ static zoff_status make(zoff_engine *e, const zoff_engine_background *calls, zof
 
 zoff_status zoff_engine_progress_thread_check(const zoff_engine *e)
 {
-    const zoff_comm *norm = e->agreement.norm.comm; /* background threads vote on the norm */
+    const zoff_comm *norm = e->agreement.norm.ranks.comm; /* background threads vote on the norm */
     const bool one_thread = e->comm->one_thread || (norm && norm->one_thread && e->settings.values.background_threads);
     ZOFF_FAIL_IF(e->settings.progress_thread && one_thread, ZOFF_ERR_UNSUPPORTED,
                  "zoff_engine_opts.progress_thread or zoff.background_threads: the communicator may be used by the program's "

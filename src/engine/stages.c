@@ -69,12 +69,12 @@ zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     (void)run;
-    if (e->agreement.presence.agreed)
+    if (e->agreement.participation.agreed)
         return ZOFF_OK;
-    const zoff_status status = zoff_agreement_presence_poll(&e->agreement);
+    const zoff_status status = zoff_agreement_participation_poll(&e->agreement);
     if (status != ZOFF_OK)
         return status;
-    e->run.expected = zoff_agreement_presence_elements(&e->agreement);
+    e->run.expected = zoff_agreement_participation_elements(&e->agreement);
     zoff_engine_admit_drop_useless(e);
     return ZOFF_OK;
 }

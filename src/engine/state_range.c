@@ -319,7 +319,8 @@ static zoff_comm_item item_from(const state_range *w, size_t at)
 static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
-    size_t *each = e->agreement.consensus.each, before = 0; /* allocated at create: nobody waits for a rank without memory */
+    _Static_assert(sizeof(size_t) <= sizeof(uint64_t), "a size of each rank fits into the memory of votes");
+    size_t *each = (void *)e->agreement.ranks.words, before = 0; /* nobody waits for a rank without memory */
     const zoff_comm_item item = item_from(w, s.at);
     char *out = w->dst + (s.at - w->first) * bytes;
     memset(each, 0, e->plan.ranks * sizeof *each);
@@ -385,7 +386,7 @@ static zoff_status move_stretches(zoff_engine *e, const state_range *w, const zo
     }
     if (own < 0)
         zoff_base_status_restore(&words);
-    return gathers ? zoff_agreement_consensus_success(&e->agreement, own) : own;
+    return gathers ? zoff_agreement_vote_success(&e->agreement.ranks, own) : own;
 }
 
 static zoff_status move(zoff_engine *e, const state_range *w)

@@ -389,9 +389,9 @@ static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_st
     status = settle(e, status);
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
+    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, status));
     *out_sends = sends_weights(e);
-    return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_spread_weights(e));
+    return zoff_agreement_vote_success(&e->agreement.ranks, zoff_engine_stores_spread_weights(e));
 }
 
 /* Whether states and weights can be those before the load again, on all ranks. Frozen weights are in no commit. */
@@ -403,7 +403,7 @@ static bool can_restore(const zoff_engine *e, bool was_whole)
 /* Go back to the last commit, on all ranks or on none. */
 static zoff_status restore(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, zoff_engine_states_rollback(e)));
+    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, zoff_engine_states_rollback(e)));
     return zoff_engine_states_push(e);
 }
 
@@ -429,7 +429,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     e->t = load->t;
     status = zoff_engine_states_end_pass(e, &pass, status);
     if (commits)
-        status = zoff_agreement_consensus_success(&e->agreement, status);
+        status = zoff_agreement_vote_success(&e->agreement.ranks, status);
     zoff_engine_states_unload(e);
     zoff_traps_weights_note(e->life.traps);
     if (status == ZOFF_OK) {

@@ -110,7 +110,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     e->run = run;
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
     e->transfer.batch.closed = false;
-    zoff_agreement_presence_begin(&e->agreement);
+    zoff_agreement_participation_begin(&e->agreement);
     e->transfer.batch.micro_scale = run.grad_scale;
     return ZOFF_OK;
 }
@@ -183,7 +183,7 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_MEASURE));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_step_measure: out must not be NULL");
-    ZOFF_FAIL_IF(e->agreement.norm.comm, ZOFF_ERR_UNSUPPORTED,
+    ZOFF_FAIL_IF(e->agreement.norm.ranks.comm, ZOFF_ERR_UNSUPPORTED,
                  "zoff_step_measure: this engine shares its norm by zoff_engine_opts.norm_comm, too: use one of the two");
     ZOFF_FAIL_IF(e->transfer.batch.micro + 1 < e->settings.values.accumulation, ZOFF_ERR_STATE,
                  "zoff_step_measure: micro-step %u of %u does not update; call zoff_step() for it, and measure the last one",
@@ -525,7 +525,7 @@ static zoff_status drop_together(zoff_engine *e)
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));
     if (e->life.phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->agreement.presence.work));
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->agreement.participation.work));
     ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.vote));
     /* Ranks that skip this step learn from its votes: so must this one. */
     if (e->run.gate == ZOFF_GATE_VOTING) {

@@ -470,8 +470,8 @@ zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
         ZOFF_TRY(own);
         return commit(e, e->t, false);
     }
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, own));
-    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, record(e, e->t, false)));
+    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, own));
+    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, record(e, e->t, false)));
     confirm(e, e->t, false);
     return ZOFF_OK;
 }

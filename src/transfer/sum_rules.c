@@ -215,7 +215,7 @@ static void travels_blame(zoff_transfer *t, size_t bucket, const char *parts, co
 }
 
 /* The gradient stands for the mean of all ranks, or for their sum: its weight is the one by which the gate divides. A slice
- * that was not handed over counts as zeros; presence.c sees to it that no rank has it then. */
+ * that was not handed over counts as zeros; agreement/vote.c sees to it that no rank has it then. */
 static void reduced_list(zoff_transfer *t, const zoff_plan_piece *piece, const char *parts, const float *weights, size_t *at,
                          zoff_accumulate_piece *out)
 {

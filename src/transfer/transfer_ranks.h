@@ -35,9 +35,9 @@ typedef struct zoff_vote {
     uint32_t rank;       /* that rank, or the rank that votes */
     zoff_param param;
     size_t slice, first;
-    uint64_t terms; /* checksum of the inputs of its update: see terms.c */
-    /* Sums over zoff_alike: see agreement/alike.c. */
-    uint64_t copies, replicas;
+    uint64_t inputs;   /* checksum of the inputs of its update: see agreement/listed.c */
+    uint64_t copies;   /* checksum of the gradients that the trainer has reduced */
+    uint64_t replicas; /* see agreement/norm.c */
     zoff_walk_news order;
 } zoff_vote;
 

@@ -33,7 +33,6 @@ typedef struct reduce_weights {
     double *all;       /* weights by rank */
     float *factors;    /* by rank */
     float own_factor;  /* this rank's, known before those of the others */
-    size_t *bytes;     /* sizes for the all-gather of `all` */
     bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
     bool asked, known; /* the all-gather has started; it is done */
     zoff_comm_work work;
@@ -79,7 +78,6 @@ static zoff_status allocate(zoff_reduce *r)
     ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.all, "the ranks' weights", &r->weights.all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.factors, "the ranks' weights", &r->weights.factors));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.bytes, "the ranks' weights", &r->weights.bytes));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.slots, sizeof *r->slots, "the slots of the ranks", &r->slots));
     return zoff_base_mem_alloc(2 * ranks * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
 }
@@ -101,8 +99,6 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
         s->send_bytes = r->bytes + 2 * i * r->ranks;
         s->receive_bytes = s->send_bytes + r->ranks;
     }
-    for (unsigned rank = 0; rank < r->ranks; rank++)
-        r->weights.bytes[rank] = sizeof(double);
     /* The first order is from the last bucket to the first: backward passes usually end at the first parameter. */
     for (size_t b = 0; b < r->count; b++)
         r->order[b] = (uint32_t)(r->count - 1 - b);
@@ -123,8 +119,7 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     zoff_comm_abandon(r->opts.comm, &r->order_work);
     if (!zoff_comm_lets_go(r->opts.comm))
         return; /* leak: the network may still read `learned` and other arrays */
-    void *blocks[] = {r->buckets,         r->order,         r->arrivals, r->learned, r->weights.all,
-                      r->weights.factors, r->weights.bytes, r->slots,    r->bytes};
+    void *blocks[] = {r->buckets, r->order, r->arrivals, r->learned, r->weights.all, r->weights.factors, r->slots, r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_mem_free(r);
@@ -212,7 +207,7 @@ static zoff_status ask_weights(zoff_reduce *r)
                                  .item = {.about = ZOFF_COMM_ABOUT_BATCH},
                                  .in = &r->weights.all[r->opts.plan->rank],
                                  .out = r->weights.all,
-                                 .receive_bytes = r->weights.bytes};
+                                 .count = sizeof(double)};
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.work));
     r->weights.asked = true;
     r->batches++;

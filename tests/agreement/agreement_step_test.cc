@@ -181,7 +181,10 @@ TEST(Agreement, EveryValueOfAStep)
             EXPECT_EQ(ZOFF_OUTCOME_BEFORE, got[rank].after);
             EXPECT_TRUE(got[rank].untouched);
             EXPECT_NE(std::string::npos, got[rank].message.find(d.name)) << got[rank].message;
-            EXPECT_NE(std::string::npos, got[rank].message.find(d.shown ? d.shown : " on rank 1")) << got[rank].message;
+            std::string shown = d.shown ? d.shown : " on rank 1";
+            if (ranks == 4 && shown.find("rank 0") != std::string::npos)
+                shown.replace(shown.find("rank 0"), 6, "ranks 0, 2 and 3");
+            EXPECT_NE(std::string::npos, got[rank].message.find(shown)) << got[rank].message;
         }
     }
     RecordProperty("values_changed", (int)number);

@@ -115,7 +115,7 @@ TEST(GrowthRanks, PresenceIsAUnionOfWords)
         std::vector<uint64_t> want(WORDS);
         for (size_t i = 0; i < bits.size(); i++)
             want[i % WORDS] |= bits[i];
-        zoff_agreement_presence_join(bits.data(), WORDS, ranks);
+        zoff_agreement_participation_join(bits.data(), WORDS, ranks);
         bits.resize(WORDS);
         EXPECT_TRUE(want == bits) << ranks;
     }

@@ -167,7 +167,7 @@ TEST(GrowthOperations, AFetchedPartIsLinearInTheRanks)
 uint64_t blocks_of_presence(size_t words, unsigned ranks)
 {
     std::vector<uint64_t> bits(words * ranks, 1);
-    return count_blocks([&] { zoff_agreement_presence_join(bits.data(), words, ranks); });
+    return count_blocks([&] { zoff_agreement_participation_join(bits.data(), words, ranks); });
 }
 
 TEST(GrowthOperations, PresenceTakesAWordAtATime)

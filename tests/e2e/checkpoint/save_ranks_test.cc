@@ -261,9 +261,9 @@ class scene
     // The operation in which ranks say that their files are durable follows the one with their reports, which are longer.
     bool is_last_word(const zoff_comm_work &work)
     {
-        const size_t bytes = work.call.receive_bytes ? work.call.receive_bytes[0] : 0;
+        const size_t bytes = work.call.kind == ZOFF_COMM_GATHER ? work.call.count : 0;
         has_reported = has_reported || bytes == 48;
-        return has_reported && bytes == sizeof(int);
+        return has_reported && bytes == sizeof(uint64_t);
     }
 
     zoff_status strike(const zoff_comm_work &work)

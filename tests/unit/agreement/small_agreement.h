@@ -26,9 +26,9 @@ class small_agreement
         transfer.route.peers = wire.size() > 1 ? &zoff_transfer_ranks_partitioned : &zoff_transfer_ranks_alone;
         transfer.threads = {1, 1, 0};
         a.transfer = &transfer;
-        EXPECT_ZOFF_OK(zoff_agreement_consensus_open(&a));
+        EXPECT_ZOFF_OK(zoff_agreement_vote_open(&a));
     }
-    ~small_agreement() { zoff_agreement_consensus_close(&a); }
+    ~small_agreement() { zoff_agreement_vote_close(&a); }
     small_agreement(const small_agreement &) = delete;
 
     zoff_param_desc weights(const char *name, void *value, size_t count, size_t slices = 1) const

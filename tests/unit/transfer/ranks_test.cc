@@ -53,7 +53,7 @@ TEST(RanksOpen, LeavesNothingBehindWithoutMemory)
             EXPECT_EQ(nullptr, self.t.ranks.part_bytes);
             EXPECT_EQ(nullptr, self.t.ranks.staging.base);
         });
-        EXPECT_LE(4 + 10 + 3, failed);
+        EXPECT_LE(4 + 9 + 3, failed);
         EXPECT_FALSE(self.wire.ranks->is_broken);
     });
 }

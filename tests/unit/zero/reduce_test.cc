@@ -371,7 +371,7 @@ TEST_F(Reduce, WithoutMemoryNoneIsOpened)
     opts.plan = &plan;
     opts.comm = ranks[0];
     opts.slots = 2;
-    EXPECT_EQ(10, fail_each_allocation([&] {
+    EXPECT_EQ(9, fail_each_allocation([&] {
                   zoff_reduce *made = nullptr;
                   const zoff_status status = zoff_zero_reduce_open(&opts, &made);
                   zoff_zero_reduce_close(made);
