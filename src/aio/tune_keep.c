@@ -19,7 +19,7 @@
 
 enum { TEXT_BYTES = 1024, FILE_MOST = 65536 };
 
-#define RATE_MOST 1e15
+#define RATE_MOST 1000000000000000
 
 /* Keys that begin with "_" are remarks for readers of configurations. */
 static size_t print(const zoff_aio_tune_result *result, char *dst, size_t dst_bytes)
@@ -58,49 +58,37 @@ zoff_status zoff_aio_tune_print(const zoff_aio_tune_result *result, char *dst, s
     return ZOFF_OK;
 }
 
-static bool get_integer(const json_t *object, const char *key, double least, double most, double *out)
+static bool is_in(json_int_t least, json_int_t number, json_int_t most)
 {
-    const json_t *value = json_object_get(object, key);
-    *out = json_is_integer(value) ? (double)json_integer_value(value) : -1;
-    return *out >= least && *out <= most;
+    return number >= least && number <= most;
 }
 
-static bool has_text(const json_t *object, const char *key, const char *wanted)
+static bool read_result(json_t *root, zoff_aio_tune_result *io)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text && strcmp(text, wanted) == 0;
-}
-
-static bool has_flag(const json_t *object, const char *key, bool wanted)
-{
-    const json_t *value = json_object_get(object, key);
-    return wanted ? json_is_true(value) : json_is_false(value);
-}
-
-static bool read_result(const json_t *root, zoff_aio_tune_result *io)
-{
-    const json_t *aio = json_object_get(root, "aio"), *measured = json_object_get(root, "_measured");
-    double block, depth, version, milliseconds;
-    zoff_aio_tune_result found = *io;
-    bool ours = get_integer(measured, "zoff_version", zoff_version(), zoff_version(), &version) &&
-                has_text(measured, "back_end", io->backend) && has_flag(measured, "direct", io->direct) &&
-                has_text(measured, "file_system", io->file_system) &&
-                (uint64_t)json_integer_value(json_object_get(measured, "device")) == io->device;
-    bool whole = get_integer(aio, "block_size", 4096, ZOFF_AIO_TUNE_BLOCK_MOST, &block) &&
-                 get_integer(aio, "queue_depth", 1, ZOFF_AIO_TUNE_DEPTH_MOST, &depth) &&
-                 get_integer(measured, "read_bytes_per_second", 1, RATE_MOST, &found.read_rate) &&
-                 get_integer(measured, "write_bytes_per_second", 1, RATE_MOST, &found.write_rate) &&
-                 get_integer(measured, "mixed_bytes_per_second", 1, RATE_MOST, &found.mixed_rate) &&
-                 get_integer(measured, "milliseconds", 0, RATE_MOST, &milliseconds) &&
-                 json_is_boolean(json_object_get(measured, "registered"));
-    if (!ours || !whole)
+    json_int_t block, depth, read, write, mixed, device, milliseconds, version;
+    const char *backend, *file_system;
+    int direct, registered;
+    if (json_unpack(root, "{s:{s:I, s:I}, s:{s:I, s:I, s:I, s:s, s:b, s:b, s:s, s:I, s:I, s:I}}", "aio", "block_size", &block,
+                    "queue_depth", &depth, "_measured", "read_bytes_per_second", &read, "write_bytes_per_second", &write,
+                    "mixed_bytes_per_second", &mixed, "back_end", &backend, "direct", &direct, "registered", &registered,
+                    "file_system", &file_system, "device", &device, "milliseconds", &milliseconds, "zoff_version",
+                    &version) != 0)
         return false;
-    found.block_bytes = (size_t)block;
-    found.depth = (unsigned)depth;
-    found.seconds = milliseconds * 1e-3;
-    found.registered = json_is_true(json_object_get(measured, "registered"));
-    found.cached = true;
-    *io = found;
+    if (version != zoff_version() || strcmp(backend, io->backend) != 0 || direct != io->direct ||
+        strcmp(file_system, io->file_system) != 0 || (uint64_t)device != io->device)
+        return false;
+    if (!is_in(4096, block, ZOFF_AIO_TUNE_BLOCK_MOST) || !is_in(1, depth, ZOFF_AIO_TUNE_DEPTH_MOST) ||
+        !is_in(1, read, RATE_MOST) || !is_in(1, write, RATE_MOST) || !is_in(1, mixed, RATE_MOST) ||
+        !is_in(0, milliseconds, RATE_MOST))
+        return false;
+    io->block_bytes = (size_t)block;
+    io->depth = (unsigned)depth;
+    io->read_rate = (double)read;
+    io->write_rate = (double)write;
+    io->mixed_rate = (double)mixed;
+    io->seconds = (double)milliseconds * 1e-3;
+    io->registered = registered;
+    io->cached = true;
     return true;
 }
 
