@@ -193,8 +193,9 @@ ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_
  *  @threads as zoff_step()  @blocks until all gradients are summed and measured, or it has failed
  *  @return ERR_INVALID for bad arguments; ERR_STATE when a step is open, or before the last micro-step of an update;
  *  ERR_UNSUPPORTED with zoff_engine_opts.norm_comm: nothing has begun. An error while measuring, also ERR_INVALID where
- *  ranks differ, leaves the step failed, with weights and states unchanged. Then zoff_grads_drop() ends it, and
- *  zoff_step_retry() is ERR_STATE. zoff_grads_drop() is legal after every error */
+ *  ranks differ, is that of all ranks (ERR_COMM where another one has it). It leaves the step failed, with weights and states
+ *  unchanged. Then zoff_grads_drop() ends it, and zoff_step_retry() is ERR_STATE. zoff_grads_drop() is legal after every
+ *  error */
 ZOFF_API zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_norm_sum *out);
 
 /** Add the sum of another engine. Join each measurement once: zoff does not notice one that is added twice.

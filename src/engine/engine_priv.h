@@ -89,6 +89,7 @@ typedef struct zoff_step_talks {
     zoff_comm_work vote;
     zoff_comm_work commit; /* with zoff.persist: barriers before and after the commit */
     zoff_commit_stage stage;
+    bool has_voted; /* the votes of all ranks have arrived, so an error is that of all */
 } zoff_step_talks;
 
 /* An error that a call before zoff_step_wait() has met. Each of these calls returns it, and zoff_step_wait() once. Also the

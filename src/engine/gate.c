@@ -220,7 +220,7 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e)
 }
 
 /* Send this rank's vote to all, and receive theirs. */
-static zoff_status ask(zoff_engine *e)
+static zoff_status ask(zoff_engine *e, bool has_failed)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
     tell_inputs(e);
@@ -228,6 +228,7 @@ static zoff_status ask(zoff_engine *e)
     zoff_transfer_walk_tell(&e->transfer, &e->transfer.measure.vote.order);
     e->transfer.measure.vote.replicas = zoff_agreement_norm_replicas(&e->agreement);
     e->gate.votes[rank] = e->transfer.measure.vote;
+    e->gate.votes[rank].has_failed = has_failed;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = &e->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_VOTE},
@@ -237,11 +238,23 @@ static zoff_status ask(zoff_engine *e)
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
-/* The votes of this engine have arrived. Its norm is that of the step, or a part of it. */
-static zoff_status take_votes(zoff_engine *e)
+/* The votes of this engine have arrived.  @return an error on every rank, if one has failed */
+static zoff_status hear(zoff_engine *e)
 {
     agree_on_stop(e);
     zoff_transfer_walk_hear(&e->transfer, e->gate.votes);
+    e->run.talks.has_voted = true;
+    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
+        if (e->gate.votes[rank].has_failed)
+            return zoff_agreement_vote_tell(&e->agreement.ranks, rank);
+    }
+    return ZOFF_OK;
+}
+
+/* The norm of this engine is that of the step, or a part of it. */
+static zoff_status take_votes(zoff_engine *e)
+{
+    ZOFF_TRY(hear(e));
     e->gate.norm = (zoff_norm_part){.is_poisoned = false};
     zoff_status status = zoff_agreement_listed_compare_inputs(&e->agreement, e->gate.votes);
     if (status == ZOFF_OK && !(e->run.looks && first_poison(e))) /* otherwise the step is skipped */
@@ -291,7 +304,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     if (run->gate == ZOFF_GATE_CLOSED) {
         if (e->transfer.measure.buckets < e->plan.chunk_count)
             return ZOFF_PENDING;
-        ZOFF_TRY(ask(e));
+        ZOFF_TRY(ask(e, false));
         set(e, ZOFF_GATE_VOTING);
     }
     zoff_status status = ZOFF_OK;
@@ -306,4 +319,36 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         set(e, ZOFF_GATE_CLOSED); /* a retry asks the ranks again */
     ZOFF_TRY(status);
     return run->gate == ZOFF_GATE_OPEN ? ZOFF_OK : ZOFF_PENDING;
+}
+
+static zoff_status participate(void *ctx)
+{
+    zoff_engine *e = ctx;
+    return zoff_agreement_participation_poll(&e->agreement);
+}
+
+/* Other ranks wait for gradients before they vote. They get them without content, because nobody uses them. An error of
+ * participation is that of all, and they vote it, too. */
+static zoff_status vote_failure(zoff_engine *e)
+{
+    if (e->run.gate == ZOFF_GATE_CLOSED && e->plan.chunk_count) {
+        zoff_zero_reduce_give_up(e->transfer.ranks.reduce);
+        ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
+        (void)zoff_transfer_wire_wait_until(&e->transfer, participate, e);
+    }
+    if (e->run.gate == ZOFF_GATE_CLOSED)
+        ZOFF_TRY(ask(e, true));
+    e->run.gate = ZOFF_GATE_CLOSED;
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.vote));
+    return hear(e);
+}
+
+void zoff_engine_gate_fail(zoff_engine *e)
+{
+    zoff_saved_error saved;
+    if (e->run.talks.has_voted || zoff_comm_size(e->comm) == 1 || zoff_comm_is_broken(e->comm))
+        return;
+    zoff_base_status_save(&saved);
+    (void)vote_failure(e); /* where that fails, too, others name this rank by their deadline */
+    zoff_base_status_restore(&saved);
 }

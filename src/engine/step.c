@@ -200,6 +200,8 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
     start(e);
     enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
     status = zoff_engine_pipeline_measure(e);
+    if (status < 0)
+        zoff_engine_gate_fail(e); /* nobody may wait for a retry, because there is none */
     e->life.phase = status < 0 ? ZOFF_PHASE_FAILED : ZOFF_PHASE_MEASURED;
     zoff_engine_stats_leave(e);
     if (status < 0)

@@ -122,6 +122,9 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e);
  * that step. */
 zoff_status zoff_engine_gate_assume(zoff_engine *e);
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
+/* Measuring has failed on this rank: vote it, unless all know, so that the others fail, too. The error is kept.  @blocks until
+ * all have voted */
+void zoff_engine_gate_fail(zoff_engine *e);
 /* The reason why a step is skipped, as the beginning of a sentence. */
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);
 

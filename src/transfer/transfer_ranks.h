@@ -32,6 +32,7 @@ typedef struct zoff_vote {
     /* The rank that contributed it is known; otherwise only the sum of several ranks is known to be not finite. */
     bool rank_is_known;
     bool stop_requested; /* of this rank: zoff_engine_request_stop() */
+    bool has_failed;     /* this rank has failed while it measured, so all drop the step */
     uint32_t rank;       /* that rank, or the rank that votes */
     zoff_param param;
     size_t slice, first;

@@ -47,6 +47,7 @@ struct zoff_reduce {
     size_t arrived;                       /* number of entries in `arrivals` */
     size_t next;                          /* index in `order` of the bucket to exchange next */
     bool order_asked, order_known;
+    bool is_void; /* buckets are exchanged without their content */
     zoff_comm_work order_work;
     reduce_weights weights;
     reduce_slot *slots;
@@ -139,7 +140,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
         r->buckets[b] = (reduce_bucket){.missing = missing[b]};
     r->next = r->arrived = 0;
     r->weights.own = 1;
-    r->weights.fixed = r->weights.asked = r->weights.known = false;
+    r->weights.fixed = r->weights.asked = r->weights.known = r->is_void = false;
     /* A bucket that waits for no slice is complete: it has no trained parameter, or no parameter at all. */
     for (size_t b = 0; b < r->count; b++) {
         if (missing[b] == 0)
@@ -168,6 +169,12 @@ void zoff_zero_reduce_close_batch(zoff_reduce *r)
         if (!r->buckets[r->order[i]].complete)
             complete(r, r->order[i]);
     }
+}
+
+void zoff_zero_reduce_give_up(zoff_reduce *r)
+{
+    r->is_void = true;
+    zoff_zero_reduce_close_batch(r);
 }
 
 bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket)
@@ -269,7 +276,8 @@ static reduce_slot *free_slot(zoff_reduce *r)
 /* Send a bucket, once it is packed and all earlier buckets have been sent. */
 static zoff_status send(zoff_reduce *r, reduce_slot *s)
 {
-    zoff_status status = s->packed ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send);
+    const bool is_ready = s->packed || r->is_void;
+    zoff_status status = is_ready ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send);
     if (status != ZOFF_OK)
         return status;
     s->packed = true;
@@ -328,7 +336,8 @@ static zoff_status take(zoff_reduce *r, reduce_slot *s)
         status = zoff_comm_poll(r->opts.comm, &s->work);
     if (status != ZOFF_OK || !r->weights.known)
         return status < 0 ? status : ZOFF_PENDING;
-    status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->weights.factors);
+    if (!r->is_void)
+        status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->weights.factors);
     if (status != ZOFF_OK)
         return status;
     r->buckets[s->bucket].done = true;

@@ -47,6 +47,9 @@ void zoff_zero_reduce_weigh(zoff_reduce *r, double weight);
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last);
 /* End the micro-batch: no further slice will come. Incomplete buckets are exchanged as they are. */
 void zoff_zero_reduce_close_batch(zoff_reduce *r);
+/* The same after an error of this rank: until the next micro-batch, buckets are exchanged without their content, and nothing is
+ * packed or summed. */
+void zoff_zero_reduce_give_up(zoff_reduce *r);
 /* Advance without waiting; calls `pack` and `sum`.  @return OK: every bucket that can be exchanged is done; PENDING; an error
  * of the communicator or of a callback */
 zoff_status zoff_zero_reduce_poll(zoff_reduce *r);

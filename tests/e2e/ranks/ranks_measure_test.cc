@@ -393,6 +393,76 @@ TEST(RanksMeasureTogether, AnEngineMayBeDestroyedOnceItIsMeasured)
     job.on_each([&](unsigned rank) { ranks[rank] = trio(); });
 }
 
+// Each call of one rank's device fails in turn while it measures. There is no retry, so the other ranks fail with it, at once.
+class RanksMeasureFault : public testing::TestWithParam<bool> // whether exchanges access the devices
+{
+};
+INSTANTIATE_TEST_SUITE_P(Wires, RanksMeasureFault, testing::Bool(),
+                         [](const auto &p) { return p.param ? "reached" : "bounced"; });
+
+TEST_P(RanksMeasureFault, FailsAllRanks)
+{
+    enum { RANKS = 3, FAULTY = 1 };
+    rank_job job(RANKS);
+    rank_trainers all(job, 3, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
+    log_catcher log;
+    all.use_devices(0);
+    if (GetParam())
+        job.reach_devices();
+    all.seal(text_of(""), 9000);
+    all.backward(1, 1.0f);
+    all.devices[FAULTY]->fails_polls = !GetParam();
+    unsigned failures = 0;
+    bool is_through = false;
+    for (int nth = 1; !is_through; nth++) {
+        SCOPED_TRACE(nth);
+        zoff_status status[RANKS];
+        std::string words[RANKS];
+        job.on_each([&](unsigned rank) {
+            zoff_norm_sum sum;
+            zoff_engine *e = all.engines[rank].get();
+            if (rank == FAULTY) {
+                all.devices[rank]->calls = 0;
+                all.devices[rank]->fail = nth;
+            }
+            status[rank] = zoff_step_measure(e, nullptr, &sum);
+            words[rank] = status[rank] < 0 ? zoff_last_error() : "";
+            is_through = is_through || (rank == FAULTY && all.devices[rank]->calls < nth);
+            if (rank == FAULTY)
+                all.devices[rank]->fail = 0;
+            // Before anything has begun, only the rank that has failed repeats the call.
+            if (status[rank] == ZOFF_ERR_DEVICE && words[rank].find("measuring step 1 failed") == words[rank].npos)
+                status[rank] = zoff_step_measure(e, nullptr, &sum);
+            EXPECT_ZOFF_OK(zoff_grads_drop(e));
+        });
+        failures += status[FAULTY] == ZOFF_ERR_DEVICE;
+        for (unsigned rank = 0; rank < RANKS; rank++) {
+            const bool hears = status[FAULTY] < 0 && rank != FAULTY;
+            EXPECT_EQ(hears ? ZOFF_ERR_COMM : status[FAULTY], status[rank]) << words[rank];
+            EXPECT_TRUE(!hears || words[rank].find("measuring step 1 failed before anything was changed: ") == 0)
+                << words[rank];
+            EXPECT_TRUE(!hears || words[rank].find("rank 1 has failed, and this one has not") != words[rank].npos)
+                << words[rank];
+        }
+        ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_LT(3u, failures);
+    job.on_each([&](unsigned rank) {
+        zoff_norm_sum sum;
+        zoff_engine *e = all.engines[rank].get();
+        all.trainers[rank]->hand_over_all(e);
+        ASSERT_ZOFF_OK(zoff_step_measure(e, nullptr, &sum));
+        zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+        args.norm_sum = &sum;
+        ASSERT_ZOFF_OK(zoff_step(e, &args, nullptr));
+    });
+    all.step(config_groups(), 1, 1.0);
+    for (unsigned rank = 0; rank < RANKS; rank++) {
+        all.trainers[rank]->tensors = all.want.tensors;
+        all.trainers[rank]->expect_weights();
+    }
+}
+
 TEST(RanksMeasureTogether, ANormCommunicatorExcludesIt)
 {
     rank_job job(2);
