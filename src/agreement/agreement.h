@@ -129,7 +129,7 @@ zoff_status zoff_agreement_vote_allocate(zoff_voters *v); /* the same for other 
 /* Call on every rank with the result of its own work, and at most ZOFF_VOTE_NUMBERS numbers. Those of all are in v->words.
  * @blocks until all have called it  @return an error on every rank if any rank failed: its own message where it failed */
 zoff_status zoff_agreement_vote(zoff_voters *v, zoff_status own, const uint64_t *numbers, size_t count);
-/* The same without numbers; a single rank returns its own result. */
+/* The same without numbers. A single rank, also one without a communicator, returns its own result. */
 zoff_status zoff_agreement_vote_success(zoff_voters *v, zoff_status own);
 /* The same, and replace each number by the least of all ranks. */
 zoff_status zoff_agreement_vote_least(zoff_voters *v, zoff_status own, uint64_t *numbers, size_t count);
@@ -144,13 +144,6 @@ zoff_status zoff_agreement_vote_tell(const zoff_voters *v, unsigned failed);
  * called it */
 zoff_status zoff_agreement_vote_memory(zoff_agreement *a, uint64_t need_bytes, const char *advice);
 
-/* Tell other ranks which engine this is, and in which of its calls the program waits. */
-void zoff_agreement_identity_come(zoff_agreement *a);
-void zoff_agreement_identity_leave(zoff_agreement *a);
-void zoff_agreement_identity_add(zoff_agreement *a, const char *name, size_t count); /* add a parameter to the identity */
-/* All ranks seal the same engine: open its channel.  @blocks until all have called it */
-zoff_status zoff_agreement_identity_open(zoff_agreement *a);
-void zoff_agreement_identity_close(zoff_agreement *a); /* call when none of its operations is in flight */
 /* Mark the begin and the end of a call that waits for other ranks, after its arguments are checked. A call that fails is not
  * counted, because the program repeats it. */
 void zoff_agreement_identity_enter(zoff_agreement *a, unsigned call, zoff_comm_item item);
@@ -209,13 +202,10 @@ unsigned zoff_agreement_norm_part(const zoff_agreement *a);
 /* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
 zoff_status zoff_agreement_norm_open(zoff_agreement *a);
 void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */
-/* At seal: all engines go on, or none does: zoff_agreement_vote_success() over norm_comm. Nothing where there is none.
- * @blocks until all of its ranks have called it */
-zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own);
 /* Seal has failed on all ranks of this engine: tell those of the other engines, unless they know. The error is kept. */
 void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own);
 /* At seal, unless states are opened again: compare the first weights of engine-owned parameters between the ranks of the
- * engine, and those of replicated parameters between engines. Counts as zoff_agreement_norm_success().  @blocks for all ranks
+ * engine, and those of replicated parameters between engines. Counts as a vote of norm_comm.  @blocks for all ranks
  * of norm_comm  @return ERR_INVALID */
 zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a);
 /* This rank's part of zoff_norm_part.replicas. */

@@ -44,11 +44,6 @@ unsigned zoff_agreement_norm_part(const zoff_agreement *a)
 
 /* ---- all engines go on, or none does ---- */
 
-zoff_status zoff_agreement_norm_success(zoff_agreement *a, zoff_status own)
-{
-    return a->norm.ranks.comm ? zoff_agreement_vote(&a->norm.ranks, own, NULL, 0) : own;
-}
-
 static zoff_status open_channel(zoff_norm_ranks *n)
 {
     snprintf(n->channel.name, sizeof n->channel.name, "norm_comm");
@@ -57,7 +52,7 @@ static zoff_status open_channel(zoff_norm_ranks *n)
     return zoff_comm_channel_open(n->ranks.comm, &n->channel);
 }
 
-/* The other engines wait for this one in their next call of zoff_agreement_norm_success(). */
+/* The other engines wait for this one in their next vote. */
 void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own)
 {
     zoff_norm_ranks *n = &a->norm;
@@ -66,7 +61,7 @@ void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own)
         return;
     zoff_base_status_save(&saved);
     if (n->is_open || open_channel(n) == ZOFF_OK)
-        (void)zoff_agreement_norm_success(a, own);
+        (void)zoff_agreement_vote_success(&a->norm.ranks, own);
     zoff_base_status_restore(&saved);
 }
 
@@ -147,7 +142,7 @@ static zoff_status compare_names(zoff_agreement *a)
     }
     const zoff_status status =
         n->most ? zoff_base_mem_alloc(n->most * ranks, sizeof *n->names, "names of replicated parameters", &n->names) : ZOFF_OK;
-    ZOFF_TRY(zoff_agreement_norm_success(a, status));
+    ZOFF_TRY(zoff_agreement_vote_success(&a->norm.ranks, status));
     if (!n->most)
         return ZOFF_OK;
     fill_own(a, n->names + rank * n->most, n->most);
@@ -347,7 +342,7 @@ static zoff_status compare_engines(zoff_agreement *a, zoff_status (*list)(const 
         zoff_base_mem_alloc((ranks + engines) * n->most, sizeof *values, "checksums of replicated parameters", &values);
     if (status == ZOFF_OK)
         status = list(a, values + own);
-    status = zoff_agreement_norm_success(a, zoff_agreement_vote_success(&a->ranks, status));
+    status = zoff_agreement_vote_success(&a->norm.ranks, zoff_agreement_vote_success(&a->ranks, status));
     if (status == ZOFF_OK && adds)
         status = add_up_ranks(a, values + engines * n->most, values + own);
     if (status == ZOFF_OK)
@@ -422,7 +417,7 @@ static zoff_status list_weights(const zoff_agreement *a, uint64_t *own)
 
 zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a)
 {
-    zoff_status status = zoff_agreement_norm_success(a, zoff_agreement_listed_compare_weights(a));
+    zoff_status status = zoff_agreement_vote_success(&a->norm.ranks, zoff_agreement_listed_compare_weights(a));
     if (status == ZOFF_OK && a->norm.most)
         status = compare_engines(a, list_weights, false, "zoff_engine_seal: the first weights",
                                  "Give these ranks the same weights before seal, for example by a broadcast");

@@ -2,8 +2,8 @@
  * that the error of one rank is that of all. Otherwise a rank would go on, and wait in its next call for one that has failed.
  * The rank that failed keeps its own message, and the others name it.
  *
- * Other decisions of an engine's ranks follow: which engine a rank is in, whether its host has memory for all ranks there, and
- * which slices take part in a step. */
+ * Other decisions of an engine's ranks follow: whether a host has memory for all of its ranks, and which slices take part in a
+ * step. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -31,7 +31,8 @@ zoff_status zoff_agreement_vote_open(zoff_agreement *a)
 
 void zoff_agreement_vote_close(zoff_agreement *a)
 {
-    zoff_base_mem_free(a->ranks.words);
+    if (!a->comm || zoff_comm_lets_go(a->comm)) /* otherwise a message may still read it */
+        zoff_base_mem_free(a->ranks.words);
     a->ranks = (zoff_voters){.words = NULL};
 }
 
@@ -93,7 +94,7 @@ zoff_status zoff_agreement_vote(zoff_voters *v, zoff_status own, const uint64_t 
 
 zoff_status zoff_agreement_vote_success(zoff_voters *v, zoff_status own)
 {
-    return zoff_comm_size(v->comm) == 1 ? own : zoff_agreement_vote(v, own, NULL, 0);
+    return !v->comm || zoff_comm_size(v->comm) == 1 ? own : zoff_agreement_vote(v, own, NULL, 0);
 }
 
 zoff_status zoff_agreement_vote_least(zoff_voters *v, zoff_status own, uint64_t *numbers, size_t count)
@@ -107,48 +108,7 @@ zoff_status zoff_agreement_vote_least(zoff_voters *v, zoff_status own, uint64_t 
     return ZOFF_OK;
 }
 
-/* ---- the engine of a rank: its channel of the communicator, which it may share with other engines ---- */
-
-static const char *param_name(const void *ctx, uint32_t param)
-{
-    const zoff_agreement *a = ctx;
-    return param < a->model->param_count ? a->model->params[param].name : NULL;
-}
-
-void zoff_agreement_identity_come(zoff_agreement *a)
-{
-    a->channel->param_name = param_name;
-    a->channel->ctx = a;
-    zoff_comm_channel_come(a->comm, a->channel);
-}
-
-void zoff_agreement_identity_leave(zoff_agreement *a)
-{
-    if (a->comm)
-        zoff_comm_channel_leave(a->comm, a->channel);
-}
-
-/* Names and sizes of the parameters distinguish two engines. */
-void zoff_agreement_identity_add(zoff_agreement *a, const char *name, size_t count)
-{
-    const uint64_t words[] = {a->channel->hash, zoff_offload_layout(name, strlen(name)), count};
-    zoff_comm_lock(a->comm);
-    if (!a->channel->name[0])
-        snprintf(a->channel->name, sizeof a->channel->name, "%s", name);
-    a->channel->hash = zoff_offload_layout(words, sizeof words);
-    zoff_comm_unlock(a->comm);
-}
-
-zoff_status zoff_agreement_identity_open(zoff_agreement *a)
-{
-    return zoff_comm_channel_open(a->comm, a->channel);
-}
-
-void zoff_agreement_identity_close(zoff_agreement *a)
-{
-    if (a->comm)
-        zoff_comm_channel_close(a->comm, a->channel);
-}
+/* ---- in which call the program waits ---- */
 
 void zoff_agreement_identity_enter(zoff_agreement *a, unsigned call, zoff_comm_item item)
 {
@@ -290,7 +250,7 @@ static zoff_status ask(zoff_agreement *a)
         own[i / 64] |= (uint64_t)(a->model->flags[i] != 0) << i % 64;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = a->channel,
-                                 .item = {.about = ZOFF_COMM_ABOUT_PRESENCE},
+                                 .item = {.about = ZOFF_COMM_ABOUT_PARTICIPATION},
                                  .in = own,
                                  .out = a->participation.bits,
                                  .count = words * sizeof *own};

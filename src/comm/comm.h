@@ -35,7 +35,7 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_GRADIENTS,     /* index: bucket */
     ZOFF_COMM_ABOUT_BATCH,         /* the weight of each rank's micro-batch */
     ZOFF_COMM_ABOUT_ORDER,         /* the exchange order of the buckets */
-    ZOFF_COMM_ABOUT_PRESENCE,      /* which slices have a gradient */
+    ZOFF_COMM_ABOUT_PARTICIPATION, /* which slices have a gradient */
     ZOFF_COMM_ABOUT_VOTE,          /* gradient norm, and whether to skip the step */
     ZOFF_COMM_ABOUT_COMMIT,
     ZOFF_COMM_ABOUT_WEIGHTS,   /* index: bucket */

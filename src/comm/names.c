@@ -52,7 +52,7 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
                                                         [ZOFF_COMM_ABOUT_GRADIENTS] = "gradients of bucket",
                                                         [ZOFF_COMM_ABOUT_BATCH] = "the weights of micro-batches",
                                                         [ZOFF_COMM_ABOUT_ORDER] = "the order of buckets",
-                                                        [ZOFF_COMM_ABOUT_PRESENCE] = "the slices with a gradient",
+                                                        [ZOFF_COMM_ABOUT_PARTICIPATION] = "the slices with a gradient",
                                                         [ZOFF_COMM_ABOUT_VOTE] = "the norm of the gradients",
                                                         [ZOFF_COMM_ABOUT_COMMIT] = "the commit",
                                                         [ZOFF_COMM_ABOUT_WEIGHTS] = "new weights of bucket",

@@ -10,6 +10,12 @@
 
 #include <string.h>
 
+static const char *param_name(const void *ctx, uint32_t param)
+{
+    const zoff_engine *e = ctx;
+    return param < e->model.param_count ? e->model.params[param].name : NULL;
+}
+
 zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
 {
     zoff_status status;
@@ -21,7 +27,9 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     ZOFF_TRY_OR(destroy, zoff_agreement_vote_open(&e->agreement));
-    zoff_agreement_identity_come(&e->agreement);
+    e->channel.param_name = param_name;
+    e->channel.ctx = e;
+    zoff_comm_channel_come(e->comm, &e->channel);
     *out = e;
     return ZOFF_OK;
 destroy:
@@ -198,7 +206,8 @@ static void deallocate(zoff_engine *e)
     leave_to_messages(e); /* first: freeing device memory may wait for all work of the device */
     leave_to_device(e);
     zoff_agreement_norm_close(&e->agreement);
-    zoff_agreement_identity_close(&e->agreement);
+    if (e->comm)
+        zoff_comm_channel_close(e->comm, &e->channel);
     zoff_transfer_device_close(&e->transfer);
     zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
@@ -364,7 +373,7 @@ static zoff_status seal(zoff_engine *e)
                                            .states_in_files = e->settings.tier == ZOFF_TIER_NVME,
                                            .chunk_elements = e->settings.chunk_elements,
                                            .persist_t = e->io.opening.persist_t};
-    ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
+    ZOFF_TRY_OR(undo, zoff_comm_channel_open(e->comm, &e->channel));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
     ZOFF_TRY_OR(undo, agree_on_limits(e, prepare_plan(e)));
@@ -377,14 +386,14 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_lending_secondary_connect(&e->lending));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
     /* With persist weights are compared later, and only if no states are opened again. */
-    ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_norm_success(&e->agreement, ZOFF_OK)
+    ZOFF_TRY_OR(undo, e->settings.values.persist ? zoff_agreement_vote_success(&e->agreement.norm.ranks, ZOFF_OK)
                                                  : zoff_agreement_norm_first_weights(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_open_end(&e->agreement, open_stores(e)));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (e->lending.store)
         ZOFF_TRY_OR(undo, zoff_engine_stores_spread_weights(e));
-    ZOFF_TRY_OR(undo, zoff_agreement_norm_success(&e->agreement, ZOFF_OK));
+    ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.norm.ranks, ZOFF_OK));
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
     e->life.phase = ZOFF_PHASE_IDLE;
@@ -426,7 +435,8 @@ void zoff_engine_destroy(zoff_engine *e)
         e->io.guard->gone(e->io.guard->ctx);
     zoff_engine_state_range_end(e);
     deallocate(e);
-    zoff_agreement_identity_leave(&e->agreement);
+    if (e->comm)
+        zoff_comm_channel_leave(e->comm, &e->channel);
     zoff_agreement_vote_close(&e->agreement);
     zoff_agreement_norm_free(&e->agreement);
     zoff_model_params_free(&e->model);

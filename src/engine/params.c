@@ -6,7 +6,20 @@
 #include "structs.h"
 #include "try.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Names and sizes of the parameters tell two engines of one communicator apart. */
+static void identify(zoff_engine *e, const zoff_model_param *p)
+{
+    zoff_comm_channel *channel = &e->channel;
+    const uint64_t words[] = {channel->hash, zoff_offload_layout(p->name, strlen(p->name)), p->count * p->slices};
+    zoff_comm_lock(e->comm);
+    if (!channel->name[0])
+        snprintf(channel->name, sizeof channel->name, "%s", p->name);
+    channel->hash = zoff_offload_layout(words, sizeof words);
+    zoff_comm_unlock(e->comm);
+}
 
 zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out)
 {
@@ -16,8 +29,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
     zoff_param_desc known = ZOFF_PARAM_DESC_INIT;
     ZOFF_TRY(zoff_base_structs_read("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", desc, &known, sizeof known));
     ZOFF_TRY(zoff_model_params_add(&e->model, &known, out));
-    const zoff_model_param *p = &e->model.params[e->model.param_count - 1];
-    zoff_agreement_identity_add(&e->agreement, p->name, p->count * p->slices);
+    identify(e, &e->model.params[e->model.param_count - 1]);
     return ZOFF_OK;
 }
 

@@ -79,7 +79,7 @@ TEST_F(Names, ItemsHaveNames)
                  {{ZOFF_COMM_ABOUT_GRADIENTS, 0, ZOFF_COMM_ALL, 0}, "gradients of bucket"},
                  {{ZOFF_COMM_ABOUT_BATCH, 0, 3, 0}, "the weights of micro-batches"},
                  {{ZOFF_COMM_ABOUT_ORDER, 0, 3, 0}, "the order of buckets"},
-                 {{ZOFF_COMM_ABOUT_PRESENCE, 0, 0, 0}, "the slices with a gradient"},
+                 {{ZOFF_COMM_ABOUT_PARTICIPATION, 0, 0, 0}, "the slices with a gradient"},
                  {{ZOFF_COMM_ABOUT_VOTE, 0, 0, 0}, "the norm of the gradients"},
                  {{ZOFF_COMM_ABOUT_COMMIT, 0, 0, 0}, "the commit"},
                  {{ZOFF_COMM_ABOUT_WEIGHTS, 0, 5, 0}, "new weights of bucket 5"},
