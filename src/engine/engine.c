@@ -211,7 +211,7 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_device_close(&e->transfer);
     zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
-    zoff_transfer_device_direct_close(&e->transfer);
+    zoff_transfer_ranks_close_wire(&e->transfer);
     zoff_lending_copies_close(&e->lending); /* its copies read the stores */
     zoff_engine_stores_close(e);
     zoff_model_program_bytes_close(&e->model.program);
@@ -273,7 +273,7 @@ static zoff_status prepare_plan(zoff_engine *e)
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(zoff_model_params_check_names(&e->model));
     ZOFF_TRY(find_ties(e));
-    return zoff_transfer_links_check(&e->transfer);
+    return zoff_transfer_route_check(&e->transfer);
 }
 
 /* Memory budgets may differ between ranks, and the plan may not: the largest chunks and buckets that every rank has room for.
@@ -300,7 +300,7 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     const zoff_planning planning = zoff_engine_planning(e);
     ZOFF_TRY(zoff_planning_budget_plan(&planning, &e->plan, &info));
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
-    e->transfer.device.tier.use = e->transfer.route.place->tier_use(&e->transfer);
+    e->transfer.device.tier.place = zoff_transfer_device_tier_place(&e->transfer);
     e->transfer.accumulator.device_sums =
         zoff_transfer_device_tier_sums_of(&e->plan, zoff_transfer_device_tier_kept(&e->transfer, &e->plan));
     e->transfer.device.staging.ahead = zoff_planning_budget_places(&planning, &e->plan).buckets;
@@ -382,7 +382,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_vote_memory(&e->agreement, need, less_memory(e)));
     ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_agreement_vote_success(&e->agreement.ranks, zoff_agreement_norm_open(&e->agreement)));
-    ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
+    ZOFF_TRY_OR(undo, zoff_transfer_ranks_connect(&e->transfer));
     ZOFF_TRY_OR(undo, zoff_lending_secondary_connect(&e->lending));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
     /* With persist weights are compared later, and only if no states are opened again. */

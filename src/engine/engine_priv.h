@@ -217,7 +217,7 @@ typedef struct zoff_engine_gate {
 
 /* Tables for the order and the rows of buckets. */
 typedef struct zoff_engine_walk {
-    zoff_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_use_of() */
+    zoff_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_place_of() */
     bool in_order; /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
     bool measures_early;     /* a background thread measures gradients as soon as they are complete */
     bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */

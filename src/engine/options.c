@@ -25,7 +25,7 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_comm_open(&(zoff_comm_opts){.struct_size = sizeof(zoff_comm_opts), .backend = opts->ranks}, &e->comm));
     zoff_engine_rooms_attach(e);
     ZOFF_TRY(zoff_agreement_norm_take(&e->agreement, opts->norm_comm));
-    return zoff_transfer_links_choose(&e->transfer);
+    return zoff_transfer_route_choose(&e->transfer);
 }
 
 static zoff_status copy_texts(const char *const *texts, size_t count, zoff_text_list *out)
@@ -133,7 +133,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_TRY(zoff_config_autos_check(config, zoff_comm_rank(e->comm) == 0));
     s->progress_thread = opts->progress_thread || s->values.background_threads;
     ZOFF_TRY(zoff_engine_progress_thread_check(e));
-    zoff_transfer_links_choose_rest(&e->transfer);
+    zoff_transfer_route_choose_rest(&e->transfer);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
     if (zoff_comm_rank(e->comm) == 0)
@@ -188,7 +188,7 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);
-    return status < 0 ? status : zoff_transfer_links_check_ratio(&e->transfer);
+    return status < 0 ? status : zoff_transfer_route_check_ratio(&e->transfer);
 }
 
 void zoff_engine_options_free(zoff_engine *e)

@@ -133,7 +133,7 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_row *row = zoff_engine_rows_next(e, run);
-    const bool needs_step = row && row->number >= e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place].joint;
+    const bool needs_step = row && row->number >= e->walk.rows[zoff_transfer_place_of(&e->transfer, run->chunk)].joint;
     return needs_step && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
 }
 
@@ -171,7 +171,7 @@ static bool is_through(const zoff_engine *e, size_t bucket)
 static bool is_new(const zoff_engine *e, size_t bucket)
 {
     const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-    return is_through(e, bucket) && (run->gathered || !e->transfer.route.peers->has_parts) &&
+    return is_through(e, bucket) && (run->gathered || !zoff_transfer_ranks_have_parts(&e->transfer)) &&
            zoff_lending_secondary_has_come(&e->lending, bucket);
 }
 

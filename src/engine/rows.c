@@ -95,18 +95,18 @@ static unsigned either(bool is_so, unsigned then, unsigned otherwise)
 }
 
 /* The conditions that hold for all buckets of one place. `bucket` is any one of them. */
-static unsigned facts_of(const zoff_engine *e, const zoff_sum_use *use, size_t bucket)
+static unsigned facts_of(const zoff_engine *e, zoff_used_place place, size_t bucket)
 {
     const bool several = zoff_transfer_ranks_several(&e->transfer), staged = zoff_transfer_device_is(&e->transfer);
-    const bool is_host = use->place == ZOFF_USED_BY_HOST, owns = zoff_model_params_any_owned(&e->model);
+    const bool is_host = place == ZOFF_USED_BY_HOST, owns = zoff_model_params_any_owned(&e->model);
     const bool partitioned = several && !e->plan.replicated;
     /* A communicator of the host sends updated weights from the host. */
     const bool sends = partitioned && !zoff_transfer_device_direct_is(&e->transfer);
-    return either(several, SEVERAL, ALONE) | either(staged, STAGED, 0) |
-           either(zoff_transfer_pieces_accumulates(&e->transfer), SUMS, NO_SUMS) | either(partitioned, PARTITIONED, WHOLE) |
-           either(several && e->plan.replicated, REPLICATED, 0) |
+    return either(several, SEVERAL, ALONE) | either(staged, STAGED, 0) | either(e->transfer.route.sums, SUMS, NO_SUMS) |
+           either(partitioned, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
            either(zoff_lending_secondary_is(&e->lending) && owns, SECONDARY, 0) | either(is_host, HOST, DEVICE) |
-           either(use->comes_down, DOWN, KEPT) | either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE) |
+           either(place == ZOFF_USED_BY_DEVICE, KEPT, DOWN) |
+           either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE) |
            either(staged && (is_host || sends), STAGES, 0) | either(owns || sends, LANDS, 0) |
            either(e->settings.values.persist, PERSISTS, 0);
 }
@@ -143,12 +143,9 @@ void zoff_engine_rows_choose(zoff_engine *e)
     e->walk.lends_always = e->walk.any_order && zoff_model_params_any_owned(&e->model);
     e->walk.tells_new =
         e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads && !values->check_use;
-    static const zoff_sum_use *const USES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &zoff_transfer_sum_places_used_by_host,
-                                                               [ZOFF_USED_BY_DEVICE] = &zoff_transfer_sum_places_used_by_device,
-                                                               [ZOFF_USED_BY_DEVICE_FROM_HOST] =
-                                                                   &zoff_transfer_sum_places_used_from_host};
     for (unsigned place = 0; place < ZOFF_USED_PLACES; place++) {
-        const unsigned facts = facts_of(e, USES[place], place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
+        const unsigned facts =
+            facts_of(e, (zoff_used_place)place, place == ZOFF_USED_BY_HOST ? e->transfer.device.tier.count : 0);
         choose(e, &e->walk.rows[place], facts);
         e->walk.in_order = e->walk.in_order || (facts & (DEVICE | STAGES)) == (DEVICE | STAGES);
     }
@@ -161,7 +158,7 @@ static zoff_column column_of(const zoff_engine *e, const zoff_bucket_run *run)
 
 const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
+    const zoff_rows *rows = &e->walk.rows[zoff_transfer_place_of(&e->transfer, run->chunk)];
     const uint32_t left = rows->in[column_of(e, run)] & ~run->passed;
     return left ? &rows->row[__builtin_ctz(left)] : NULL;
 }

@@ -166,7 +166,7 @@ static stretch stretch_from(const zoff_engine *e, const state_range *w, size_t a
 static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range *w, stretch s)
 {
     size_t from = in_slice(e, w, s.at), first = from;
-    if (e->transfer.route.peers->has_parts) {
+    if (zoff_transfer_ranks_have_parts(&e->transfer)) {
         const size_t count = zoff_zero_plan_share(&e->plan, s.run, e->plan.rank, &first);
         if (!count || first + count <= from || first >= from + s.count)
             return NULL;
@@ -303,7 +303,8 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
 /* Whether every rank has a part of the range, so that all ranks must take part in reading it. */
 static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
-    return !w->write && e->transfer.route.peers->has_parts && (e->model.params[w->param].engine_owned || !is_own_master(e, w));
+    return !w->write && zoff_transfer_ranks_have_parts(&e->transfer) &&
+           (e->model.params[w->param].engine_owned || !is_own_master(e, w));
 }
 
 /* Describe the elements of the range from `at` on, for other ranks to compare. */

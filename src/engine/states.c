@@ -375,7 +375,7 @@ static zoff_status load_or_stop(load_pass *p)
 
 static bool sends_weights(const zoff_engine *e)
 {
-    return e->transfer.route.peers->has_parts || e->lending.secondary.store;
+    return zoff_transfer_ranks_have_parts(&e->transfer) || e->lending.secondary.store;
 }
 
 /* Fill all chunks, and write them. No rank commits before all have succeeded. `out_sends`: ranks have begun to send each other

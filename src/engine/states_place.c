@@ -153,7 +153,7 @@ static const zoff_states_place BOTH = {
 
 const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_t chunk)
 {
-    const bool is_here = zoff_transfer_use_of(&e->transfer, chunk)->place == ZOFF_USED_BY_HOST;
+    const bool is_here = zoff_transfer_place_of(&e->transfer, chunk) == ZOFF_USED_BY_HOST;
     return is_here ? &HOST : zoff_transfer_device_tier_alone(&e->transfer, chunk) ? &DEVICE : &BOTH;
 }
 

@@ -521,7 +521,7 @@ static zoff_status drop_together(zoff_engine *e)
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks are updating in step %lld and wait for this one; %s() can finish it",
                  (long long)e->run.t, finishing_call(e));
-    if (e->life.phase == ZOFF_PHASE_IDLE && !t->route.peers->leaves_early(t))
+    if (e->life.phase == ZOFF_PHASE_IDLE && !zoff_transfer_ranks_leave_early(t))
         return ZOFF_OK;
     zoff_transfer_reduce_scatter_close(t);
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));

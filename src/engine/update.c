@@ -56,7 +56,7 @@ static zoff_adam_piece make_piece(const zoff_engine *e, const zoff_bucket_run *r
     const zoff_chunk_memory memory = {run->states.base, run->weights.base};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, chunk, piece, memory);
     a.consts = &e->transfer.scratch.consts[e->model.params[piece->param].group];
-    a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, &a.grad_dtype);
+    a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, false, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;

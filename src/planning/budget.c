@@ -69,7 +69,7 @@ static size_t wire_bytes(const zoff_planning *in, bool largest)
     size_t least = sizeof(float), most = 1;
     for (size_t i = 0; i < in->model->param_count; i++) {
         const zoff_model_param *p = &in->model->params[i];
-        const size_t gradient = zoff_adam_dtype_bytes(in->transfer->route.rule->dtype(in->transfer, p));
+        const size_t gradient = zoff_adam_dtype_bytes(zoff_transfer_wire_dtype(in->transfer, p));
         least = zoff_base_bits_min(least, zoff_base_bits_min(gradient, zoff_adam_dtype_bytes(p->dtype)));
         most = zoff_base_bits_max(most, gradient);
     }
@@ -124,7 +124,7 @@ static zoff_status make_plan(const zoff_planning *in, const zoff_planning_limits
                            .max_chunk_bytes = limits->chunk_bytes,
                            .rank = zoff_comm_rank(in->comm),
                            .ranks = zoff_comm_size(in->comm),
-                           .replicated = in->transfer->route.peers->replicates,
+                           .replicated = zoff_comm_size(in->comm) > 1 && !zoff_transfer_ranks_have_parts(in->transfer),
                            .max_bucket_units = zoff_base_bits_max(limits->bucket_elements / UNIT, 1)};
     zoff_status status = check_count(in, tensors, &opts);
     if (status == ZOFF_OK)
@@ -234,7 +234,7 @@ zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const 
     const uint64_t bytes = in->values->speculation_bytes, states = plan->most.chunk_bytes;
     const uint64_t slot = zoff_transfer_staging_slot_bytes(in->transfer, plan);
     const size_t count = zoff_planning_budget_stored(in, plan);
-    if (!bytes || !slot || !count || !in->transfer->route.peers->completes_early(in->transfer))
+    if (!bytes || !slot || !count || !zoff_transfer_ranks_complete_early(in->transfer))
         return (zoff_planning_places){.buckets = 0};
     if (in->tier != ZOFF_TIER_NVME) {
         const size_t both = zoff_base_bits_min(bytes / (slot + states), count);
@@ -325,7 +325,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.save_bytes = save_bytes_of(&plan, &info);
     const zoff_route *route = &in->transfer->route;
     const size_t sums_there = zoff_transfer_device_tier_sums_of(&plan, zoff_transfer_device_tier_kept(in->transfer, &plan));
-    info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - sums_there);
+    info.accumulator_bytes = route->sums ? (plan.owned_elements - sums_there) * sizeof(float) : 0;
     info.exchange_bytes = zoff_transfer_ranks_bytes(in->transfer, &plan);
     info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
     route->link->sums.plan(&info, zoff_model_ties_bytes(in->model));

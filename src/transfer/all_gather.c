@@ -7,12 +7,6 @@
 #include "clock.h"
 #include "try.h"
 
-static char *whole_weights(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return t->model->params[piece->param].engine_owned ? zoff_lending_param_cache_persistent(t->lending, piece)
-                                                       : t->route.link->weights(t, piece, NULL);
-}
-
 static size_t align_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return zoff_adam_dtype_bytes(t->model->params[piece->param].dtype);
@@ -75,65 +69,12 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
     return zoff_base_bits_align(most, 64);
 }
 
-/* List the copies between the weights and one rank's part on the wire. Appends to `used` entries; returns their new number. */
-static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, bool from_wire, size_t used)
-{
-    zoff_plan_piece piece;
-    size_t at = 0;
-    while (zoff_zero_plan_next(&part, &piece)) {
-        const zoff_dtype dtype = t->model->params[piece.param].dtype;
-        if (!zoff_transfer_wire_takes(t, &piece, t->ranks.spreads_all))
-            continue;
-        char *whole = whole_weights(t, &piece), *place = wire + zoff_transfer_all_gather_place(t, &piece, &at);
-        t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
-                                                   .dst = from_wire ? whole : place,
-                                                   .src = from_wire ? place : whole,
-                                                   .dst_dtype = dtype,
-                                                   .src_dtype = dtype};
-    }
-    return used;
-}
-
-zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
-{
-    zoff_transfer *t = ctx;
-    char *parts = (char *)t->ranks.staging.base + slot * t->ranks.spread_bytes, *own = parts;
-    for (unsigned rank = 0; rank < t->plan->rank; rank++)
-        own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
-    const size_t used = move_part(t, zoff_zero_plan_part(t->plan, bucket, t->plan->rank), own, false, 0);
-    zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
-    *out = parts;
-    return ZOFF_OK;
-}
-
-zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
-{
-    zoff_transfer *t = ctx;
-    (void)slot;
-    t->walk.runs[bucket].gathered = true;
-    if (!parts) { /* no rank has anything to send */
-        zoff_transfer_staging_release(t, bucket);
-        return ZOFF_OK;
-    }
-    char *wire = (char *)(uintptr_t)parts;
-    size_t used = 0;
-    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
-        if (rank != t->plan->rank)
-            used = move_part(t, zoff_zero_plan_part(t->plan, bucket, rank), wire, true, used);
-        wire += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
-    }
-    zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
-    (void)zoff_transfer_device_upload(t, bucket, false); /* the end of the step uploads it again, and reports the error */
-    t->batch.updated++;                                  /* also where this rank owns nothing of the bucket */
-    return ZOFF_OK;
-}
-
 void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts)
 {
     opts->about = about_weights;
     opts->part_bytes = zoff_transfer_all_gather_part_bytes;
-    opts->begin = t->route.place->spread_begin;
-    opts->end = t->route.place->spread_end;
+    opts->begin = t->route.wire->gather_begin;
+    opts->end = t->route.wire->gather_end;
 }
 
 /* ---- sums of gradients ---- */
@@ -155,7 +96,9 @@ static zoff_status begin_sums(void *ctx, size_t bucket, unsigned slot, char **ou
 {
     const zoff_transfer *t = ctx;
     (void)slot;
-    *out = (char *)zoff_transfer_use_of(t, bucket)->sum(t, &t->plan->pieces[t->plan->chunks[bucket].first_piece]);
+    const zoff_plan_piece *first = &t->plan->pieces[t->plan->chunks[bucket].first_piece];
+    const bool is_there = zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE;
+    *out = (char *)(is_there ? t->accumulator.there + first->owned_offset : zoff_transfer_pieces_sum(t, first));
     return ZOFF_OK;
 }
 
@@ -258,7 +201,7 @@ static zoff_status start_all(zoff_transfer *t)
 
 zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
 {
-    if (!t->route.peers->has_parts)
+    if (!zoff_transfer_ranks_have_parts(t))
         return ZOFF_OK;
     t->ranks.spreads_all = true;
     const zoff_status status = start_all(t);

@@ -42,7 +42,7 @@ static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *pla
 static uint64_t gradients_here(const zoff_transfer *t, const zoff_plan *plan)
 {
     uint64_t bytes = 0;
-    if (!t->route.link->downloads || t->route.peers->leaves_early(t))
+    if (!t->route.link->downloads || zoff_transfer_ranks_leave_early(t))
         return 0;
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
@@ -93,7 +93,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
     ZOFF_TRY(
         zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradient downloads", &d->downloads.events));
     d->first_bucket = SIZE_MAX;
-    d->turns = d->descends = t->route.peers->any_order;
+    d->turns = d->descends = !t->route.wire;
     ZOFF_TRY(zoff_transfer_staging_open(t, ZOFF_STAGING_SLOTS));
     ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the initial weights are sent to other ranks from it */
@@ -131,7 +131,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
     zoff_transfer_staging_close(t);
     zoff_base_mem_free(d->downloads.queue);
     zoff_base_mem_free(d->downloads.events);
-    /* Other ranks may still use it; zoff_transfer_device_direct_close() frees it. */
+    /* Other ranks may still use it; wire_device.c frees it. */
     const zoff_device_direct direct = d->direct;
     *d = (zoff_device){.direct = direct};
 }
@@ -151,7 +151,7 @@ static zoff_status landing(zoff_transfer *t, size_t number, void **out)
 static bool comes_down(const zoff_transfer *t, size_t number)
 {
     return !zoff_model_slices_has(t->model, number) ||
-           zoff_transfer_use_of(t, t->model->slice_buckets[number].last)->comes_down;
+           zoff_transfer_place_of(t, t->model->slice_buckets[number].last) != ZOFF_USED_BY_DEVICE;
 }
 
 /* Remember the order in which gradients arrive; the next walk follows it. */

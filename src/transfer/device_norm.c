@@ -17,9 +17,17 @@ bool zoff_transfer_device_norm_has(const zoff_transfer *t, size_t bucket)
     return bucket < t->device.norm.count;
 }
 
+/* How many buckets the device measures, from the first one of the plan. Memory of the device that the engine lends is used
+ * again once the gradient is downloaded, so the host measures it. */
+static size_t measured_there(const zoff_transfer *t, const zoff_plan *plan)
+{
+    const bool not_all = t->route.sums || zoff_transfer_arena_device_bytes(t);
+    return not_all ? zoff_transfer_device_tier_kept(t, plan) : plan->chunk_count;
+}
+
 uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    const size_t buckets = t->route.gradients->measured_there(t, plan);
+    const size_t buckets = measured_there(t, plan);
     uint64_t blocks = 0;
     for (size_t b = 0; b < buckets; b++)
         blocks += plan->chunks[b].blocks;
@@ -43,7 +51,7 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     zoff_device_norm *n = &t->device.norm;
     const zoff_accel_ops *ops = t->accel->ops;
     const size_t bytes = zoff_transfer_device_norm_bytes(t, t->plan);
-    const size_t count = t->route.gradients->measured_there(t, t->plan);
+    const size_t count = measured_there(t, t->plan);
     size_t blocks = 0;
     ZOFF_TRY(ops->streams.open(t->accel, &t->device.compute));
     ZOFF_TRY(ops->event_open(t->accel, &n->settled));
@@ -100,11 +108,11 @@ zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void 
     size_t used = 0, blocks = 0;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
-        if (!t->route.peers->measures(t, piece))
+        if (!zoff_transfer_ranks_measure(t, piece))
             continue;
         zoff_norm_piece *sums = &t->scratch.norm_pieces[used++];
         *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->sums + at + blocks};
-        sums->grad = zoff_transfer_pieces_kept_gradient(t, piece, &sums->dtype);
+        sums->grad = zoff_transfer_pieces_gradient(t, piece, true, &sums->dtype);
         blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
     }
     if (used == 0)
@@ -122,7 +130,7 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
     const double *sums = n->landing.base ? (const double *)n->landing.base + n->at[bucket] : NULL;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
-        if (!t->route.peers->measures(t, piece))
+        if (!zoff_transfer_ranks_measure(t, piece))
             continue;
         zoff_transfer_measure_add(t, piece, sums);
         sums += zoff_base_bits_ceil_div(piece->count, ZOFF_NORM_BLOCK);

@@ -10,7 +10,7 @@
  * outside of a step gets a copy on the host, one bucket at a time.
  *
  * With several ranks, each rank keeps its own part of the states of the same buckets. A communicator that accesses the device
- * leaves the gradient sums there (device_direct.c). A communicator of the host sums on the host: then the sums go up before the
+ * leaves the gradient sums there (wire_device.c). A communicator of the host sums on the host: then the sums go up before the
  * update, and the updated weights come down behind it. Weights of the engine come down, too, to where the engine keeps them.
  *
  * With zoff.persist the store has these states as well: each step copies them there, and the commit waits for it. */
@@ -37,7 +37,7 @@ static uint64_t elements_of(const zoff_transfer *t, const zoff_plan *plan, size_
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan)
 {
     double wanted = 0, before = 0;
-    if (t->values->ratio == 1) /* links.c rejects any other ratio where there is no device */
+    if (t->values->ratio == 1) /* route.c rejects any other ratio where there is no device */
         return 0;
     if (t->values->ratio == 0)
         return plan->chunk_count;
@@ -50,6 +50,14 @@ size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan
         before = after;
     }
     return plan->chunk_count;
+}
+
+/* A communicator of the device leaves the sums there, and one of the host has them on the host. Device memory that the engine
+ * lends for gradients of one rank is reused in the same backward pass, so these go to the host, too. */
+zoff_used_place zoff_transfer_device_tier_place(const zoff_transfer *t)
+{
+    const bool stays = t->route.wire ? t->route.wire->is_there : !zoff_transfer_arena_device_bytes(t);
+    return stays ? ZOFF_USED_BY_DEVICE : ZOFF_USED_BY_DEVICE_FROM_HOST;
 }
 
 /* ---- memory ---- */
@@ -90,7 +98,7 @@ static size_t padded(size_t bytes)
 
 static size_t gradient_bytes(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    return padded(piece->count * zoff_adam_dtype_bytes(t->route.gradients->dtype(&t->model->params[piece->param])));
+    return padded(piece->count * zoff_adam_dtype_bytes(zoff_transfer_pieces_dtype(t, &t->model->params[piece->param])));
 }
 
 /* fp32 weights are copied from their masters. */
@@ -103,7 +111,7 @@ static size_t weight_bytes(const zoff_transfer *t, const zoff_plan_piece *piece)
 static passing measure_passing(const zoff_transfer *t, const zoff_plan *plan, size_t buckets)
 {
     passing most = {.gradients = 0};
-    const bool is_down = t->route.place->tier_use(t)->comes_down;
+    const bool is_down = zoff_transfer_device_tier_place(t) == ZOFF_USED_BY_DEVICE_FROM_HOST;
     for (size_t b = 0; b < buckets; b++) {
         passing one = {.gradients = 0};
         for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
@@ -122,13 +130,14 @@ static passing measure_passing(const zoff_transfer *t, const zoff_plan *plan, si
 
 size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return t->route.place->tier_use(t)->comes_down ? 0 : zoff_transfer_device_tier_buckets(t, plan);
+    return zoff_transfer_device_tier_place(t) == ZOFF_USED_BY_DEVICE_FROM_HOST ? 0 : zoff_transfer_device_tier_buckets(t, plan);
 }
 
 static size_t sums_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
     const size_t kept = zoff_transfer_device_tier_kept(t, plan);
-    return t->route.gradients->device_sums(t, zoff_transfer_device_tier_sums_of(plan, kept));
+    /* With several ranks these sums are part of the sums of all buckets, so they need no memory of their own. */
+    return t->route.sums && !t->route.wire ? zoff_transfer_device_tier_sums_of(plan, kept) * sizeof(float) : 0;
 }
 
 static size_t landing_bytes(const zoff_transfer *t, size_t most)
@@ -177,7 +186,7 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
         ZOFF_TRY(zoff_transfer_streams_pin(t, &k->landing));
         k->pinned = true;
     }
-    if (k->use->comes_down && t->accumulator.map.base) {
+    if (k->place == ZOFF_USED_BY_DEVICE_FROM_HOST && t->accumulator.map.base) {
         ZOFF_TRY(zoff_transfer_streams_pin(t, &t->accumulator.map));
         k->sums_here = t->accumulator.map.base;
     }
@@ -185,7 +194,9 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     k->weights_at = pass.gradients;
     ZOFF_TRY(take(t, bytes, "states", &k->states));
     ZOFF_TRY(take(t, pass.gradients + pass.weights, "gradients and weights on their way", &k->passing));
-    return take(t, sums_bytes(t, t->plan), "sums of gradients", &k->sums);
+    ZOFF_TRY(take(t, sums_bytes(t, t->plan), "sums of gradients", &k->sums));
+    t->accumulator.there = k->sums ? k->sums : t->accumulator.there;
+    return ZOFF_OK;
 }
 
 /* Call when no work is in a stream. */
@@ -298,7 +309,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
         if (flag & ZOFF_SLICE_READY)
             t->scratch.accumulate_pieces[used++] =
                 (zoff_accumulate_piece){.count = pieces[i].count,
-                                        .sum = t->route.place->device_sum(t, &pieces[i]),
+                                        .sum = t->accumulator.there + pieces[i].owned_offset,
                                         .grad = zoff_transfer_arena_there(t, &pieces[i]),
                                         .dtype = t->model->params[pieces[i].param].grad_dtype,
                                         .first = !(flag & ZOFF_SLICE_PRESENT),
@@ -323,7 +334,7 @@ static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run 
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(t, &t->plan->chunks[run->chunk], piece, memory);
     a.consts = &t->scratch.consts[p->group];
-    a.grad = gradient ? gradient : zoff_transfer_pieces_kept_gradient(t, piece, &a.grad_dtype);
+    a.grad = gradient ? gradient : zoff_transfer_pieces_gradient(t, piece, true, &a.grad_dtype);
     const bool is_here = p->dtype != ZOFF_F32 && !weights_here(t, run, piece);
     a.copy_out = is_here ? zoff_model_params_value(t->model, piece, NULL) : NULL;
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
@@ -336,7 +347,7 @@ static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run 
 static zoff_status bring_gradient(zoff_transfer *t, const zoff_plan_piece *piece, char *at)
 {
     zoff_dtype dtype;
-    const void *from = zoff_transfer_pieces_gradient(t, piece, &dtype);
+    const void *from = zoff_transfer_pieces_gradient(t, piece, false, &dtype);
     const size_t bytes = piece->count * zoff_adam_dtype_bytes(dtype);
     t->device.write_bytes += bytes;
     return t->accel->ops->copy(t->accel, t->device.compute, at, from, bytes);
@@ -347,7 +358,7 @@ static zoff_status list_updates(zoff_transfer *t, const zoff_bucket_run *run, si
 {
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(t, run, &count);
-    const bool is_down = t->device.tier.use->comes_down;
+    const bool is_down = t->device.tier.place == ZOFF_USED_BY_DEVICE_FROM_HOST;
     char *at = t->device.tier.passing;
     *out_elements = 0;
     for (size_t i = 0; i < count; i++) {

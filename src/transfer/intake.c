@@ -22,7 +22,7 @@ static bool is_enough(const zoff_transfer *t, double from)
  * until the update free nothing before it.  @return OK: nothing is in flight; PENDING; an error, after which nothing is */
 static zoff_status go_on(zoff_transfer *t, const zoff_grads *g)
 {
-    const zoff_status down = g->is_there || t->route.peers->leaves_early(t) ? zoff_transfer_download_poll(t) : ZOFF_OK;
+    const zoff_status down = g->is_there || zoff_transfer_ranks_leave_early(t) ? zoff_transfer_download_poll(t) : ZOFF_OK;
     ZOFF_TRY(down);
     const zoff_status out = zoff_transfer_reduce_scatter_poll(t);
     return out == ZOFF_OK ? down : out;

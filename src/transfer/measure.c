@@ -3,6 +3,7 @@
 #include "transfer.h"
 
 #include "bits.h"
+#include "clock.h"
 #include "try.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static void add_copy(zoff_transfer *t, const zoff_plan_piece *run)
     const size_t blocks = zoff_base_bits_ceil_div(p->count, ZOFF_NORM_BLOCK);
     const size_t stride = zoff_base_bits_ceil_div(blocks, BLOCKS_MOST);
     const uint64_t batch = zoff_zero_reduce_batches(t->ranks.reduce);
-    const char *grad = t->route.place->gradient(t, run);
+    const char *grad = t->route.link->gradient(t, run);
     for (size_t first = 0; first < run->count; first += ZOFF_NORM_BLOCK) {
         const size_t block = (run->first + first) / ZOFF_NORM_BLOCK;
         const size_t bytes = zoff_base_bits_min(run->count - first, ZOFF_NORM_BLOCK) * element;
@@ -65,7 +66,7 @@ void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket)
     for (size_t i = c->first_run; t->measure.alike && i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
         const zoff_model_param *p = &t->model->params[run->param];
-        if (zoff_transfer_terms_of(p)->stays && *zoff_model_params_flag(t->model, run) & ZOFF_SLICE_READY)
+        if (p->reduced && !p->frozen && *zoff_model_params_flag(t->model, run) & ZOFF_SLICE_READY)
             add_copy(t, run);
     }
 }
@@ -134,13 +135,13 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*betwee
     const zoff_transfer_threads *threads = &t->threads;
     size_t used = 0, blocks = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
-        if (!t->route.peers->measures(t, &pieces[i]))
+        if (!zoff_transfer_ranks_measure(t, &pieces[i]))
             continue;
         zoff_norm_piece *n = &t->scratch.norm_pieces[used];
         *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = t->scratch.block_sums + blocks};
         t->scratch.norm_index[used++] = i;
         blocks += zoff_base_bits_ceil_div(n->count, ZOFF_NORM_BLOCK);
-        n->grad = zoff_transfer_pieces_gradient(t, &pieces[i], &n->dtype);
+        n->grad = zoff_transfer_pieces_gradient(t, &pieces[i], false, &n->dtype);
         *read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
     zoff_adam_norm_run(threads->measure && threads->measure < threads->now ? threads->measure : threads->now,
@@ -148,4 +149,11 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*betwee
     for (size_t i = 0; i < used; i++)
         zoff_transfer_measure_add(t, &pieces[t->scratch.norm_index[i]], t->scratch.norm_pieces[i].block_sums);
     t->measure.buckets++;
+}
+
+void zoff_transfer_measure_early(zoff_transfer *t, size_t bucket)
+{
+    const double from = zoff_base_clock_seconds();
+    zoff_transfer_measure_bucket(t, bucket, NULL, NULL, &t->batch.early.read_bytes);
+    t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
 }

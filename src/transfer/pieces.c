@@ -16,7 +16,7 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "constants of the groups", &s->consts));
-    const size_t bytes = t->route.gradients->bytes(sums);
+    const size_t bytes = t->route.sums ? sums * sizeof(float) : 0;
     return bytes ? zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map) : ZOFF_OK;
 }
 
@@ -55,23 +55,20 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
                              .master = form->in_weights ? value : stored,
                              .m = states.m ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_V) : NULL,
-                             .grad_dtype = t->route.gradients->dtype(p),
+                             .grad_dtype = zoff_transfer_pieces_dtype(t, p),
                              .copy_out = form->is_split         ? stored
                                          : p->dtype != ZOFF_F32 ? value
                                                                 : NULL,
                              .copy_dtype = p->dtype};
 }
 
-const void *zoff_transfer_pieces_kept_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, bool there,
+                                          zoff_dtype *out_dtype)
 {
-    *out_dtype = t->route.gradients->dtype(&t->model->params[piece->param]);
-    return t->route.gradients->device(t, piece);
-}
-
-const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
-{
-    *out_dtype = t->route.gradients->dtype(&t->model->params[piece->param]);
-    return t->route.gradients->host(t, piece);
+    *out_dtype = zoff_transfer_pieces_dtype(t, &t->model->params[piece->param]);
+    if (t->route.sums)
+        return there ? t->accumulator.there + piece->owned_offset : zoff_transfer_pieces_sum(t, piece);
+    return there ? zoff_transfer_arena_there(t, piece) : t->route.link->gradient(t, piece);
 }
 
 bool zoff_transfer_pieces_take_part(const zoff_transfer *t, size_t bucket)

@@ -8,7 +8,7 @@
 /* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
 _Static_assert(ZOFF_DIRECT_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS,
-               "device_direct.c needs one event for each slot");
+               "wire_device.c needs one event for each slot");
 
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
@@ -19,31 +19,37 @@ static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
  * ranks. */
 static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan)
 {
-    zoff_reduce_opts opts = {.plan = plan, .adds = t->route.rule->adds};
+    zoff_reduce_opts opts = {.plan = plan, .adds = t->route.adds};
     for (size_t b = 0; b < plan->chunk_count; b++) {
         size_t part, all;
-        t->route.rule->most(t, plan, b, &part, &all);
+        zoff_transfer_wire_most(t, plan, b, &part, &all);
         opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
         opts.part_most = zoff_base_bits_max(opts.part_most, part);
     }
     return opts;
 }
 
+/* Bytes of the largest bucket that is gathered. Sums of gradients are gathered from accumulator to accumulator. */
+static size_t gather_most(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return zoff_transfer_ranks_have_parts(t) ? zoff_transfer_all_gather_most(t, plan) : 0;
+}
+
 static size_t staging_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
     const zoff_reduce_opts opts = reduce_opts(t, plan);
-    return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
-                              SPREAD_SLOTS * t->route.peers->gather_most(t, plan));
+    return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts), SPREAD_SLOTS * gather_most(t, plan));
 }
 
 uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return t->route.place->device_bytes(t, plan, zoff_transfer_ranks_bytes(t, plan));
+    const zoff_wire *wire = t->route.wire;
+    return wire && wire->device_bytes ? wire->device_bytes(t, plan, zoff_transfer_ranks_bytes(t, plan)) : 0;
 }
 
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return t->route.peers->bytes(t, plan);
+    return t->route.wire ? staging_bytes(t, plan) : 0;
 }
 
 /* Upper bound for the pieces of all ranks in one bucket: part boundaries cut its runs. */
@@ -59,11 +65,11 @@ static zoff_status allocate(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
-    if (t->route.rule->adds)
+    if (t->route.adds)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
         r->part_rows[row] = SIZE_MAX;
-    r->spread_bytes = t->route.peers->gather_most(t, plan);
+    r->spread_bytes = gather_most(t, plan);
     const size_t bytes = staging_bytes(t, plan);
     return bytes ? zoff_base_map_alloc(bytes, "buffers for the exchange between ranks", ZOFF_MAP_INTERLEAVED, &r->staging)
                  : ZOFF_OK;
@@ -72,28 +78,48 @@ static zoff_status allocate(zoff_transfer *t)
 static zoff_status open_exchanges(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
-    const zoff_sum_place *place = t->route.place;
+    const zoff_wire *wire = t->route.wire;
     zoff_reduce_opts reduce = reduce_opts(t, t->plan);
     reduce.comm = t->comm;
     reduce.channel = t->channel;
     reduce.slots = REDUCE_SLOTS;
-    reduce.memory = place->slots(t);
+    reduce.memory = r->slots;
     reduce.factor = t->values->grad_factor;
     reduce.part_bytes = part_bytes_of;
-    reduce.pack = place->pack_bucket;
-    reduce.sum = place->sum_bucket;
+    reduce.pack = wire->pack;
+    reduce.sum = wire->sum;
     reduce.ctx = t;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     zoff_gather_opts gather = {
         .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = SPREAD_SLOTS, .ctx = t};
-    t->route.peers->gather(t, &gather);
+    if (zoff_transfer_ranks_have_parts(t))
+        zoff_transfer_all_gather_of_weights(t, &gather);
+    else
+        zoff_transfer_all_gather_of_sums(t, &gather);
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t)
 {
+    const zoff_wire *wire = t->route.wire;
+    uint32_t **missing = &t->walk.arrivals.missing;
     zoff_transfer_wire_watch(t);
-    return t->route.peers->open(t);
+    if (!wire) /* zoff_transfer_walk_close() frees it */
+        return zoff_base_mem_alloc(t->plan->chunk_count, sizeof **missing, "the slices of buckets", missing);
+    ZOFF_TRY(allocate(t));
+    ZOFF_TRY(wire->open(t));
+    return open_exchanges(t);
+}
+
+zoff_status zoff_transfer_ranks_connect(zoff_transfer *t)
+{
+    return t->route.wire && t->route.wire->connect ? t->route.wire->connect(t) : ZOFF_OK;
+}
+
+void zoff_transfer_ranks_close_wire(zoff_transfer *t)
+{
+    if (t->route.wire && t->route.wire->close)
+        t->route.wire->close(t);
 }
 
 void zoff_transfer_ranks_abandon(zoff_transfer *t)
@@ -117,14 +143,14 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 
 static uint64_t sent_weights(const zoff_transfer *t)
 {
-    const uint64_t spread = t->route.peers->replicates ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
+    const uint64_t spread = !zoff_transfer_ranks_have_parts(t) ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
     return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather) + t->lending->secondary.sent_bytes;
 }
 
 /* With replicated states, the sums of gradients are sent a second time. */
 static uint64_t sent_gradients(const zoff_transfer *t)
 {
-    const uint64_t sums = t->route.peers->replicates ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
+    const uint64_t sums = !zoff_transfer_ranks_have_parts(t) ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
     return t->ranks.reduce ? sums + zoff_zero_reduce_sent_bytes(t->ranks.reduce) : 0;
 }
 
@@ -143,148 +169,3 @@ void zoff_transfer_ranks_count_anew(zoff_transfer *t)
     t->ranks.before.gradients = sent_gradients(t);
     t->ranks.before.weights = sent_weights(t);
 }
-
-/* ---- this rank alone ---- */
-
-/* zoff_transfer_walk_close() frees it. */
-static zoff_status alone_open(zoff_transfer *t)
-{
-    uint32_t **missing = &t->walk.arrivals.missing;
-    return zoff_base_mem_alloc(t->plan->chunk_count, sizeof **missing, "the slices of buckets", missing);
-}
-
-static uint64_t alone_bytes(const zoff_transfer *t, const zoff_plan *plan)
-{
-    (void)t;
-    (void)plan;
-    return 0;
-}
-
-static size_t no_gather(const zoff_transfer *t, const zoff_plan *plan)
-{
-    (void)t;
-    (void)plan;
-    return 0;
-}
-
-static void alone_gather(const zoff_transfer *t, zoff_gather_opts *opts)
-{
-    (void)t;
-    (void)opts;
-}
-
-/* A single rank waits only for its own vote. */
-static bool alone_is_awaited(const zoff_transfer *t)
-{
-    return t->measure.votes;
-}
-
-static bool alone_measures(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return !t->model->params[piece->param].frozen && *zoff_model_params_flag(t->model, piece);
-}
-
-static void alone_mark(zoff_transfer *t, zoff_slice_buckets buckets)
-{
-    for (size_t b = buckets.first; b <= buckets.last; b++) {
-        if (--t->walk.arrivals.missing[b] == 0)
-            zoff_transfer_walk_complete(t, b);
-    }
-}
-
-static bool alone_completes_early(const zoff_transfer *t)
-{
-    (void)t;
-    return true;
-}
-
-static bool leaves_in_the_step(const zoff_transfer *t)
-{
-    (void)t;
-    return false;
-}
-
-const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
-                                              .any_order = true,
-                                              .learn = zoff_transfer_walk_alone,
-                                              .open = alone_open,
-                                              .bytes = alone_bytes,
-                                              .gather_most = no_gather,
-                                              .gather = alone_gather,
-                                              .is_awaited = alone_is_awaited,
-                                              .measures = alone_measures,
-                                              .leaves_early = leaves_in_the_step,
-                                              .completes_early = alone_completes_early,
-                                              .mark = alone_mark};
-
-/* ---- several ---- */
-
-static zoff_status several_open(zoff_transfer *t)
-{
-    ZOFF_TRY(allocate(t));
-    ZOFF_TRY(t->route.place->open(t));
-    return open_exchanges(t);
-}
-
-static uint64_t several_bytes(const zoff_transfer *t, const zoff_plan *plan)
-{
-    return staging_bytes(t, plan);
-}
-
-static bool several_are_awaited(const zoff_transfer *t)
-{
-    (void)t;
-    return true;
-}
-
-/* Another rank may have a gradient that this one lacks. */
-static bool several_measure(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return !t->model->params[piece->param].frozen;
-}
-
-static bool partitioned_leaves_early(const zoff_transfer *t)
-{
-    return t->values->zero_stage >= 2;
-}
-
-/* A bucket is sent when all its slices are here, so no rank leaves one of them out. It is complete when it is summed. */
-static void partitioned_mark(zoff_transfer *t, zoff_slice_buckets buckets)
-{
-    if (partitioned_leaves_early(t))
-        zoff_zero_reduce_mark(t->ranks.reduce, buckets.first, buckets.last);
-}
-
-const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
-                                                    .learn = zoff_transfer_walk_together,
-                                                    .has_parts = true,
-                                                    .open = several_open,
-                                                    .bytes = several_bytes,
-                                                    .gather_most = zoff_transfer_all_gather_most,
-                                                    .gather = zoff_transfer_all_gather_of_weights,
-                                                    .is_awaited = several_are_awaited,
-                                                    .measures = several_measure,
-                                                    .leaves_early = partitioned_leaves_early,
-                                                    .completes_early = partitioned_leaves_early,
-                                                    .mark = partitioned_mark};
-
-/* A rank has only its own part of the sums before the gate. */
-static void replicated_mark(zoff_transfer *t, zoff_slice_buckets buckets)
-{
-    (void)t;
-    (void)buckets;
-}
-
-/* Sums of gradients are gathered from accumulator to accumulator. */
-const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
-                                                   .learn = zoff_transfer_walk_together,
-                                                   .replicates = true,
-                                                   .open = several_open,
-                                                   .bytes = several_bytes,
-                                                   .gather_most = no_gather,
-                                                   .gather = zoff_transfer_all_gather_of_sums,
-                                                   .is_awaited = several_are_awaited,
-                                                   .measures = several_measure,
-                                                   .leaves_early = leaves_in_the_step,
-                                                   .completes_early = leaves_in_the_step,
-                                                   .mark = replicated_mark};

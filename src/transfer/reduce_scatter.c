@@ -6,36 +6,32 @@
  *
  * A gradient that the trainer has reduced is not sent: the owner of an element adds its own copy, with the weight of all.
  *
- * One case is different: where the communicator sums (sum_rules.c), ranks apply the weights before sending, and the
+ * One case is different: where the communicator sums (wire_device.c), ranks apply the weights before sending, and the
  * communicator adds in an order of its own. */
 #include "transfer.h"
 
 #include "bits.h"
-#include "clock.h"
 #include "try.h"
+
+#include <math.h>
 
 static const size_t *part_bytes(const zoff_transfer *t, size_t bucket)
 {
     return zoff_transfer_wire_parts(t, bucket);
 }
 
-/* Release the engine memory of gradients that are packed now, or, those that stay on this rank, summed. */
-static void forget(zoff_transfer *t, size_t bucket, bool stays)
+void zoff_transfer_reduce_scatter_forget(zoff_transfer *t, size_t bucket, bool stays)
 {
-    zoff_grads *g = t->route.place->pool(t);
+    zoff_grads *g = t->route.packed;
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
-        const size_t number = t->model->params[run->param].first_flag + run->slice;
-        const bool is_it = zoff_transfer_terms_of(&t->model->params[run->param])->stays == stays;
+        const zoff_model_param *p = &t->model->params[run->param];
+        const size_t number = p->first_flag + run->slice;
+        const bool is_it = (p->reduced && !p->frozen) == stays;
         if (is_it && t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_arena_at(g, number))
             zoff_transfer_arena_packed(g, number);
     }
-}
-
-void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket)
-{
-    forget(t, bucket, false);
 }
 
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves)
@@ -50,32 +46,42 @@ zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t buc
         size_t at = 0;
         while (zoff_zero_plan_next(&part, &piece)) {
             const zoff_model_param *p = &t->model->params[piece.param];
-            if (!zoff_transfer_terms_of(p)->travels)
+            if (p->frozen || p->reduced)
                 continue;
-            const size_t bytes = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+            const zoff_dtype dtype = zoff_transfer_wire_dtype(t, p);
+            const size_t bytes = zoff_adam_dtype_bytes(dtype);
             char *to = out + zoff_transfer_wire_place(&at, piece.count, bytes);
             if (*zoff_model_params_flag(t->model, &piece) & ZOFF_SLICE_READY)
-                t->route.rule->list(t, &piece, to, used++);
+                t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
+                                                           .dst = to,
+                                                           .src = t->route.link->gradient(t, &piece),
+                                                           .dst_dtype = dtype,
+                                                           .src_dtype = p->grad_dtype};
             else /* it counts as zeros */
-                ZOFF_TRY(t->route.place->zero(t, to, piece.count * bytes));
+                ZOFF_TRY(t->route.wire->zero(t, to, piece.count * bytes));
         }
         const size_t bytes = part_bytes(t, bucket)[rank];
-        ZOFF_TRY(t->route.rule->pad(t, out + at, bytes - at));
+        if (t->route.adds && bytes > at) /* the communicator also sums the padding; otherwise nobody reads it */
+            ZOFF_TRY(t->route.wire->zero(t, out + at, bytes - at));
         out += bytes;
     }
     *out_moves = used;
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+/* The gradient stands for the mean of all ranks, or for their sum: its weight is the one by which the gate divides. A slice
+ * that was not handed over counts as zeros; agreement/vote.c sees to it that no rank has it then. */
+static void list_reduced(zoff_transfer *t, const zoff_plan_piece *piece, zoff_accumulate_piece *out)
 {
-    zoff_transfer *t = ctx;
-    size_t moves;
-    (void)slot;
-    ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
-    zoff_adam_cast_run(t->threads.now, t->ranks.moves, moves);
-    forget(t, bucket, false);
-    return ZOFF_OK;
+    static const float NOTHING = 0;
+    const zoff_model_param *p = &t->model->params[piece->param];
+    const bool is_there = *zoff_model_params_flag(t->model, piece) & ZOFF_SLICE_READY;
+    const unsigned summed = t->values->sums_ranks ? t->plan->ranks : 1;
+    t->ranks.reduced_weight = (float)(zoff_zero_reduce_total_weight(t->ranks.reduce) / summed);
+    out->dtype = is_there ? p->grad_dtype : ZOFF_F32;
+    out->grad = is_there ? (const void *)t->route.link->gradient(t, piece) : out->sum;
+    out->sources = 1;
+    out->weights = is_there ? &t->ranks.reduced_weight : &NOTHING;
 }
 
 size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
@@ -90,48 +96,73 @@ size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, c
             continue;
         zoff_accumulate_piece *sum = &t->scratch.accumulate_pieces[used++];
         *sum = (zoff_accumulate_piece){.count = piece->count,
-                                       .sum = t->route.place->sum(t, piece),
+                                       .sum = t->ranks.sums + piece->owned_offset,
                                        .first = t->batch.micro == 0,
                                        .stride = part_bytes(t, bucket)[own]};
-        zoff_transfer_terms_of(p)->list(t, piece, parts, weights, &at, sum);
+        if (p->reduced) {
+            list_reduced(t, piece, sum);
+            continue;
+        }
+        sum->dtype = zoff_transfer_wire_dtype(t, p);
+        sum->grad = parts + zoff_transfer_wire_place(&at, piece->count, zoff_adam_dtype_bytes(sum->dtype));
+        sum->sources = t->plan->ranks;
+        sum->weights = weights;
     }
     return used;
 }
 
-/* Add the received parts to the accumulator, on the host. */
-static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+/* ---- the rank to blame ---- */
+
+/* Whether one rank's gradient of a piece is finite in the block of an element. */
+static bool is_finite_at(zoff_transfer *t, const zoff_plan_piece *piece, const char *wire, size_t first)
 {
-    const double from = zoff_base_clock_seconds();
-    const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
-    for (size_t i = 0; i < used; i++) {
-        const zoff_accumulate_piece *a = &t->scratch.accumulate_pieces[i];
-        t->batch.early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
-        t->batch.early.write_bytes += a->count * sizeof(float);
+    const zoff_dtype dtype = zoff_transfer_wire_dtype(t, &t->model->params[piece->param]);
+    const size_t from = first - piece->first;
+    double sum;
+    const size_t count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK);
+    float copy[ZOFF_NORM_BLOCK];
+    const void *grad = t->route.wire->look(t, wire + from * zoff_adam_dtype_bytes(dtype), count, dtype, copy);
+    if (!grad)
+        return true; /* the copy failed, so the rank stays unknown */
+    const zoff_norm_piece block = {.count = count, .grad = grad, .dtype = dtype, .block_sums = &sum};
+    zoff_adam_norm_run(1, &block, 1, NULL, NULL);
+    return isfinite(sum);
+}
+
+/* Find the rank whose gradient made a sum over ranks not finite. */
+static void find_culprit(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    zoff_vote *vote = &t->measure.vote;
+    const size_t part_bytes = zoff_transfer_wire_parts(t, bucket)[t->plan->rank];
+    const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
+    size_t at = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[part.first_piece + i];
+        const zoff_model_param *p = &t->model->params[piece->param];
+        if (p->frozen || p->reduced)
+            continue;
+        const size_t start = zoff_transfer_wire_place(&at, piece->count, zoff_adam_dtype_bytes(zoff_transfer_wire_dtype(t, p)));
+        const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
+                           vote->first - piece->first < piece->count;
+        for (unsigned rank = 0; is_it && rank < t->plan->ranks && !vote->rank_is_known; rank++) {
+            vote->rank_is_known = weights[rank] != 0 && !is_finite_at(t, piece, parts + rank * part_bytes + start, vote->first);
+            vote->rank = vote->rank_is_known ? rank : vote->rank;
+        }
     }
-    zoff_adam_accumulate_run(t->threads.now, t->scratch.accumulate_pieces, used, NULL, NULL);
-    t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 
-zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+/* A reduced gradient has this rank's terms alone. Where the communicator sums, it returns only the sum, so the rank stays
+ * unknown. */
+void zoff_transfer_reduce_scatter_measured(zoff_transfer *t, size_t bucket, const zoff_vote *before, const char *parts,
+                                           const float *weights)
 {
-    if (t->batch.micro + 1 < t->values->accumulation)
-        return ZOFF_OK;
-    const zoff_vote before = t->measure.vote;
-    zoff_transfer_use_of(t, bucket)->measure(t, bucket);
-    if (t->measure.vote.poisoned && (!before.poisoned || zoff_transfer_measure_is_before(&t->measure.vote, &before)))
-        zoff_transfer_terms_of(&t->model->params[t->measure.vote.param])->blame(t, bucket, parts, weights);
+    zoff_vote *vote = &t->measure.vote;
+    const bool is_new = vote->poisoned && (!before->poisoned || zoff_transfer_measure_is_before(vote, before));
+    if (is_new && t->model->params[vote->param].reduced)
+        vote->rank_is_known = true;
+    else if (is_new && !t->route.adds)
+        find_culprit(t, bucket, parts, weights);
     zoff_transfer_walk_complete(t, bucket);
-    return ZOFF_OK;
-}
-
-zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
-{
-    zoff_transfer *t = ctx;
-    (void)slot;
-    zoff_transfer_measure_add_copies(t, bucket);
-    add_up(t, bucket, parts, weights);
-    forget(t, bucket, true);
-    return zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights);
 }
 
 /* ---- a micro-batch ---- */
@@ -155,7 +186,7 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
 void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size_t slice)
 {
     const size_t number = t->model->params[p].first_flag + slice;
-    zoff_grads *g = t->route.place->pool(t);
+    zoff_grads *g = t->route.packed;
     if (zoff_transfer_arena_at(g, number))
         zoff_transfer_arena_hand_over(g, number,
                                       1 + t->model->slice_buckets[number].last - t->model->slice_buckets[number].first);
@@ -166,9 +197,17 @@ void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t sl
     const zoff_model_param *param = &t->model->params[p];
     if (param->frozen || !param->count)
         return;
-    t->route.peers->mark(t, t->model->slice_buckets[param->first_flag + slice]);
-    if (t->route.peers->leaves_early(t))
-        (void)zoff_transfer_reduce_scatter_go_on(t);
+    const zoff_slice_buckets in = t->model->slice_buckets[param->first_flag + slice];
+    uint32_t *missing = t->walk.arrivals.missing;
+    for (size_t b = in.first; missing && b <= in.last; b++) {
+        if (--missing[b] == 0)
+            zoff_transfer_walk_complete(t, b);
+    }
+    if (!zoff_transfer_ranks_leave_early(t))
+        return;
+    /* A bucket is sent when all its slices are here, so no rank leaves one of them out. It is complete when it is summed. */
+    zoff_zero_reduce_mark(t->ranks.reduce, in.first, in.last);
+    (void)zoff_transfer_reduce_scatter_go_on(t);
 }
 
 /* Errors are stored; the step returns them. After one nothing is in flight. */
@@ -211,7 +250,7 @@ zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)
 
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t)
 {
-    return t->ranks.reduce ? zoff_zero_reduce_total_weight(t->ranks.reduce) : t->route.gradients->weight(t);
+    return t->ranks.reduce ? zoff_zero_reduce_total_weight(t->ranks.reduce) : t->route.sums ? t->batch.weight : 1;
 }
 
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight)

@@ -18,11 +18,10 @@
 #include "zero.h"
 #include "zoff_model.h"
 
+#include "route.h"
 #include "transfer_device.h"
 #include "transfer_grads.h"
-#include "transfer_links.h"
 #include "transfer_ranks.h"
-#include "transfer_sums.h"
 
 #include <zoff/engine.h>
 
@@ -129,6 +128,7 @@ typedef struct zoff_measure {
 typedef struct zoff_accumulator {
     zoff_map map; /* empty without accumulation on a single rank */
     size_t device_sums;
+    float *there; /* sums in device memory, by `owned_offset`; NULL: none */
     zoff_tied_sums tied;
 } zoff_accumulator;
 
@@ -144,16 +144,15 @@ typedef struct zoff_scratch {
     zoff_adam_consts *consts; /* per group, for the current step */
 } zoff_scratch;
 
-/* How gradients and weights travel. `gradients` says what norm and update read. With several ranks, the others say which rank
- * has which states, and where and by whom gradients are summed. */
+/* How gradients and weights travel: the objects that were chosen, and what follows from them. */
 typedef struct zoff_route {
     const zoff_link *link;
-    const zoff_sum_place *place;
-    const zoff_sum_rule *rule;
-    const zoff_gradient_form *gradients;
-    const zoff_peers *peers;
-    zoff_grads *lent; /* the pool that zoff_grad_acquire() lends from */
-    bool reaches;     /* the communicator accesses device memory: see device_direct.c */
+    const zoff_wire *wire; /* NULL: one rank */
+    zoff_grads *lent;      /* the pool that zoff_grad_acquire() lends from */
+    zoff_grads *packed;    /* the pool whose gradients are sent to other ranks, or summed */
+    bool reaches;          /* the communicator accesses device memory: see wire_device.c */
+    bool sums;             /* norm and update read fp32 sums, over micro-batches or ranks; otherwise what was handed over */
+    bool adds;             /* the communicator sums gradients, in an order of its own: parts are fp32, and of equal length */
 } zoff_route;
 
 /* Pollers for work that completes later: device streams, other ranks. */
@@ -218,22 +217,46 @@ static inline bool zoff_transfer_device_tier_alone(const zoff_transfer *t, size_
 {
     return zoff_transfer_device_tier_has(t, bucket) && !t->values->persist;
 }
-/* Whether gradients are summed in fp32: over micro-batches, or over ranks. */
-static inline bool zoff_transfer_pieces_accumulates(const zoff_transfer *t)
+/* Whether each rank has a part of states and weights, so reading one needs all ranks. Otherwise each has all of them, and
+ * several ranks exchange sums of gradients, but no weights. */
+static inline bool zoff_transfer_ranks_have_parts(const zoff_transfer *t)
 {
-    return t->values->accumulation > 1 || zoff_comm_size(t->comm) > 1;
+    return zoff_transfer_ranks_several(t) && t->values->zero_stage > 0;
 }
-/* The place where the states of a bucket are, and where its sums are used. */
-static inline const zoff_sum_use *zoff_transfer_use_of(const zoff_transfer *t, size_t bucket)
+/* Whether gradients are sent while the program computes others: from stage 2 on. */
+static inline bool zoff_transfer_ranks_leave_early(const zoff_transfer *t)
 {
-    return zoff_transfer_device_tier_has(t, bucket) ? t->device.tier.use : &zoff_transfer_sum_places_used_by_host;
+    return zoff_transfer_ranks_several(t) && t->values->zero_stage >= 2;
 }
-/* The terms of the sum of a parameter's gradients. */
-static inline const zoff_sum_terms *zoff_transfer_terms_of(const zoff_model_param *p)
+/* Whether gradients of buckets may be complete, summed and on the host, while the program still computes others. */
+static inline bool zoff_transfer_ranks_complete_early(const zoff_transfer *t)
 {
-    return p->frozen    ? &zoff_transfer_sum_rules_of_none
-           : p->reduced ? &zoff_transfer_sum_rules_of_one
-                        : &zoff_transfer_sum_rules_of_all;
+    return !zoff_transfer_ranks_several(t) || t->values->zero_stage >= 2;
+}
+/* Whether this rank waits for others. A single one waits only for its own vote. */
+static inline bool zoff_transfer_ranks_are_awaited(const zoff_transfer *t)
+{
+    return zoff_transfer_ranks_several(t) || t->measure.votes;
+}
+/* Whether this rank measures the gradient of a piece that it owns. Another rank may have a gradient that this one lacks. */
+static inline bool zoff_transfer_ranks_measure(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return !t->model->params[piece->param].frozen &&
+           (zoff_transfer_ranks_several(t) || *zoff_model_params_flag(t->model, piece));
+}
+/* The type of a parameter's gradients between ranks, and the type in which norm and update read them. */
+static inline zoff_dtype zoff_transfer_wire_dtype(const zoff_transfer *t, const zoff_model_param *p)
+{
+    return t->route.adds ? ZOFF_F32 : t->values->wire_dtype ? t->values->wire_dtype : p->grad_dtype;
+}
+static inline zoff_dtype zoff_transfer_pieces_dtype(const zoff_transfer *t, const zoff_model_param *p)
+{
+    return t->route.sums ? ZOFF_F32 : p->grad_dtype;
+}
+/* Where the states of a bucket are, and where its gradients are summed and measured. */
+static inline zoff_used_place zoff_transfer_place_of(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_transfer_device_tier_has(t, bucket) ? t->device.tier.place : ZOFF_USED_BY_HOST;
 }
 /* This rank's sum of the gradients of a piece, in host memory. */
 static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
@@ -256,8 +279,6 @@ void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes);
 /* At the end of a step: use the order of its uses from now on, then that of the other buckets. Several ranks use the order of
  * rank 0, once all have heard it.  @return whether the order is another one */
 bool zoff_transfer_walk_learn(zoff_transfer *t);
-bool zoff_transfer_walk_alone(zoff_transfer *t);    /* for one rank */
-bool zoff_transfer_walk_together(zoff_transfer *t); /* for several */
 void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a host store */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */
@@ -276,6 +297,8 @@ void zoff_transfer_measure_begin_copies(zoff_transfer *t);
 void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket);
 /* Add the sums of squares of a piece, one per block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
+/* Measure a bucket before zoff_step_begin(), or while ranks exchange: the time and bytes are those of t->batch.early. */
+void zoff_transfer_measure_early(zoff_transfer *t, size_t bucket);
 /* Compute the sums of squares of those pieces of a bucket that this rank measures; add to `read_bytes`. `between` is called
  * between pieces; NULL: no call. */
 void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*between)(void *ctx), void *ctx, uint64_t *read_bytes);
@@ -291,10 +314,9 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
  * zoff_model_moments_of(). */
 void *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
                                  zoff_plan_stream stream);
-/* The gradient that norm and update read, in host memory. */
-const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
-/* The same in device memory, for a bucket whose states stay on the device. */
-const void *zoff_transfer_pieces_kept_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
+/* The gradient that norm and update read, in memory of the host, or of the device (`there`). */
+const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, bool there,
+                                          zoff_dtype *out_dtype);
 /* Whether any slice of the bucket has a gradient in this step. */
 bool zoff_transfer_pieces_take_part(const zoff_transfer *t, size_t bucket);
 

@@ -5,13 +5,13 @@
 
 #include "cpu_adam.h"
 #include "map.h"
+#include "route.h"
 #include "transfer_grads.h"
 #include "zero.h"
 
 #include <zoff/engine.h>
 
 typedef struct zoff_bucket_run zoff_bucket_run;
-typedef struct zoff_sum_use zoff_sum_use;
 typedef struct zoff_transfer zoff_transfer;
 
 /* Host memory that receives the updated weights of a bucket, and from which they are uploaded to the device. */
@@ -57,13 +57,13 @@ typedef struct zoff_downloads {
     bool was_asked; /* in this turn of the walk */
 } zoff_downloads;
 
-/* Buckets whose states stay on the device: the first ones of the plan. `count` and `use` are set at seal. */
+/* Buckets whose states stay on the device: the first ones of the plan. `count` and `place` are set at seal. */
 typedef struct zoff_device_tier {
     size_t count;
-    const zoff_sum_use *use;
+    zoff_used_place place;
     size_t *at;        /* by bucket: byte offset in `states` */
     char *states;      /* device memory */
-    float *sums;       /* gradient sums; NULL without accumulation, and where device_direct.c or the host holds them */
+    float *sums;       /* gradient sums; NULL without accumulation, and where wire_device.c or the host holds them */
     char *passing;     /* device memory for one bucket: gradients from the host, and behind them weights for the host */
     size_t weights_at; /* of the latter: their offset */
     void *updated;     /* event: the enqueued updates are done */
@@ -218,6 +218,8 @@ size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan
 /* Bytes of device memory and of DRAM that these buckets need. */
 void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
                                     uint64_t *out_host_bytes);
+/* Where the gradients of these buckets are summed and measured. */
+zoff_used_place zoff_transfer_device_tier_place(const zoff_transfer *t);
 /* How many buckets also keep their gradients on the device: all of these, or none. */
 size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *plan);
 /* Elements of the accumulator that belong to the first buckets; they precede all others. */

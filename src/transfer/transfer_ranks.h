@@ -46,7 +46,9 @@ typedef struct zoff_vote {
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
     zoff_gather *gather;                   /* gathers updated weights; with replicated states, gradient sums */
-    zoff_map staging;                      /* slots of both, which are never used at the same time */
+    zoff_map staging;                      /* host memory for slots of both, which are never used at the same time */
+    char *slots;                           /* these slots: in `staging`, or in memory of the device */
+    float *sums;                           /* sums of the gradients that this rank owns, where the wire adds them */
     size_t spread_bytes;                   /* bytes of a slot of `gather` */
     size_t *part_bytes;                    /* bytes of gradients on the wire, by rank, for the buckets in `part_rows` */
     size_t *part_rows;                     /* the buckets that were looked up last */
@@ -63,34 +65,13 @@ typedef struct zoff_ranks {
 
 enum { ZOFF_PART_ROWS = 4 }; /* one more than there are buckets in flight */
 
-/* Who has the states: this rank alone, each rank a part, or every rank all of them. */
-typedef struct zoff_peers {
-    const char *name;
-    bool replicates;                 /* every rank has all states: ranks exchange sums of gradients, and no weights */
-    bool has_parts;                  /* each rank has a part of states and weights: reading one needs all ranks */
-    bool any_order;                  /* a rank may process the buckets in its own order */
-    bool (*learn)(zoff_transfer *t); /* at the end of a step; see zoff_transfer_walk_learn() */
-    zoff_status (*open)(zoff_transfer *t);
-    uint64_t (*bytes)(const zoff_transfer *t, const zoff_plan *plan);     /* DRAM for the exchange with other ranks */
-    size_t (*gather_most)(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket that is gathered */
-    void (*gather)(const zoff_transfer *t, zoff_gather_opts *opts);       /* fill in what is gathered */
-    bool (*is_awaited)(const zoff_transfer *t);                           /* whether this rank waits for others */
-    /* Whether this rank measures the gradient of a piece that it owns. */
-    bool (*measures)(const zoff_transfer *t, const zoff_plan_piece *piece);
-    /* Whether gradients are sent while the program computes others: from stage 2 on. */
-    bool (*leaves_early)(const zoff_transfer *t);
-    /* Whether gradients of buckets may be complete, summed and on the host, while the program still computes others. */
-    bool (*completes_early)(const zoff_transfer *t);
-    void (*mark)(zoff_transfer *t, zoff_slice_buckets buckets); /* the gradient of a trained slice is here */
-} zoff_peers;
-
-extern const zoff_peers zoff_transfer_ranks_alone, zoff_transfer_ranks_partitioned, zoff_transfer_ranks_replicated;
-
 /* ranks.c: communication state of several ranks */
 /* Register with the engine's progress, and allocate memory for several ranks. */
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t);
-void zoff_transfer_ranks_abandon(zoff_transfer *t); /* give up all operations in flight */
-void zoff_transfer_ranks_close(zoff_transfer *t);   /* free the memory; call after abandon */
+zoff_status zoff_transfer_ranks_connect(zoff_transfer *t); /* at seal, on all ranks  @blocks yes */
+void zoff_transfer_ranks_close_wire(zoff_transfer *t);     /* call when no work is in a stream */
+void zoff_transfer_ranks_abandon(zoff_transfer *t);        /* give up all operations in flight */
+void zoff_transfer_ranks_close(zoff_transfer *t);          /* free the memory; call after abandon */
 /* Bytes of DRAM for data that is sent to and received from other ranks. */
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan);
 uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan); /* the same for device memory */
@@ -107,8 +88,8 @@ void zoff_transfer_wire_measure(zoff_transfer *t); /* at seal: find the widest e
 /* The byte offset of a piece within its part. `at`: the end of the previous piece; set to the end of this one. */
 size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes);
 size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank);
-/* An upper bound for the bytes of all ranks' parts of a bucket together. */
-size_t zoff_transfer_wire_bucket_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket);
+/* Upper bounds for this rank's part of a bucket, and for all parts together, in bytes. */
+void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all);
 /* Bytes of gradients in each rank's part of a bucket. Valid until the next call for another bucket. */
 const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket);
 /* Whether the weights of a piece go to all ranks in this step. `all`: outside of a step, regardless of its gradients. */
@@ -116,13 +97,13 @@ bool zoff_transfer_wire_takes(const zoff_transfer *t, const zoff_plan_piece *pie
 bool zoff_transfer_wire_takes_now(const zoff_transfer *t, const zoff_plan_piece *piece);
 
 /* reduce_scatter.c: sends the gradients of all ranks to the rank that owns their sum */
-zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out);
-zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-/* The gradients of a bucket are packed: release engine memory that only it still needed. */
-void zoff_transfer_reduce_scatter_packed(zoff_transfer *t, size_t bucket);
-/* Call when the sums of a bucket include this micro-batch. Measures them in the last micro-batch. */
-zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
-/* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves or t->ranks.terms; gradients that are missing are
+/* Release the engine memory of a bucket's gradients that are packed now, or, of those that stay on this rank, summed. */
+void zoff_transfer_reduce_scatter_forget(zoff_transfer *t, size_t bucket, bool stays);
+/* Call when the sums of all micro-batches of a bucket are measured. `before`: the vote without it. `parts`, `weights`: those of
+ * the last micro-batch, to find the rank whose gradient is not finite. */
+void zoff_transfer_reduce_scatter_measured(zoff_transfer *t, size_t bucket, const zoff_vote *before, const char *parts,
+                                           const float *weights);
+/* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves; gradients that are missing are
  * zeroed at once. list_sums: list the additions of the received parts, in t->scratch.accumulate_pieces.  @return how many. Both
  * work in host memory, and in device memory that the communicator accesses. */
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves);
@@ -143,27 +124,9 @@ zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t); /* wait for a
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight);
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t);
 
-/* device_direct.c: exchange from device to device, over a communicator that accesses device memory */
-/* Bytes of device memory. */
-uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes);
-zoff_status zoff_transfer_device_direct_open(zoff_transfer *t);
-/* At seal, on all ranks: connect for sums that the communicator makes.  @blocks yes */
-zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t);
-void zoff_transfer_device_direct_close(zoff_transfer *t);
-/* Enqueue the copy of a bucket's sums, contiguous in memory from `first` to `last`, to the accumulator in host memory. */
-zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_accumulate_piece *first,
-                                                   const zoff_accumulate_piece *last);
-/* The device versions of zoff_transfer_reduce_scatter_pack() and _sum(), zoff_transfer_all_gather_begin() and _end(). */
-zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out);
-zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
-
 /* all_gather.c: sends data from its owner to all ranks */
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket */
 size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank);
-zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 /* Fill in the callbacks of a gather: weights of partitioned states, or gradient sums of replicated states. */
 void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts);
 void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *opts);

@@ -161,7 +161,7 @@ void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes)
     w->heard_count += news->count;
 }
 
-bool zoff_transfer_walk_together(zoff_transfer *t)
+static bool learn_together(zoff_transfer *t)
 {
     zoff_walk *w = &t->walk;
     const size_t count = zoff_transfer_walk_host_count(t);
@@ -178,7 +178,7 @@ bool zoff_transfer_walk_together(zoff_transfer *t)
     return differs;
 }
 
-bool zoff_transfer_walk_alone(zoff_transfer *t)
+static bool learn_alone(zoff_transfer *t)
 {
     if (t->walk.use_count == 0 || is_present(t, t->walk.uses))
         return false;
@@ -190,5 +190,5 @@ bool zoff_transfer_walk_learn(zoff_transfer *t)
 {
     for (size_t position = 0; position < zoff_transfer_walk_host_count(t) && t->walk.use_count; position++)
         note(t, zoff_transfer_walk_bucket(t, position)); /* those that the program has not used */
-    return t->route.peers->learn(t);
+    return t->ranks.reduce ? learn_together(t) : learn_alone(t);
 }

@@ -17,10 +17,17 @@ void zoff_transfer_wire_measure(zoff_transfer *t)
     t->ranks.widest_weight = t->ranks.widest_gradient = 0;
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
-        const size_t gradient = zoff_transfer_terms_of(p)->travels ? zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)) : 0;
+        const size_t gradient = p->frozen || p->reduced ? 0 : zoff_adam_dtype_bytes(zoff_transfer_wire_dtype(t, p));
         t->ranks.widest_weight = zoff_base_bits_max(t->ranks.widest_weight, zoff_adam_dtype_bytes(p->dtype));
         t->ranks.widest_gradient = zoff_base_bits_max(t->ranks.widest_gradient, gradient);
     }
+}
+
+/* The next part may have wider elements, and a device cannot read those unaligned. A communicator that sums is fastest if parts
+ * start at multiples of 16 bytes. */
+static size_t part_align(const zoff_transfer *t)
+{
+    return t->route.adds ? 16 : zoff_base_bits_max(t->ranks.widest_gradient, 1);
 }
 
 size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank)
@@ -30,33 +37,51 @@ size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *pl
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
         const zoff_model_param *p = &t->model->params[piece.param];
-        if (!zoff_transfer_terms_of(p)->travels)
+        if (p->frozen || p->reduced)
             continue;
-        (void)zoff_transfer_wire_place(&at, piece.count, zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)));
+        (void)zoff_transfer_wire_place(&at, piece.count, zoff_adam_dtype_bytes(zoff_transfer_wire_dtype(t, p)));
     }
-    return zoff_base_bits_align(at, t->route.rule->align(t));
+    return zoff_base_bits_align(at, part_align(t));
 }
 
-size_t zoff_transfer_wire_bucket_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket)
+static size_t bucket_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket)
 {
     const zoff_plan_chunk *c = &plan->chunks[bucket];
     size_t bytes = 0, gaps = 0;
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_model_param *p = &t->model->params[plan->runs[i].param];
-        if (!zoff_transfer_terms_of(p)->travels)
+        if (p->frozen || p->reduced)
             continue;
-        const size_t element = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+        const size_t element = zoff_adam_dtype_bytes(zoff_transfer_wire_dtype(t, p));
         bytes += plan->runs[i].count * element;
         gaps += element < t->ranks.widest_gradient; /* the next run may need a wider alignment */
     }
     return bytes + (gaps ? gaps + plan->ranks : 0) * t->ranks.widest_gradient;
 }
 
+/* A communicator that sums needs parts of equal length: all elements are fp32, and the ranks' numbers of blocks differ by at
+ * most one. */
+void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    size_t blocks = 0;
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
+        blocks += zoff_base_bits_ceil_div(plan->runs[i].count, plan->unit);
+    const size_t longest =
+        zoff_base_bits_align(zoff_base_bits_ceil_div(blocks, plan->ranks) * plan->unit * sizeof(float), part_align(t));
+    *out_part = t->route.adds ? longest : zoff_transfer_wire_part_bytes(t, plan, bucket, plan->rank);
+    *out_all = t->route.adds ? plan->ranks * longest : bucket_most(t, plan, bucket);
+}
+
 static void lay_parts(const zoff_transfer *t, size_t bucket, size_t *bytes)
 {
+    size_t most = 0;
     for (unsigned rank = 0; rank < t->plan->ranks; rank++)
         bytes[rank] = zoff_transfer_wire_part_bytes(t, t->plan, bucket, rank);
-    t->route.rule->level(bytes, t->plan->ranks);
+    for (unsigned rank = 0; t->route.adds && rank < t->plan->ranks; rank++)
+        most = zoff_base_bits_max(most, bytes[rank]);
+    for (unsigned rank = 0; t->route.adds && rank < t->plan->ranks; rank++)
+        bytes[rank] = most;
 }
 
 const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket)
@@ -100,7 +125,7 @@ static zoff_status pump(void *ctx)
 static bool is_busy(void *ctx)
 {
     const zoff_transfer *t = ctx;
-    return t->route.peers->is_awaited(t);
+    return zoff_transfer_ranks_are_awaited(t);
 }
 
 /* No deadline here: the communicator has a timeout for each operation. */

@@ -19,13 +19,12 @@ from check_rooms import Tree, line_of  # noqa: E402
 MOST_FIELDS = 20  # of a struct
 MOST_LINES = 60   # of a function
 # Functions that return the mode of an engine. Routes and tiers are chosen in one place; no other code may ask again.
-QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has",
-             "zoff_transfer_pieces_accumulates")
+QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has")
 # Fields with the same information. src/zero is exempt, because it makes plans.
 FIELDS = {"replicated": re.compile(r"\bplan(?:->|\.)replicated\b"), "reaches": re.compile(r"\broute(?:->|\.)reaches\b")}
 # The engine itself, and the room above it.
 ABOVE = ("src/engine/", "src/checkpoint/")
-MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/transfer/transfer.h",
+MAY_ASK = {"src/engine/rows.c", "src/transfer/route.c", "src/transfer/transfer.h",
            "src/agreement/listed.c"}  # files that choose the mode; the last one sends it to other ranks
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")

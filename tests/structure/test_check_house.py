@@ -72,7 +72,7 @@ class CheckHouse(unittest.TestCase):
         text = "static int f(zoff_transfer *t)\n{\n    return t->plan->replicated || t->route.reaches || x.plan.replicated; /* plan->replicated */\n}\n"
         self.assertEqual(["question src/transfer/ask.h reaches 1", "question src/transfer/ask.h replicated 2"], self.found(**{"src/transfer/ask.h": text}))
         self.assertEqual([], self.found(**{"src/zero/ask.h": text.replace("t->route.reaches", "0")}))
-        self.assertEqual([], self.found(**{"src/transfer/links.c": text}))
+        self.assertEqual([], self.found(**{"src/transfer/route.c": text}))
 
     def test_what_is_listed(self):
         self.assertEqual([], list(check_house.compare(["a"], ["a"])))

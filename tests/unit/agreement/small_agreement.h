@@ -23,7 +23,6 @@ class small_agreement
         transfer.comm = a.comm = ranks;
         transfer.channel = a.channel = &wire.channel;
         transfer.route.link = &zoff_transfer_links_in_place;
-        transfer.route.peers = wire.size() > 1 ? &zoff_transfer_ranks_partitioned : &zoff_transfer_ranks_alone;
         transfer.threads = {1, 1, 0};
         a.transfer = &transfer;
         EXPECT_ZOFF_OK(zoff_agreement_vote_open(&a));

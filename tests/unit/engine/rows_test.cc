@@ -88,7 +88,7 @@ TEST_P(Rows, AreTheDocumentedOnes)
     ASSERT_FALSE(HasFailure());
     const zoff_engine *e = all.engines[0].get();
     const size_t bucket = k.bucket_on_device ? 0 : e->plan.chunk_count - 1;
-    const zoff_rows &rows = e->walk.rows[zoff_transfer_use_of(&e->transfer, bucket)->place];
+    const zoff_rows &rows = e->walk.rows[zoff_transfer_place_of(&e->transfer, bucket)];
     const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows, ZOFF_COLUMN_STEP) + " |";
     std::ifstream file(ZOFF_ENGINE_README);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

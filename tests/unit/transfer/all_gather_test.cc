@@ -104,9 +104,8 @@ TEST_P(AllGather, ReplicatedStatesGatherSums)
         }
         EXPECT_EQ(50u * 3 + 200 + 5 + 154, elements);
         zoff_gather_opts opts = {};
-        self.t.route.peers->gather(&self.t, &opts);
+        zoff_transfer_all_gather_of_sums(&self.t, &opts);
         EXPECT_EQ((uint32_t)ZOFF_COMM_ABOUT_SUMS, opts.about(&self.t, 4).about);
-        EXPECT_EQ(0u, self.t.route.peers->gather_most(&self.t, &self.parts.plan)) << "sums need no slots";
     });
 }
 
@@ -134,7 +133,7 @@ TEST_P(AllGather, NeedsNoMoreThanItReserves)
         for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
             EXPECT_EQ(0u, zoff_transfer_all_gather_part_bytes(&self.t, b, 0)) << "nothing has a gradient";
         zoff_gather_opts opts = {};
-        self.t.route.peers->gather(&self.t, &opts);
+        zoff_transfer_all_gather_of_weights(&self.t, &opts);
         const zoff_comm_item about = opts.about(&self.t, 2);
         EXPECT_EQ((uint32_t)ZOFF_COMM_ABOUT_WEIGHTS, about.about);
         EXPECT_EQ(2u, about.index);

@@ -147,7 +147,7 @@ TEST(DeviceNormOfNothing, IsNoWork)
     each_rank<device_transfer>(2, [](device_transfer &self, unsigned rank) {
         self.add(5);
         self.values.ratio = 0;
-        self.t.route.place = &zoff_transfer_sum_places_device;
+        self.t.route.wire = &zoff_transfer_wire_device;
         ASSERT_NO_FATAL_FAILURE(self.open_pieces(1024));
         ASSERT_EQ(1u, self.parts.plan.chunk_count);
         ASSERT_EQ(rank == 0, zoff_transfer_device_norm_bytes(&self.t, &self.parts.plan) > 0);

@@ -12,7 +12,7 @@ class Pieces : public testing::Test
     zoff_dtype dtype_of(const zoff_plan_piece &piece, const void **at)
     {
         zoff_dtype dtype = ZOFF_DTYPE_DEFAULT;
-        *at = zoff_transfer_pieces_gradient(&self.t, &piece, &dtype);
+        *at = zoff_transfer_pieces_gradient(&self.t, &piece, false, &dtype);
         return dtype;
     }
     small_transfer self;
@@ -124,7 +124,7 @@ TEST_F(Pieces, ReadTheProgramsGradientWhereNothingIsAddedUp)
         EXPECT_EQ(ZOFF_BF16, dtype_of(piece, &at));
         EXPECT_EQ(self.param(0).grad + piece.slice * self.param(0).grad_stride + piece.first * 2, at);
         zoff_dtype dtype;
-        EXPECT_EQ(at, zoff_transfer_pieces_kept_gradient(&self.t, &piece, &dtype));
+        EXPECT_EQ(at, zoff_transfer_pieces_gradient(&self.t, &piece, true, &dtype));
         EXPECT_EQ(ZOFF_BF16, dtype);
     }
 }
@@ -137,8 +137,8 @@ TEST_F(Pieces, ReadTheSumWhereGradientsAreAddedUp)
     self.t.accumulator.device_sums = 32;
     ASSERT_NO_FATAL_FAILURE(self.open_pieces(32));
     EXPECT_EQ((self.parts.plan.owned_elements - 32) * sizeof(float), self.t.accumulator.map.bytes);
-    std::vector<float> kept(100), reached(100);
-    self.t.device.tier.sums = kept.data();
+    std::vector<float> kept(100);
+    self.t.accumulator.there = kept.data();
     for (const zoff_plan_piece &piece : self.pieces()) {
         const void *at;
         zoff_dtype dtype;
@@ -147,15 +147,9 @@ TEST_F(Pieces, ReadTheSumWhereGradientsAreAddedUp)
             EXPECT_EQ((float *)self.t.accumulator.map.base + piece.owned_offset - 32, at);
             EXPECT_EQ(at, zoff_transfer_pieces_sum(&self.t, &piece));
         }
-        EXPECT_EQ(kept.data() + piece.owned_offset, zoff_transfer_pieces_kept_gradient(&self.t, &piece, &dtype));
+        EXPECT_EQ(kept.data() + piece.owned_offset, zoff_transfer_pieces_gradient(&self.t, &piece, true, &dtype));
         EXPECT_EQ(ZOFF_F32, dtype);
     }
-    self.t.device.direct.sums = reached.data();
-    self.t.route.place = &zoff_transfer_sum_places_device;
-    zoff_dtype dtype;
-    EXPECT_EQ(reached.data(), zoff_transfer_pieces_kept_gradient(&self.t, &self.parts.plan.pieces[0], &dtype));
-    self.t.device.direct.sums = self.t.device.tier.sums = nullptr;
-    self.t.route.place = &zoff_transfer_sum_places_host;
 }
 
 TEST_F(Pieces, TakePartWhereASliceOfTheBucketHasAGradient)

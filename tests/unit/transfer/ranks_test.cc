@@ -101,7 +101,10 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
                 gradients += other == rank ? 0 : zoff_transfer_wire_part_bytes(&self.t, &self.parts.plan, b, other);
         }
         zoff_gather_opts opts = {};
-        self.t.route.peers->gather(&self.t, &opts);
+        if (replicated)
+            zoff_transfer_all_gather_of_sums(&self.t, &opts);
+        else
+            zoff_transfer_all_gather_of_weights(&self.t, &opts);
         batches all(self);
         for (int step = 0; step < 3; step++) {
             zoff_transfer_ranks_count_anew(&self.t);
@@ -130,34 +133,6 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
         zoff_transfer_ranks_count(&self.t, &self.info);
         EXPECT_EQ(0u, self.info.bytes.sent + self.info.bytes.received + self.info.bytes.sent_gradients +
                           self.info.bytes.sent_weights);
-    });
-}
-
-// The partition of the states decides what ranks exchange. It is chosen when the configuration is known.
-TEST(RanksPeers, GoByTheNumberOfRanksAndTheStage)
-{
-    small_transfer alone;
-    for (unsigned stage = 0; stage <= 3; stage++) {
-        alone.values.zero_stage = stage;
-        zoff_transfer_links_choose_rest(&alone.t);
-        EXPECT_STREQ("alone", alone.t.route.peers->name);
-        EXPECT_FALSE(alone.t.route.peers->leaves_early(&alone.t));
-    }
-    EXPECT_FALSE(alone.t.route.peers->is_awaited(&alone.t));
-    alone.t.measure.votes = true;
-    EXPECT_TRUE(alone.t.route.peers->is_awaited(&alone.t));
-    each_rank<small_transfer>(2, [](small_transfer &self, unsigned) {
-        for (unsigned stage = 0; stage <= 3; stage++) {
-            self.values.zero_stage = stage;
-            zoff_transfer_links_choose_rest(&self.t);
-            const zoff_peers *peers = self.t.route.peers;
-            EXPECT_STREQ(stage ? "partitioned" : "replicated", peers->name);
-            EXPECT_EQ(stage == 0, peers->replicates);
-            EXPECT_EQ(stage > 0, peers->has_parts);
-            EXPECT_EQ(stage >= 2, peers->leaves_early(&self.t));
-            EXPECT_TRUE(peers->is_awaited(&self.t));
-            EXPECT_FALSE(peers->any_order);
-        }
     });
 }
 } // namespace

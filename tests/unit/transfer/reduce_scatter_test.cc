@@ -172,18 +172,6 @@ TEST(ReduceScatterCopies, AreComparedInTheSameBlocksByAllRanks)
     EXPECT_EQ(sums[0], sums[1]);
 }
 
-TEST(ReduceScatterLeavesEarly, FromStage2OnWhereThereAreSeveralRanks)
-{
-    for (const unsigned size : {1u, 2u}) {
-        each_rank<small_transfer>(size, [size](small_transfer &self, unsigned) {
-            for (unsigned stage = 0; stage < 4; stage++) {
-                self.values.zero_stage = stage;
-                EXPECT_EQ(size == 2 && stage >= 2, self.t.route.peers->leaves_early(&self.t));
-            }
-        });
-    }
-}
-
 TEST(ReduceScatterAlone, WeighsWhatIsAddedUp)
 {
     small_transfer self;

@@ -63,10 +63,7 @@ class small_transfer
         t.values = &values;
         t.accel = device ? device : host.get();
         t.info = &info;
-        t.route.link = device ? &zoff_transfer_links_staged : &zoff_transfer_links_in_place;
-        t.route.lent = device ? &t.device.lent : &t.grads;
-        t.route.place = ranks ? &zoff_transfer_sum_places_host : &zoff_transfer_sum_places_alone;
-        t.route.rule = &zoff_transfer_sum_rules_ordered;
+        EXPECT_ZOFF_OK(zoff_transfer_route_choose(&t));
         t.threads = {1, 1, 0};
         parts.m.in_place = !device;
         choose();
@@ -93,16 +90,11 @@ class small_transfer
         return parts.add(d);
     }
 
-    // Choose by the current values; the test chooses who adds up.
+    // Choose by the current values.
     void choose(bool replicated = false)
     {
-        const zoff_sum_rule *rule = t.route.rule;
-        zoff_transfer_links_choose_rest(&t);
-        t.route.rule = rule;
-        if (wire.size() > 1)
-            t.route.peers = replicated ? &zoff_transfer_ranks_replicated : &zoff_transfer_ranks_partitioned;
-        zoff_lending_sources_choose(&l, t.route.peers->has_parts, zoff_transfer_device_is(&t),
-                                    zoff_transfer_device_direct_is(&t));
+        values.zero_stage = replicated ? 0 : std::max(1u, (unsigned)values.zero_stage);
+        zoff_transfer_route_choose_rest(&t);
     }
 
     // Make the plan, and the memory that every rank has.
@@ -134,7 +126,7 @@ class small_transfer
         zoff_transfer_device_close(&t);
         zoff_transfer_intake_close(&t);
         zoff_model_slices_close(&parts.m);
-        zoff_transfer_device_direct_close(&t);
+        zoff_transfer_ranks_close_wire(&t);
         zoff_transfer_arena_close(&t, &t.grads);
         zoff_transfer_ranks_close(&t);
         zoff_transfer_streams_unwatch(&t);

@@ -1,7 +1,7 @@
-/* transfer_links.h: the link between the engine and the program's weights and gradients. It is chosen when an engine is
- * created: see links.c; part of transfer.h. */
-#ifndef ZOFF_TRANSFER_LINKS_H
-#define ZOFF_TRANSFER_LINKS_H
+/* route.h: how gradients reach the engine, how updated weights reach the program, and what carries both between ranks: one
+ * route and, with several ranks, one wire. They are chosen when an engine is created: see route.c; part of transfer.h. */
+#ifndef ZOFF_TRANSFER_ROUTE_H
+#define ZOFF_TRANSFER_ROUTE_H
 
 #include "cpu_adam.h"
 #include "map.h"
@@ -71,15 +71,50 @@ typedef struct zoff_link {
     void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it ends */
 } zoff_link;
 
-/* First choose the link and the place of sums, by accelerator and communicator. Choose the rest of the route, and where
+/* A wire carries gradients and weights between ranks. Each has a file of its own, wire_<name>.c, and a line in the table of
+ * route.c, which takes the first that serves the engine. zoff.reduce_scatter "nccl" is a branch of wire_device.c. An entry that
+ * is NULL does nothing. The slots are memory that exchanges of buckets use in turn. */
+typedef struct zoff_wire {
+    const char *name;
+    bool is_there;                          /* gradients, their sums and the slots are in memory of the device */
+    bool (*serves)(const zoff_transfer *t); /* NULL: any engine of several ranks */
+    /* Set slots and sums of t->ranks, whose other memory is allocated. An error leaves what is open to `close`. */
+    zoff_status (*open)(zoff_transfer *t);
+    zoff_status (*connect)(zoff_transfer *t); /* at seal, on all ranks at the same time  @blocks */
+    void (*close)(zoff_transfer *t);          /* call when no work is in a stream */
+    /* Bytes of device memory. `staging_bytes`: DRAM of the slots. */
+    uint64_t (*device_bytes)(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes);
+    zoff_status (*zero)(zoff_transfer *t, char *to, size_t bytes); /* clear a part of a slot */
+    /* Make elements of a slot readable by the CPU.  @return `grad` itself; or `copy`, which has ZOFF_NORM_BLOCK elements; NULL:
+     * the copy failed */
+    const void *(*look)(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy);
+    /* Callbacks for zoff_reduce_opts and zoff_gather_opts; ctx: the transfer. */
+    zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
+    zoff_status (*sum)(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+    zoff_status (*gather_begin)(void *ctx, size_t bucket, unsigned slot, char **out);
+    zoff_status (*gather_end)(void *ctx, size_t bucket, unsigned slot, const char *parts);
+} zoff_wire;
+
+/* Where the states of a bucket are, and where its gradients are summed and measured: both on the host, both on the device, or
+ * states on the device, which gets the gradients from the host. */
+typedef enum zoff_used_place {
+    ZOFF_USED_BY_HOST,
+    ZOFF_USED_BY_DEVICE,
+    ZOFF_USED_BY_DEVICE_FROM_HOST,
+    ZOFF_USED_PLACES
+} zoff_used_place;
+
+extern const zoff_wire zoff_transfer_wire_host, zoff_transfer_wire_device;
+
+/* First choose the link and the wire, by accelerator and communicator. Choose the rest of the route, and where
  * engine-owned weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on
  * different devices */
-zoff_status zoff_transfer_links_choose(zoff_transfer *t);
-void zoff_transfer_links_choose_rest(zoff_transfer *t);
+zoff_status zoff_transfer_route_choose(zoff_transfer *t);
+void zoff_transfer_route_choose_rest(zoff_transfer *t);
 /* Check that accelerator and communicator support the configuration: zoff.reduce_scatter "nccl", and states on the device
  * (offload_optimizer.ratio).  @return ERR_UNSUPPORTED, or ERR_INVALID for contradicting keys */
-zoff_status zoff_transfer_links_check(const zoff_transfer *t);
-zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t);
+zoff_status zoff_transfer_route_check(const zoff_transfer *t);
+zoff_status zoff_transfer_route_check_ratio(const zoff_transfer *t);
 
 extern const zoff_link zoff_transfer_links_in_place, zoff_transfer_links_staged, zoff_transfer_links_reached;
 

@@ -1,4 +1,4 @@
-/* device_direct.c: several ranks whose communicator accesses the memory of their devices. Gradients are packed, exchanged and
+/* wire_device.c: several ranks whose communicator accesses the memory of their devices. Gradients are packed, exchanged and
  * summed on the device, in rank order and with the same bits as on the host. Updated weights go from device to device:
  *
  *      device   pack | exchange | add up |                              lift -> gather | scatter
@@ -16,7 +16,14 @@
 #include "bits.h"
 #include "try.h"
 
-uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
+#include <string.h>
+
+static bool serves(const zoff_transfer *t)
+{
+    return t->comm->reaches && !zoff_accel_in_place(t->accel) && strcmp(t->comm->reaches, zoff_accel_name(t->accel)) == 0;
+}
+
+static uint64_t device_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
 {
     (void)t;
     return staging_bytes + plan->owned_elements * sizeof(float);
@@ -30,7 +37,7 @@ static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void *
                       : status;
 }
 
-zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
+static zoff_status open_device(zoff_transfer *t)
 {
     zoff_device_direct *r = &t->device.direct;
     const zoff_accel_ops *ops = t->accel->ops;
@@ -45,6 +52,8 @@ zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
     if (t->accumulator.map.base)
         ZOFF_TRY(zoff_transfer_streams_pin(t, &t->accumulator.map));
     r->pinned = t->accumulator.map.base != NULL;
+    t->ranks.slots = r->slots;
+    t->ranks.sums = t->accumulator.there = r->sums;
     return ZOFF_OK;
 }
 
@@ -73,10 +82,10 @@ static zoff_status add_up_once(zoff_transfer *t, size_t part_bytes)
 
 /* NCCL connects the ranks, and allocates memory, in the first sum. That sum is made here, while no work of the engine on the
  * device waits for another rank. NCCL chooses its algorithm by size, so the largest and the smallest size are both used. */
-zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t)
+static zoff_status connect_sums(zoff_transfer *t)
 {
     size_t most = 0, least = SIZE_MAX;
-    if (!t->route.rule->adds)
+    if (!t->route.adds)
         return ZOFF_OK;
     for (size_t b = 0; b < t->plan->chunk_count; b++) {
         const size_t bytes = zoff_transfer_wire_parts(t, b)[0];
@@ -88,8 +97,8 @@ zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t)
     return most > least ? add_up_once(t, least) : ZOFF_OK;
 }
 
-/* Call when no work is in a stream. Memory that other ranks may still read or write is left alone. */
-void zoff_transfer_device_direct_close(zoff_transfer *t)
+/* Memory that other ranks may still read or write is left alone. */
+static void close_device(zoff_transfer *t)
 {
     zoff_device_direct *r = &t->device.direct;
     if (!(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(t->comm))
@@ -127,17 +136,44 @@ static zoff_status mark(zoff_transfer *t, unsigned slot, void *stream)
     return ZOFF_OK;
 }
 
+static zoff_status zero(zoff_transfer *t, char *to, size_t bytes)
+{
+    return t->accel->ops->zero(t->accel, t->device.compute, to, bytes);
+}
+
+static const void *look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
+{
+    const zoff_cast_piece move = {.count = count, .dst = copy, .src = grad, .dst_dtype = dtype, .src_dtype = dtype};
+    return zoff_transfer_streams_copy(t, &move, 1, false) < 0 ? NULL : copy;
+}
+
 /* ---- gradients ---- */
+
+/* The communicator sums what is multiplied by its weight, in fp32. */
+static zoff_status put_weighted(zoff_transfer *t, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const zoff_cast_piece *m = &t->ranks.moves[i];
+        t->ranks.terms[i] = (zoff_accumulate_piece){.count = m->count,
+                                                    .sum = m->dst,
+                                                    .grad = m->src,
+                                                    .dtype = m->src_dtype,
+                                                    .first = true,
+                                                    .weights = zoff_zero_reduce_own_weight(t->ranks.reduce)};
+    }
+    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->ranks.terms, count);
+}
 
 static zoff_status put_parts(zoff_transfer *t, size_t bucket, char *out)
 {
     size_t moves;
     t->device.computes = true;
     ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
-    return t->route.rule->put(t, moves);
+    return t->route.adds ? put_weighted(t, moves)
+                         : t->accel->ops->kernels.cast(t->accel, t->device.compute, t->ranks.moves, moves);
 }
 
-zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+static zoff_status pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_transfer *t = ctx;
     if (!t->device.direct.moves[slot]) {
@@ -146,13 +182,17 @@ zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned 
     }
     const zoff_status status = finish(t, slot);
     if (status == ZOFF_OK)
-        zoff_transfer_reduce_scatter_packed(t, bucket);
+        zoff_transfer_reduce_scatter_forget(t, bucket, false);
     return status;
 }
 
-zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_accumulate_piece *first,
-                                                   const zoff_accumulate_piece *last)
+/* Enqueue the copy of a bucket's sums, contiguous in memory from `first` to `last`, to the accumulator in host memory. If the
+ * states of the bucket are on the device, only sums of squares go to the host. */
+static zoff_status bring_down(zoff_transfer *t, size_t bucket, const zoff_accumulate_piece *first,
+                              const zoff_accumulate_piece *last)
 {
+    if (zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE)
+        return zoff_transfer_device_norm_put(t, bucket, t->device.down);
     const size_t count = (size_t)(last->sum - first->sum) + last->count;
     float *to = (float *)t->accumulator.map.base + ((size_t)(first->sum - t->device.direct.sums) - t->accumulator.device_sums);
     t->device.read_bytes += count * sizeof(float);
@@ -164,16 +204,30 @@ zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_
 static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
-    const zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
+    zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
+    for (size_t i = 0; t->route.adds && i < used; i++) { /* the sum over ranks has arrived */
+        pieces[i].sources = 1;
+        pieces[i].weights = NULL;
+    }
     if (!t->device.direct.added[slot])
         ZOFF_TRY(t->accel->ops->kernels.accumulate(t->accel, t->device.down, pieces, used));
     t->device.direct.added[slot] = true; /* set before anything else can fail: a retry must not add twice */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
-    return zoff_transfer_use_of(t, bucket)->bring(t, bucket, pieces, pieces + used - 1);
+    return bring_down(t, bucket, pieces, pieces + used - 1);
 }
 
-zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+static void measure(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    const zoff_vote before = t->measure.vote;
+    if (zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE)
+        zoff_transfer_device_norm_take(t, bucket);
+    else
+        zoff_transfer_measure_early(t, bucket);
+    zoff_transfer_reduce_scatter_measured(t, bucket, &before, parts, weights);
+}
+
+static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_transfer *t = ctx;
     zoff_device_direct *r = &t->device.direct;
@@ -183,7 +237,9 @@ zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned s
     }
     const zoff_status status = finish(t, slot);
     r->added[slot] = status != ZOFF_OK;
-    return status == ZOFF_OK ? zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights) : status;
+    if (status == ZOFF_OK && t->batch.micro + 1 == t->values->accumulation)
+        measure(t, bucket, parts, weights);
+    return status;
 }
 
 /* ---- weights ---- */
@@ -209,7 +265,8 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 {
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
     size_t at = 0;
-    ZOFF_TRY(zoff_transfer_use_of(t, bucket)->await(t, t->device.up));
+    if (zoff_transfer_place_of(t, bucket) != ZOFF_USED_BY_HOST) /* its update on the device comes first */
+        ZOFF_TRY(zoff_transfer_device_tier_await(t, t->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
         if (!zoff_transfer_wire_takes_now(t, piece))
@@ -223,7 +280,7 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+static zoff_status gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_transfer *t = ctx;
     char *parts = t->device.direct.slots + slot * t->ranks.spread_bytes, *own = parts;
@@ -286,7 +343,7 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+static zoff_status gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_transfer *t = ctx;
     const zoff_status status = parts ? scatter(t, bucket, slot, parts) : ZOFF_OK;
@@ -295,3 +352,17 @@ zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned s
     t->walk.runs[bucket].gathered = t->walk.runs[bucket].gathered || status == ZOFF_OK;
     return status;
 }
+
+const zoff_wire zoff_transfer_wire_device = {.name = "device",
+                                             .is_there = true,
+                                             .serves = serves,
+                                             .open = open_device,
+                                             .connect = connect_sums,
+                                             .close = close_device,
+                                             .device_bytes = device_bytes,
+                                             .zero = zero,
+                                             .look = look,
+                                             .pack = pack,
+                                             .sum = sum,
+                                             .gather_begin = gather_begin,
+                                             .gather_end = gather_end};

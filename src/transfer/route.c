@@ -1,4 +1,4 @@
-/* links.c: how gradients reach the engine, and how updated weights reach the program. In place: the CPU works on the program's
+/* route.c: how gradients reach the engine, and how updated weights reach the program. In place: the CPU works on the program's
  * memory. Staged: the program's memory is on a device; gradients are downloaded to engine memory, and weights are uploaded from
  * staging slots. Reached: like staged, but ranks exchange data from device to device, so gradients stay there. This file
  * chooses the link, and rejects configurations that it does not support. */
@@ -285,35 +285,46 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
              .add = staged_add,                                                                                                \
              .follow = zoff_transfer_streams_compute_follow,                                                                   \
              .added = staged_added},                                                                                           \
-    .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_arena_of, .weights = zoff_transfer_staging_weights,      \
-    .adopt = staged_adopt, .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read,                       \
-    .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,                                                 \
+    .follow = zoff_transfer_streams_follow, .weights = zoff_transfer_staging_weights, .adopt = staged_adopt,                   \
+    .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read, .settle = zoff_transfer_device_settle,       \
+    .move = zoff_transfer_streams_copy,                                                                                        \
     .step = {.begun = staged_begun,                                                                                            \
              .reuse = zoff_transfer_device_reuse,                                                                              \
              .finish = zoff_transfer_device_finish,                                                                            \
              .recorded = staged_recorded},                                                                                     \
     .range = staged_range
 
-const zoff_link zoff_transfer_links_staged = {
-    .name = "staged", .downloads = true, .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};
+const zoff_link zoff_transfer_links_staged = {.name = "staged",
+                                              .downloads = true,
+                                              .gradient = zoff_transfer_arena_of,
+                                              .take = zoff_transfer_device_download,
+                                              .taken = staged_taken,
+                                              STAGED};
 
 /* ---- reached ---- */
 
-const zoff_link zoff_transfer_links_reached = {
-    .name = "reached", .take = zoff_transfer_device_stay, .taken = zoff_transfer_reduce_scatter_mark, STAGED};
+const zoff_link zoff_transfer_links_reached = {.name = "reached",
+                                               .gradient = zoff_transfer_arena_there,
+                                               .take = zoff_transfer_device_stay,
+                                               .taken = zoff_transfer_reduce_scatter_mark,
+                                               STAGED};
 
 /* ---- choosing a link, and rejecting configurations ---- */
 
-/* Find out whether the communicator accesses the memory of the device. */
-static zoff_status find_reach(zoff_transfer *t)
+/* The first that serves the engine carries its gradients and weights between ranks. */
+static const zoff_wire *const WIRES[] = {&zoff_transfer_wire_device, &zoff_transfer_wire_host};
+
+static zoff_status choose_wire(zoff_transfer *t)
 {
-    const char *reaches = t->comm->reaches;
-    t->route.reaches = zoff_transfer_ranks_several(t) && zoff_transfer_device_is(t) && reaches &&
-                       strcmp(reaches, zoff_accel_name(t->accel)) == 0;
+    zoff_route *r = &t->route;
+    r->wire = NULL;
+    for (size_t i = 0; zoff_transfer_ranks_several(t) && !r->wire && i < sizeof WIRES / sizeof WIRES[0]; i++)
+        r->wire = !WIRES[i]->serves || WIRES[i]->serves(t) ? WIRES[i] : NULL;
+    r->reaches = r->wire && r->wire->is_there;
     ZOFF_FAIL_IF(
-        t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
+        r->reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
         "rank %u: the communicator is on device %d of \"%s\", but the accelerator is device %d: open both on the same device",
-        zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
+        zoff_comm_rank(t->comm), t->comm->device, t->comm->reaches, t->accel->index);
     return ZOFF_OK;
 }
 
@@ -329,7 +340,7 @@ static zoff_status check_reduced(const zoff_transfer *t)
 }
 
 /* A single rank is checked, too: whether a configuration is valid must not depend on the number of ranks. */
-zoff_status zoff_transfer_links_check(const zoff_transfer *t)
+zoff_status zoff_transfer_route_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
@@ -349,7 +360,7 @@ zoff_status zoff_transfer_links_check(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t)
+zoff_status zoff_transfer_route_check_ratio(const zoff_transfer *t)
 {
     const double ratio = t->values->ratio;
     if (ratio == 1)
@@ -362,28 +373,22 @@ zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_links_choose(zoff_transfer *t)
+zoff_status zoff_transfer_route_choose(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
-    ZOFF_TRY(find_reach(t));
-    r->place = r->reaches                       ? &zoff_transfer_sum_places_device
-               : zoff_transfer_ranks_several(t) ? &zoff_transfer_sum_places_host
-                                                : &zoff_transfer_sum_places_alone;
+    ZOFF_TRY(choose_wire(t));
     r->link = r->reaches                   ? &zoff_transfer_links_reached
               : zoff_transfer_device_is(t) ? &zoff_transfer_links_staged
                                            : &zoff_transfer_links_in_place;
     r->lent = zoff_transfer_device_is(t) ? &t->device.lent : &t->grads;
+    r->packed = r->reaches ? r->lent : &t->grads;
     return ZOFF_OK;
 }
 
-void zoff_transfer_links_choose_rest(zoff_transfer *t)
+void zoff_transfer_route_choose_rest(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
-    const bool adds = r->reaches && t->comm->adds && t->values->nccl_adds;
-    r->rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
-    r->peers = !zoff_transfer_ranks_several(t) ? &zoff_transfer_ranks_alone
-               : t->values->zero_stage == 0    ? &zoff_transfer_ranks_replicated
-                                               : &zoff_transfer_ranks_partitioned;
-    r->gradients = zoff_transfer_pieces_accumulates(t) ? &zoff_transfer_sum_places_summed : &zoff_transfer_sum_places_given;
-    zoff_lending_sources_choose(t->lending, r->peers->has_parts, zoff_transfer_device_is(t), r->reaches);
+    r->sums = t->values->accumulation > 1 || zoff_transfer_ranks_several(t);
+    r->adds = r->reaches && t->comm->adds && t->values->nccl_adds;
+    zoff_lending_sources_choose(t->lending, zoff_transfer_ranks_have_parts(t), zoff_transfer_device_is(t), r->reaches);
 }

@@ -1,4 +1,4 @@
-// device_direct_test.cc: ranks whose communicator accesses their devices' memory: gradients and weights go from device to
+// wire_device_test.cc: ranks whose communicator accesses their devices' memory: gradients and weights go from device to
 // device, with the bits of the host's way.
 #include "batches.h"
 #include "device_transfer.h"
@@ -15,10 +15,8 @@ class reached_transfer : public device_transfer
     explicit reached_transfer(zoff_comm *ranks) : device_transfer(ranks, 11 + zoff_comm_rank(ranks))
     {
         ranks->reaches = "emulated";
-        EXPECT_ZOFF_OK(zoff_transfer_links_choose(&t));
+        EXPECT_ZOFF_OK(zoff_transfer_route_choose(&t));
         EXPECT_TRUE(t.route.reaches);
-        t.route.link = &zoff_transfer_links_reached;
-        t.route.place = &zoff_transfer_sum_places_device;
         values.zero_stage = 2;
     }
     void add_some()
@@ -30,16 +28,16 @@ class reached_transfer : public device_transfer
     }
 };
 
-TEST(DeviceDirectFind, WantsSeveralRanksAndTheirDevices)
+TEST(WireDeviceFind, WantsSeveralRanksAndTheirDevices)
 {
     device_transfer alone;
     alone.wire.ranks->reaches = "emulated";
-    ASSERT_ZOFF_OK(zoff_transfer_links_choose(&alone.t));
+    ASSERT_ZOFF_OK(zoff_transfer_route_choose(&alone.t));
     EXPECT_FALSE(alone.t.route.reaches) << "one rank alone sends nothing";
     each_rank<device_transfer>(2, [](device_transfer &self, unsigned rank) {
         for (const char *reaches : {(const char *)nullptr, "cuda", "emulated"}) {
             self.wire.ranks->reaches = reaches;
-            ASSERT_ZOFF_OK(zoff_transfer_links_choose(&self.t));
+            ASSERT_ZOFF_OK(zoff_transfer_route_choose(&self.t));
             EXPECT_EQ(reaches && reaches[0] == 'e', self.t.route.reaches);
         }
         self.wire.ranks->device = 3;
@@ -48,54 +46,53 @@ TEST(DeviceDirectFind, WantsSeveralRanksAndTheirDevices)
             "rank " + std::to_string(rank) +
                 ": the communicator is on device 3 of \"emulated\", but the accelerator is device 0: open both on "
                 "the same device",
-            zoff_transfer_links_choose(&self.t));
+            zoff_transfer_route_choose(&self.t));
         self.t.route.reaches = false;
         small_transfer host(self.wire.ranks);
-        ASSERT_ZOFF_OK(zoff_transfer_links_choose(&host.t));
+        ASSERT_ZOFF_OK(zoff_transfer_route_choose(&host.t));
         EXPECT_FALSE(host.t.route.reaches) << "weights are on the host";
     });
 }
 
-TEST(DeviceDirectCheck, RefusesSumsThatTheCommunicatorDoesNotMake)
+TEST(WireDeviceCheck, RefusesSumsThatTheCommunicatorDoesNotMake)
 {
     device_transfer self;
     zoff_comm *ranks = self.wire.ranks;
-    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_route_check(&self.t));
     self.values.nccl_adds = true;
     const std::string words = "zoff.reduce_scatter is \"nccl\": the communicator has to sum gradients, and \"threads\" "
                               "cannot do so in memory of accelerator \"emulated\". Open \"nccl\" and \"cuda\", or set it to "
                               "\"ordered\"";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_route_check(&self.t));
     ranks->adds = true;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_route_check(&self.t));
     ranks->reaches = "cuda";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_route_check(&self.t));
     ranks->reaches = "emulated";
-    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_route_check(&self.t));
     self.values.wire_dtype = ZOFF_F32;
-    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_route_check(&self.t));
     self.values.wire_dtype = ZOFF_BF16;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which sums in fp32, and communication_data_type is \"bf16\": remove that key",
-                      zoff_transfer_links_check(&self.t));
+                      zoff_transfer_route_check(&self.t));
     ranks->adds = false;
     ranks->reaches = nullptr;
 }
 
-TEST(DeviceDirectBytes, AreThoseOfSlotsAndSums)
+TEST(WireDeviceBytes, AreThoseOfSlotsAndSums)
 {
     each_rank<reached_transfer>(2, [](reached_transfer &self, unsigned) {
         self.add_some();
         ASSERT_NO_FATAL_FAILURE(self.open(64));
         const uint64_t sums = self.parts.plan.owned_elements * sizeof(float);
-        EXPECT_EQ(1000 + sums, zoff_transfer_device_direct_bytes(&self.t, &self.parts.plan, 1000));
+        EXPECT_EQ(1000 + sums, self.t.route.wire->device_bytes(&self.t, &self.parts.plan, 1000));
         EXPECT_EQ(self.t.ranks.staging.bytes + sums, zoff_transfer_ranks_device_bytes(&self.t, &self.parts.plan));
         EXPECT_NE(nullptr, self.t.device.direct.slots);
         EXPECT_TRUE(self.t.device.direct.pinned);
-        EXPECT_EQ(0u, zoff_transfer_sum_places_host.device_bytes(&self.t, &self.parts.plan, 1000));
     });
 }
 
-TEST(DeviceDirectOpen, LeavesNothingBehindWhereTheDeviceFails)
+TEST(WireDeviceOpen, LeavesNothingBehindWhereTheDeviceFails)
 {
     each_rank<reached_transfer>(2, [](reached_transfer &self, unsigned) {
         self.add_some();
@@ -106,7 +103,7 @@ TEST(DeviceDirectOpen, LeavesNothingBehindWhereTheDeviceFails)
         while (status != ZOFF_OK && n < 100) {
             self.device.calls = 0;
             self.device.fail = ++n;
-            status = zoff_transfer_device_direct_open(&self.t);
+            status = self.t.route.wire->open(&self.t);
             self.device.fail = 0;
             EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_DEVICE);
             if (n == 1) {
@@ -114,7 +111,7 @@ TEST(DeviceDirectOpen, LeavesNothingBehindWhereTheDeviceFails)
                                                              "reduce_bucket_size reduces them), 640 bytes of device memory: "))
                     << zoff_last_error();
             }
-            zoff_transfer_device_direct_close(&self.t);
+            self.t.route.wire->close(&self.t);
             EXPECT_EQ(nullptr, self.t.device.direct.slots);
             EXPECT_EQ(nullptr, self.t.device.direct.sums);
             EXPECT_EQ(nullptr, self.t.device.direct.moved[0]);
@@ -124,11 +121,11 @@ TEST(DeviceDirectOpen, LeavesNothingBehindWhereTheDeviceFails)
     });
 }
 
-class DeviceDirect : public testing::TestWithParam<unsigned>
+class WireDevice : public testing::TestWithParam<unsigned>
 {
 };
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceDirect, testing::Values(2u, 3u), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, WireDevice, testing::Values(2u, 3u), testing::PrintToStringParamName());
 
 double weight_of(unsigned rank, unsigned round)
 {
@@ -147,7 +144,7 @@ void expect_sums(const small_transfer &self, unsigned rounds)
     });
 }
 
-TEST_P(DeviceDirect, AddsUpWithTheBitsOfTheHost)
+TEST_P(WireDevice, AddsUpWithTheBitsOfTheHost)
 {
     each_rank<reached_transfer>(GetParam(), [](reached_transfer &self, unsigned rank) {
         self.values.accumulation = 2;
@@ -169,7 +166,7 @@ TEST_P(DeviceDirect, AddsUpWithTheBitsOfTheHost)
 }
 
 // One call to the device fails, another one each time. The retry gives the same sums, and nothing is added twice.
-TEST_P(DeviceDirect, CanBeTriedAgainWhereTheDeviceFails)
+TEST_P(WireDevice, CanBeTriedAgainWhereTheDeviceFails)
 {
     for (int n = 1; n < 32; n++) {
         each_rank<reached_transfer>(GetParam(), [n](reached_transfer &self, unsigned rank) {
@@ -197,7 +194,7 @@ TEST_P(DeviceDirect, CanBeTriedAgainWhereTheDeviceFails)
 }
 
 // New weights are in staging slots of the ranks that have updated them, or on their device.
-TEST_P(DeviceDirect, BringsNewWeightsFromDeviceToDevice)
+TEST_P(WireDevice, BringsNewWeightsFromDeviceToDevice)
 {
     each_rank<reached_transfer>(GetParam(), [](reached_transfer &self, unsigned) {
         self.add_some();
