@@ -12,8 +12,8 @@
  *  A checkpoint has masters, moments, frozen weights, the number of updates, the loss scale, and the program's own bytes. Any
  *  number of ranks, ZeRO stage, tier, chunk size and list of paths loads it. docs/CHECKPOINT.md describes the files.
  *
- *  A checkpoint is a folder in `folder`. It counts once its manifest is there, which is written last. Then the file `latest`
- *  names it. A save that ends early, also by kill -9 or a power cut, leaves earlier checkpoints as they were.
+ *  A checkpoint is a folder in `folder`. It appears under its name once it is complete. Then the file `latest` names it. A save
+ *  that ends early, also by kill -9 or a power cut, leaves earlier checkpoints as they were, also one of the same name.
  *
  *  Each engine that saves into a folder needs a label of its own, such as one for each pipeline stage. Engines that make one
  *  checkpoint together give the same name and the same number of engines. Without labels the engines replace each other's
@@ -38,7 +38,8 @@ typedef struct zoff_checkpoint_opts {
     const zoff_checkpoint_data
         *data; /**< the program's own bytes, data_count of them. A load ignores others of the checkpoint */
     size_t data_count;
-    const char *name;    /**< name of the checkpoint's folder. NULL: a save takes "step-" and ten digits, a load the newest */
+    const char *name;    /**< name of the checkpoint's folder. NULL: a save takes "step-" and ten digits, a load the newest. An
+                              engine that saves alone with a label puts the label and a "." before it */
     const char *label;   /**< names an engine where several save into one folder, such as "tp0.pp1": letters, digits, ".", "_",
                               "-"; at most 200. A load needs the same. NULL: the only one */
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.

@@ -74,8 +74,8 @@ typedef struct zoff_archive_manifest {
     char id[ZOFF_ARCHIVE_ID_BYTES];
     char *label;       /* "" for the only engine */
     unsigned engines;  /* that save into the checkpoint */
-    uint64_t sequence; /* greater than that of every earlier checkpoint in the folder; publish.c raises it above `replaces` */
-    uint64_t replaces; /* manifests of this checkpoint up to this sequence belong to an earlier save; set by publish.c */
+    uint64_t sequence; /* greater than that of every earlier checkpoint in the folder */
+    uint64_t replaces; /* manifests of this checkpoint up to this sequence belong to an earlier save; 0 in what is written */
     int64_t t;
     bool has_scaler;
     zoff_loss_scaler scaler;
@@ -98,6 +98,9 @@ zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
 /* Names of files in a checkpoint. */
 void zoff_archive_folder_manifest_name(const char *label, char dst[512]);
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512]);
+zoff_status zoff_archive_folder_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
+/* The hidden folder into which a save writes: one of its own, or one for all engines that save this step together. */
+void zoff_archive_folder_work(const char *folder, const char *name, const zoff_archive_manifest *m, char dst[4096]);
 /* The folder under a path that also holds after chdir(), if there is one. `most`: FOLDER_MOST, or CHECKPOINT_MOST.
  * @return ERR_INVALID: it is too long for names of files below it */
 zoff_status zoff_archive_folder_absolute(const char *folder, size_t most, char dst[4096]);
@@ -241,17 +244,12 @@ zoff_status zoff_archive_part_region(zoff_archive_part *p, uint64_t bytes, uint6
 zoff_status zoff_archive_part_reserve(zoff_archive_part *p);
 /* Program data: a region with a copy of the bytes, written at once.  @return ERR_INVALID for a name that is too long or used */
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count);
-/* Make its name durable, and that of its folder. The manifest may name it afterwards.  @blocks for the disk */
+/* Make its name durable. The manifest may name it afterwards.  @blocks for the disk */
 zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p);
 /* Write head and table, and flush the file. May be tried again unless `is_lost` is set.  @blocks for the disk */
 zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out);
 /* Close the file; remove it unless `keeps` is set. */
 void zoff_archive_part_close(zoff_archive_part *p);
-
-/* Claim the files of a save that has ended, to look at them or to remove them. While a save is under way, in any process, the
- * file of its rank 0 is locked. Where the file system has no locks, a save counts as under way for a day after its last write.
- * @owns out_lock: close() ends the claim; -1: there is nothing to close  @return false: it is under way */
-bool zoff_archive_part_claim(const char *folder, const char *label, const char *id, int *out_lock);
 
 /* Check the head of a file. `end`: where its table begins. */
 zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_ARCHIVE_PAGE], const char *id, unsigned rank,
@@ -259,23 +257,24 @@ zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_
 
 /* ---- remove.c ---- */
 
-/* Remove the files that a save has written so far; `path`: of the checkpoint. */
-void zoff_archive_remove_own(const char *path, const zoff_archive_manifest *m);
-/* Remove the files of saves of a label, or of all for NULL, that were replaced or have ended early. A save calls it once its
- * own file is closed: another one may have replaced it meanwhile, and has left its files alone. */
-void zoff_archive_remove_left(const char *folder, const char *label);
+/* Remove the files that a save has written so far into its hidden folder, and the folder if nothing else is in it. */
+void zoff_archive_remove_own(const char *work, const zoff_archive_manifest *m);
+/* Remove the files that earlier saves of this engine have left in the folder that it shares with others. */
+void zoff_archive_remove_ended(const char *work, const char *label);
 
-/* ---- publish.c: identity, name, and completion ---- */
+/* ---- publish.c: name and completion ---- */
 
-zoff_status zoff_archive_publish_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
-/* Check label and name of the options, and make a name from step `t` where they have none.  @return ERR_INVALID */
+/* Check label and name of the options, and make the name of the folder: that of the options, or one from step `t`; behind the
+ * label where an engine with a label saves alone.  @return ERR_INVALID */
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
-/* Write the manifest of the checkpoint `name` in `folder`, once all files are flushed. `is_new`: it replaces none. If all
- * engines have saved then, point `latest` at it, and remove old checkpoints beyond `keep` (0: keep all). Files of the
- * checkpoint's folder that belong to an earlier save of the label are removed. After an error everything is as before, and the
- * call may be repeated. If only `latest` cannot be written, that is a warning.
- * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_IO also for a file of a rank that is not
- * there: then the ranks do not share the folder */
+/* Whether a save may take the name that it is given, before it writes anything. `is_new`: it replaces none.
+ * @return ERR_INVALID: the name is that of a checkpoint that must stay; ERR_IO */
+zoff_status zoff_archive_publish_check(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new);
+/* Write the manifest into the hidden folder of the save, once all files are flushed. If all engines have saved then, give the
+ * folder its name, in place of an earlier one, point `latest` at it, and remove old checkpoints beyond `keep` (0: keep all).
+ * After an error everything is as before, and the call may be repeated. If only `latest` cannot be written, that is a warning.
+ * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_INVALID as zoff_archive_publish_check();
+ * ERR_IO also for a file of a rank that is not there: then the ranks do not share the folder */
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new,
                                           unsigned keep);
 

@@ -17,8 +17,10 @@
 #define ZOFF_ARCHIVE_LATEST "latest"
 #define ZOFF_ARCHIVE_MANIFEST "manifest.json"
 
-/* The end of the hidden name of a manifest whose checkpoint is being removed. */
+/* The end of the hidden name of a folder that is being removed, and that of a checkpoint which gives up its name. */
 #define ZOFF_ARCHIVE_REMOVED ".removed"
+#define ZOFF_ARCHIVE_ASIDE ".replaced"
+enum { ZOFF_ARCHIVE_WORK_MOST = 200 }; /* bytes of a checkpoint's name in the name of the hidden folder of its save */
 
 /* A save whose lock nobody can see counts as under way for so long after the last write of rank 0. */
 enum { ZOFF_ARCHIVE_LEASE_SECONDS = 24 * 60 * 60 };
@@ -31,8 +33,9 @@ enum { ZOFF_ARCHIVE_LEASE_SECONDS = 24 * 60 * 60 };
 
 /* ---- folder.c: files ---- */
 
-/* Write a file and flush it. It has a hidden name, which no other writer uses, and is renamed then.  @blocks for the disk */
-zoff_status zoff_archive_folder_write_file(const char *path, const char *text, size_t bytes);
+/* Write a file that appears whole: under the name `early`, which no other writer uses; then it is flushed, and renamed. The
+ * folder is not flushed.  @blocks for the disk */
+zoff_status zoff_archive_folder_write_file(const char *early, const char *path, const char *text, size_t bytes);
 zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error); /* the message of an errno */
 /* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
  * @return ERR_STATE: it is not there; ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
@@ -41,20 +44,20 @@ zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
 /* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
 bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
-/* A hidden name of a manifest or of `latest`, with the id of the save that it belongs to, or "". */
-void zoff_archive_folder_hidden_name(const char *label, const char *what, const char *id, const char *end, char dst[512]);
-/* Whether a name is such a one. `id`: "" where it has none; *out_end: ".new", ".old" or ".removed". */
-bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES],
-                                   const char **out_end);
+/* Whether an entry is the hidden folder of a save. `name`: the begin of its checkpoint's name. *out_removed: it is being
+ * removed, so nobody needs it. */
+bool zoff_archive_folder_is_work(const char *entry, char name[ZOFF_ARCHIVE_WORK_MOST + 1], bool *out_removed);
+/* Whether an entry is the folder of a checkpoint that gives up its name: that of `name`. */
+bool zoff_archive_folder_is_aside(const char *entry, const char *name);
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
 /* The next name in a folder; NULL: there is none.  @return ERR_IO */
 zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);
-/* Lock the folder of a checkpoint while a manifest is compared with the one that is there, and takes its place or is hidden: no
- * other save or removal does the same then. OK also where the file system has no locks on folders.
+/* Lock a folder of checkpoints while one in it takes a name or loses it: no other save does so then. *out_locked: false where
+ * the file system has no locks on folders.  @owns out: zoff_archive_folder_unlock()
  * @return ERR_IO: a process keeps it locked, or it cannot be opened  @blocks for a minute at most */
-zoff_status zoff_archive_folder_lock(const char *folder, int *out);
+zoff_status zoff_archive_folder_lock(const char *folder, int *out, bool *out_locked);
 /* Lock an open file, once others have let go of it.  @return as above */
-zoff_status zoff_archive_folder_wait(int fd, const char *path);
+zoff_status zoff_archive_folder_wait(int fd, const char *path, bool *out_locked);
 void zoff_archive_folder_unlock(int lock);
 /* folder/name.  @return ERR_INVALID: it is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
@@ -89,6 +92,7 @@ typedef struct zoff_archive_candidate {
     char *name;
     uint64_t sequence; /* as its manifest says, which is not checked yet; 0: it has none of the label */
     int error;         /* errno: it cannot be read, and stands before the others; 0: it can */
+    bool is_foreign;   /* it has manifests, but none of the label */
 } zoff_archive_candidate;
 
 typedef struct zoff_archive_listing {
@@ -106,15 +110,24 @@ bool zoff_archive_listing_has_moved(const char *folder, const char *label, const
 /* Check manifest and files of one checkpoint.  @return OK: it is complete; an error says why not */
 zoff_status zoff_archive_listing_judge(const char *path, const char *label);
 
+/* ---- part.c ---- */
+
+/* Claim the files of a save that has ended. While a save is under way, in any process, the file of its rank 0 is locked. Where
+ * the file system has no locks, it counts as under way for a day after its last write.
+ * @owns out_lock: close() ends the claim; -1: there is nothing to close  @return false: it is under way */
+bool zoff_archive_part_claim(const char *folder, const char *label, const char *id, int *out_lock);
+
 /* ---- remove.c ---- */
 
-/* Remove the files of a label, or of all for NULL, that were saved before a sequence. */
-void zoff_archive_remove_checkpoint(const char *path, const char *label, uint64_t before);
-/* Remove the files of saves of a label, or of all for NULL, that have ended early a day ago or more. Other hosts may not see
- * the lock of one that is under way. The folder goes if nothing else is in it. */
-void zoff_archive_remove_killed(const char *path, const char *label);
-/* End removals of a checkpoint that were cut short. */
-void zoff_archive_remove_end(const char *folder);
+/* Give the folder `path` of a checkpoint `name` a hidden name, under which no reader and no save needs it. Call it under the
+ * lock of the folder of checkpoints, as an error may bring a folder back.  @return false: it stays */
+bool zoff_archive_remove_hide(const char *folder, const char *name, const char *path);
+/* The same, under the same lock, for hidden folders of saves that were cut short: those of the checkpoint `name` that are older
+ * than `sequence`. With `others` it hides those of other names, too, if nobody has written them for a day. */
+void zoff_archive_remove_left(const char *folder, const char *name, uint64_t sequence, bool others);
+/* Remove the checkpoints in all folders with such names. The names must be durable, since a manifest without its files is worse
+ * than none. Files of others stay: in the checkpoint of that name, if it is there, else in a folder of that name. */
+void zoff_archive_remove_hidden(const char *folder);
 
 /* ---- latest.c: the file that names the newest checkpoint ---- */
 

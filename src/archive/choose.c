@@ -1,5 +1,5 @@
 /* choose.c: which checkpoint of a folder is loaded: the complete one with the greatest sequence. `latest` names it, too, unless
- * the save was killed between the renames of the manifest and of `latest`. */
+ * the save was killed between the renames of its folder and of `latest`. */
 #include "archive_priv.h"
 
 #include "log.h"
@@ -83,7 +83,8 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
         zoff_base_status_restore(&saved);
         if (status != ZOFF_ERR_STATE && status != ZOFF_ERR_CORRUPT)
             return status;
-        warn(path);
+        if (!l->all[i].is_foreign)
+            warn(path);
         if (!*why->text)
             zoff_base_status_save(why);
     }
@@ -91,33 +92,24 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
     return ZOFF_OK;
 }
 
-/* Which file `latest` is. Each save that is complete replaces it, before old checkpoints are removed. */
-static struct stat look_at_latest(const char *folder)
+/* Whether the list lacks a checkpoint that is newer than the one that was chosen (`newest`; 0: none was). A folder may take its
+ * name, or another one, where the list has passed by already. */
+static bool has_newer(const char *folder, const char *label, const zoff_archive_listing *l, uint64_t newest)
 {
-    char path[4096];
-    struct stat about;
-    const bool is_there = zoff_archive_folder_join(folder, ZOFF_ARCHIVE_LATEST, path) == ZOFF_OK && lstat(path, &about) == 0;
-    return is_there ? about : (struct stat){.st_ino = 0};
-}
-
-/* Whether a save was complete since. While the folder was listed, it may have made a checkpoint behind the place of the list,
- * and removed one before it was looked at. Others may remove, too, before it replaces `latest`: then a second list differs. */
-static bool has_moved(const char *folder, const char *label, const zoff_archive_listing *l, const struct stat *latest)
-{
+    bool has = false;
     zoff_archive_listing again = {.all = NULL};
     if (zoff_archive_listing_make(folder, label, &again) < 0)
         return false;
-    bool is_same = again.count == l->count;
-    for (size_t i = 0; is_same && i < l->count; i++)
-        is_same = again.all[i].sequence == l->all[i].sequence && strcmp(again.all[i].name, l->all[i].name) == 0;
+    for (size_t i = 0; i < again.count && again.all[i].sequence > newest && !has; i++) {
+        has = true;
+        for (size_t k = 0; k < l->count && has; k++)
+            has = l->all[k].sequence != again.all[i].sequence || strcmp(l->all[k].name, again.all[i].name) != 0;
+    }
     zoff_archive_listing_free(&again);
-    const struct stat now = look_at_latest(folder);
-    return !is_same || now.st_ino != latest->st_ino || now.st_mtim.tv_sec != latest->st_mtim.tv_sec ||
-           now.st_mtim.tv_nsec != latest->st_mtim.tv_nsec;
+    return has;
 }
 
-static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, const struct stat *latest,
-                          char **out)
+static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out)
 {
     size_t best = l->count;
     char path[4096];
@@ -126,7 +118,7 @@ static zoff_status choose(const char *folder, const char *label, const zoff_arch
     const zoff_status found = find_newest(folder, label, l, &why, &best);
     if (found != ZOFF_OK)
         return found;
-    if (best == l->count && has_moved(folder, label, l, latest))
+    if (has_newer(folder, label, l, best < l->count ? l->all[best].sequence : 0))
         return ZOFF_PENDING;
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
@@ -150,7 +142,6 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
 {
     zoff_archive_listing l;
     zoff_saved_error why;
-    const struct stat latest = look_at_latest(folder);
     const bool is_one = is_checkpoint(folder, label);
     zoff_status status = is_one ? zoff_archive_listing_judge(folder, label) : ZOFF_ERR_CORRUPT;
     if (status == ZOFF_OK)
@@ -164,7 +155,7 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
         ZOFF_WARN("%s: it is ignored, as there are checkpoints beside it", zoff_last_error());
     }
     if (l.count || (!is_one && !zoff_archive_listing_has_any(folder)))
-        status = choose(folder, label, &l, &latest, out);
+        status = choose(folder, label, &l, out);
     else if (is_one)
         zoff_base_status_restore(&why);
     else
@@ -173,12 +164,63 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
     return outside(status);
 }
 
+/* Which folder has a name; 0: none, or it cannot be looked at. */
+static ino_t folder_of(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 ? about.st_ino : 0;
+}
+
+/* Find a checkpoint that was moved aside by a save that replaces it, or was killed then (publish.c). */
+static bool find_aside(const char *path, const char *label, char out[4096])
+{
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    snprintf(out, 4096, "%.*s", (int)bytes, path);
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], *slash = strrchr(out, '/');
+    zoff_archive_listing l;
+    bool is_there = false;
+    if (!slash || slash == out || strlen(slash + 1) > ZOFF_ARCHIVE_NAME_MOST)
+        return false;
+    strcpy(name, slash + 1);
+    *slash = 0;
+    if (zoff_archive_listing_make(out, label, &l) < 0)
+        return false;
+    for (size_t i = 0; i < l.count && !is_there; i++) {
+        is_there = zoff_archive_folder_is_aside(l.all[i].name, name);
+        if (is_there)
+            snprintf(slash, 4096 - (size_t)(slash - out), "/%s", l.all[i].name);
+    }
+    zoff_archive_listing_free(&l);
+    return is_there;
+}
+
+/* @return PENDING: another folder has the name since */
+static zoff_status try_name(const char *path, const char *label, char **out)
+{
+    char aside[4096];
+    zoff_saved_error saved;
+    const ino_t before = folder_of(path);
+    if (!before && errno == ENOENT) {
+        zoff_base_status_save(&saved);
+        const bool is_aside = find_aside(path, label, aside);
+        zoff_base_status_restore(&saved);
+        if (is_aside && try_choose(aside, label, out) == ZOFF_OK)
+            return ZOFF_OK;
+        zoff_base_status_restore(&saved);
+        return folder_of(path) || is_aside ? ZOFF_PENDING : try_choose(path, label, out);
+    }
+    const zoff_status status = try_choose(path, label, out);
+    return status < 0 && folder_of(path) != before ? ZOFF_PENDING : status;
+}
+
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
 {
     enum { TRIES = 1000 };
     zoff_status status = ZOFF_PENDING;
     for (unsigned i = 0; i < TRIES && status == ZOFF_PENDING; i++)
-        status = try_choose(folder, label, out);
+        status = try_name(folder, label, out);
     ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO, "the checkpoints in '%s' change faster than they can be looked at",
                  folder);
     return status;

@@ -1,17 +1,19 @@
-/* folder.c: names in a checkpoint, and files that appear whole: written under another name, flushed, renamed. */
+/* folder.c: names of checkpoints, of their files and of the hidden folders of saves; folders, their locks, and small files. */
 #include "archive_priv.h"
 
 #include "clock.h"
+#include "digest.h"
 #include "files.h"
 #include "try.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,38 +72,46 @@ bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_L
     return bytes >= end && strcmp(name + bytes - end, MANIFEST) == 0 && read_label(name, bytes - end, label);
 }
 
-void zoff_archive_folder_hidden_name(const char *label, const char *what, const char *id, const char *end, char dst[512])
+zoff_status zoff_archive_folder_id(char out[ZOFF_ARCHIVE_ID_BYTES])
 {
-    snprintf(dst, 512, ".%.255s%s%.32s%s%.16s%s", label, *label ? "." : "", what, *id ? "." : "", id, end);
+    uint64_t id;
+    ZOFF_FAIL_IF(getrandom(&id, sizeof id, 0) != sizeof id, ZOFF_ERR_IO, "the system gives no random number");
+    snprintf(out, ZOFF_ARCHIVE_ID_BYTES, "%016" PRIx64, id);
+    return ZOFF_OK;
 }
 
-/* Cut ".ID" off the end of a name. */
-static void cut_id(char *name, char id[ZOFF_ARCHIVE_ID_BYTES])
+/* A name of 255 bytes leaves no room for more, so only its begin is in the hidden name. */
+void zoff_archive_folder_work(const char *folder, const char *name, const zoff_archive_manifest *m, char dst[4096])
 {
-    const size_t bytes = strlen(name), digits = ZOFF_ARCHIVE_ID_BYTES - 1;
-    char *dot = bytes > digits ? name + bytes - digits - 1 : name;
-    id[0] = 0;
-    if (*dot != '.' || strspn(dot + 1, "0123456789abcdef") != digits)
-        return;
-    memcpy(id, dot + 1, digits + 1);
-    *dot = 0;
+    char id[ZOFF_ARCHIVE_ID_BYTES], what[ZOFF_ARCHIVE_NAME_MOST + 40];
+    memcpy(id, m->id, sizeof id);
+    if (m->engines > 1) {
+        snprintf(what, sizeof what, "%.255s %u %" PRId64, name, m->engines, m->t);
+        snprintf(id, sizeof id, "%016" PRIx64, zoff_digest_blocks_small(what, strlen(what)));
+    }
+    snprintf(dst, 4096, "%.3000s/.%.*s.%.16s", folder, ZOFF_ARCHIVE_WORK_MOST, name, id);
 }
 
-bool zoff_archive_folder_is_hidden(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES],
-                                   const char **out_end)
+bool zoff_archive_folder_is_work(const char *entry, char name[ZOFF_ARCHIVE_WORK_MOST + 1], bool *out_removed)
 {
-    char inner[512];
-    const char *dot = strrchr(name, '.');
-    if (name[0] != '.' || dot == name || dot - name > (ptrdiff_t)sizeof inner)
+    enum { ID = ZOFF_ARCHIVE_ID_BYTES - 1, END = sizeof ZOFF_ARCHIVE_REMOVED - 1 };
+    size_t bytes = strlen(entry);
+    *out_removed = bytes > END && strcmp(entry + bytes - END, ZOFF_ARCHIVE_REMOVED) == 0;
+    bytes -= *out_removed ? END : 0;
+    if (entry[0] != '.' || bytes < ID + 3 || bytes > ID + 2 + ZOFF_ARCHIVE_WORK_MOST || entry[bytes - ID - 1] != '.' ||
+        strspn(entry + bytes - ID, "0123456789abcdef") != ID)
         return false;
-    if (strcmp(dot, ".new") != 0 && strcmp(dot, ".old") != 0 && strcmp(dot, ZOFF_ARCHIVE_REMOVED) != 0)
-        return false; /* such as the copy of an editor */
-    snprintf(inner, sizeof inner, "%.*s", (int)(dot - name - 1), name + 1);
-    *out_end = dot;
-    cut_id(inner, id);
-    const size_t bytes = strlen(inner), latest = sizeof ZOFF_ARCHIVE_LATEST - 1;
-    const bool is_latest = *id && bytes >= latest && strcmp(inner + bytes - latest, ZOFF_ARCHIVE_LATEST) == 0;
-    return is_latest ? read_label(inner, bytes - latest, label) : zoff_archive_folder_is_manifest(inner, label);
+    memcpy(name, entry + 1, bytes - ID - 2);
+    name[bytes - ID - 2] = 0;
+    return true;
+}
+
+bool zoff_archive_folder_is_aside(const char *entry, const char *name)
+{
+    const size_t bytes = strlen(name);
+    return strncmp(entry, name, bytes) == 0 && entry[bytes] == '.' &&
+           strspn(entry + bytes + 1, "0123456789abcdef") == ZOFF_ARCHIVE_ID_BYTES - 1 &&
+           strcmp(entry + bytes + ZOFF_ARCHIVE_ID_BYTES, ZOFF_ARCHIVE_ASIDE) == 0;
 }
 
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
@@ -245,13 +255,15 @@ zoff_status zoff_archive_folder_make(const char *folder)
 }
 
 /* The time is enough for 64 engines that publish one after another on a slow disk. */
-zoff_status zoff_archive_folder_wait(int fd, const char *path)
+zoff_status zoff_archive_folder_wait(int fd, const char *path, bool *out_locked)
 {
     enum { SECONDS = 60 };
     const double until = zoff_base_clock_seconds() + SECONDS;
+    *out_locked = true;
     for (unsigned naps = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; naps++) {
-        if (errno != EWOULDBLOCK)
-            return ZOFF_OK; /* the file system has no locks */
+        *out_locked = errno == EWOULDBLOCK;
+        if (!*out_locked)
+            return ZOFF_OK;
         ZOFF_FAIL_IF(zoff_base_clock_seconds() > until, ZOFF_ERR_IO,
                      "another program has locked '%s' for %d seconds: see whether it is stopped, and try again", path, SECONDS);
         zoff_base_clock_nap(naps);
@@ -259,28 +271,16 @@ zoff_status zoff_archive_folder_wait(int fd, const char *path)
     return ZOFF_OK;
 }
 
-/* Whether a folder was removed, and perhaps made anew, since it was opened. */
-static bool was_replaced(int fd, const char *folder)
+zoff_status zoff_archive_folder_lock(const char *folder, int *out, bool *out_locked)
 {
-    struct stat there, here;
-    return fstat(fd, &here) == 0 && (stat(folder, &there) != 0 || here.st_ino != there.st_ino || here.st_dev != there.st_dev);
-}
-
-zoff_status zoff_archive_folder_lock(const char *folder, int *out)
-{
-    enum { TRIES = 100 };
-    for (unsigned i = 0; i < TRIES; i++) {
-        const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
-        const zoff_status status = zoff_archive_folder_wait(fd, folder);
-        if (status == ZOFF_OK && !was_replaced(fd, folder)) {
-            *out = fd;
-            return ZOFF_OK;
-        }
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    const zoff_status status = zoff_archive_folder_wait(fd, folder, out_locked);
+    if (status < 0)
         close(fd);
-        ZOFF_TRY(status);
-    }
-    return zoff_base_status_fail(ZOFF_ERR_IO, "other programs remove '%s' again and again", folder);
+    else
+        *out = fd;
+    return status;
 }
 
 /* close() alone would leave the lock to a child of fork(). */
@@ -305,22 +305,24 @@ static zoff_status write_all(int fd, const char *path, const char *text, size_t 
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_folder_write_file(const char *path, const char *text, size_t bytes)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", path, zoff_base_status_errno(errno));
-    zoff_base_files_own(fd);
-    zoff_status status = write_all(fd, path, text, bytes);
-    if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
-        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", path, zoff_base_status_errno(errno));
-    if (status < 0)
-        (void)unlink(path);
-    return status;
-}
-
 zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error)
 {
     return zoff_base_status_fail(code_of(error), "cannot rename '%s' to '%s': %s", from, to, zoff_base_status_errno(error));
+}
+
+zoff_status zoff_archive_folder_write_file(const char *early, const char *path, const char *text, size_t bytes)
+{
+    const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
+    zoff_base_files_own(fd);
+    zoff_status status = write_all(fd, early, text, bytes);
+    if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
+        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", early, zoff_base_status_errno(errno));
+    if (status == ZOFF_OK && rename(early, path) != 0)
+        status = zoff_archive_folder_fail_rename(early, path, errno);
+    if (status < 0)
+        (void)unlink(early);
+    return status;
 }
 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes)

@@ -20,21 +20,16 @@ static void print(const char *name, char text[TEXT_MOST + 1])
     snprintf(text, TEXT_MOST + 1, "%.255s\n%016" PRIx64 "\n", name, zoff_digest_blocks_small(name, strlen(name)));
 }
 
-/* The new file begins in the folder of the checkpoint: where its writer is killed, it goes with the files of that save. */
+/* The new file begins in the folder of the checkpoint: where its writer is killed, it goes with that folder. */
 zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m)
 {
-    char text[TEXT_MOST + 1], hidden[512], beside[4096], early[4096], path[4096];
+    char text[TEXT_MOST + 1], early[4096], path[4096];
     print(name, text);
-    zoff_archive_folder_hidden_name(m->label, LATEST, m->id, ".new", hidden);
-    ZOFF_TRY(zoff_archive_folder_join(folder, name, beside));
-    ZOFF_TRY(zoff_archive_folder_join(beside, hidden, early));
     ZOFF_TRY(zoff_archive_folder_join(folder, LATEST, path));
-    ZOFF_TRY(zoff_archive_folder_write_file(early, text, strlen(text)));
-    const int error = rename(early, path) == 0 ? 0 : errno;
-    if (!error)
-        return zoff_archive_folder_flush(folder);
-    (void)unlink(early);
-    return zoff_archive_folder_fail_rename(early, path, error);
+    ZOFF_FAIL_IF(snprintf(early, sizeof early, "%s/%s/.%s.%s.new", folder, name, LATEST, m->id) >= (int)sizeof early,
+                 ZOFF_ERR_INVALID, "the path '%.100s...' is too long", folder);
+    ZOFF_TRY(zoff_archive_folder_write_file(early, path, text, strlen(text)));
+    return zoff_archive_folder_flush(folder);
 }
 
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1])

@@ -232,14 +232,6 @@ static uint64_t sequence_of(const char *folder, const char *name, int *out_error
     return sequence > 0 && sequence <= ZOFF_ARCHIVE_SEQUENCE_MOST ? sequence : UNREADABLE;
 }
 
-/* Whether a name says that the removal of a checkpoint was cut short. */
-static bool is_removed(const char *name)
-{
-    const char *end;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    return zoff_archive_folder_is_hidden(name, label, id, &end) && strcmp(end, ZOFF_ARCHIVE_REMOVED) == 0;
-}
-
 static const struct dirent *next(DIR *entries, int *out_error)
 {
     errno = 0; /* readdir() returns NULL at the end, and after an error */
@@ -249,38 +241,27 @@ static const struct dirent *next(DIR *entries, int *out_error)
     return entry;
 }
 
-static bool has_file(const char *folder, const char *name)
-{
-    char path[4096];
-    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && access(path, F_OK) == 0;
-}
-
 /* Whether a folder has files of a checkpoint; then out->sequence is that of a label, or the greatest one for label NULL. A
  * folder that cannot be read may have some. */
 static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
 {
     bool has = false;
-    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES], name[512];
+    char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const struct dirent *entry;
     DIR *entries = opendir(folder);
     out->error = entries || is_foreign(errno) ? 0 : errno;
     while (entries && (entry = next(entries, &out->error))) {
         if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
-            has = has || zoff_archive_folder_is_part(entry->d_name, other, id) || is_removed(entry->d_name);
+            has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
             continue;
         }
-        has = true;
+        has = out->is_foreign = true;
         const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(folder, entry->d_name, &out->error) : 0;
         out->sequence = sequence > out->sequence ? sequence : out->sequence;
     }
     if (entries)
         closedir(entries);
-    zoff_archive_folder_manifest_name(label ? label : "", name);
-    /* readdir() may pass over a name that a save gives to another file at the same time. */
-    if (entries && label && !out->sequence && !out->error && has_file(folder, name)) {
-        has = true;
-        out->sequence = sequence_of(folder, name, &out->error);
-    }
+    out->is_foreign = out->is_foreign && !out->sequence;
     out->sequence = out->error ? UNREADABLE : out->sequence;
     return has || out->error;
 }

@@ -40,10 +40,11 @@ static zoff_status fail_write(const zoff_archive_part *p, const char *what, int 
 
 /* ---- whose save is under way ---- */
 
-/* Lock the new file under its name.  @return false: another save has taken it, or its folder, for one that nobody needs */
+/* Lock the new file.  @return false: another save has taken it, or its folder, for one that nobody needs */
 static bool lock(zoff_archive_part *p, zoff_status *out_status)
 {
-    struct stat about;
+    struct stat about, there;
+    bool is_locked;
     const int fd = open(p->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     *out_status = ZOFF_OK;
     if (fd < 0 && errno != ENOENT)
@@ -51,8 +52,9 @@ static bool lock(zoff_archive_part *p, zoff_status *out_status)
     if (fd < 0)
         return *out_status < 0;
     /* Another program may be about to remove the file. Where there are no locks, the time of the last write counts. */
-    *out_status = zoff_archive_folder_wait(fd, p->path);
-    const bool is_gone = *out_status == ZOFF_OK && (fstat(fd, &about) != 0 || about.st_nlink == 0);
+    *out_status = zoff_archive_folder_wait(fd, p->path, &is_locked);
+    const bool is_gone = *out_status == ZOFF_OK && (fstat(fd, &about) != 0 || lstat(p->path, &there) != 0 ||
+                                                    about.st_ino != there.st_ino || about.st_dev != there.st_dev);
     if (*out_status == ZOFF_OK && !is_gone)
         *out_status = zoff_base_fork_guard(fd, &p->lock);
     if (*out_status < 0 || is_gone)
@@ -217,12 +219,8 @@ zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p)
 {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", p->path);
-    for (unsigned above = 0; above < 2; above++) { /* the folder of the checkpoint, and the one that has it */
-        char *slash = strrchr(folder, '/');
-        slash[slash == folder] = 0; /* of "/" stays the slash */
-        ZOFF_TRY(zoff_archive_folder_flush(folder));
-    }
-    return ZOFF_OK;
+    *strrchr(folder, '/') = 0;
+    return zoff_archive_folder_flush(folder);
 }
 
 static void make_head(const char *id, unsigned rank, uint64_t end, char page[ZOFF_ARCHIVE_PAGE])

@@ -32,7 +32,7 @@ static zoff_status open_archive(const char *folder, const char *label, zoff_chec
     for (unsigned i = 0; i < ZOFF_ARCHIVE_OPEN_TRIES && has_gone; i++) {
         ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
         status = zoff_archive_open(chosen, label, &r->archive);
-        has_gone = status == ZOFF_ERR_STATE && strcmp(chosen, folder) != 0;
+        has_gone = status == ZOFF_ERR_STATE;
         zoff_base_mem_free(chosen);
     }
     if (status < 0)

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The stream of one kind: parameters one behind the other, each slice at a multiple of ZOFF_ARCHIVE_PAD. */
 typedef struct stream {
@@ -23,7 +22,7 @@ typedef struct stream {
 } stream;
 
 struct zoff_checkpoint_writer {
-    char *folder, *path, *name;
+    char *folder, *name, *work; /* work: the hidden folder until commit; NULL: none was made */
     unsigned keep;
     zoff_archive_manifest manifest;
     zoff_archive_part part;
@@ -160,24 +159,26 @@ static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
 
 static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, const zoff_checkpoint_opts *opts)
 {
-    char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096], path[4096];
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096], work[4096];
     zoff_archive_manifest *m = &w->manifest;
     ZOFF_TRY(zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_FOLDER_MOST, whole));
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID, "zoff_checkpoint_opts.engines is %u; at most %d",
                  opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
-    ZOFF_TRY(zoff_archive_folder_join(whole, name, path));
     ZOFF_TRY(zoff_base_mem_copy_text(whole, &w->folder));
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
-    ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
-    ZOFF_TRY(zoff_archive_listing_check_free(path, m->label));
     m->engines = opts->engines ? opts->engines : 1;
+    ZOFF_TRY(zoff_archive_publish_check(whole, name, m, true));
     m->sequence = zoff_archive_choose_sequence(whole);
-    ZOFF_TRY(zoff_archive_publish_id(m->id));
+    ZOFF_TRY(zoff_archive_folder_id(m->id));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
     m->file_count = 1;
-    ZOFF_TRY(zoff_archive_part_open(path, m->label, m->id, 0, &w->part));
+    zoff_archive_folder_work(whole, name, m, work);
+    ZOFF_TRY(zoff_base_mem_copy_text(work, &w->work));
+    ZOFF_TRY(zoff_archive_part_open(work, m->label, m->id, 0, &w->part));
+    if (m->engines > 1)
+        zoff_archive_remove_ended(work, m->label);
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
         ZOFF_TRY(lay_out(w, kind));
     return ZOFF_OK;
@@ -357,17 +358,15 @@ void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
     if (!w)
         return;
     zoff_archive_part_close(&w->part);
-    if (w->is_committed)
-        zoff_archive_remove_left(w->path, w->manifest.label);
-    else if (w->path)
-        (void)rmdir(w->path); /* fails where there is something else */
+    if (!w->is_committed && w->work)
+        zoff_archive_remove_own(w->work, &w->manifest);
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
         zoff_base_mem_free(w->streams[kind].starts);
         zoff_base_mem_free(w->streams[kind].unit);
     }
     zoff_archive_manifest_free(&w->manifest);
     zoff_base_mem_free(w->folder);
-    zoff_base_mem_free(w->path);
+    zoff_base_mem_free(w->work);
     zoff_base_mem_free(w->name);
     zoff_base_mem_free(w);
 }

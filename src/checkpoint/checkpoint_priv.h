@@ -277,13 +277,12 @@ typedef struct zoff_save_publisher {
 
 struct zoff_checkpoint {
     zoff_engine *engine;
-    char *folder, *path;
+    char *folder, *path, *work; /* of checkpoints, of this one, and the hidden one until it is complete */
     char name[ZOFF_ARCHIVE_NAME_MOST + 1];
     unsigned keep;
     zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
     zoff_saver saver;
-    bool sweeps;       /* this is rank 0, and no manifest names the files */
-    bool is_published; /* this is rank 0, and the manifest was written */
+    bool sweeps; /* this is rank 0, and no manifest names the files */
     zoff_save_stage stage;
     zoff_save_publisher publisher;
     zoff_status result;

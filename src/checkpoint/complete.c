@@ -51,7 +51,6 @@ static zoff_status end_publishing(zoff_checkpoint *c)
         pthread_join(p->thread, NULL);
     p->has_thread = false;
     c->sweeps = p->status < 0;
-    c->is_published = p->status >= 0;
     if (p->status < 0)
         zoff_base_status_restore(&p->words);
     return p->status;

@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char CALL[] = "zoff_state_files_checkpoint";
 
@@ -27,8 +26,8 @@ typedef struct copy {
 
 typedef struct conversion {
     zoff_state_files *files;
-    zoff_archive_manifest manifest; /* files: one for each rank */
-    char folder[4096], path[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1];
+    zoff_archive_manifest manifest;                                  /* files: one for each rank */
+    char folder[4096], work[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1]; /* work: the hidden folder until it is complete */
     uint64_t generation;
     bool is_replicated;     /* every rank has all states */
     zoff_archive_part part; /* of the rank at work */
@@ -322,13 +321,15 @@ static zoff_status write_part(conversion *c, uint32_t rank)
 {
     zoff_archive_table described = {.regions = NULL};
     ZOFF_TRY(read_description(c, rank, NULL, &described));
-    zoff_status status = zoff_archive_part_open(c->path, c->manifest.label, c->manifest.id, rank, &c->part);
+    zoff_status status = zoff_archive_part_open(c->work, c->manifest.label, c->manifest.id, rank, &c->part);
     if (status == ZOFF_OK) {
         status = fill_part(c, &described, rank);
         c->part.keeps = status == ZOFF_OK;
         if (rank == 0 && status == ZOFF_OK) {
             c->lock = c->part.lock;
             c->part.lock = NULL;
+            if (c->manifest.engines > 1)
+                zoff_archive_remove_ended(c->work, c->manifest.label);
         }
         zoff_archive_part_close(&c->part);
     }
@@ -347,16 +348,16 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
     ZOFF_FAIL_IF(opts->engines > ZOFF_ARCHIVE_ENGINES_MOST, ZOFF_ERR_INVALID,
                  "%s: zoff_checkpoint_opts.engines is %u, and may be %d", CALL, opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, c->name));
-    ZOFF_FAIL_IF(snprintf(c->path, sizeof c->path, "%s/%s", c->folder, c->name) >= (int)sizeof c->path - 512, ZOFF_ERR_INVALID,
-                 "%s: the path '%.100s...' is too long", CALL, c->folder);
     m->engines = opts->engines ? opts->engines : 1;
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
-    ZOFF_TRY(zoff_archive_listing_check_free(c->path, m->label));
+    ZOFF_TRY(zoff_archive_publish_check(c->folder, c->name, m, true));
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);
     ZOFF_TRY(zoff_base_mem_copy_text(about, &m->about));
     m->sequence = zoff_archive_choose_sequence(c->folder);
-    return zoff_archive_publish_id(m->id);
+    ZOFF_TRY(zoff_archive_folder_id(m->id));
+    zoff_archive_folder_work(c->folder, c->name, m, c->work);
+    return ZOFF_OK;
 }
 
 static uint64_t count_bytes(const conversion *c)
@@ -384,7 +385,7 @@ static zoff_status write_all(conversion *c, unsigned keep)
     for (uint32_t rank = 0; rank < c->manifest.file_count; rank++)
         ZOFF_TRY(write_part(c, rank));
     /* A description that another program wrote may lack elements. */
-    const zoff_status status = zoff_archive_check(c->path, &c->manifest);
+    const zoff_status status = zoff_archive_check(c->work, &c->manifest);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: '%s.layout' does not describe the states: ", CALL,
                                        zoff_offload_files_file(c->files, find_file(c, 0, 0)).path);
@@ -401,12 +402,8 @@ static zoff_status convert(conversion *c, const char *const *folders, size_t cou
     const zoff_status status = write_all(c, opts->keep);
     zoff_base_status_save(&saved);
     zoff_base_fork_close(c->lock);
-    if (status < 0) {
-        zoff_archive_remove_own(c->path, &c->manifest);
-        (void)rmdir(c->path); /* fails where there is something else */
-    } else {
-        zoff_archive_remove_left(c->path, c->manifest.label);
-    }
+    if (status < 0)
+        zoff_archive_remove_own(c->work, &c->manifest);
     zoff_base_status_restore(&saved);
     return status;
 }

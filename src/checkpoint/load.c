@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -43,15 +44,18 @@ static zoff_status check_arguments(const loading *l)
     return zoff_checkpoint_data_check(&l->opts, CALL);
 }
 
+/* An engine that saved alone has its label before the name. */
 static zoff_status choose(loading *l)
 {
     char *chosen, named[PATH_BYTES];
-    const int length =
-        snprintf(named, sizeof named, "%s%s%s", l->folder, l->opts.name ? "/" : "", l->opts.name ? l->opts.name : "");
+    const char *label = label_of(l), *name = l->opts.name;
+    int length = snprintf(named, sizeof named, "%s/%s.%s", l->folder, label, name ? name : "");
+    if (!name || !*label || length >= PATH_BYTES || access(named, F_OK) != 0)
+        length = snprintf(named, sizeof named, "%s%s%s", l->folder, name ? "/" : "", name ? name : "");
     ZOFF_FAIL_IF(length >= PATH_BYTES, ZOFF_ERR_INVALID, "%s: the path of the checkpoint is too long", CALL);
     ZOFF_TRY(zoff_archive_choose(named, label_of(l), &chosen));
     const size_t bytes = strlen(chosen);
-    memcpy(l->path, chosen, bytes < PATH_BYTES ? bytes : 0);
+    snprintf(l->path, sizeof l->path, "%s", chosen); /* the one before may have been longer */
     zoff_base_mem_free(chosen);
     ZOFF_FAIL_IF(bytes >= PATH_BYTES, ZOFF_ERR_INVALID, "%s: the path of the checkpoint is too long", CALL);
     return ZOFF_OK;

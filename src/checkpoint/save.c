@@ -71,16 +71,22 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
 
 static zoff_status open_part(zoff_checkpoint *c)
 {
-    return zoff_archive_part_open(c->path, c->manifest.label, c->manifest.id, zoff_comm_rank(c->saver.view.comm),
+    char work[4096];
+    zoff_archive_folder_work(c->folder, c->name, &c->manifest, work);
+    ZOFF_TRY(zoff_base_mem_copy_text(work, &c->work));
+    return zoff_archive_part_open(c->work, c->manifest.label, c->manifest.id, zoff_comm_rank(c->saver.view.comm),
                                   &c->saver.part);
 }
 
 /* Rank 0 makes identity and folder, and its file. */
 static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
+    ZOFF_TRY(zoff_archive_publish_check(c->folder, c->name, &c->manifest, false));
     c->sweeps = true;
-    ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
+    ZOFF_TRY(zoff_archive_folder_id(c->manifest.id));
     ZOFF_TRY(open_part(c));
+    if (c->manifest.engines > 1)
+        zoff_archive_remove_ended(c->work, c->manifest.label);
     c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
@@ -90,9 +96,10 @@ static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 /* A folder that is not shared does not have the file of rank 0. */
 static zoff_status check_shared(const zoff_checkpoint *c)
 {
-    char name[512], path[4096];
+    char name[512], work[4096], path[4096 + 512];
     zoff_archive_folder_part_name(c->manifest.label, c->manifest.id, 0, name);
-    snprintf(path, sizeof path, "%s/%s", c->path, name);
+    zoff_archive_folder_work(c->folder, c->name, &c->manifest, work);
+    snprintf(path, sizeof path, "%s/%s", work, name);
     ZOFF_FAIL_IF(
         access(path, F_OK) != 0, ZOFF_ERR_INVALID,
         "rank %u does not find the file '%s' that rank 0 has just made: the folder of a checkpoint must be one that all "
@@ -177,22 +184,20 @@ static void release(zoff_checkpoint *c)
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
     /* A rank other than 0 that has no file yet leaves the folder alone: rank 0 may just be making it. */
-    const bool has_files = c->path && (c->sweeps || c->saver.part.fd >= 0);
+    const bool has_files = c->work && (c->sweeps || c->saver.part.fd >= 0);
     const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
-    const bool has_published = c->is_published && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
     zoff_checkpoint_complete_close(c);
     zoff_checkpoint_guard_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
-    if (has_published)
-        zoff_archive_remove_left(c->path, c->manifest.label);
     if (removes && c->sweeps)
-        zoff_archive_remove_own(c->path, &c->manifest);
-    if (removes)
-        (void)rmdir(c->path); /* empty after a save that failed; otherwise nothing happens */
+        zoff_archive_remove_own(c->work, &c->manifest);
+    else if (removes)
+        (void)rmdir(c->work); /* empty after a save that failed; otherwise nothing happens */
     zoff_archive_manifest_free(&c->manifest);
     zoff_base_mem_free(c->folder);
     zoff_base_mem_free(c->path);
+    zoff_base_mem_free(c->work);
     zoff_base_mem_free(c);
     zoff_base_status_restore(&saved);
 }

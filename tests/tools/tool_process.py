@@ -81,7 +81,7 @@ def check_signal(command, to, appears, number, words, wrong):
             break
     if status != 1 or words not in err:
         wrong.append(f"{command[1]} after signal {number}: exit status {status}: {err}")
-    left = [path for path in glob.glob(to + "/**", recursive=True) if os.path.isfile(path)]
+    left = [os.path.join(folder, name) for folder, _, names in os.walk(to) for name in names]
     if left:
         wrong.append(f"{command[1]} after signal {number} has left {left}")
 
@@ -116,7 +116,7 @@ def main():
         source, checkpoints, to = (os.path.join(folder, name) for name in ("source.safetensors", "checkpoints", "export"))
         write_source(source)
         imports, exports = [tool, "import", "safetensors", source, "-o", checkpoints], [tool, "export", checkpoints, "-o", to]
-        check_signal(imports, checkpoints, checkpoints + "/step-*/*.states*", signal.SIGINT, "import was canceled", wrong)
+        check_signal(imports, checkpoints, checkpoints + "/.step-*/*.states", signal.SIGINT, "import was canceled", wrong)
         remove(checkpoints)
         for command in (imports, exports):
             peak = peak_of(command)

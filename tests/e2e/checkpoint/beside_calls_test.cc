@@ -172,7 +172,7 @@ TEST_P(BesideCalls, APollLeavesTheDiskToOthers)
         EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
         fault.before = nullptr;
         EXPECT_EQ(0, mine);
-        EXPECT_EQ(t == 1 ? 2 : 3, renames) << "of the manifest, of latest, and of the manifest that is removed";
+        EXPECT_EQ(t == 1 ? 3 : 4, renames) << "of the manifest, its folder, latest, and the folder that is removed";
         expect_newest(folder.path, t); // although the handle is not freed yet
         EXPECT_NE(t == 2, std::filesystem::exists(folder.file("step-0000000001")));
         expect_all_ok(r.wait());

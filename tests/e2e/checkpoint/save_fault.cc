@@ -149,6 +149,10 @@ int __wrap_fsync(int)
 
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
+    if (active && !active->has_exchange) {
+        errno = EINVAL;
+        return -1;
+    }
     return fails(zoff_test::CALL_RENAME) ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
 }
 

@@ -63,6 +63,7 @@ struct save_fault {
     // Called before each call, in its thread. Set it while no save is under way.
     std::function<void(disk_call kind)> before;
     std::atomic<int> seen[DISK_CALLS] = {};
+    std::atomic<bool> has_exchange{true}; // false: renameat2() knows no flags
     std::atomic<bool> fail_frozen{false}; // the next load of frozen weights fails, when the states are loaded
     std::atomic<int> copies{0};           // units that a step has copied
     std::atomic<int> waits{0};            // times that a step has begun to wait for a save

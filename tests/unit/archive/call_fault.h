@@ -10,7 +10,8 @@
 
 namespace zoff_test
 {
-extern bool has_locks; // false: the file system has none
+extern bool has_locks;    // false: the file system has none
+extern bool has_exchange; // false: renameat2() knows no flags
 
 // Calls are counted from its construction to its end. Only one object may exist at a time.
 struct call_fault {
@@ -21,8 +22,7 @@ struct call_fault {
     // From the nth call on, calls that begin with this text fail, too: "open " as if no descriptor were left.
     std::string also;
     std::function<void()> before;
-    bool has_exchange = true; // false: renameat2() knows no flags
-    unsigned clock_step = 0;  // seconds by which the clock goes on each time it is read
+    unsigned clock_step = 0; // seconds by which the clock goes on each time it is read
     bool has_struck() const { return nth && count >= nth; }
 
     int nth, error, count = 0;

@@ -54,32 +54,44 @@ TEST(folder, takes_no_other_name_for_its_own)
           "123456789abcdef.rank-00000.states", "0123456789abcdef.rank-00000.state", "a0123456789abcdef.rank-00000.states",
           "0123456789ABCDEF.rank-00000.states", "0123456789abcdef-rank-00000.states", ".0123456789abcdef.rank-00000.states"})
         EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id)) << name;
-    const char *end = nullptr;
-    for (const char *name : {".new", "manifest.json.new", ".manifest.json", ".manifest.json.swp", ".xmanifest.json.old",
-                             "..new", ".a b.manifest.json.removed"})
-        EXPECT_FALSE(zoff_archive_folder_is_hidden(name, label, id, &end)) << name;
-    EXPECT_FALSE(zoff_archive_folder_is_hidden(("." + std::string(600, 'a') + ".manifest.json.new").c_str(), label, id, &end));
-    EXPECT_FALSE(zoff_archive_folder_is_hidden(".latest.new", label, id, &end)) << "it is no save's";
-    EXPECT_FALSE(zoff_archive_folder_is_hidden(".x.manifest.json.0123456789abcdeg.new", label, id, &end));
-    ASSERT_TRUE(zoff_archive_folder_is_hidden(".manifest.json.manifest.json.removed", label, id, &end));
-    EXPECT_STREQ("manifest.json", label);
-    EXPECT_STREQ(".removed", end);
-    EXPECT_STREQ("", id);
-    char name[512];
-    for (const char *what : {"manifest.json", "latest"}) {
-        for (const std::string &given : {std::string(), std::string("tp0"), std::string(200, 'a')}) {
-            zoff_archive_folder_hidden_name(given.c_str(), what, "0123456789abcdef", ".new", name);
-            EXPECT_LE(strlen(name), 255u);
-            ASSERT_TRUE(zoff_archive_folder_is_hidden(name, label, id, &end)) << name;
-            EXPECT_EQ(given, label);
-            EXPECT_STREQ("0123456789abcdef", id);
-            EXPECT_STREQ(".new", end);
-        }
-    }
     // A label that looks like a file of the engine without a label.
     ASSERT_TRUE(zoff_archive_folder_is_part("0123456789abcdef.rank-00000.fedcba9876543210.rank-00001.states", label, id));
     EXPECT_STREQ("0123456789abcdef.rank-00000", label);
     EXPECT_STREQ("fedcba9876543210", id);
+}
+
+// Engines that save a step together meet in one hidden folder; two saves of one engine do not.
+TEST(folder, hides_a_save_until_it_is_complete)
+{
+    zoff_archive_manifest m = {};
+    char path[4096], name[ZOFF_ARCHIVE_WORK_MOST + 1];
+    bool is_removed = true;
+    strcpy(m.id, "0123456789abcdef");
+    const auto work = [&](const std::string &of, unsigned engines, int64_t t) {
+        m.engines = engines;
+        m.t = t;
+        zoff_archive_folder_work("/f", of.c_str(), &m, path);
+        return std::string(path).substr(3);
+    };
+    EXPECT_EQ(".a.b.0123456789abcdef", work("a.b", 1, 5));
+    EXPECT_EQ(work("a", 2, 5), work("a", 2, 5));
+    EXPECT_NE(work("a", 2, 5), work("a", 2, 6));
+    EXPECT_NE(work("a", 2, 5), work("a", 3, 5));
+    EXPECT_NE(work(std::string(255, 'a'), 2, 5), work(std::string(254, 'a'), 2, 5));
+    EXPECT_EQ(0u, work("a", 2, 5).find(".a."));
+    for (const std::string &of : {std::string("a"), std::string("a.b"), std::string(255, 'x')}) {
+        const std::string entry = work(of, 1, 1);
+        EXPECT_LE((entry + ZOFF_ARCHIVE_REMOVED).size(), 255u);
+        for (const char *end : {"", ZOFF_ARCHIVE_REMOVED}) {
+            ASSERT_TRUE(zoff_archive_folder_is_work((entry + end).c_str(), name, &is_removed)) << entry;
+            EXPECT_EQ(of.substr(0, ZOFF_ARCHIVE_WORK_MOST), name);
+            EXPECT_EQ(*end != 0, is_removed);
+        }
+    }
+    for (const char *entry :
+         {"", ".", "..", ".0123456789abcdef", "..0123456789abcdef", ".a.0123456789abcde", ".a.0123456789abcdeg",
+          ".a.0123456789abcdef0", "a.0123456789abcdef", ".a0123456789abcdef", ".removed", ".a.removed"})
+        EXPECT_FALSE(zoff_archive_folder_is_work(entry, name, &is_removed)) << entry;
 }
 
 TEST(folder, is_made_with_those_above_it)
@@ -121,11 +133,13 @@ TEST(folder, writes_files_whole)
 {
     scratch_folder scratch;
     const auto write = [&](const std::string &name, const std::string &text) {
-        return zoff_archive_folder_write_file(scratch.file(name).c_str(), text.data(), text.size());
+        return zoff_archive_folder_write_file(scratch.file(name + ".new").c_str(), scratch.file(name).c_str(), text.data(),
+                                              text.size());
     };
     ASSERT_ZOFF_OK(write("x", "old text"));
     ASSERT_ZOFF_OK(write("x", "new"));
     EXPECT_EQ("new", read_file(scratch.file("x")));
+    EXPECT_EQ(std::set<std::string>{"x"}, names_in(scratch.path));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create", write("none/x", "1"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot rename 'a' to 'b'", zoff_archive_folder_fail_rename("a", "b", EIO));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "cannot rename", zoff_archive_folder_fail_rename("a", "b", ENOSPC));

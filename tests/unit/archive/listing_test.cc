@@ -82,26 +82,28 @@ TEST(listing, names_the_labels_that_are_there)
 {
     scratch_folder scratch;
     ASSERT_ZOFF_OK(write(scratch.path, "a", "tp0", 1));
+    const std::string folder = scratch.file("tp0.a");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no manifest of the engine '', but of 'tp0': name one",
-                      zoff_archive_listing_judge(scratch.file("a").c_str(), ""));
-    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
-    write_file(scratch.file("a/tp1.manifest.json"), read_file(scratch.file("a/tp0.manifest.json")));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "another engine", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
+                      zoff_archive_listing_judge(folder.c_str(), ""));
+    EXPECT_ZOFF_OK(zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    write_file(folder + "/tp1.manifest.json", read_file(folder + "/tp0.manifest.json"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "another engine", zoff_archive_listing_judge(folder.c_str(), "tp1"));
 }
 
 TEST(listing, counts_engines)
 {
     scratch_folder scratch;
-    const replacing as_engines_do;
     const std::string folder = scratch.file("a");
-    ASSERT_ZOFF_OK(write(scratch.path, "a", "tp0", 2));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
-    ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 2, 2)); // of another step
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
-    ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 3)); // of another number of engines
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
-    ASSERT_ZOFF_OK(write(scratch.path, "a", "tp1", 2));
+    for (const char *label : {"tp0", "tp1"})
+        ASSERT_ZOFF_OK(write(scratch.path, "a", label, 2));
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    const std::string path = folder + "/tp1.manifest.json", text = read_file(path);
+    for (const auto &other : {replaced(text, "\"step\": 1", "\"step\": 2"), replaced(text, "\"engines\": 2", "\"engines\": 3"),
+                              std::string("{}")}) {
+        write_file(path, with_checksum(other));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "2 engines save into it", zoff_archive_listing_judge(folder.c_str(), "tp0"));
+    }
+    write_file(path, text);
     EXPECT_ZOFF_OK(zoff_archive_listing_judge(folder.c_str(), "tp1"));
     // A file of the other engine is missing.
     for (const auto &name : names_in(folder)) {

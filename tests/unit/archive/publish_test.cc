@@ -53,6 +53,21 @@ TEST_F(publish, makes_names_from_steps)
     opts.name = "best";
     ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
     EXPECT_STREQ("best", name);
+    opts.label = "tp0"; // engines that save together share a folder, those that save alone do not
+    opts.engines = 2;
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
+    EXPECT_STREQ("best", name);
+    opts.engines = 1;
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
+    EXPECT_STREQ("tp0.best", name);
+    opts.name = nullptr;
+    ASSERT_ZOFF_OK(zoff_archive_publish_name(&opts, 12, name));
+    EXPECT_STREQ("tp0.step-0000000012", name);
+    const std::string longest(252, 'a');
+    opts.name = longest.c_str();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "have 256 bytes together", zoff_archive_publish_name(&opts, 12, name));
+    opts.name = "a.replaced";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "that are being replaced", zoff_archive_publish_name(&opts, 12, name));
 }
 
 TEST_F(publish, makes_ids_that_differ)
@@ -60,7 +75,7 @@ TEST_F(publish, makes_ids_that_differ)
     std::set<std::string> ids;
     for (int i = 0; i < 100; i++) {
         char id[ZOFF_ARCHIVE_ID_BYTES];
-        ASSERT_ZOFF_OK(zoff_archive_publish_id(id));
+        ASSERT_ZOFF_OK(zoff_archive_folder_id(id));
         EXPECT_EQ(16u, strspn(id, "0123456789abcdef"));
         ids.insert(id);
     }
@@ -119,54 +134,26 @@ TEST_F(publish, counts_only_complete_checkpoints)
 
 TEST_F(publish, leaves_files_of_others)
 {
-    ASSERT_ZOFF_OK(save("a"));
-    write_file(scratch.file("a/notes.txt"), "mine");
-    ASSERT_EQ(0, system(("mkdir '" + scratch.file("b") + "'").c_str()));
-    write_file(scratch.file("b/0123456789abcdef.rank-00000.states"), "of a save that was killed, or that is under way");
     log_catcher log;
     log.expect("its folder is not");
-    ASSERT_ZOFF_OK(save("c", 1));
-    EXPECT_EQ((names{"a", "b", "c", "latest"}), names_in(folder));
+    ASSERT_ZOFF_OK(save("a"));
+    write_file(scratch.file("a/notes.txt"), "mine");
+    ASSERT_ZOFF_OK(save("a")); // replaced
+    EXPECT_EQ(3u, names_in(scratch.file("a")).size());
+    ASSERT_ZOFF_OK(save("c", 1)); // removed
+    EXPECT_EQ((names{"a", "c", "latest"}), names_in(folder));
     EXPECT_EQ(names{"notes.txt"}, names_in(scratch.file("a")));
 }
 
-TEST_F(publish, removes_what_killed_saves_have_left_under_other_names_a_day_ago)
+TEST_F(publish, takes_no_name_of_something_else)
 {
-    const auto make = [&](const char *name, const char *label, long age) {
-        const std::string file = scratch.file(name) + "/" + label + "0123456789abcdef.rank-00000.states";
-        const timespec times[2] = {{time(nullptr) - age, 0}, {time(nullptr) - age, 0}};
-        EXPECT_EQ(0, mkdir(scratch.file(name).c_str(), 0777));
-        write_file(file, "half");
-        EXPECT_EQ(0, utimensat(AT_FDCWD, file.c_str(), times, 0));
-        return file;
-    };
-    enum { DAY = 24 * 60 * 60 };
-    const std::string living = make("living", "", 2 * DAY);
-    make("fresh", "", DAY / 2);
-    make("other", "tp0.", 2 * DAY);
-    make("killed", "", 2 * DAY);
-    const int lock = open(living.c_str(), O_RDWR | O_CLOEXEC);
-    ASSERT_EQ(0, flock(lock, LOCK_EX | LOCK_NB));
-    ASSERT_ZOFF_OK(save("a", 1));
-    EXPECT_EQ((names{"a", "fresh", "latest", "living", "other"}), names_in(folder));
-    close(lock);
-    ASSERT_ZOFF_OK(save("a", 1));
-    EXPECT_EQ((names{"a", "fresh", "latest", "other"}), names_in(folder));
-}
-
-TEST_F(publish, removes_files_of_an_earlier_save_with_this_name)
-{
-    ASSERT_EQ(0, system(("mkdir '" + scratch.file("a") + "'").c_str()));
-    const std::string killed = "0123456789abcdef.rank-00000.states", of_tp0 = "tp0.0123456789abcdef.rank-00000.states";
-    write_file(scratch.file("a/" + killed), "half");
-    write_file(scratch.file("a/" + of_tp0), "of another engine");
-    write_file(scratch.file("a/.manifest.json.new"), "half");
-    write_file(scratch.file("a/.manifest.json.old"), "of a save that was killed");
-    ASSERT_ZOFF_OK(save("a"));
-    const auto left = names_in(scratch.file("a"));
-    EXPECT_EQ(0u, left.count(killed));
-    EXPECT_EQ(1u, left.count(of_tp0));
-    EXPECT_EQ(3u, left.size());
+    write_file(scratch.file("file"), "");
+    ASSERT_EQ(0, symlink(".", scratch.file("link").c_str()));
+    for (const char *name : {"file", "link"})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no checkpoint can have its name", save(name));
+    ASSERT_ZOFF_OK(save("a", 0, "gen"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint of the engine 'gen'", save("gen.a"));
+    written.compare(folder, 1, "gen");
 }
 
 TEST_F(publish, points_latest_at_what_was_begun_last)
@@ -185,37 +172,20 @@ TEST_F(publish, points_latest_at_what_was_begun_last)
     EXPECT_EQ((names{"early", "late", "latest"}), names_in(folder)); // neither the newest nor the new one is removed
 }
 
-TEST_F(publish, ends_only_the_removal_that_was_begun)
-{
-    log_catcher log;
-    ASSERT_ZOFF_OK(save("a"));
-    const std::string a = scratch.file("a"), other = "fedcba9876543210.rank-00000.states";
-    ASSERT_EQ(0, rename((a + "/manifest.json").c_str(), (a + "/.manifest.json.removed").c_str()));
-    write_file(a + "/" + other, "of a save that is under way");
-    write_file(a + "/.tp0.manifest.json.removed", "damaged");
-    ASSERT_ZOFF_OK(save("b", 1));
-    EXPECT_EQ((names{".tp0.manifest.json.removed", other}), names_in(a));
-    ASSERT_ZOFF_OK(save("a")); // the name is used again
-    EXPECT_EQ(3u, names_in(a).size());
-}
-
 TEST_F(publish, removes_no_checkpoint_of_an_engine_that_saves_alone)
 {
     log_catcher log;
-    log.expect("has no manifest of the engine 'gen', but of 'disc'");
-    const std::string hidden = scratch.file("a/.disc.manifest.json.old");
     ASSERT_ZOFF_OK(save("a", 1, "gen"));
     ASSERT_ZOFF_OK(save("a", 1, "disc"));
-    write_file(hidden, "of a save that is under way");
     ASSERT_ZOFF_OK(save("b", 1, "gen"));
-    EXPECT_EQ((names{"a", "b", "latest"}), names_in(folder));
-    EXPECT_EQ(3u, names_in(scratch.file("a")).size());
-    written.compare(scratch.path, 1, "gen");
-    written.compare(scratch.file("a"), 1, "disc");
-    ASSERT_ZOFF_OK(save("b", 1, "disc"));
-    EXPECT_EQ((names{"b", "latest"}), names_in(folder));
-    for (const char *label : {"gen", "disc"})
-        written.compare(folder, 1, label);
+    EXPECT_EQ((names{"disc.a", "gen.b", "latest"}), names_in(folder));
+    EXPECT_EQ("gen.b", latest());
+    written.compare(folder, 1, "gen");
+    written.compare(scratch.file("disc.a"), 1, "disc");
+    // Both in one folder, as an earlier version wrote them: a removal would take both.
+    ASSERT_EQ(0, system(("cp '" + scratch.file("disc.a") + "'/* '" + scratch.file("gen.b") + "'").c_str()));
+    ASSERT_ZOFF_OK(save("c", 1, "gen"));
+    EXPECT_EQ((names{"disc.a", "gen.b", "gen.c", "latest"}), names_in(folder));
 }
 
 TEST_F(publish, waits_for_all_engines)
@@ -225,29 +195,30 @@ TEST_F(publish, waits_for_all_engines)
     EXPECT_EQ("a", latest());
     ASSERT_ZOFF_OK(save("b", 1, "tp0", 2));
     EXPECT_EQ("a", latest());
-    EXPECT_EQ((names{"a", "b", "latest"}), names_in(folder));
+    EXPECT_EQ(3u, names_in(folder).size()) << "one of them is hidden";
     ASSERT_ZOFF_OK(save("b", 1, "tp1", 2));
     EXPECT_EQ("b", latest());
     EXPECT_EQ((names{"b", "latest"}), names_in(folder));
 }
 
-// A name is used again: manifests of the earlier save must not complete the later one.
+// A name is used again: the earlier save stays whole until all engines have saved.
 TEST_F(publish, does_not_mix_two_saves_of_one_name)
 {
+    sample later;
+    later.shift = 1;
     ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
     ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
-    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
-    written.shift = 1;
+    std::swap(written, later);
     for (int round = 0; round < 2; round++) {
         ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
+        for (const char *label : {"tp0", "tp1"})
+            later.compare(scratch.file("a"), 1, label);
     }
     ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
-    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp0"));
-    EXPECT_ZOFF_OK(zoff_archive_listing_judge(scratch.file("a").c_str(), "tp1"));
-    written.compare(scratch.file("a"), 1, "tp0");
-    written.compare(scratch.file("a"), 1, "tp1");
+    for (const char *label : {"tp0", "tp1"})
+        written.compare(scratch.file("a"), 1, label);
+    EXPECT_EQ((names{"a", "latest"}), names_in(folder));
+    EXPECT_EQ(4u, names_in(scratch.file("a")).size());
 }
 
 // An engine begins its next save before the other one has ended the save before.
@@ -271,18 +242,28 @@ TEST_F(publish, does_not_replace_itself)
 // A run with other labels uses the name again: each of its engines finds no manifest of its own.
 TEST_F(publish, does_not_mix_saves_of_other_labels)
 {
-    const std::string a = scratch.file("a");
     for (const char *label : {"tp0.pp0", "tp1.pp0"})
         ASSERT_ZOFF_OK(save("a", 0, label, 2));
-    written.shift = 1;
-    ASSERT_ZOFF_OK(save("a", 0, "tp0.pp1", 2));
-    for (const char *label : {"tp0.pp0", "tp1.pp0", "tp0.pp1"})
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(a.c_str(), label));
-    ASSERT_ZOFF_OK(save("a", 0, "tp1.pp1", 2));
     for (const char *label : {"tp0.pp1", "tp1.pp1"})
-        written.compare(a, 1, label);
-    for (const char *label : {"tp0.pp0", "tp1.pp0"})
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(a.c_str(), label));
+        ASSERT_ZOFF_OK(save("a", 0, label, 2));
+    for (const char *label : {"tp0.pp1", "tp1.pp1"})
+        written.compare(scratch.file("a"), 1, label);
+    EXPECT_EQ(4u, names_in(scratch.file("a")).size());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint of the engine 'tp", save("a"));
+}
+
+// A checkpoint that an earlier version has left: its engines had replaced each other one by one.
+TEST_F(publish, counts_no_manifest_that_was_replaced)
+{
+    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
+    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
+    const std::string path = scratch.file("a/tp1.manifest.json"), text = read_file(path);
+    const size_t at = text.find("\n  \"sequence\": ") + 15;
+    const std::string sequence = text.substr(at, text.find(',', at) - at);
+    write_file(path,
+               with_checksum(replaced(text, "\"replaces\": 0", "\"replaces\": " + std::to_string(std::stoull(sequence) - 1))));
+    for (const char *label : {"tp0", "tp1"})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), label));
 }
 
 TEST_F(publish, notices_files_that_are_not_there)
@@ -290,9 +271,10 @@ TEST_F(publish, notices_files_that_are_not_there)
     ranks_checkpoint ranks(folder, 2);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "of rank 1 is not there", ranks.write([&](unsigned rank, zoff_archive_piece *) {
         if (rank == 1) { // while its file is open
-            EXPECT_EQ(0, system(("rm '" + scratch.file("step-7") + "/'*rank-00001*").c_str()));
+            EXPECT_EQ(0, system(("rm '" + folder + "'/.step-7.*/*rank-00001*").c_str()));
         }
     }));
     EXPECT_EQ("", latest());
-    EXPECT_EQ(0u, names_in(scratch.file("step-7")).count("manifest.json"));
+    EXPECT_EQ(0, access(folder.c_str(), F_OK));
+    EXPECT_NE(0, access(scratch.file("step-7").c_str(), F_OK));
 }

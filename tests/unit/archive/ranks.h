@@ -30,11 +30,12 @@ class ranks_checkpoint
     // `change` may change the piece of a rank before it is written.
     template <typename Change> zoff_status write(const Change &change)
     {
-        const std::string path = folder + "/step-7";
-        zoff_status status = zoff_archive_folder_make(path.c_str());
+        char path[4096];
+        zoff_status status = ZOFF_OK;
         m.sequence = zoff_archive_choose_sequence(folder.c_str());
         if (status == ZOFF_OK)
-            status = zoff_archive_publish_id(m.id);
+            status = zoff_archive_folder_id(m.id);
+        zoff_archive_folder_work(folder.c_str(), "step-7", &m, path);
         for (unsigned rank = 0; rank < ranks && status == ZOFF_OK; rank++)
             status = write_rank(path, rank, change);
         return status == ZOFF_OK ? zoff_archive_publish_manifest(folder.c_str(), "step-7", &m, false, 0) : status;
