@@ -262,6 +262,8 @@ TEST_P(OpenFailure, IsKnownToAllInTheSameRound)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed, and this one has not: see the message of that rank for the cause",
                           status);
         EXPECT_EQ(GetParam() < 2 ? (size_t)GetParam() + 1 : 2u, steps.size());
+        EXPECT_EQ(GetParam() < 2 ? ZOFF_ERR_COMM : ZOFF_OK, steps.back())
+            << "it may record its states only if all have written";
         EXPECT_EQ(ZOFF_ERR_COMM, self.write()) << "nobody begins another round";
     });
 }
