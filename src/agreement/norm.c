@@ -121,7 +121,6 @@ static void find_counting(zoff_agreement *a)
     }
 }
 
-/* An engine that has failed before says so in the first vote. */
 static zoff_status compare_names(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
@@ -156,6 +155,8 @@ zoff_status zoff_agreement_norm_open(zoff_agreement *a)
     if (!a->norm.ranks.comm)
         return ZOFF_OK;
     ZOFF_TRY(open_channel(&a->norm));
+    /* An engine that has failed before says so here, in a vote without numbers: so all must vote without them. */
+    ZOFF_TRY(zoff_agreement_vote_success(&a->norm.ranks, ZOFF_OK));
     return compare_names(a);
 }
 
