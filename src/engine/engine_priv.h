@@ -206,7 +206,7 @@ typedef struct zoff_engine_threads {
 
 /* Inputs of the gate's decision. */
 typedef struct zoff_engine_gate {
-    zoff_vote *votes; /* by rank */
+    zoff_vote *votes;            /* by rank */
     zoff_optimizer_hyper *hyper; /* per group, for the current step */
     bool stop_asked;             /* on this rank; atomic, because a signal handler or another thread sets it */
     bool stop_agreed;            /* the votes of a step have said it: all ranks know */

@@ -107,7 +107,7 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
     else if (!param->frozen && param->count)
         ZOFF_TRY(zoff_transfer_intake_take(&e->transfer, p, slice, native_stream));
     else
-        ZOFF_TRY(e->transfer.route.link->follow(&e->transfer, native_stream));
+        ZOFF_TRY(ZOFF_LINK(&e->transfer, follow, (&e->transfer, native_stream)));
     e->transfer.batch.handed_over = true;
     if (!param->tie)
         e->transfer.route.link->taken(&e->transfer, p, slice);

@@ -109,7 +109,7 @@ static zoff_status make_new(void *ctx)
     zoff_engine *e = w->engine;
     ZOFF_TRY(update(ctx));
     zoff_traps_weights_lift(e->life.traps, w->number);
-    return e->transfer.route.link->let_read(&e->transfer, w->buckets, w->native_stream);
+    return ZOFF_LINK(&e->transfer, let_read, (&e->transfer, w->buckets, w->native_stream));
 }
 
 /* Where a background thread has made the weights new already, the call does not wait for its lock. */

@@ -221,6 +221,6 @@ zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void 
     if (!zoff_engine_overlap_lends(e))
         ZOFF_TRY(zoff_engine_phase_idle(e, "zoff_param_release"));
     /* First: a release that has failed must not have released. */
-    ZOFF_TRY(native_stream ? e->transfer.route.link->follow(&e->transfer, native_stream) : ZOFF_OK);
+    ZOFF_TRY(native_stream ? ZOFF_LINK(&e->transfer, follow, (&e->transfer, native_stream)) : ZOFF_OK);
     return zoff_lending_fetch_release(&e->lending, p, slice, native_stream);
 }

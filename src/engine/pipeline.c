@@ -144,12 +144,12 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     const zoff_gate before = e->run.gate;
     const zoff_row *row;
     while ((row = row_of(e, run)) && (before == ZOFF_GATE_OPEN || e->run.gate != ZOFF_GATE_OPEN)) {
-        e->transfer.route.link->range(&e->transfer, row->name, run->chunk);
+        zoff_transfer_route_range(&e->transfer, row->name, run->chunk);
         const double from = zoff_trace_begin_row(e->life.trace, row->name);
         zoff_status status = row->run(row->ctx, run);
         zoff_trace_end_row(e->life.trace, &(zoff_trace_row){row->name, run->chunk, e->plan.chunks[run->chunk].elements}, from,
                            status);
-        e->transfer.route.link->range(&e->transfer, NULL, 0);
+        zoff_transfer_route_range(&e->transfer, NULL, 0);
         if (status < 0)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
@@ -543,7 +543,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
     if (e->run.last && zoff_transfer_walk_learn(&e->transfer))
         zoff_engine_admit_open(e);
     ZOFF_TRY(finish_together(e));
-    ZOFF_TRY(e->transfer.route.link->step.finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
+    ZOFF_TRY(ZOFF_LINK(&e->transfer, step.finish, (&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS)));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

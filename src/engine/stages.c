@@ -234,7 +234,8 @@ zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run)
     run->ahead.states = NULL;
     run->ahead.is_put = false;
     zoff_traps_weights_enter(e->life.traps, run->chunk);
-    const size_t bytes = e->transfer.route.link->adopt(&e->transfer, run->chunk, zoff_engine_update_threads_of_update(e));
+    const zoff_link *link = e->transfer.route.link;
+    const size_t bytes = link->adopt ? link->adopt(&e->transfer, run->chunk, zoff_engine_update_threads_of_update(e)) : 0;
     zoff_traps_weights_leave(e->life.traps, run->chunk);
     info->bytes.host_read += bytes;
     info->bytes.host_written += bytes;

@@ -73,7 +73,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
     if (!e->transfer.device.fault)
-        e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* seal reports it */
+        e->transfer.device.fault = ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, true)); /* seal reports it */
     if (e->transfer.device.fault)
         return;
     base = zoff_engine_states_place_of(e, chunk)->begin_fill(e, chunk, base);
@@ -157,7 +157,7 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
 {
     zoff_chunk_memory memory;
     zoff_saved_error saved;
-    ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, to_master));
+    ZOFF_TRY(ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, to_master)));
     zoff_status status = zoff_engine_states_place_borrow(e, pass, chunk, &memory);
     if (status < 0) {
         zoff_transfer_staging_release(&e->transfer, chunk);
@@ -180,9 +180,9 @@ static zoff_status settle(zoff_engine *e, zoff_status status)
 {
     zoff_saved_error saved;
     if (status == ZOFF_OK)
-        return e->transfer.route.link->settle(&e->transfer);
+        return ZOFF_LINK(&e->transfer, settle, (&e->transfer));
     zoff_base_status_save(&saved);
-    (void)e->transfer.route.link->settle(&e->transfer);
+    (void)ZOFF_LINK(&e->transfer, settle, (&e->transfer));
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -302,7 +302,7 @@ static zoff_status begin_chunk(load_pass *p, size_t chunk)
                             .weights = e->lending.store != NULL,
                             .makes_weights = true,
                             .claims = p->load->is_whole(p->load->ctx, chunk)}};
-    ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, false));
+    ZOFF_TRY(ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, false)));
     const zoff_status status = zoff_engine_states_place_borrow(e, &l->pass, chunk, &l->memory);
     if (status < 0)
         zoff_transfer_staging_release(&e->transfer, chunk);

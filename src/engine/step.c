@@ -119,7 +119,7 @@ static void start(zoff_engine *e)
 {
     zoff_trace_step_begin(e->life.trace, e->run.t);
     e->run.expected = count_expected(e); /* with several ranks, set again once they have agreed */
-    e->transfer.route.link->step.begun(&e->transfer);
+    zoff_transfer_reduce_scatter_end(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }
@@ -309,7 +309,8 @@ static zoff_status finish(zoff_engine *e)
         (unsigned long long)info->numbers.elements_updated, (unsigned long long)e->run.expected);
     if (e->run.last && !info->skipped)
         warn_of_nothing(e);
-    e->transfer.route.link->step.recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
+    if (e->transfer.route.link->step.recorded)
+        e->transfer.route.link->step.recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
     turn_flags(e);
     e->transfer.batch.weight_sum =
         e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);

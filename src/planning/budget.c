@@ -328,7 +328,6 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
     info.accumulator_bytes = route->sums ? (plan.owned_elements - sums_there) * sizeof(float) : 0;
     info.exchange_bytes = zoff_transfer_ranks_bytes(in->transfer, &plan);
     info.device_bytes += zoff_transfer_ranks_device_bytes(in->transfer, &plan);
-    route->link->sums.plan(&info, zoff_model_ties_bytes(in->model));
     route->link->memory.plan(in->transfer, &plan, &info);
     const zoff_store_owner owner = {zoff_comm_rank(in->comm), in->part};
     info.nvme_memory_bytes =

@@ -190,11 +190,11 @@ static zoff_status try_to_start(void *ctx)
 static zoff_status start_all(zoff_transfer *t)
 {
     for (size_t *b = &t->ranks.spread_next; *b < t->plan->chunk_count; (*b)++) {
-        ZOFF_TRY(t->route.link->lend(t, *b, true));
+        ZOFF_TRY(ZOFF_LINK(t, lend, (t, *b, true)));
         ZOFF_TRY(zoff_transfer_wire_wait_until(t, try_to_start, &(start_wait){t, *b}));
     }
     ZOFF_TRY(zoff_transfer_all_gather_finish(t));
-    ZOFF_TRY(t->route.link->settle(t));
+    ZOFF_TRY(ZOFF_LINK(t, settle, (t)));
     t->ranks.spread_next = 0;
     return ZOFF_OK;
 }

@@ -211,7 +211,7 @@ static zoff_status map_here(zoff_transfer *t, const zoff_grads *g, size_t bytes,
     const uint64_t rest = g->lent_most - zoff_base_bits_min(g->lent_most, g->bytes);
     const size_t all = zoff_base_bits_max(bytes, zoff_base_bits_min(rest, EXTENT_BYTES));
     ZOFF_TRY(zoff_base_map_alloc(all, "gradients", ZOFF_MAP_INTERLEAVED, out));
-    const zoff_status status = t->route.link->memory.pin(t, out);
+    const zoff_status status = t->route.link->has_streams ? zoff_transfer_streams_pin(t, out) : ZOFF_OK;
     if (status < 0)
         zoff_base_map_free(out);
     return status;
@@ -240,7 +240,8 @@ static void free_extent(zoff_transfer *t, const zoff_grads *g, zoff_map *extent)
         t->accel->ops->free(t->accel, extent->base);
         return;
     }
-    t->route.link->memory.unpin(t, extent);
+    if (t->route.link->has_streams)
+        zoff_transfer_streams_unpin(t, extent);
     zoff_base_map_free(extent);
 }
 

@@ -55,7 +55,7 @@ void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zo
 {
     uint64_t tier_bytes, tier_host_bytes;
     zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
-    info->device_bytes += tier_bytes + zoff_transfer_arena_device_bytes(t);
+    info->device_bytes += zoff_model_ties_bytes(t->model) + tier_bytes + zoff_transfer_arena_device_bytes(t);
     info->device_host_bytes += gradients_here(t, plan) +
                                (uint64_t)ZOFF_STAGING_SLOTS * zoff_transfer_staging_slot_bytes(t, plan) + tier_host_bytes +
                                zoff_transfer_device_norm_bytes(t, plan);
@@ -392,7 +392,7 @@ zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
     ZOFF_TRY(zoff_transfer_streams_compute_settle(t));
     if (zeroes_gradients)
         ZOFF_TRY(zero_gradients(t));
-    return t->route.link->settle(t);
+    return zoff_transfer_device_settle(t);
 }
 
 /* The waiting stream remembers where the event was, so one event serves both streams. */

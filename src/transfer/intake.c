@@ -71,7 +71,7 @@ zoff_status zoff_transfer_intake_lend(zoff_transfer *t, zoff_grads *g, size_t nu
 
 zoff_status zoff_transfer_intake_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
 {
-    ZOFF_TRY(t->route.link->take(t, p, slice, native_stream));
+    ZOFF_TRY(ZOFF_LINK(t, take, (t, p, slice, native_stream)));
     t->model->flags[t->model->params[p].first_flag + slice] |= ZOFF_SLICE_READY;
     zoff_transfer_reduce_scatter_hand_over(t, p, slice);
     return ZOFF_OK;
@@ -136,7 +136,7 @@ static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
         ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* runs where the memory is: on the CPU, or in a device stream */
         first = false;
     }
-    for (size_t k = 0; k < one->count; k++)
+    for (size_t k = 0; t->route.link->sums.added && k < one->count; k++)
         t->route.link->sums.added(t, m->params[m->ties.members[one->first + k]].first_flag + slice);
     return zoff_transfer_intake_take(t, one->owner, slice, t->device.compute);
 }
@@ -154,8 +154,8 @@ zoff_status zoff_transfer_intake_take_tied(zoff_transfer *t, zoff_param p, size_
     const zoff_model *m = t->model;
     const zoff_tie *one = &m->ties.all[m->params[p].tie - 1];
     uint8_t *flag = &m->flags[m->params[p].first_flag + slice];
-    ZOFF_TRY(t->route.link->follow(t, native_stream));
-    ZOFF_TRY(t->route.link->sums.follow(t));
+    ZOFF_TRY(ZOFF_LINK(t, follow, (t, native_stream)));
+    ZOFF_TRY(ZOFF_LINK(t, sums.follow, (t)));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(m, one, slice) < one->count)
         return ZOFF_OK; /* others may still be handed over */

@@ -1,7 +1,9 @@
-/* route.c: how gradients reach the engine, and how updated weights reach the program. In place: the CPU works on the program's
- * memory. Staged: the program's memory is on a device; gradients are downloaded to engine memory, and weights are uploaded from
- * staging slots. Reached: like staged, but ranks exchange data from device to device, so gradients stay there. This file
- * chooses the link, and rejects configurations that it does not support. */
+/* route.c: how gradients reach the engine, how updated weights reach the program, and what carries both between ranks. In
+ * place: the CPU works on the program's memory. Staged: the program's memory is on a device; gradients are downloaded to engine
+ * memory, and weights are uploaded from staging slots. Resident: like staged, but ranks exchange data from device to device, so
+ * gradients stay there. Valid are in place and staged with one rank or the host's wire, and resident with the device's wire.
+ * This file chooses, because only here is it known that what was chosen fits together, and rejects configurations that nothing
+ * serves. */
 #include "transfer.h"
 
 #include "clock.h"
@@ -15,70 +17,6 @@
 static zoff_status in_place_open(zoff_transfer *t)
 {
     return t->device.staging.ahead ? zoff_transfer_staging_open(t, 0) : ZOFF_OK;
-}
-
-static void in_place_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
-{
-    (void)t;
-    (void)plan;
-    (void)info;
-}
-
-static zoff_status in_place_pin(zoff_transfer *t, const zoff_map *map)
-{
-    (void)t;
-    (void)map;
-    return ZOFF_OK;
-}
-
-static void in_place_unpin(zoff_transfer *t, const zoff_map *map)
-{
-    (void)t;
-    (void)map;
-}
-
-static zoff_status in_place_follow(zoff_transfer *t, void *native_stream)
-{
-    (void)t;
-    (void)native_stream;
-    return ZOFF_OK;
-}
-
-static zoff_status in_place_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
-{
-    (void)t;
-    (void)p;
-    (void)slice;
-    (void)native_stream;
-    return ZOFF_OK;
-}
-
-/* Memory lent by the engine, or the program's own. */
-static const char *in_place_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return zoff_transfer_arena_there(t, piece);
-}
-
-static zoff_status in_place_lend(zoff_transfer *t, size_t bucket, bool load)
-{
-    (void)t;
-    (void)bucket;
-    (void)load;
-    return ZOFF_OK;
-}
-
-static zoff_status in_place_let_read(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream)
-{
-    (void)t;
-    (void)buckets;
-    (void)native_stream;
-    return ZOFF_OK;
-}
-
-static zoff_status in_place_settle(zoff_transfer *t)
-{
-    (void)t;
-    return ZOFF_OK;
 }
 
 static zoff_status in_place_move(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
@@ -98,12 +36,6 @@ static zoff_status in_place_add(zoff_transfer *t, const zoff_accumulate_piece *p
     return ZOFF_OK;
 }
 
-static zoff_status in_place_add_follow(zoff_transfer *t)
-{
-    (void)t;
-    return ZOFF_OK;
-}
-
 static void in_place_added(zoff_transfer *t, size_t number)
 {
     zoff_transfer_arena_let_go(t->route.lent, number);
@@ -113,18 +45,6 @@ static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **
 {
     ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of gradients", ZOFF_MAP_INTERLEAVED, &t->accumulator.tied.host));
     *out = t->accumulator.tied.host.base;
-    return ZOFF_OK;
-}
-
-static void in_place_sums_plan(zoff_plan_info *info, uint64_t bytes)
-{
-    info->accumulator_bytes += bytes;
-}
-
-static zoff_status in_place_finish(zoff_transfer *t, bool zeroes)
-{
-    (void)t;
-    (void)zeroes;
     return ZOFF_OK;
 }
 
@@ -179,36 +99,22 @@ static size_t in_place_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
     return bytes;
 }
 
-static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
+static void in_place_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
 {
-    (void)t;
-    (void)row;
-    (void)bucket;
+    (void)plan;
+    info->accumulator_bytes += zoff_model_ties_bytes(t->model);
 }
 
-const zoff_link zoff_transfer_links_in_place = {
+const zoff_link zoff_transfer_route_in_place = {
     .name = "in place",
-    .memory = {.open = in_place_open, .plan = in_place_plan, .pin = in_place_pin, .unpin = in_place_unpin},
-    .sums = {.alloc = in_place_sums_alloc,
-             .plan = in_place_sums_plan,
-             .add = in_place_add,
-             .follow = in_place_add_follow,
-             .added = in_place_added},
-    .follow = in_place_follow,
-    .take = in_place_take,
+    .memory = {.open = in_place_open, .plan = in_place_plan},
+    .sums = {.alloc = in_place_sums_alloc, .add = in_place_add, .added = in_place_added},
     .taken = zoff_transfer_reduce_scatter_mark,
-    .gradient = in_place_gradient,
+    .gradient = zoff_transfer_arena_there,
     .weights = in_place_weights,
     .adopt = in_place_adopt,
-    .lend = in_place_lend,
-    .let_read = in_place_let_read,
-    .settle = in_place_settle,
     .move = in_place_move,
-    .step = {.begun = zoff_transfer_reduce_scatter_close,
-             .reuse = in_place_reuse,
-             .finish = in_place_finish,
-             .recorded = in_place_recorded},
-    .range = in_place_range};
+    .step = {.reuse = in_place_reuse, .recorded = in_place_recorded}};
 
 /* ---- staged ---- */
 
@@ -225,13 +131,6 @@ static zoff_status staged_add(zoff_transfer *t, const zoff_accumulate_piece *pie
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, piece, 1);
 }
 
-/* Lent memory is in use until the addition is done, so it is released only when the micro-batch ends. */
-static void staged_added(zoff_transfer *t, size_t number)
-{
-    (void)t;
-    (void)number;
-}
-
 static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
 {
     ZOFF_TRY(t->accel->ops->alloc(t->accel, bytes, &t->accumulator.tied.device));
@@ -239,75 +138,28 @@ static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **ou
     return ZOFF_OK;
 }
 
-static void staged_sums_plan(zoff_plan_info *info, uint64_t bytes)
-{
-    info->device_bytes += bytes;
-}
-
-/* Downloads may still be in flight: a row closes the micro-batch when all are complete. Without buckets there is no such
- * row. */
-static void staged_begun(zoff_transfer *t)
-{
-    if (t->plan->chunk_count == 0)
-        zoff_transfer_reduce_scatter_close(t);
-}
-
-static size_t staged_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
-{
-    (void)t;
-    (void)bucket;
-    (void)threads;
-    return 0;
-}
-
-static void staged_recorded(zoff_transfer *t, bool zeroes)
-{
-    (void)t;
-    (void)zeroes;
-}
-
-static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
-{
-    if (row)
-        t->accel->ops->ranges.begin(t->accel, row, bucket);
-    else
-        t->accel->ops->ranges.end(t->accel);
-}
-
+/* Lent memory is in use until an addition is done, so it is released only when the micro-batch ends. */
 #define STAGED                                                                                                                 \
-    .has_streams = true,                                                                                                       \
-    .memory = {.open = zoff_transfer_device_open,                                                                              \
-               .plan = zoff_transfer_device_plan,                                                                              \
-               .pin = zoff_transfer_streams_pin,                                                                               \
-               .unpin = zoff_transfer_streams_unpin},                                                                          \
-    .sums = {.alloc = staged_sums_alloc,                                                                                       \
-             .plan = staged_sums_plan,                                                                                         \
-             .add = staged_add,                                                                                                \
-             .follow = zoff_transfer_streams_compute_follow,                                                                   \
-             .added = staged_added},                                                                                           \
-    .follow = zoff_transfer_streams_follow, .weights = zoff_transfer_staging_weights, .adopt = staged_adopt,                   \
-    .lend = zoff_transfer_device_lend, .let_read = zoff_transfer_device_let_read, .settle = zoff_transfer_device_settle,       \
-    .move = zoff_transfer_streams_copy,                                                                                        \
-    .step = {.begun = staged_begun,                                                                                            \
-             .reuse = zoff_transfer_device_reuse,                                                                              \
-             .finish = zoff_transfer_device_finish,                                                                            \
-             .recorded = staged_recorded},                                                                                     \
-    .range = staged_range
+    .has_streams = true, .memory = {.open = zoff_transfer_device_open, .plan = zoff_transfer_device_plan},                     \
+    .sums = {.alloc = staged_sums_alloc, .add = staged_add, .follow = zoff_transfer_streams_compute_follow},                   \
+    .follow = zoff_transfer_streams_follow, .weights = zoff_transfer_staging_weights, .lend = zoff_transfer_device_lend,       \
+    .let_read = zoff_transfer_device_let_read, .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,      \
+    .step = {.reuse = zoff_transfer_device_reuse, .finish = zoff_transfer_device_finish}
 
-const zoff_link zoff_transfer_links_staged = {.name = "staged",
+const zoff_link zoff_transfer_route_staged = {.name = "staged",
                                               .downloads = true,
-                                              .gradient = zoff_transfer_arena_of,
                                               .take = zoff_transfer_device_download,
                                               .taken = staged_taken,
+                                              .gradient = zoff_transfer_arena_of,
                                               STAGED};
 
-/* ---- reached ---- */
+/* ---- resident ---- */
 
-const zoff_link zoff_transfer_links_reached = {.name = "reached",
-                                               .gradient = zoff_transfer_arena_there,
-                                               .take = zoff_transfer_device_stay,
-                                               .taken = zoff_transfer_reduce_scatter_mark,
-                                               STAGED};
+const zoff_link zoff_transfer_route_resident = {.name = "resident",
+                                                .take = zoff_transfer_device_stay,
+                                                .taken = zoff_transfer_reduce_scatter_mark,
+                                                .gradient = zoff_transfer_arena_there,
+                                                STAGED};
 
 /* ---- choosing a link, and rejecting configurations ---- */
 
@@ -377,9 +229,9 @@ zoff_status zoff_transfer_route_choose(zoff_transfer *t)
 {
     zoff_route *r = &t->route;
     ZOFF_TRY(choose_wire(t));
-    r->link = r->reaches                   ? &zoff_transfer_links_reached
-              : zoff_transfer_device_is(t) ? &zoff_transfer_links_staged
-                                           : &zoff_transfer_links_in_place;
+    r->link = r->reaches                   ? &zoff_transfer_route_resident
+              : zoff_transfer_device_is(t) ? &zoff_transfer_route_staged
+                                           : &zoff_transfer_route_in_place;
     r->lent = zoff_transfer_device_is(t) ? &t->device.lent : &t->grads;
     r->packed = r->reaches ? r->lent : &t->grads;
     return ZOFF_OK;
@@ -391,4 +243,12 @@ void zoff_transfer_route_choose_rest(zoff_transfer *t)
     r->sums = t->values->accumulation > 1 || zoff_transfer_ranks_several(t);
     r->adds = r->reaches && t->comm->adds && t->values->nccl_adds;
     zoff_lending_sources_choose(t->lending, zoff_transfer_ranks_have_parts(t), zoff_transfer_device_is(t), r->reaches);
+}
+
+void zoff_transfer_route_range(zoff_transfer *t, const char *row, size_t bucket)
+{
+    if (row && t->route.link->has_streams)
+        t->accel->ops->ranges.begin(t->accel, row, bucket);
+    else if (t->route.link->has_streams)
+        t->accel->ops->ranges.end(t->accel);
 }

@@ -11,27 +11,23 @@
 
 typedef struct zoff_transfer zoff_transfer;
 
-/* Streams, and engine memory that gradients and weights are copied to and from. Nothing for the in-place link. */
+/* Streams, and engine memory that gradients and weights are copied to and from. */
 typedef struct zoff_link_memory {
     zoff_status (*open)(zoff_transfer *t); /* at seal; zoff_transfer_device_close() frees it */
-    /* Add the DRAM and device memory that the link needs to `info`. */
+    /* Add the DRAM and device memory that the link needs to `info`, with that of the sums below. */
     void (*plan)(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info);
-    zoff_status (*pin)(zoff_transfer *t, const zoff_map *map);
-    void (*unpin)(zoff_transfer *t, const zoff_map *map);
 } zoff_link_memory;
 
 /* Sums of the gradients of tied parameters, in the memory that holds the program's gradients. */
 typedef struct zoff_link_sums {
     zoff_status (*alloc)(zoff_transfer *t, uint64_t bytes, char **out); /* sets t->accumulator.tied */
-    void (*plan)(zoff_plan_info *info, uint64_t bytes);                 /* add `bytes` of sums to the plan */
     zoff_status (*add)(zoff_transfer *t, const zoff_accumulate_piece *piece);
     zoff_status (*follow)(zoff_transfer *t); /* later additions wait for the stream named in the last `follow` of the link */
     void (*added)(zoff_transfer *t, size_t number); /* memory that was lent for this slice's gradient can be reused */
 } zoff_link_sums;
 
-/* The begin and the end of a step. */
+/* The end of a step. */
 typedef struct zoff_link_step {
-    void (*begun)(zoff_transfer *t); /* a step begins: no other gradient is handed over before it ends */
     /* The gradient in this buffer of the program is read: clear so many bytes of it, before later work in the stream. With NULL
      * it is clear when the call returns. */
     zoff_status (*reuse)(zoff_transfer *t, char *grad, size_t bytes, void *native_stream);
@@ -41,6 +37,8 @@ typedef struct zoff_link_step {
     void (*recorded)(zoff_transfer *t, bool zeroes); /* the step is over; clears gradients where the CPU does it */
 } zoff_link_step;
 
+/* How gradients reach the engine, and updated weights the program. An entry that is NULL has nothing to do: ZOFF_LINK() calls
+ * those that may be. Only `open`, `alloc`, `add`, `taken`, `gradient`, `weights`, `move` and `reuse` are in every link. */
 typedef struct zoff_link {
     const char *name;
     bool has_streams; /* the program may name a stream with a gradient */
@@ -68,8 +66,9 @@ typedef struct zoff_link {
     /* Copy weights to the program (`up`) or from it, outside of a step.  @blocks until done */
     zoff_status (*move)(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);
     zoff_link_step step;
-    void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it ends */
 } zoff_link;
+
+#define ZOFF_LINK(t, entry, args) ((t)->route.link->entry ? (t)->route.link->entry args : ZOFF_OK)
 
 /* A wire carries gradients and weights between ranks. Each has a file of its own, wire_<name>.c, and a line in the table of
  * route.c, which takes the first that serves the engine. zoff.reduce_scatter "nccl" is a branch of wire_device.c. An entry that
@@ -116,6 +115,9 @@ void zoff_transfer_route_choose_rest(zoff_transfer *t);
 zoff_status zoff_transfer_route_check(const zoff_transfer *t);
 zoff_status zoff_transfer_route_check_ratio(const zoff_transfer *t);
 
-extern const zoff_link zoff_transfer_links_in_place, zoff_transfer_links_staged, zoff_transfer_links_reached;
+/* For profilers of a device: a row of a bucket begins; NULL: it ends. */
+void zoff_transfer_route_range(zoff_transfer *t, const char *row, size_t bucket);
+
+extern const zoff_link zoff_transfer_route_in_place, zoff_transfer_route_staged, zoff_transfer_route_resident;
 
 #endif

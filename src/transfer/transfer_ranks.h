@@ -114,6 +114,7 @@ void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size
 /* A slice is complete here: its buckets may be exchanged. */
 void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t slice);
 bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t); /* advance without waiting; whether exchanges are in flight */
+void zoff_transfer_reduce_scatter_end(zoff_transfer *t);   /* a step begins: no other gradient is handed over before it ends */
 void zoff_transfer_reduce_scatter_close(zoff_transfer *t); /* no other gradient will come */
 zoff_status zoff_transfer_reduce_scatter_bucket(void *ctx, zoff_bucket_run *run); /* a row */
 zoff_status

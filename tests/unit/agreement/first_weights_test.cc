@@ -155,10 +155,10 @@ TEST(FirstWeightsThatAreEqual, AreNotSent)
     on_ranks(RANKS, [](small_agreement &self, unsigned) {
         std::vector<float> value(COUNT, 2.5f);
         self.parts.add(self.weights("a", value.data(), COUNT));
-        zoff_link watched = zoff_transfer_links_in_place;
+        zoff_link watched = zoff_transfer_route_in_place;
         watched.move = [](zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool to_program) {
             EXPECT_FALSE(to_program) << "memory of the program stays as it is";
-            return zoff_transfer_links_in_place.move(t, moves, count, to_program);
+            return zoff_transfer_route_in_place.move(t, moves, count, to_program);
         };
         self.transfer.route.link = &watched;
         const uint64_t before = sent_by(self);
@@ -204,11 +204,11 @@ TEST(FirstWeightsThatDiffer, AreSentByBatches)
         if (rank == 2)
             value[COUNT - 5] = 3;
         self.parts.add(self.weights("a", value.data(), COUNT));
-        zoff_link watched = zoff_transfer_links_in_place;
+        zoff_link watched = zoff_transfer_route_in_place;
         watched.move = [](zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool to_program) {
             for (size_t i = 0; to_program && i < count; i++)
                 written += moves[i].count;
-            return zoff_transfer_links_in_place.move(t, moves, count, to_program);
+            return zoff_transfer_route_in_place.move(t, moves, count, to_program);
         };
         self.transfer.route.link = &watched;
         const uint64_t before = sent_by(self);
@@ -224,7 +224,7 @@ TEST(FirstWeightsThatCannotBeWritten, AreAnError)
     on_ranks(2, [](small_agreement &self, unsigned rank) {
         std::vector<float> value(40, 1.0f);
         self.parts.add(self.weights("a", value.data(), 40));
-        zoff_link broken = zoff_transfer_links_in_place;
+        zoff_link broken = zoff_transfer_route_in_place;
         broken.move = move_nowhere;
         if (rank == 1)
             self.transfer.route.link = &broken;

@@ -22,7 +22,7 @@ class small_agreement
         transfer.plan = a.plan = &parts.plan;
         transfer.comm = a.comm = ranks;
         transfer.channel = a.channel = &wire.channel;
-        transfer.route.link = &zoff_transfer_links_in_place;
+        transfer.route.link = &zoff_transfer_route_in_place;
         transfer.threads = {1, 1, 0};
         a.transfer = &transfer;
         EXPECT_ZOFF_OK(zoff_agreement_vote_open(&a));

@@ -26,12 +26,12 @@ TEST(IntakeTake, DoesNotMarkWhatCannotStart)
     small_transfer self;
     self.add(40);
     ASSERT_NO_FATAL_FAILURE(self.open(16));
-    zoff_link broken = zoff_transfer_links_in_place;
+    zoff_link broken = zoff_transfer_route_in_place;
     broken.take = [](zoff_transfer *, zoff_param, size_t, void *) { return zoff_base_status_fail(ZOFF_ERR_DEVICE, "gone"); };
     self.t.route.link = &broken;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "gone", zoff_transfer_intake_take(&self.t, 0, 0, nullptr));
     EXPECT_EQ(0, self.flag(0));
-    self.t.route.link = &zoff_transfer_links_in_place;
+    self.t.route.link = &zoff_transfer_route_in_place;
 }
 
 // Three names for one parameter of two slices. The second name's gradients are lent by the engine.
@@ -150,7 +150,7 @@ TEST_F(Intake, CanBeTriedAgainWhereTheSumFails)
 {
     for (const size_t p : {0, 1, 2})
         ASSERT_NO_FATAL_FAILURE(make(p, 0));
-    zoff_link broken = zoff_transfer_links_in_place;
+    zoff_link broken = zoff_transfer_route_in_place;
     broken.sums.add = [](zoff_transfer *, const zoff_accumulate_piece *) {
         return zoff_base_status_fail(ZOFF_ERR_DEVICE, "gone");
     };
@@ -158,7 +158,7 @@ TEST_F(Intake, CanBeTriedAgainWhereTheSumFails)
     ASSERT_ZOFF_OK(take(1, 0));
     self.t.route.link = &broken;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "gone", take(2, 0));
-    self.t.route.link = &zoff_transfer_links_in_place;
+    self.t.route.link = &zoff_transfer_route_in_place;
     EXPECT_EQ(0, self.flag(2, 0)) << "it is the program's again";
     EXPECT_EQ(ZOFF_SLICE_GIVEN, self.flag(1, 0));
     ASSERT_ZOFF_OK(take(2, 0));
