@@ -114,9 +114,6 @@ zoff_status zoff_archive_folder_flush(const char *folder);
  * newest complete one in it. Newer ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
  * @return ERR_IO: there is none, with the reason of the newest, or one cannot be read and may be the newest */
 zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
-/* Check that the folder `path` holds no checkpoint of the label. Writers without an engine make new checkpoints only: nobody
- * expects an import to replace one of a run.  @return ERR_INVALID; ERR_IO: cannot be read */
-zoff_status zoff_archive_listing_check_free(const char *path, const char *label);
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
 uint64_t zoff_archive_choose_sequence(const char *folder);
 
@@ -259,21 +256,21 @@ zoff_status zoff_archive_part_check_head(const char *path, const char head[ZOFF_
 
 /* Remove the files that a save has written so far into its hidden folder, and the folder if nothing else is in it. */
 void zoff_archive_remove_own(const char *work, const zoff_archive_manifest *m);
-/* Remove the files that earlier saves of this engine have left in the folder that it shares with others. */
-void zoff_archive_remove_ended(const char *work, const char *label);
 
-/* ---- publish.c: name and completion ---- */
+/* ---- publish.c: a save from its name to its completion ---- */
 
 /* Check label and name of the options, and make the name of the folder: that of the options, or one from step `t`; behind the
  * label where an engine with a label saves alone.  @return ERR_INVALID */
 zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t t, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);
-/* Whether a save may take the name that it is given, before it writes anything. `is_new`: it replaces none.
- * @return ERR_INVALID: the name is that of a checkpoint that must stay; ERR_IO */
-zoff_status zoff_archive_publish_check(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new);
+/* Begin a save, on rank 0: make its id, its sequence, its hidden folder `work` and its first file. `m` has label, engines and
+ * step. With `is_new` it replaces no checkpoint: nobody expects an import to replace one of a run.
+ * @return ERR_INVALID: the name is that of a checkpoint that must stay; ERR_IO, ERR_NO_SPACE */
+zoff_status zoff_archive_publish_begin(const char *folder, const char *name, zoff_archive_manifest *m, bool is_new,
+                                       char work[4096], zoff_archive_part *out);
 /* Write the manifest into the hidden folder of the save, once all files are flushed. If all engines have saved then, give the
  * folder its name, in place of an earlier one, point `latest` at it, and remove old checkpoints beyond `keep` (0: keep all).
  * After an error everything is as before, and the call may be repeated. If only `latest` cannot be written, that is a warning.
- * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_INVALID as zoff_archive_publish_check();
+ * @blocks for the disk  @return ERR_STATE: a save that began later has the name; ERR_INVALID as zoff_archive_publish_begin();
  * ERR_IO also for a file of a rank that is not there: then the ranks do not share the folder */
 zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new,
                                           unsigned keep);

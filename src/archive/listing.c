@@ -49,21 +49,6 @@ zoff_status zoff_archive_listing_read_facts(const char *folder, const char *file
     return status;
 }
 
-zoff_status zoff_archive_listing_check_free(const char *path, const char *label)
-{
-    char file[512], manifest[4096];
-    struct stat about;
-    zoff_archive_folder_manifest_name(label, file);
-    ZOFF_TRY(zoff_archive_folder_join(path, file, manifest));
-    const int error = lstat(manifest, &about) == 0 ? 0 : errno;
-    ZOFF_FAIL_IF(error == 0, ZOFF_ERR_INVALID,
-                 "'%s' is a checkpoint already, and is not replaced: give the new one another name, or remove that folder",
-                 path);
-    ZOFF_FAIL_IF(error != ENOENT && error != ENOTDIR, ZOFF_ERR_IO, "cannot look for '%s': %s", manifest,
-                 zoff_base_status_errno(error));
-    return ZOFF_OK;
-}
-
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m)
 {
     char name[512], path[4096];

@@ -71,6 +71,7 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
 typedef struct holding {
     bool is_there;
     uint64_t sequence; /* the greatest of its manifests */
+    bool has_own;      /* a manifest of this save's engine, whatever is in it */
     bool has_other;    /* it belongs to an engine that has no part in this save, and must stay */
     char other[ZOFF_ARCHIVE_LABEL_MOST + 1];
 } holding;
@@ -113,8 +114,10 @@ static zoff_status look(const char *path, const zoff_archive_manifest *m, holdin
     ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", path, zoff_base_status_errno(errno));
     zoff_status status = zoff_archive_folder_next(entries, path, &entry);
     while (status == ZOFF_OK && entry) {
-        if (zoff_archive_folder_is_manifest(entry, label))
+        if (zoff_archive_folder_is_manifest(entry, label)) {
             status = add_manifest(path, entry, m, out);
+            out->has_own = out->has_own || strcmp(label, m->label) == 0;
+        }
         if (status == ZOFF_OK)
             status = zoff_archive_folder_next(entries, path, &entry);
     }
@@ -128,8 +131,9 @@ static zoff_status look(const char *path, const zoff_archive_manifest *m, holdin
 static zoff_status check(const char *path, const zoff_archive_manifest *m, bool is_new, holding *out)
 {
     ZOFF_TRY(look(path, m, out));
-    if (is_new) /* after the look, which would take one that was made since for an earlier one */
-        ZOFF_TRY(zoff_archive_listing_check_free(path, m->label));
+    ZOFF_FAIL_IF(is_new && out->has_own, ZOFF_ERR_INVALID,
+                 "'%s' is a checkpoint already, and is not replaced: give the new one another name, or remove that folder",
+                 path);
     ZOFF_FAIL_IF(
         out->has_other, ZOFF_ERR_INVALID,
         "'%s' is a checkpoint of the engine '%s', and is not replaced: give this one another name, or remove that folder", path,
@@ -137,12 +141,20 @@ static zoff_status check(const char *path, const zoff_archive_manifest *m, bool 
     return ZOFF_OK;
 }
 
-zoff_status zoff_archive_publish_check(const char *folder, const char *name, const zoff_archive_manifest *m, bool is_new)
+zoff_status zoff_archive_publish_begin(const char *folder, const char *name, zoff_archive_manifest *m, bool is_new,
+                                       char work[4096], zoff_archive_part *out)
 {
     char path[4096];
     holding found;
     ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
-    return check(path, m, is_new, &found);
+    ZOFF_TRY(check(path, m, is_new, &found));
+    ZOFF_TRY(zoff_archive_folder_id(m->id));
+    zoff_archive_folder_work(folder, name, m, work);
+    ZOFF_TRY(zoff_archive_part_open(work, m->label, m->id, 0, out));
+    if (m->engines > 1)
+        zoff_archive_remove_ended(work, m->label);
+    m->sequence = zoff_archive_choose_sequence(folder);
+    return ZOFF_OK;
 }
 
 /* ---- the name ---- */

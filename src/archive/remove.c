@@ -17,17 +17,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Do something with each entry of a folder. Files that cannot be removed stay: nothing reads them. */
-static void for_each(const char *folder, void (*visit)(const char *name, const char *path, const void *ctx), const void *ctx)
+/* The next entry, and its path; NULL: there is none, or it cannot be read. Files that cannot be removed stay: nothing reads
+ * them. */
+static const char *next(DIR *entries, const char *folder, char path[4096])
 {
-    char path[4096];
-    const struct dirent *entry;
-    DIR *entries = opendir(folder);
-    while (entries && (entry = readdir(entries))) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            zoff_archive_folder_join(folder, entry->d_name, path) == ZOFF_OK)
-            visit(entry->d_name, path, ctx);
-    }
+    const char *name = NULL;
+    do {
+        if (!entries || zoff_archive_folder_next(entries, folder, &name) < 0 || !name)
+            return NULL;
+    } while (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || zoff_archive_folder_join(folder, name, path) < 0);
+    return name;
+}
+
+static void end(DIR *entries)
+{
     if (entries)
         closedir(entries);
 }
@@ -48,28 +51,23 @@ static bool read_save(const char *folder, const char *name, char label[ZOFF_ARCH
     return true;
 }
 
-typedef struct saver {
-    const char *work, *label, *id; /* id NULL: those whose saves have ended */
-} saver;
-
-static void remove_if_own(const char *name, const char *path, const void *ctx)
+/* id NULL: those of saves of the label that have ended. */
+static void remove_files(const char *work, const char *wanted, const char *wanted_id)
 {
-    const saver *own = ctx;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    int lock = -1;
-    if (read_save(own->work, name, label, id) && strcmp(label, own->label) == 0 &&
-        (own->id ? strcmp(id, own->id) == 0 : zoff_archive_part_claim(own->work, label, id, &lock)))
-        (void)unlink(path);
-    if (lock >= 0)
-        close(lock);
-}
-
-static void remove_files(const char *work, const char *label, const char *id)
-{
-    const saver own = {.work = work, .label = label, .id = id};
+    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    const char *name;
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    for_each(work, remove_if_own, &own);
+    DIR *entries = opendir(work);
+    while ((name = next(entries, work, path))) {
+        int lock = -1;
+        if (read_save(work, name, label, id) && strcmp(label, wanted) == 0 &&
+            (wanted_id ? strcmp(id, wanted_id) == 0 : zoff_archive_part_claim(work, label, id, &lock)))
+            (void)unlink(path);
+        if (lock >= 0)
+            close(lock);
+    }
+    end(entries);
     (void)rmdir(work); /* fails where there is something else */
     zoff_base_status_restore(&saved);
 }
@@ -95,44 +93,74 @@ bool zoff_archive_remove_hide(const char *folder, const char *name, const char *
     return rename(path, hidden) == 0;
 }
 
-/* Manifests go first: where a folder gets its name back, because another file is in it, it is no checkpoint. */
-static void remove_known(const char *name, const char *path, const void *ctx)
+static bool is_temporary(const char *name)
 {
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-    const bool *manifests = ctx;
     const size_t bytes = strlen(name);
-    const bool is_early = name[0] == '.' && bytes > 4 && strcmp(name + bytes - 4, ".new") == 0;
-    if (*manifests ? zoff_archive_folder_is_manifest(name, label) : is_early || zoff_archive_folder_is_part(name, label, id))
-        (void)unlink(path);
+    return name[0] == '.' && bytes > 4 && strcmp(name + bytes - 4, ".new") == 0;
 }
 
-static void move_into(const char *name, const char *path, const void *ctx)
+/* Manifests go first: where a folder gets its name back, because another file is in it, it is no checkpoint. */
+static void empty(const char *hidden, bool manifests)
 {
-    char to[4096];
+    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    const char *name;
+    DIR *entries = opendir(hidden);
+    while ((name = next(entries, hidden, path))) {
+        if (manifests ? zoff_archive_folder_is_manifest(name, label)
+                      : is_temporary(name) || zoff_archive_folder_is_part(name, label, id))
+            (void)unlink(path);
+    }
+    end(entries);
+}
+
+/* Files of others. */
+static void move_rest(const char *hidden, const char *to)
+{
+    char path[4096], there[4096];
+    const char *name;
     struct stat about;
-    if (zoff_archive_folder_join(ctx, name, to) == ZOFF_OK && lstat(to, &about) != 0)
-        (void)rename(path, to);
+    DIR *entries = opendir(hidden);
+    while ((name = next(entries, hidden, path))) {
+        if (zoff_archive_folder_join(to, name, there) == ZOFF_OK && lstat(there, &about) != 0)
+            (void)rename(path, there);
+    }
+    end(entries);
 }
 
 static void remove_hidden(const char *folder, const char *name, const char *hidden)
 {
     char path[4096];
-    for (int manifests = 1; manifests >= 0; manifests--)
-        for_each(hidden, remove_known, &(bool){manifests});
+    empty(hidden, true);
+    empty(hidden, false);
     if (rmdir(hidden) == 0 || errno == ENOENT || zoff_archive_folder_join(folder, name, path) < 0)
         return;
     const int error = errno;
-    for_each(hidden, move_into, path);
+    move_rest(hidden, path);
     if (rmdir(hidden) != 0 && rename(hidden, path) == 0)
         ZOFF_WARN("the old checkpoint '%s' is removed, but its folder is not: %s", path, zoff_base_status_errno(error));
 }
 
+void zoff_archive_remove_hidden(const char *folder)
+{
+    char path[4096], name[ZOFF_ARCHIVE_WORK_MOST + 1];
+    const char *entry;
+    bool is_removed;
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    DIR *entries = opendir(folder);
+    while ((entry = next(entries, folder, path))) {
+        if (zoff_archive_folder_is_work(entry, name, &is_removed) && is_removed)
+            remove_hidden(folder, name, path);
+    }
+    end(entries);
+    zoff_base_status_restore(&saved);
+}
+
 /* ---- what was cut short ---- */
 
-/* The hidden folder of a save, and claims of the saves that have ended there. Until they end, a save that has
- * just made its file finds that the file is gone, and makes another. */
+/* The hidden folder of a save, and claims of the saves that have ended there. Until they end, a save that has just made its
+ * file finds that the file is gone, and makes another. */
 typedef struct remains {
-    const char *path;
     bool is_empty, is_alive;
     uint64_t sequence; /* the greatest of its manifests: engines that have ended wait for others */
     time_t written;
@@ -140,51 +168,37 @@ typedef struct remains {
     size_t count, room;
 } remains;
 
-static void look_at(const char *name, const char *path, const void *ctx)
+static remains look_at(const char *work)
 {
-    remains *r = *(remains *const *)ctx;
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    const char *name;
     struct stat about;
     zoff_archive_manifest m;
-    r->is_empty = false;
-    if (stat(path, &about) == 0 && about.st_mtime > r->written)
-        r->written = about.st_mtime;
-    if (zoff_archive_folder_is_part(name, label, id)) {
-        r->is_alive = r->is_alive || zoff_base_array_reserve(&r->claims, r->count, &r->room, r->count + 1, sizeof *r->claims,
-                                                             "saves into a folder") < 0;
-        if (!r->is_alive)
-            r->is_alive = !zoff_archive_part_claim(r->path, label, id, &r->claims[r->count++]);
-    } else if (zoff_archive_folder_is_manifest(name, label) && zoff_archive_listing_read_facts(r->path, name, &m) == ZOFF_OK) {
-        r->sequence = m.sequence > r->sequence ? m.sequence : r->sequence;
-        zoff_archive_manifest_free(&m);
+    remains r = {.is_empty = true, .written = stat(work, &about) == 0 ? about.st_mtime : 0};
+    DIR *entries = opendir(work);
+    while ((name = next(entries, work, path)) && !r.is_alive) {
+        r.is_empty = false;
+        if (stat(path, &about) == 0 && about.st_mtime > r.written)
+            r.written = about.st_mtime;
+        if (zoff_archive_folder_is_part(name, label, id))
+            r.is_alive = zoff_base_array_reserve(&r.claims, r.count, &r.room, r.count + 1, sizeof *r.claims, "claims") < 0 ||
+                         !zoff_archive_part_claim(work, label, id, &r.claims[r.count++]);
+        else if (zoff_archive_folder_is_manifest(name, label) && zoff_archive_listing_read_facts(work, name, &m) == ZOFF_OK) {
+            r.sequence = m.sequence > r.sequence ? m.sequence : r.sequence;
+            zoff_archive_manifest_free(&m);
+        }
     }
+    end(entries);
+    return r;
 }
 
-typedef struct sweep {
-    const char *folder, *name;
-    uint64_t sequence;
-    bool others;
-} sweep;
-
-static void hide_if_left(const char *entry, const char *path, const void *ctx)
+static void hide_if_left(const char *folder, const char *name, const char *path, bool is_own, uint64_t sequence)
 {
-    const sweep *s = ctx;
-    char name[ZOFF_ARCHIVE_WORK_MOST + 1];
-    bool is_removed;
-    struct stat about;
-    remains r = {.path = path, .is_empty = true}, *found = &r;
-    const bool is_aside = zoff_archive_folder_is_aside(entry, s->name);
-    if (!is_aside && (!zoff_archive_folder_is_work(entry, name, &is_removed) || is_removed))
-        return;
-    const bool is_own = is_aside || strncmp(name, s->name, ZOFF_ARCHIVE_WORK_MOST) == 0;
-    if (!is_own && !s->others)
-        return;
-    r.written = stat(path, &about) == 0 ? about.st_mtime : 0;
-    for_each(path, look_at, &found);
+    remains r = look_at(path);
     if (r.is_empty && is_own)
         (void)rmdir(path); /* fails where a save has made its file since */
-    else if (!r.is_alive && (is_own ? r.sequence < s->sequence : time(NULL) - r.written >= ZOFF_ARCHIVE_LEASE_SECONDS))
-        (void)zoff_archive_remove_hide(s->folder, is_own ? s->name : name, path);
+    else if (!r.is_alive && (is_own ? r.sequence < sequence : time(NULL) - r.written >= ZOFF_ARCHIVE_LEASE_SECONDS))
+        (void)zoff_archive_remove_hide(folder, name, path);
     for (size_t i = 0; i < r.count; i++) {
         if (r.claims[i] >= 0)
             close(r.claims[i]);
@@ -192,27 +206,23 @@ static void hide_if_left(const char *entry, const char *path, const void *ctx)
     zoff_base_mem_free(r.claims);
 }
 
-static void remove_if_hidden(const char *entry, const char *path, const void *ctx)
-{
-    char name[ZOFF_ARCHIVE_WORK_MOST + 1];
-    bool is_removed;
-    if (zoff_archive_folder_is_work(entry, name, &is_removed) && is_removed)
-        remove_hidden(ctx, name, path);
-}
-
 void zoff_archive_remove_left(const char *folder, const char *name, uint64_t sequence, bool others)
 {
-    const sweep s = {.folder = folder, .name = name, .sequence = sequence, .others = others};
+    char path[4096], of[ZOFF_ARCHIVE_WORK_MOST + 1];
+    const char *entry;
+    bool is_removed;
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
-    for_each(folder, hide_if_left, &s);
-    zoff_base_status_restore(&saved);
-}
-
-void zoff_archive_remove_hidden(const char *folder)
-{
-    zoff_saved_error saved;
-    zoff_base_status_save(&saved);
-    for_each(folder, remove_if_hidden, folder);
+    DIR *entries = opendir(folder);
+    while ((entry = next(entries, folder, path))) {
+        if (zoff_archive_folder_is_aside(entry, name))
+            hide_if_left(folder, name, path, true, sequence);
+        else if (zoff_archive_folder_is_work(entry, of, &is_removed) && !is_removed) {
+            const bool is_own = strncmp(of, name, ZOFF_ARCHIVE_WORK_MOST) == 0;
+            if (is_own || others)
+                hide_if_left(folder, of, path, is_own, sequence);
+        }
+    }
+    end(entries);
     zoff_base_status_restore(&saved);
 }

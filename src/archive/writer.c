@@ -22,7 +22,7 @@ typedef struct stream {
 } stream;
 
 struct zoff_checkpoint_writer {
-    char *folder, *name, *work; /* work: the hidden folder until commit; NULL: none was made */
+    char *folder, *name, work[4096]; /* work: the hidden folder until commit; "": none was made */
     unsigned keep;
     zoff_archive_manifest manifest;
     zoff_archive_part part;
@@ -159,7 +159,7 @@ static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
 
 static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, const zoff_checkpoint_opts *opts)
 {
-    char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096], work[4096];
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], whole[4096];
     zoff_archive_manifest *m = &w->manifest;
     ZOFF_TRY(zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_FOLDER_MOST, whole));
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
@@ -169,16 +169,9 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
     m->engines = opts->engines ? opts->engines : 1;
-    ZOFF_TRY(zoff_archive_publish_check(whole, name, m, true));
-    m->sequence = zoff_archive_choose_sequence(whole);
-    ZOFF_TRY(zoff_archive_folder_id(m->id));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
     m->file_count = 1;
-    zoff_archive_folder_work(whole, name, m, work);
-    ZOFF_TRY(zoff_base_mem_copy_text(work, &w->work));
-    ZOFF_TRY(zoff_archive_part_open(work, m->label, m->id, 0, &w->part));
-    if (m->engines > 1)
-        zoff_archive_remove_ended(work, m->label);
+    ZOFF_TRY(zoff_archive_publish_begin(whole, name, m, true, w->work, &w->part));
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
         ZOFF_TRY(lay_out(w, kind));
     return ZOFF_OK;
@@ -358,7 +351,7 @@ void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
     if (!w)
         return;
     zoff_archive_part_close(&w->part);
-    if (!w->is_committed && w->work)
+    if (!w->is_committed && *w->work)
         zoff_archive_remove_own(w->work, &w->manifest);
     for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
         zoff_base_mem_free(w->streams[kind].starts);
@@ -366,7 +359,6 @@ void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
     }
     zoff_archive_manifest_free(&w->manifest);
     zoff_base_mem_free(w->folder);
-    zoff_base_mem_free(w->work);
     zoff_base_mem_free(w->name);
     zoff_base_mem_free(w);
 }

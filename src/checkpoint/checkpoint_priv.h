@@ -277,7 +277,8 @@ typedef struct zoff_save_publisher {
 
 struct zoff_checkpoint {
     zoff_engine *engine;
-    char *folder, *path, *work; /* of checkpoints, of this one, and the hidden one until it is complete */
+    char *folder, *path; /* of checkpoints, and of this one */
+    char work[4096];     /* the hidden one until it is complete; "": not made */
     char name[ZOFF_ARCHIVE_NAME_MOST + 1];
     unsigned keep;
     zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */

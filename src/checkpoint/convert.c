@@ -321,15 +321,15 @@ static zoff_status write_part(conversion *c, uint32_t rank)
 {
     zoff_archive_table described = {.regions = NULL};
     ZOFF_TRY(read_description(c, rank, NULL, &described));
-    zoff_status status = zoff_archive_part_open(c->work, c->manifest.label, c->manifest.id, rank, &c->part);
+    zoff_archive_manifest *m = &c->manifest;
+    zoff_status status = rank ? zoff_archive_part_open(c->work, m->label, m->id, rank, &c->part)
+                              : zoff_archive_publish_begin(c->folder, c->name, m, true, c->work, &c->part);
     if (status == ZOFF_OK) {
         status = fill_part(c, &described, rank);
         c->part.keeps = status == ZOFF_OK;
         if (rank == 0 && status == ZOFF_OK) {
             c->lock = c->part.lock;
             c->part.lock = NULL;
-            if (c->manifest.engines > 1)
-                zoff_archive_remove_ended(c->work, c->manifest.label);
         }
         zoff_archive_part_close(&c->part);
     }
@@ -350,14 +350,9 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, c->name));
     m->engines = opts->engines ? opts->engines : 1;
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
-    ZOFF_TRY(zoff_archive_publish_check(c->folder, c->name, m, true));
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);
-    ZOFF_TRY(zoff_base_mem_copy_text(about, &m->about));
-    m->sequence = zoff_archive_choose_sequence(c->folder);
-    ZOFF_TRY(zoff_archive_folder_id(m->id));
-    zoff_archive_folder_work(c->folder, c->name, m, c->work);
-    return ZOFF_OK;
+    return zoff_base_mem_copy_text(about, &m->about);
 }
 
 static uint64_t count_bytes(const conversion *c)
@@ -402,7 +397,7 @@ static zoff_status convert(conversion *c, const char *const *folders, size_t cou
     const zoff_status status = write_all(c, opts->keep);
     zoff_base_status_save(&saved);
     zoff_base_fork_close(c->lock);
-    if (status < 0)
+    if (status < 0 && *c->work)
         zoff_archive_remove_own(c->work, &c->manifest);
     zoff_base_status_restore(&saved);
     return status;

@@ -69,43 +69,30 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
     return zoff_base_mem_alloc(c->manifest.file_count, sizeof *c->manifest.files, "files of a checkpoint", &c->manifest.files);
 }
 
-static zoff_status open_part(zoff_checkpoint *c)
-{
-    char work[4096];
-    zoff_archive_folder_work(c->folder, c->name, &c->manifest, work);
-    ZOFF_TRY(zoff_base_mem_copy_text(work, &c->work));
-    return zoff_archive_part_open(c->work, c->manifest.label, c->manifest.id, zoff_comm_rank(c->saver.view.comm),
-                                  &c->saver.part);
-}
-
 /* Rank 0 makes identity and folder, and its file. */
 static zoff_status make_identity(zoff_checkpoint *c, identity *out)
 {
-    ZOFF_TRY(zoff_archive_publish_check(c->folder, c->name, &c->manifest, false));
     c->sweeps = true;
-    ZOFF_TRY(zoff_archive_folder_id(c->manifest.id));
-    ZOFF_TRY(open_part(c));
-    if (c->manifest.engines > 1)
-        zoff_archive_remove_ended(c->work, c->manifest.label);
-    c->manifest.sequence = zoff_archive_choose_sequence(c->folder);
+    ZOFF_TRY(zoff_archive_publish_begin(c->folder, c->name, &c->manifest, false, c->work, &c->saver.part));
     memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
     out->sequence = c->manifest.sequence;
     return ZOFF_OK;
 }
 
-/* A folder that is not shared does not have the file of rank 0. */
-static zoff_status check_shared(const zoff_checkpoint *c)
+/* Make the file of another rank. A folder that is not shared does not have the file of rank 0. */
+static zoff_status open_part(zoff_checkpoint *c)
 {
-    char name[512], work[4096], path[4096 + 512];
+    char name[512], path[sizeof c->work + sizeof name];
+    const unsigned rank = zoff_comm_rank(c->saver.view.comm);
+    zoff_archive_folder_work(c->folder, c->name, &c->manifest, c->work);
     zoff_archive_folder_part_name(c->manifest.label, c->manifest.id, 0, name);
-    zoff_archive_folder_work(c->folder, c->name, &c->manifest, work);
-    snprintf(path, sizeof path, "%s/%s", work, name);
+    snprintf(path, sizeof path, "%s/%s", c->work, name);
     ZOFF_FAIL_IF(
         access(path, F_OK) != 0, ZOFF_ERR_INVALID,
         "rank %u does not find the file '%s' that rank 0 has just made: the folder of a checkpoint must be one that all "
         "ranks share",
-        zoff_comm_rank(c->saver.view.comm), path);
-    return ZOFF_OK;
+        rank, path);
+    return zoff_archive_part_open(c->work, c->manifest.label, c->manifest.id, rank, &c->saver.part);
 }
 
 /* Rank 0 removes folder and file if a rank has gone. A rank that does not find them then has no error of its own, so a failed
@@ -116,7 +103,7 @@ static zoff_status open_beside_rank_0(zoff_checkpoint *c, identity *all)
     zoff_status own = ZOFF_OK;
     zoff_saved_error saved;
     if (zoff_comm_rank(v->comm) != 0)
-        own = check_shared(c) == ZOFF_OK ? open_part(c) : ZOFF_ERR_INVALID;
+        own = open_part(c);
     zoff_base_status_save(&saved);
     ZOFF_TRY(zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all));
     zoff_base_status_restore(&saved);
@@ -184,7 +171,7 @@ static void release(zoff_checkpoint *c)
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
     /* A rank other than 0 that has no file yet leaves the folder alone: rank 0 may just be making it. */
-    const bool has_files = c->work && (c->sweeps || c->saver.part.fd >= 0);
+    const bool has_files = *c->work && (c->sweeps || c->saver.part.fd >= 0);
     const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
     zoff_checkpoint_complete_close(c);
@@ -197,7 +184,6 @@ static void release(zoff_checkpoint *c)
     zoff_archive_manifest_free(&c->manifest);
     zoff_base_mem_free(c->folder);
     zoff_base_mem_free(c->path);
-    zoff_base_mem_free(c->work);
     zoff_base_mem_free(c);
     zoff_base_status_restore(&saved);
 }
