@@ -1,4 +1,6 @@
-/* admit.c: decides which buckets of the walk may borrow states and weights, and borrows them. */
+/* admit.c: what the buckets of the walk ask the broker for, and in which order. Buckets of a store of files ask in the order of
+ * the walk. With several ranks that order is the same on all, because a bucket may need memory of other ranks until they have
+ * sent theirs. One that went ahead on one rank could keep the slot that the other ranks wait for. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -41,35 +43,42 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
     return true;
 }
 
-static bool is_wanted(const zoff_loan *loan)
+static bool wants_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return !loan->base && !loan->done;
+    return borrows_weights(e, run) && !run->lent.weights.done;
 }
 
-/* After an error nothing is borrowed. */
-static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_loan *loan)
+static bool wants_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    void *base;
-    zoff_status status =
-        as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
-    loan->base = status == ZOFF_OK ? base : NULL;
-    return status;
+    return zoff_engine_admit_needs_states(e, run) && !run->lent.states.done;
 }
 
-/* Request both states and weights before waiting for either. */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
 {
-    zoff_status states = ZOFF_OK, weights = ZOFF_OK;
-    if (is_wanted(&run->states) && zoff_engine_admit_needs_states(e, run))
-        states = ask(e->store, run->chunk, false, &run->states);
-    if (states >= 0 && is_wanted(&run->weights) && borrows_weights(e, run))
-        weights = ask(e->lending.store, run->chunk, writes_all_weights(e, run), &run->weights);
-    return states != ZOFF_OK ? states : weights;
+    zoff_demand *d = &run->lent;
+    if (!d->is_granted) {
+        d->kind = run->ahead.is_so ? ZOFF_DEMAND_AHEAD : ZOFF_DEMAND_STEP;
+        d->chunk = run->chunk;
+        d->states.store = wants_states(e, run) ? e->store : NULL;
+        d->weights.store = wants_weights(e, run) ? e->lending.store : NULL;
+        d->states.arrays = d->weights.arrays = ZOFF_STORE_ALL;
+        d->weights.overwrites = d->weights.store && writes_all_weights(e, run);
+    }
+    const zoff_status status = d->states.store || d->weights.store ? zoff_offload_broker_ask(d) : ZOFF_OK;
+    if (status < 0) /* it has nothing any more, and may not wait behind those after it */
+        zoff_engine_admit_ask_anew(e, run->chunk);
+    return status;
 }
 
 zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run)
 {
-    return is_wanted(&run->states) ? ask(e->store, run->chunk, true, &run->states) : ZOFF_OK;
+    zoff_demand *d = &run->lent;
+    if (!d->is_granted) {
+        d->kind = ZOFF_DEMAND_STEP;
+        d->chunk = run->chunk;
+        d->states = (zoff_demand_part){.store = e->store, .overwrites = true};
+    }
+    return zoff_offload_broker_ask(d);
 }
 
 static bool streams_weights(const zoff_engine *e)
@@ -100,48 +109,67 @@ void zoff_engine_admit_open(zoff_engine *e)
     }
 }
 
-/* Index of the first streamed position that is not before `first`. */
-static size_t streamed_from(const zoff_engine *e, size_t first)
+/* Whether a bucket has memory for all that it needs, or needs none in this step. One that was updated ahead needs none if its
+ * update holds; otherwise it asks when it has left the rows ahead of the step. */
+static bool is_served(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    size_t low = 0, high = e->walk.streamed_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (e->walk.streamed[middle] < first)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (run->ahead.is_put)
+        return zoff_speculation_holds(&e->walk.speculation, e->transfer.scratch.consts);
+    return run->lent.is_granted || (!wants_states(e, run) && !wants_weights(e, run));
 }
 
-/* The first walk position that may not borrow yet, if the buckets before `first` are done. A store lends at most as many
- * streamed chunks as it has slots, and any number of chunks that are in DRAM anyway. The search visits only streamed buckets,
- * so its cost depends on the number of slots: kernels call it every 64 Ki elements.
- *
- * Without streamed buckets, those whose gradients have arrived are updated first. A parameter of many slices, such as one
+static zoff_bucket_run *run_of(const zoff_engine *e, size_t streamed)
+{
+    return &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[streamed])];
+}
+
+/* Before the gate nobody knows whether the step updates anything, so chunks are only read ahead. Behind it the buckets ask in
+ * the order of the walk, and none before those in front of it have their memory. */
+static void ask_in_order(zoff_engine *e)
+{
+    while (e->walk.asked < e->walk.streamed_count) {
+        zoff_bucket_run *run = run_of(e, e->walk.asked);
+        if (!is_served(e, run) && !run->ahead.is_put)
+            zoff_base_progress_keep(&e->io.states, zoff_engine_admit_borrow(e, run));
+        if (!is_served(e, run))
+            return;
+        e->walk.asked++;
+    }
+}
+
+/* Without streamed buckets, those whose gradients have arrived are updated first. A parameter of many slices, such as one
  * matrix of all layers, has buckets that wait for the whole backward pass, and the walk may begin with one of them. */
-size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
+size_t zoff_engine_admit_until(zoff_engine *e)
 {
-    const zoff_config_values *values = &e->settings.values;
-    const size_t weight_slots = e->lending.slots - zoff_lending_held_kept(&e->lending, e->walk.in_order);
-    size_t states = 0, weights = 0;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return e->walk.any_order ? e->plan.chunk_count : zoff_base_bits_min(e->plan.chunk_count, first + 1);
-    for (size_t k = streamed_from(e, first); k < e->walk.streamed_count; k++) {
-        const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
-        states += states_take_slot(e, position, bucket);
-        weights += weights_take_slot(e, bucket);
-        if (states > values->slots || weights > weight_slots)
-            return position;
-    }
-    return e->plan.chunk_count;
+        return e->walk.any_order ? e->plan.chunk_count : zoff_base_bits_min(e->plan.chunk_count, e->run.first + 1);
+    (void)zoff_lending_held_poll(&e->lending); /* an error is that of the next fetch */
+    ask_in_order(e);
+    return e->walk.asked < e->walk.streamed_count ? e->walk.streamed[e->walk.asked] + 1 : e->plan.chunk_count;
 }
 
-bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
+bool zoff_engine_admit_reaches(zoff_engine *e, const zoff_bucket_run *run)
 {
     const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
     const bool waits = is_stored(e, position) || (e->walk.in_order && weights_take_slot(e, run->chunk));
-    return !waits || position < zoff_engine_admit_until(e, e->run.first);
+    return !waits || position < zoff_engine_admit_until(e);
+}
+
+bool zoff_engine_admit_has_first(const zoff_engine *e)
+{
+    for (size_t k = 0; k < e->walk.streamed_count; k++) {
+        const zoff_bucket_run *run = run_of(e, k);
+        if (wants_states(e, run) && !run->ahead.is_put)
+            return run->lent.states.base;
+    }
+    return true;
+}
+
+void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket)
+{
+    const size_t position = zoff_transfer_walk_position(&e->transfer, bucket);
+    while (e->walk.asked && e->walk.streamed[e->walk.asked - 1] >= position)
+        e->walk.asked--;
 }
 
 bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket)
@@ -150,17 +178,18 @@ bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket)
     return chunk->bytes && !chunk->weight_bytes && bucket >= e->transfer.device.tier.count;
 }
 
-static void read_ahead(zoff_engine *e, size_t bucket)
+/* Read the first chunks of the next step, or those of the open one that have a gradient, in the order of the walk, as many as
+ * there are slots. */
+static void feed_walk(zoff_engine *e, bool is_next)
 {
-    (void)zoff_offload_store_ahead(e->store, bucket); /* its error is reported when the chunk is requested */
-}
-
-/* Read the first chunks of the next step, in the order of its walk. */
-static void feed_walk(zoff_engine *e)
-{
-    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
-    for (size_t k = 0; k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
-        read_ahead(e, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
+    size_t count = 0;
+    for (size_t k = 0; k < e->walk.streamed_count && count < e->walk.hints_most; k++) {
+        const zoff_bucket_run *run = run_of(e, k);
+        const bool is_needed = is_next || (wants_states(e, run) && !run->ahead.is_put);
+        if (is_needed && is_stored(e, e->walk.streamed[k]) && !zoff_offload_store_resident(e->store, run->chunk))
+            e->walk.hints[count++] = run->chunk;
+    }
+    zoff_offload_broker_hint(e->store, e->walk.hints, count);
 }
 
 /* Read chunks of buckets in the order in which their gradients are expected, as many as there are slots. Those that are updated
@@ -169,7 +198,8 @@ static void feed_expected(zoff_engine *e)
 {
     zoff_speculation_order *o = &e->walk.speculation.order;
     uint32_t *at = &o->first;
-    for (size_t wanted = 0; e->walk.streamed_count && *at < o->count && wanted < e->settings.values.slots;) {
+    size_t count = 0;
+    for (size_t wanted = 0; e->walk.streamed_count && *at < o->count && wanted < e->walk.hints_most;) {
         const size_t bucket = zoff_speculation_expected(&e->walk.speculation, *at);
         const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
         const bool is_done = run->ahead.is_refused || run->ahead.is_put;
@@ -178,10 +208,11 @@ static void feed_expected(zoff_engine *e)
             continue;
         }
         wanted++;
-        if (!run->states.base)
-            read_ahead(e, bucket);
+        if (!run->lent.is_granted)
+            e->walk.hints[count++] = bucket;
         at = &o->next[*at];
     }
+    zoff_offload_broker_hint(e->store, e->walk.hints, count);
 }
 
 void zoff_engine_admit_feed_ahead(zoff_engine *e)
@@ -197,28 +228,7 @@ void zoff_engine_admit_ahead(zoff_engine *e)
     if (zoff_speculation_is_likely(&e->walk.speculation))
         feed_expected(e);
     else
-        feed_walk(e);
-}
-
-/* Buckets in the order of gradients may hold all slots, while the walk begins with others. */
-void zoff_engine_admit_turn_round(zoff_engine *e)
-{
-    const size_t end = zoff_engine_admit_until(e, 0);
-    for (size_t k = 0; e->walk.speculation.places && k < e->walk.streamed_count; k++) {
-        if (e->walk.streamed[k] >= end)
-            zoff_offload_store_drop(e->store, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
-    }
-}
-
-/* A prefetched bucket without a gradient would only occupy a slot that others need. */
-void zoff_engine_admit_drop_useless(zoff_engine *e)
-{
-    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
-    for (size_t k = 0; e->run.last && k < e->walk.streamed_count && e->walk.streamed[k] < end; k++) {
-        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]);
-        if (!zoff_engine_admit_needs_states(e, &e->transfer.walk.runs[bucket]))
-            zoff_offload_store_drop(e->store, bucket);
-    }
+        feed_walk(e, true);
 }
 
 static void feed_step(zoff_engine *e)
@@ -226,12 +236,10 @@ static void feed_step(zoff_engine *e)
     zoff_base_progress_pump(&e->progress);
     if (!e->run.last || e->run.gate == ZOFF_GATE_SKIP)
         return;
-    /* A bucket in DRAM is borrowed in its turn: no read has to be started for it. */
-    const size_t end = zoff_engine_admit_until(e, e->run.first);
-    for (size_t k = streamed_from(e, e->run.first); k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
-        zoff_base_progress_keep(
-            &e->io.states,
-            zoff_engine_admit_borrow(e, &e->transfer.walk.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k])]));
+    if (e->run.gate == ZOFF_GATE_OPEN)
+        (void)zoff_engine_admit_until(e);
+    else
+        feed_walk(e, false);
 }
 
 void zoff_engine_admit_feed(zoff_engine *e)

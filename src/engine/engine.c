@@ -95,7 +95,9 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 /* Allocate all memory of seal except for the stores. */
 static zoff_status allocate(zoff_engine *e)
 {
+    e->walk.hints_most = zoff_base_bits_min(e->settings.values.slots, e->plan.chunk_count);
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "buckets", &e->walk.streamed));
+    ZOFF_TRY(zoff_base_mem_alloc(e->walk.hints_most, sizeof *e->walk.hints, "buckets", &e->walk.hints));
     ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "hyper-parameters of groups", &e->gate.hyper));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
@@ -225,14 +227,14 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_measure_close(&e->transfer);
     zoff_agreement_participation_close(&e->agreement);
     zoff_speculation_close(&e->walk.speculation);
-    void *blocks[] = {e->gate.hyper, e->gate.votes, e->walk.streamed, e->walk.is_new};
+    void *blocks[] = {e->gate.hyper, e->gate.votes, e->walk.streamed, e->walk.hints, e->walk.is_new};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
     e->settings.limits = (zoff_planning_limits){.bucket_elements = 0};
     e->gate.hyper = NULL;
     e->gate.votes = NULL;
-    e->walk.streamed = NULL;
+    e->walk.streamed = e->walk.hints = NULL;
     e->walk.is_new = NULL;
 }
 

@@ -232,6 +232,8 @@ typedef struct zoff_engine_walk {
     bool *is_new;     /* atomic */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
+    size_t asked; /* in the open step: those before this index have memory for their update, or need none */
+    size_t *hints, hints_most; /* scratch for buckets to be read ahead; as many as the store of states has slots */
 } zoff_engine_walk;
 
 /* Options of the program for seal. */
@@ -364,7 +366,6 @@ zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
 /* After opening: take the program's bytes of the commit that was found. */
 zoff_status zoff_engine_stores_take_program(zoff_engine *e);
-void zoff_engine_stores_forget(zoff_engine *e);
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only);
 void zoff_engine_stores_set_threads(const zoff_engine *e, unsigned threads);
 uint64_t zoff_engine_stores_huge_bytes(const zoff_engine *e);
@@ -395,6 +396,12 @@ typedef struct zoff_pass {
     bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
 } zoff_pass;
 
+/* A chunk that a pass has borrowed. It must not move in memory. */
+typedef struct zoff_lent_chunk {
+    zoff_demand demand;
+    zoff_chunk_memory memory;
+} zoff_lent_chunk;
+
 /* Access to the states of a bucket: in a store, on the device, or in both. */
 typedef struct zoff_states_place {
     bool is_alone; /* they are in no store: one copy at a time is on the host */
@@ -402,15 +409,15 @@ typedef struct zoff_states_place {
      * states.  @blocks */
     char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
     zoff_status (*end_fill)(zoff_engine *e, size_t chunk, const char *base);
-    /* Borrow the states of a pass, and give them back. `base` NULL: nothing was borrowed.  @blocks */
-    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out);
-    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base);
+    /* Borrow the states of a pass, or have its demand ask for them; and give them back, if there are any.  @blocks */
+    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
+    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
 } zoff_states_place;
 
 const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_t chunk);
 /* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks */
-zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out);
-zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
+zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out);
+zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
 /* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
 

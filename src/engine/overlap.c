@@ -154,21 +154,11 @@ static zoff_status renew(zoff_engine *e, zoff_param p, size_t slice)
     return work_together(e, update, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], NULL});
 }
 
-/* A step that is skipped needs no chunk any more. */
-static zoff_status let_go_if_skipped(zoff_engine *e)
-{
-    if (e->run.gate != ZOFF_GATE_SKIP)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_pipeline_release(e));
-    zoff_engine_stores_forget(e);
-    return ZOFF_OK;
-}
-
 static zoff_status lend_in_step(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
     ZOFF_TRY(renew(e, p, slice));
     zoff_engine_stats_come(e);
-    zoff_status status = let_go_if_skipped(e);
+    zoff_status status = e->run.gate == ZOFF_GATE_SKIP ? zoff_engine_pipeline_release(e) : ZOFF_OK; /* it needs no chunk */
     if (status == ZOFF_OK)
         status = zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
     if (status < 0 && e->life.phase == ZOFF_PHASE_OPEN)

@@ -58,10 +58,6 @@ static void turn_to_walk(zoff_engine *e)
 {
     e->walk.feeds_ahead = false;
     zoff_speculation_list(&e->walk.speculation);
-    if (e->run.last)
-        zoff_engine_admit_turn_round(e);
-    if (e->walk.any_order) /* with several ranks, the slices that take part are known only after zoff_engine_stages_agree() */
-        zoff_engine_admit_drop_useless(e);
     zoff_engine_admit_feed(e);
 }
 
@@ -90,7 +86,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
         open_runs(e);
     else if (!s->in_step)
         join_step(e);
-    e->run.first = 0;
+    e->run.first = e->walk.asked = 0;
     zoff_engine_pipeline_forget_new(e);
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
@@ -100,13 +96,6 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
         turn_ahead(e);
     else
         turn_to_walk(e);
-}
-
-static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
-{
-    if (loan->base)
-        zoff_offload_store_release(store, chunk);
-    loan->base = NULL;
 }
 
 void zoff_engine_pipeline_end(zoff_engine *e)
@@ -122,8 +111,7 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         if (e->transfer.walk.runs[i].ahead.is_so)
             ZOFF_TRY(zoff_engine_stages_leave(e, &e->transfer.walk.runs[i]));
-        release(e->store, i, &e->transfer.walk.runs[i].states);
-        release(e->lending.store, i, &e->transfer.walk.runs[i].weights);
+        zoff_offload_broker_withdraw(&e->transfer.walk.runs[i].lent);
         zoff_transfer_staging_release(&e->transfer, i);
     }
     return ZOFF_OK;
@@ -376,7 +364,7 @@ static zoff_status take_turn(zoff_engine *e, zoff_slice_buckets *wanted, bool *m
 {
     precede_in_step(e, moved);
     const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
-    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
+    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e), host) : host;
     ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, NULL, moved));
     return advance_all(e, first, end, wanted, moved);
 }

@@ -75,7 +75,6 @@ zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run)
     if (status != ZOFF_OK)
         return status;
     e->run.expected = zoff_agreement_participation_elements(&e->agreement);
-    zoff_engine_admit_drop_useless(e);
     return ZOFF_OK;
 }
 
@@ -90,26 +89,13 @@ zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run)
     return status == ZOFF_OK && !zoff_engine_admit_reaches(e, run) ? ZOFF_PENDING : status;
 }
 
-/* Compare the checksum of the whole chunk before any of it is used. */
-static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
-{
-    if (loan->checked || !loan->base)
-        return ZOFF_OK;
-    zoff_status status = zoff_offload_store_check(store, chunk);
-    loan->checked = status == ZOFF_OK;
-    loan->base = loan->checked ? loan->base : NULL;
-    return status;
-}
-
 zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    zoff_status status = zoff_engine_admit_borrow(e, run);
-    if (status != ZOFF_OK)
-        return status;
-    ZOFF_TRY(check(e->lending.store, run->chunk, &run->weights));
-    return check(e->store, run->chunk, &run->states);
+    /* A drive that does not answer is noticed before the device changes anything. */
+    const bool is_first = zoff_transfer_place_of(&e->transfer, run->chunk) != ZOFF_USED_BY_HOST;
+    return is_first && !zoff_engine_admit_has_first(e) ? ZOFF_PENDING : zoff_engine_admit_borrow(e, run);
 }
 
 /* All ranks send the buckets in the order of their walk. A bucket is through when its weights were read again: they take a slot
@@ -131,21 +117,12 @@ zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run)
     return zoff_lending_secondary_has_read(l, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
 }
 
-static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
-{
-    if (!loan->base)
-        return ZOFF_OK;
-    loan->base = NULL;
-    loan->done = true;
-    return zoff_offload_store_flush(store, chunk);
-}
-
 zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     const zoff_status status = zoff_transfer_device_tier_poll(&e->transfer, run);
     if (status == ZOFF_OK)
-        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
+        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->lent.weights.base, false);
     return status;
 }
 
@@ -155,10 +132,10 @@ zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run)
 zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    if (run->states.done || !e->plan.chunks[run->chunk].bytes || !zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
+    if (run->lent.states.done || !e->plan.chunks[run->chunk].bytes || !zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    zoff_status status = run->states.base ? ZOFF_OK : zoff_transfer_device_tier_poll(&e->transfer, run);
+    zoff_status status = run->lent.states.base ? ZOFF_OK : zoff_transfer_device_tier_poll(&e->transfer, run);
     if (status == ZOFF_OK)
         status = zoff_engine_admit_claim(e, run);
     return status == ZOFF_OK ? zoff_transfer_device_tier_save(&e->transfer, run) : status;
@@ -168,10 +145,10 @@ zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    if (run->saves && run->states.base)
+    if (run->saves && run->lent.states.base)
         zoff_engine_update_guard(e, run, NULL);
-    ZOFF_TRY(give(e->store, run->chunk, &run->states));
-    return give(e->lending.store, run->chunk, &run->weights);
+    ZOFF_TRY(zoff_offload_broker_give(&run->lent, &run->lent.states, ZOFF_STORE_ALL, false));
+    return zoff_offload_broker_give(&run->lent, &run->lent.weights, ZOFF_STORE_ALL, false);
 }
 
 /* ---- ahead of the step ---- */
@@ -193,8 +170,7 @@ zoff_status zoff_engine_stages_precede(void *ctx, zoff_bucket_run *run)
 zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    run->states = (zoff_loan){.done = true};
-    ZOFF_TRY(zoff_offload_store_put(e->store, run->chunk));
+    ZOFF_TRY(zoff_offload_broker_put(&run->lent, &run->lent.states));
     run->ahead.is_put = true;
     e->run.info.buckets.speculated++;
     return ZOFF_OK;
@@ -202,13 +178,12 @@ zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run)
 
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run)
 {
+    zoff_offload_broker_withdraw(&run->lent); /* with a second content that was not put */
     if (run->ahead.states)
         ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
-    else if (run->states.base)
-        zoff_offload_store_release(e->store, run->chunk);
     e->run.info.buckets.redone += run->ahead.is_put;
     run->ahead = (zoff_bucket_ahead){.is_refused = true};
-    run->states = (zoff_loan){.base = NULL};
+    run->lent = (zoff_demand){.chunk = run->chunk};
     run->cursor = (zoff_update_cursor){.piece = 0};
     zoff_transfer_staging_release(&e->transfer, run->chunk);
     return ZOFF_OK;
@@ -220,6 +195,7 @@ static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
 {
     ZOFF_TRY(zoff_engine_stages_leave(e, run));
     run->passed |= (2u << e->walk.rows[ZOFF_USED_BY_HOST].gate) - 1; /* the gate, and all rows before it */
+    zoff_engine_admit_ask_anew(e, run->chunk);
     return ZOFF_OK;
 }
 

@@ -2,8 +2,8 @@
  * range goes through the slices of the parameter, one after the other.
  *
  * Ranges usually come in series: a checkpoint is read or written part by part, and one chunk has the states of many parts. So a
- * range leaves its chunk in the store's slot and delays its writes: see zoff_offload_store_keep(). It reads and writes only the
- * stream of its kind. */
+ * range leaves its chunk in the store's slot and delays its writes: see zoff_offload_broker_give(). It reads and writes only
+ * the stream of its kind. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -357,15 +357,15 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
     const zoff_plan_piece *own = first_own(e, w, s);
     const bool borrows = (pass->states || pass->weights) && own;
     const size_t bucket = s.run->bucket;
-    zoff_chunk_memory memory = {.states = NULL};
+    zoff_lent_chunk lent = {.demand = {.chunk = bucket}};
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_place_borrow(e, pass, bucket, &memory));
+        ZOFF_TRY(zoff_engine_states_place_borrow(e, pass, bucket, &lent));
     const zoff_status following = w->write ? follow_persistent(e, w, s) : ZOFF_OK;
-    copy_stretch(e, w, s, own, memory);
+    copy_stretch(e, w, s, own, lent.memory);
     if (borrows && pass->changes_weights)
-        zoff_lending_param_cache_refresh(&e->lending, bucket, memory.weights, true);
+        zoff_lending_param_cache_refresh(&e->lending, bucket, lent.memory.weights, true);
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_place_give_back(e, pass, bucket, memory));
+        ZOFF_TRY(zoff_engine_states_place_give_back(e, pass, &lent));
     return following; /* the stored weights are set: the call may be repeated */
 }
 

@@ -119,7 +119,7 @@ zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call)
 
 /* ---- passes over the chunks ---- */
 
-/* A pass uses all slots: chunks prefetched for the next step are dropped, and read again afterwards. */
+/* A pass may use all slots: chunks that were prefetched for the next step give theirs up, and are read again afterwards. */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
     if (e->io.guard && (pass->changes_states || pass->changes_weights))
@@ -133,7 +133,6 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
         ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
     }
     ZOFF_TRY(zoff_transfer_device_tier_calm(&e->transfer));
-    zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
 
@@ -155,22 +154,22 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
 
 static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk, bool to_master)
 {
-    zoff_chunk_memory memory;
+    zoff_lent_chunk lent;
     zoff_saved_error saved;
     ZOFF_TRY(ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, to_master)));
-    zoff_status status = zoff_engine_states_place_borrow(e, pass, chunk, &memory);
+    zoff_status status = zoff_engine_states_place_borrow(e, pass, chunk, &lent);
     if (status < 0) {
         zoff_transfer_staging_release(&e->transfer, chunk);
         return status;
     }
-    cast_chunk(e, chunk, memory, to_master);
+    cast_chunk(e, chunk, lent.memory, to_master);
     if (!to_master)
         status = zoff_transfer_device_upload(&e->transfer, chunk, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
     if (status == ZOFF_OK)
-        return zoff_engine_states_place_give_back(e, pass, chunk, memory);
+        return zoff_engine_states_place_give_back(e, pass, &lent);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_place_give_back(e, pass, chunk, memory); /* the store reports its error later */
+    (void)zoff_engine_states_place_give_back(e, pass, &lent); /* the store reports its error later */
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -251,15 +250,15 @@ zoff_status zoff_engine_states_end_visits(zoff_engine *e, zoff_status status)
 zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
                                      zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx)
 {
-    zoff_chunk_memory memory;
+    zoff_lent_chunk lent;
     zoff_saved_error saved;
     const zoff_pass pass = {.states = true, .weights = weights && e->lending.store};
     if (pass.weights)
         ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
-    ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &memory));
-    const zoff_status status = visit(ctx, chunk, memory);
+    ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
+    const zoff_status status = visit(ctx, chunk, lent.memory);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_place_give_back(e, &pass, chunk, memory); /* unchanged: nothing can fail */
+    (void)zoff_engine_states_place_give_back(e, &pass, &lent); /* unchanged: nothing can fail */
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -268,7 +267,7 @@ zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
 typedef struct loading {
     size_t chunk;
     zoff_pass pass;
-    zoff_chunk_memory memory;
+    zoff_lent_chunk lent;
     bool is_begun;
 } loading;
 
@@ -283,13 +282,13 @@ static loading *loading_of(load_pass *p, size_t chunk)
     return &p->chunks[chunk % ZOFF_STATES_LOADING];
 }
 
-/* Give it back unchanged, where it is in a file. */
+/* The store keeps what it has. */
 static void give_up(load_pass *p, loading *l)
 {
     if (!l->is_begun)
         return;
     zoff_transfer_staging_release(&p->engine->transfer, l->chunk);
-    (void)zoff_engine_states_place_give_back(p->engine, &l->pass, l->chunk, l->memory);
+    zoff_offload_broker_withdraw(&l->lent.demand);
     l->is_begun = false;
 }
 
@@ -303,12 +302,12 @@ static zoff_status begin_chunk(load_pass *p, size_t chunk)
                             .makes_weights = true,
                             .claims = p->load->is_whole(p->load->ctx, chunk)}};
     ZOFF_TRY(ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, false)));
-    const zoff_status status = zoff_engine_states_place_borrow(e, &l->pass, chunk, &l->memory);
+    const zoff_status status = zoff_engine_states_place_borrow(e, &l->pass, chunk, &l->lent);
     if (status < 0)
         zoff_transfer_staging_release(&e->transfer, chunk);
     ZOFF_TRY(status);
     l->is_begun = true;
-    return p->load->begin(p->load->ctx, chunk, l->memory);
+    return p->load->begin(p->load->ctx, chunk, l->lent.memory);
 }
 
 /* Compute its weights as soon as it has masters, while its moments are being read. */
@@ -319,14 +318,14 @@ static zoff_status finish_chunk(load_pass *p, size_t chunk)
     if (!l->is_begun)
         return ZOFF_OK;
     ZOFF_TRY(p->load->masters(p->load->ctx, chunk));
-    cast_chunk(e, chunk, l->memory, false);
+    cast_chunk(e, chunk, l->lent.memory, false);
     ZOFF_TRY(zoff_transfer_device_upload(&e->transfer, chunk, true));
     ZOFF_TRY(p->load->finish(p->load->ctx, chunk));
     zoff_transfer_staging_release(&e->transfer, chunk);
     l->is_begun = false;
     l->pass.changes_states = true;
     l->pass.changes_weights = l->pass.weights;
-    return zoff_engine_states_place_give_back(e, &l->pass, chunk, l->memory);
+    return zoff_engine_states_place_give_back(e, &l->pass, &l->lent);
 }
 
 /* Chunks that may be filled at the same time: no more than a ring has slots. */

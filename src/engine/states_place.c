@@ -4,55 +4,15 @@
 
 #include "try.h"
 
-/* A wait for a chunk of a store. `arrays` 0: the caller overwrites the whole chunk, so nothing is read. */
-typedef struct chunk_wait {
-    zoff_store *store;
-    size_t chunk;
-    unsigned arrays;
-    void *base;
-} chunk_wait;
-
-static zoff_status fetch_or_claim(void *ctx)
+static zoff_status ask(void *ctx)
 {
-    chunk_wait *w = ctx;
-    const zoff_status status = w->arrays ? zoff_offload_store_fetch_arrays(w->store, w->chunk, w->arrays, &w->base)
-                                         : zoff_offload_store_claim(w->store, w->chunk, &w->base);
-    return status == ZOFF_OK ? zoff_offload_store_check(w->store, w->chunk) : status;
-}
-
-/* Borrow a chunk, and wait for it. */
-static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsigned arrays, char **out)
-{
-    zoff_saved_error saved;
-    chunk_wait w = {.store = store, .chunk = chunk, .arrays = arrays};
-    zoff_poller *poller = store == e->store ? &e->io.states : &e->io.weights;
-    const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
-    if (status < 0) {
-        /* A later step must not meet a read of this pass in flight. */
-        zoff_base_status_save(&saved);
-        zoff_offload_store_forget(store);
-        zoff_base_status_restore(&saved);
-        return status;
-    }
-    *out = w.base;
-    return ZOFF_OK;
+    return zoff_offload_broker_ask(ctx);
 }
 
 /* The streams of a pass, as arrays of the store. */
 static unsigned streams_of(const zoff_pass *pass)
 {
     return pass->streams ? pass->streams : ZOFF_STORE_ALL;
-}
-
-static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsigned changed, bool keeps)
-{
-    if (base && keeps)
-        return zoff_offload_store_keep(store, chunk, changed);
-    if (base && changed)
-        return zoff_offload_store_flush(store, chunk);
-    if (base)
-        zoff_offload_store_release(store, chunk);
-    return ZOFF_OK;
 }
 
 /* ---- the store of the host ---- */
@@ -72,14 +32,18 @@ static zoff_status host_end_fill(zoff_engine *e, size_t chunk, const char *base)
     return ZOFF_OK;
 }
 
-static zoff_status host_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
+/* The demand asks for them, with the weights. */
+static zoff_status host_borrow(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
-    return bring(e, e->store, chunk, pass->claims ? 0 : streams_of(pass), out);
+    lent->demand.states = (zoff_demand_part){.store = e->store, .arrays = streams_of(pass), .overwrites = pass->claims};
+    return ZOFF_OK;
 }
 
-static zoff_status host_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
+static zoff_status host_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
-    return give(e->store, chunk, base, pass->changes_states ? streams_of(pass) : 0, pass->keeps);
+    (void)e;
+    return zoff_offload_broker_give(&lent->demand, &lent->demand.states, pass->changes_states ? streams_of(pass) : 0,
+                                    pass->keeps);
 }
 
 static const zoff_states_place HOST = {
@@ -99,15 +63,16 @@ static zoff_status device_end_fill(zoff_engine *e, size_t chunk, const char *bas
     return zoff_transfer_device_tier_give_back(&e->transfer, chunk);
 }
 
-static zoff_status device_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
+static zoff_status device_borrow(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
     (void)pass;
-    return zoff_transfer_device_tier_borrow(&e->transfer, chunk, out);
+    return zoff_transfer_device_tier_borrow(&e->transfer, lent->demand.chunk, &lent->memory.states);
 }
 
-static zoff_status device_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
+static zoff_status device_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
-    return base && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, chunk) : ZOFF_OK;
+    return lent->memory.states && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, lent->demand.chunk)
+                                                       : ZOFF_OK;
 }
 
 static const zoff_states_place DEVICE = {.is_alone = true,
@@ -131,21 +96,12 @@ static zoff_status put_streams(zoff_engine *e, size_t chunk, const char *base, u
     return ZOFF_OK;
 }
 
-/* Give a chunk back unchanged, also after an error. */
-static zoff_status release_after(zoff_engine *e, size_t chunk, zoff_status status)
-{
-    zoff_saved_error saved;
-    zoff_base_status_save(&saved);
-    zoff_offload_store_release(e->store, chunk);
-    zoff_base_status_restore(&saved);
-    return status;
-}
-
 /* After an error of the device the store keeps what it has. */
-static zoff_status both_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
+static zoff_status both_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
-    const zoff_status status = base && pass->changes_states ? put_streams(e, chunk, base, streams_of(pass)) : ZOFF_OK;
-    return status < 0 ? release_after(e, chunk, status) : host_give_back(e, pass, chunk, base);
+    if (lent->demand.states.base && pass->changes_states)
+        ZOFF_TRY(put_streams(e, lent->demand.chunk, lent->demand.states.base, streams_of(pass)));
+    return host_give_back(e, pass, lent);
 }
 
 static const zoff_states_place BOTH = {
@@ -169,33 +125,39 @@ static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
     return true;
 }
 
-zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
+zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
-    zoff_chunk_memory memory = {.states = NULL};
+    zoff_demand *d = &out->demand;
+    *out = (zoff_lent_chunk){.demand = {.kind = ZOFF_DEMAND_PASS, .chunk = chunk}};
     if (pass->states && c->bytes)
-        ZOFF_TRY(zoff_engine_states_place_of(e, chunk)->borrow(e, pass, chunk, &memory.states));
-    if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
-        if (status < 0 && memory.states && !zoff_engine_states_place_of(e, chunk)->is_alone)
-            zoff_offload_store_release(e->store, chunk);
-        ZOFF_TRY(status);
-    }
-    *out = memory;
+        ZOFF_TRY(zoff_engine_states_place_of(e, chunk)->borrow(e, pass, out));
+    if (pass->weights && c->weight_bytes)
+        d->weights = (zoff_demand_part){
+            .store = e->lending.store, .arrays = ZOFF_STORE_ALL, .overwrites = pass->makes_weights && has_all_masters(e, c)};
+    zoff_poller *poller = d->states.store ? &e->io.states : &e->io.weights;
+    const zoff_status status = zoff_base_progress_wait(&e->progress, poller, ask, d);
+    if (status < 0)
+        zoff_offload_broker_withdraw(d);
+    ZOFF_TRY(status);
+    out->memory.weights = d->weights.base;
+    if (d->states.store)
+        out->memory.states = d->states.base;
     return ZOFF_OK;
 }
 
 /* Give back both, even if the first cannot be written: it then stays in its slot, and the next pass or step writes it again. */
-zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
+zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
     zoff_saved_error saved;
-    const unsigned weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
-    const zoff_status status = zoff_engine_states_place_of(e, chunk)->give_back(e, pass, chunk, memory.states);
-    if (status >= 0)
-        return give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
+    zoff_demand *d = &lent->demand;
+    const zoff_status status = zoff_engine_states_place_of(e, d->chunk)->give_back(e, pass, lent);
     zoff_base_status_save(&saved);
-    (void)give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
+    const zoff_status weights =
+        zoff_offload_broker_give(d, &d->weights, pass->changes_weights ? ZOFF_STORE_ALL : 0, pass->keeps);
+    if (status >= 0)
+        return weights;
+    zoff_offload_broker_withdraw(d);
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -206,12 +168,14 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
     const zoff_pass pass = {.states = true};
     for (size_t chunk = 0; chunk < e->transfer.device.tier.count; chunk++) {
         const size_t bytes = e->plan.chunks[chunk].bytes;
-        char *base;
+        zoff_lent_chunk lent;
         if (!bytes || zoff_transfer_device_tier_alone(&e->transfer, chunk))
             continue;
         ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* nothing after seal */
-        ZOFF_TRY(host_borrow(e, &pass, chunk, &base));
-        ZOFF_TRY(release_after(e, chunk, zoff_transfer_device_tier_put(&e->transfer, chunk, base, 0, bytes)));
+        ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
+        const zoff_status status = zoff_transfer_device_tier_put(&e->transfer, chunk, lent.memory.states, 0, bytes);
+        (void)zoff_offload_broker_give(&lent.demand, &lent.demand.states, 0, false); /* unchanged: nothing can fail */
+        ZOFF_TRY(status);
     }
     return ZOFF_OK;
 }

@@ -376,8 +376,6 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP)
             status = zoff_engine_pipeline_release(e);
-        if (e->run.gate == ZOFF_GATE_SKIP)
-            zoff_engine_stores_forget(e);
         if (status == ZOFF_OK)
             status = finish(e);
     }
@@ -547,7 +545,6 @@ static zoff_status drop(zoff_engine *e, bool torn)
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
         ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */
         ZOFF_TRY(zoff_engine_pipeline_release(e));
-        zoff_engine_stores_forget(e);
     }
     zoff_engine_pipeline_end(e);
     /* A flush of ranges has failed, and no step has changed anything: what can be written again stays. */

@@ -12,11 +12,15 @@ typedef struct zoff_handed_over {
 zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gradient); /* as zoff_grad_ready() */
 zoff_status zoff_engine_handover_all(zoff_engine *e); /* take every slice that has a gradient buffer */
 
-/* admit.c: which buckets may borrow */
+/* admit.c: memory for buckets, from the broker */
 void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are open: list the buckets that take a slot */
-/* The first walk position that may not borrow yet, if all buckets before `first` are done. */
-size_t zoff_engine_admit_until(const zoff_engine *e, size_t first);
-bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may borrow now */
+/* Behind the gate: ask for the next buckets of the walk.  @return the position behind the last one that has its memory, or may
+ * ask for it. Errors are stored. */
+size_t zoff_engine_admit_until(zoff_engine *e);
+bool zoff_engine_admit_reaches(zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may pass the gate now */
+/* Whether the first bucket of the walk that needs states from a file has them. */
+bool zoff_engine_admit_has_first(const zoff_engine *e);
+void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* those behind a bucket wait again until it has its memory */
 /* Whether a slice of the bucket has a gradient in this step, and the bucket's states are in a host store. */
 bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run);
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
@@ -25,12 +29,10 @@ zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
 zoff_status zoff_engine_admit_claim(zoff_engine *e, zoff_bucket_run *run);
 /* Call between two pieces of a kernel: pump I/O, and request the next buckets. Errors are stored. */
 void zoff_engine_admit_feed(zoff_engine *e);
-void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop prefetched buckets that have no gradient */
-void zoff_engine_admit_ahead(zoff_engine *e);        /* between steps: start the first reads of the next one */
+void zoff_engine_admit_ahead(zoff_engine *e); /* between steps: start the first reads of the next one */
 /* Whether a bucket may be updated ahead of the step: its states are in a store, and its weights are the program's. */
 bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket);
 void zoff_engine_admit_feed_ahead(zoff_engine *e); /* the same for buckets that are updated ahead of the step */
-void zoff_engine_admit_turn_round(zoff_engine *e); /* the step begins: drop what was read for buckets far behind in its walk */
 
 /* rows.c: the rows of a bucket */
 void zoff_engine_rows_choose(zoff_engine *e); /* at seal */

@@ -336,14 +336,6 @@ zoff_status zoff_engine_stores_take_program(zoff_engine *e)
     return zoff_offload_store_reopened(e->store, &t) ? zoff_model_program_bytes_take(&e->model.program, block, bytes) : ZOFF_OK;
 }
 
-void zoff_engine_stores_forget(zoff_engine *e)
-{
-    zoff_store *all[ZOFF_ENGINE_STORES];
-    const unsigned count = list(e, all);
-    for (unsigned i = 0; i < count; i++)
-        zoff_offload_store_forget(all[i]);
-}
-
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)
 {
     zoff_store *all[ZOFF_ENGINE_STORES];

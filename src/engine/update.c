@@ -53,7 +53,7 @@ static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 static zoff_adam_piece make_piece(const zoff_engine *e, const zoff_bucket_run *run, const zoff_plan_chunk *chunk,
                                   const zoff_plan_piece *piece)
 {
-    const zoff_chunk_memory memory = {run->states.base, run->weights.base};
+    const zoff_chunk_memory memory = {run->lent.states.base, run->lent.weights.base};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, chunk, piece, memory);
     a.consts = &e->transfer.scratch.consts[e->model.params[piece->param].group];
     a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, false, &a.grad_dtype);
@@ -103,7 +103,7 @@ void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, 
 {
     const zoff_guard *g = e->io.guard;
     if (g)
-        g->before_chunk(g->ctx, (zoff_chunk_memory){states, run->weights.base}, run->chunk);
+        g->before_chunk(g->ctx, (zoff_chunk_memory){states, run->lent.weights.base}, run->chunk);
 }
 
 /* The same for a part of a piece that is about to change. */
@@ -111,7 +111,7 @@ static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, s
 {
     const zoff_guard *g = t->engine->io.guard;
     if (g)
-        g->before(g->ctx, (zoff_chunk_memory){t->run->states.base, t->run->weights.base}, piece, first, count);
+        g->before(g->ctx, (zoff_chunk_memory){t->run->lent.states.base, t->run->lent.weights.base}, piece, first, count);
 }
 
 /* ---- in place ---- */
@@ -134,7 +134,7 @@ static const update_target IN_PLACE = {add_in_place, run_in_place};
 
 static void *moved(const tiling *t, const void *state)
 {
-    return state ? t->run->ahead.states + ((const char *)state - t->run->states.base) : NULL;
+    return state ? t->run->ahead.states + ((const char *)state - t->run->lent.states.base) : NULL;
 }
 
 /* `whole` has the old states and, staged, the new weights. */
@@ -303,14 +303,14 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     zoff_engine_stores_stats(e, &before);
     zoff_traps_weights_enter(e->life.traps, run->chunk);
     if (is_at_start(run)) {
-        zoff_engine_update_guard(e, run, run->states.base);
+        zoff_engine_update_guard(e, run, run->lent.states.base);
         e->transfer.batch.updated++; /* from here on the step is half done */
     }
     const double from = zoff_base_clock_seconds();
     const zoff_status status = update(e, run);
     if (status == ZOFF_OK) {
-        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
-        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
+        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->lent.states.base, run->lent.weights.base}, false);
+        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->lent.weights.base, false);
         zoff_engine_update_count(e, run);
     }
     zoff_traps_weights_leave(e->life.traps, run->chunk);
@@ -322,7 +322,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
 static void copy_untouched(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
-    const ptrdiff_t apart = run->ahead.states - run->states.base;
+    const ptrdiff_t apart = run->ahead.states - run->lent.states.base;
     for (size_t i = 0; apart && i < chunk->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[chunk->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
@@ -330,7 +330,7 @@ static void copy_untouched(const zoff_engine *e, const zoff_bucket_run *run)
         const zoff_adam_states touched = zoff_adam_hyper_rule_states(e->transfer.scratch.consts[p->group].rule);
         const bool leaves[ZOFF_STREAM_COUNT] = {[ZOFF_STREAM_M] = !touched.m, [ZOFF_STREAM_V] = !touched.v};
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-            char *from = zoff_transfer_pieces_state(chunk, piece, run->states.base, (zoff_plan_stream)stream);
+            char *from = zoff_transfer_pieces_state(chunk, piece, run->lent.states.base, (zoff_plan_stream)stream);
             if (leaves[stream] && tensor.bytes[stream])
                 memcpy(from + apart, from, zoff_zero_plan_bytes(&tensor, stream, piece->count));
         }

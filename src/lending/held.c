@@ -1,56 +1,86 @@
-/* held.c: chunks of weights that stay borrowed for a while, so that many small slices of one chunk need only one read. */
+/* held.c: chunks of weights in files, borrowed while slices are copied from them. In host memory a copy is done when the call
+ * returns, so the chunk goes back at once. It stays in its slot as a clean copy, and many small slices of one chunk need only
+ * one read. Copies to a device are enqueued, so the chunk stays borrowed until the event behind them: otherwise the slot would
+ * be filled anew while the device reads it. */
 #include "lending.h"
 
 #include "bits.h"
 #include "try.h"
 
-#include <string.h>
+/* ---- reading ahead ---- */
 
-void zoff_lending_held_read_chunk_ahead(zoff_lending *l, size_t chunk)
+enum { HINTS_MOST = 32 }; /* chunks read ahead of one fetch: more would not make a drive faster */
+
+typedef struct hints {
+    size_t chunks[HINTS_MOST], count;
+} hints;
+
+/* @return false: the list is full */
+static bool add_hint(const zoff_lending *l, hints *list, size_t chunk)
 {
-    if (!l->cache.in_step)
-        (void)zoff_offload_store_ahead(l->group.store, chunk); /* fetch reports errors */
+    if (list->count && list->chunks[list->count - 1] == chunk)
+        return true;
+    if (list->count == HINTS_MOST || list->count == l->slots)
+        return false;
+    list->chunks[list->count++] = chunk;
+    return true;
 }
 
-void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
+static bool add_hints(const zoff_lending *l, hints *list, size_t piece, size_t count)
 {
     size_t chunk = l->plan->pieces[piece].bucket;
     for (size_t done = 0; done < count; done += l->plan->pieces[piece++].count) {
         while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
             chunk++;
-        zoff_lending_held_read_chunk_ahead(l, chunk);
+        if (!add_hint(l, list, chunk))
+            return false;
     }
+    return true;
 }
 
-/* How many chunks stay borrowed. The other half of the slots is for prefetches. */
-static unsigned held_most(const zoff_lending *l)
-{
-    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
-}
-
-unsigned zoff_lending_held_kept(const zoff_lending *l, bool always)
-{
-    const bool keeps = always || l->cache.in_step;
-    return keeps && l->store && l->home->holds && l->group.store == l->store ? held_most(l) : 0;
-}
-
-/* All slots hold other chunks, and no transfer is in flight. Chunks whose write has failed are written again. Prefetched ones
- * are dropped, but not those of an open step: it goes on with them. */
-static zoff_status make_room(zoff_lending *l)
+/* The buckets of an open step need the slots, so nothing is read ahead beside them. */
+static void hint(const zoff_lending *l, const hints *list)
 {
     if (!l->cache.in_step)
-        zoff_offload_store_forget(l->group.store);
-    return zoff_offload_store_retry(l->group.store);
+        zoff_offload_broker_hint(l->group.store, list->chunks, list->count);
 }
 
-/* In an open step one chunk at a time is read for slices: a read that nobody waits for would keep a slot from the step. */
-static void await(zoff_lending *l, size_t chunk)
+void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
 {
-    zoff_param_cache *cache = &l->cache;
-    if (cache->in_step && cache->awaited && cache->awaited != chunk + 1)
-        zoff_offload_store_drop(l->group.store, cache->awaited - 1);
-    cache->awaited = chunk + 1;
+    hints list = {.count = 0};
+    (void)add_hints(l, &list, piece, count);
+    hint(l, &list);
 }
+
+void zoff_lending_held_read_slices_ahead(zoff_lending *l)
+{
+    const zoff_param_cache *cache = &l->cache;
+    hints list = {.count = 0};
+    uint64_t left = l->values->ahead_count;
+    bool has_room = true;
+    for (size_t i = cache->next; left && has_room && i < cache->before.count; i++) {
+        const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
+        has_room = s->at || add_hints(l, &list, s->first_piece, s->count);
+        left -= zoff_base_bits_min(left, s->count);
+    }
+    hint(l, &list);
+}
+
+void zoff_lending_held_read_parts_ahead(zoff_lending *l, size_t from)
+{
+    enum { FURTHEST = 8 };
+    const zoff_assembly *a = &l->cache.assembly;
+    hints list = {.count = 0};
+    for (size_t i = from; i < zoff_base_bits_min(a->planned, from + FURTHEST); i++) {
+        const zoff_plan_piece *run = &l->plan->runs[a->parts[i % a->capacity].run];
+        size_t first;
+        if (zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first) && !add_hint(l, &list, run->bucket))
+            break;
+    }
+    hint(l, &list);
+}
+
+/* ---- borrowing ---- */
 
 /* The error of a prefetch is dropped, because the chunk is read again. In an open step it may be that of a write. */
 zoff_status zoff_lending_held_start_anew(zoff_lending *l)
@@ -61,150 +91,180 @@ zoff_status zoff_lending_held_start_anew(zoff_lending *l)
     return ZOFF_OK;
 }
 
+/* How many chunks copies to a device may read at a time: others are read from files meanwhile, or belong to a step. */
+static unsigned held_most(const zoff_lending *l)
+{
+    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
+}
+
+static zoff_held_chunk *find(zoff_lending *l, size_t chunk)
+{
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) {
+        if (l->cache.held[i].is_used && l->cache.held[i].demand.chunk == chunk)
+            return &l->cache.held[i];
+    }
+    return NULL;
+}
+
+static void give_back(zoff_held_chunk *held)
+{
+    (void)zoff_offload_broker_give(&held->demand, &held->demand.weights, 0, false); /* unchanged: nothing can fail */
+    held->is_used = false;
+}
+
+/* The chunk goes back if no copy reads it any more.  @return PENDING; an error of the device, which may still read it */
+static zoff_status release(zoff_lending *l, zoff_held_chunk *held)
+{
+    const zoff_status status = l->place->is_read(l, held);
+    if (status == ZOFF_OK)
+        give_back(held);
+    return status;
+}
+
+zoff_status zoff_lending_held_poll(zoff_lending *l)
+{
+    zoff_status status = ZOFF_OK;
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) {
+        zoff_held_chunk *held = &l->cache.held[i];
+        const zoff_status one = held->is_used && held->demand.weights.base ? release(l, held) : ZOFF_OK;
+        status = status < 0 || one == ZOFF_OK ? status : one;
+    }
+    return status;
+}
+
+/* @return NULL: copies to the device read as many chunks as they may */
+static zoff_held_chunk *find_unused(zoff_lending *l)
+{
+    zoff_held_chunk *unused = NULL;
+    unsigned count = 0;
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) {
+        zoff_held_chunk *held = &l->cache.held[i];
+        count += held->is_used;
+        unused = held->is_used ? unused : held;
+    }
+    return count < held_most(l) ? unused : NULL;
+}
+
+static void withdraw(zoff_held_chunk *held)
+{
+    zoff_offload_broker_withdraw(&held->demand);
+    held->is_used = false;
+}
+
+/* The demand of a call that waits comes before others in its store, and is asked again until it ends. That of a prefetch may
+ * never be asked again, so it keeps no slot: its read goes on as a read ahead. */
+static zoff_status ask(zoff_lending *l, size_t chunk, char **out)
+{
+    zoff_held_chunk *held = find(l, chunk);
+    if (!held) {
+        const zoff_status status = zoff_lending_held_poll(l);
+        held = find_unused(l);
+        if (!held)
+            return status < 0 ? status : ZOFF_PENDING;
+        held->demand = (zoff_demand){.chunk = chunk, .weights = {.store = l->group.store, .arrays = ZOFF_STORE_ALL}};
+        held->is_used = true;
+    }
+    held->demand.kind = l->cache.is_awaited ? ZOFF_DEMAND_LEND : ZOFF_DEMAND_PASS;
+    const zoff_status status = zoff_offload_broker_ask(&held->demand);
+    *out = held->demand.weights.base;
+    if (status < 0 || (status == ZOFF_PENDING && !l->cache.is_awaited))
+        withdraw(held);
+    return status;
+}
+
+/* The call does not wait any more, or ends with an error: what it has no memory for yet is asked for anew. */
+static void stop_waiting(zoff_lending *l)
+{
+    l->cache.is_awaited = false;
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) {
+        if (l->cache.held[i].is_used && !l->cache.held[i].demand.weights.base)
+            withdraw(&l->cache.held[i]);
+    }
+}
+
+zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx)
+{
+    zoff_saved_error saved;
+    ZOFF_TRY(zoff_lending_held_start_anew(l));
+    l->cache.is_awaited = true;
+    const zoff_status status = zoff_base_progress_wait(l->progress, poller, poll, ctx);
+    zoff_base_status_save(&saved);
+    stop_waiting(l);
+    zoff_base_status_restore(&saved);
+    return status;
+}
+
+zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
+{
+    return ask(l, chunk, out);
+}
+
 typedef struct chunk_wait {
     zoff_lending *lending;
     size_t chunk, piece, count;
-    void *base;
+    char *base;
 } chunk_wait;
 
 static zoff_status fetch_chunk(void *ctx)
 {
     chunk_wait *w = ctx;
     zoff_lending *l = w->lending;
-    const zoff_status status = zoff_offload_store_fetch(l->group.store, w->chunk, &w->base);
+    const zoff_status status = ask(l, w->chunk, &w->base);
     if (status != ZOFF_PENDING)
         return status;
     zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */
     ZOFF_TRY(l->go_on(l->ctx));
-    if (zoff_offload_store_busy(l->group.store, false))
-        return ZOFF_PENDING;
-    ZOFF_TRY(make_room(l));
-    return zoff_offload_store_fetch(l->group.store, w->chunk, &w->base); /* the slot of what was dropped */
-}
-
-static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
-{
-    chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
-    ZOFF_TRY(zoff_lending_held_start_anew(l));
-    await(l, chunk);
-    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.reads, fetch_chunk, &w));
-    l->cache.awaited = 0;
-    ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
-    *out = w.base;
-    return ZOFF_OK;
-}
-
-/* ---- releasing ---- */
-
-/* Copies to a device may still read the chunk that was used least recently.  @return PENDING */
-static zoff_status release_last(zoff_lending *l)
-{
-    zoff_param_cache *cache = &l->cache;
-    const zoff_status status = l->place->is_read(l, &cache->held[cache->held_count - 1]);
-    if (status == ZOFF_OK)
-        zoff_offload_store_release(l->group.store, cache->held[--cache->held_count].chunk);
-    return status;
-}
-
-static zoff_status try_to_release(void *ctx)
-{
-    return release_last(ctx);
-}
-
-/* A device that has failed runs no copies any more, so its error does not keep the chunk.  @return an error that ended the
- * wait while a copy may still read the chunk */
-static zoff_status wait_and_release(zoff_lending *l)
-{
-    zoff_saved_error saved;
-    zoff_param_cache *cache = &l->cache;
-    const zoff_status status = zoff_base_progress_wait(l->progress, l->pollers.device, try_to_release, l);
-    if (status == ZOFF_OK)
-        return ZOFF_OK;
-    zoff_base_status_save(&saved);
-    const zoff_status now = release_last(l);
-    zoff_base_status_restore(&saved);
-    if (now == ZOFF_PENDING)
-        return status;
-    if (now < 0)
-        zoff_offload_store_release(l->group.store, cache->held[--cache->held_count].chunk);
-    return ZOFF_OK;
-}
-
-/* Put an entry in front; `at`: its present position, or the end. */
-static void to_front(zoff_param_cache *cache, unsigned at, size_t chunk, char *base)
-{
-    const zoff_held_chunk entry = cache->held[at]; /* keeps the event */
-    memmove(&cache->held[1], &cache->held[0], at * sizeof cache->held[0]);
-    cache->held[0] = entry;
-    cache->held[0].chunk = chunk;
-    cache->held[0].base = base;
-}
-
-zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
-{
-    zoff_param_cache *cache = &l->cache;
-    void *base;
-    for (unsigned i = 0; i < cache->held_count; i++) {
-        if (cache->held[i].chunk == chunk) {
-            *out = cache->held[i].base;
-            return ZOFF_OK;
-        }
-    }
-    if (cache->held_count == held_most(l)) {
-        const zoff_status status = release_last(l);
-        if (status != ZOFF_OK)
-            return status;
-    }
-    await(l, chunk);
-    zoff_status status = zoff_offload_store_fetch(l->group.store, chunk, &base);
-    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->group.store, false))
-        ZOFF_TRY(make_room(l));
-    if (status != ZOFF_OK)
-        return status;
-    cache->awaited = 0;
-    ZOFF_TRY(zoff_offload_store_check(l->group.store, chunk));
-    to_front(cache, cache->held_count++, chunk, base);
-    *out = base;
-    return ZOFF_OK;
+    return ZOFF_PENDING;
 }
 
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
-    zoff_param_cache *cache = &l->cache;
-    unsigned i = 0;
-    char *base;
-    while (i < cache->held_count && cache->held[i].chunk != chunk)
-        i++;
-    if (i == cache->held_count) {
-        if (cache->held_count == held_most(l))
-            ZOFF_TRY(wait_and_release(l));
-        i = cache->held_count; /* the new entry takes the place behind the last one */
-        ZOFF_TRY(borrow_chunk(l, chunk, piece, count, &base));
-        cache->held_count++;
-    } else {
-        base = cache->held[i].base;
-    }
-    to_front(cache, i, chunk, base);
-    *out = base;
+    chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
+    ZOFF_TRY(zoff_lending_held_wait(l, l->pollers.reads, fetch_chunk, &w));
+    *out = w.base;
     return ZOFF_OK;
+}
+
+/* ---- giving back ---- */
+
+zoff_status zoff_lending_held_done(zoff_lending *l, size_t chunk)
+{
+    zoff_held_chunk *held = find(l, chunk);
+    const zoff_status status = held && held->demand.weights.base ? release(l, held) : ZOFF_OK;
+    return status < 0 ? status : ZOFF_OK;
 }
 
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk)
 {
-    zoff_param_cache *cache = &l->cache;
-    for (unsigned i = 0; i < cache->held_count; i++) {
-        if (cache->held[i].chunk == chunk)
-            return l->place->read(l, &cache->held[i]);
-    }
-    return ZOFF_OK;
+    zoff_held_chunk *held = find(l, chunk);
+    if (!held)
+        return ZOFF_OK;
+    ZOFF_TRY(l->place->read(l, held));
+    return zoff_lending_held_done(l, chunk);
 }
 
+static zoff_status poll_all(void *ctx)
+{
+    return zoff_lending_held_poll(ctx);
+}
+
+/* A device that has failed runs no copies any more, so its error does not keep the chunks. */
 zoff_status zoff_lending_held_let_go(zoff_lending *l)
 {
-    while (l->cache.held_count)
-        ZOFF_TRY(wait_and_release(l));
-    if (l->group.store)
-        zoff_offload_store_forget(l->group.store);
-    l->cache.awaited = 0;
-    return ZOFF_OK;
+    zoff_saved_error saved;
+    stop_waiting(l);
+    const zoff_status status = zoff_base_progress_wait(l->progress, l->pollers.device, poll_all, l);
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    zoff_base_status_save(&saved);
+    bool is_read = false;
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) {
+        zoff_held_chunk *held = &l->cache.held[i];
+        const zoff_status now = held->is_used && held->demand.weights.base ? release(l, held) : ZOFF_OK;
+        if (now < 0)
+            give_back(held);
+        is_read = is_read || now == ZOFF_PENDING;
+    }
+    zoff_base_status_restore(&saved);
+    return is_read ? status : ZOFF_OK;
 }

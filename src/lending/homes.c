@@ -29,11 +29,11 @@ static void plan_files(const zoff_lending *l, const zoff_weight_sizes *sizes, zo
 /* Chunks in DRAM stay where they are, so nothing is held, and nothing waits for copies that read them. */
 static zoff_status find_in_dram(zoff_lending *l, size_t chunk, char **out)
 {
-    void *base;
-    ZOFF_TRY(zoff_offload_store_fetch(l->group.store, chunk, &base));
-    zoff_offload_store_release(l->group.store, chunk);
-    *out = base;
-    return ZOFF_OK;
+    zoff_demand demand = {
+        .kind = ZOFF_DEMAND_LEND, .chunk = chunk, .weights = {.store = l->group.store, .arrays = ZOFF_STORE_ALL}};
+    ZOFF_TRY(zoff_offload_broker_ask(&demand));
+    *out = demand.weights.base;
+    return zoff_offload_broker_give(&demand, &demand.weights, 0, false);
 }
 
 static zoff_status borrow_in_dram(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
@@ -52,7 +52,6 @@ const zoff_weight_home zoff_lending_homes_dram = {.name = "DRAM",
 
 const zoff_weight_home zoff_lending_homes_files = {.name = "files",
                                                    .streams = true,
-                                                   .holds = true,
                                                    .open = open_store,
                                                    .borrow = zoff_lending_held_hold,
                                                    .try_to_borrow = zoff_lending_held_borrow,

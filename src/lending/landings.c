@@ -47,7 +47,7 @@ static zoff_status place_begin(zoff_lending *l, size_t item, unsigned slot, char
         return status;
     memcpy(at + own.at, base + own.offset, own.bytes);
     l->cache.assembly.has_own[slot] = true;
-    return ZOFF_OK;
+    return zoff_lending_held_done(l, own.chunk);
 }
 
 static zoff_status place_end(zoff_lending *l, unsigned slot, char *at, size_t bytes)
@@ -88,7 +88,7 @@ static zoff_status bring_share(zoff_lending *l, const share *own, char *to, unsi
         return status;
     if (!l->home->is_there) {
         memcpy(to, base + own->offset, own->bytes);
-        return ZOFF_OK;
+        return zoff_lending_held_done(l, own->chunk);
     }
     ZOFF_TRY(zoff_lending_copies_down(l, to, base + own->offset, own->bytes));
     return mark(l, slot);

@@ -67,11 +67,11 @@ typedef struct zoff_assembly {
 
 enum { ZOFF_HELD_MAX = 8 };
 
-/* A chunk of weights that is borrowed for a while. */
+/* A chunk of weights that is borrowed, or asked for, to copy slices from it. */
 typedef struct zoff_held_chunk {
-    size_t chunk;
-    char *base;
+    zoff_demand demand;
     void *copied; /* a device: event behind the copies from it; NULL: not created yet */
+    bool is_used;
     bool is_read; /* such copies may be in flight */
 } zoff_held_chunk;
 
@@ -95,6 +95,7 @@ typedef struct zoff_secondary_slot {
     size_t *sends, *receives; /* bytes to and from each rank */
     char *out, *in;           /* what goes to all ranks; behind it, what comes from them */
     zoff_comm_work work;
+    zoff_demand reads, writes; /* this rank's part, and the chunk of the secondary shard */
 } zoff_secondary_slot;
 
 /* The secondary shard of this rank, with one chunk for each bucket. */
@@ -124,10 +125,9 @@ typedef struct zoff_param_cache {
     uint32_t latest; /* the slice that was placed last; if that was removed, its neighbour below */
     uint64_t clock;
     size_t lent;                         /* sum of `lent` over all slices */
-    zoff_held_chunk held[ZOFF_HELD_MAX]; /* the most recently used first */
-    unsigned held_count;
-    bool in_step;   /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
-    size_t awaited; /* that chunk, plus 1; 0: none */
+    zoff_held_chunk held[ZOFF_HELD_MAX];
+    bool is_awaited; /* a call waits for chunks: its demands come before others */
+    bool in_step;    /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
     zoff_use_order before, now;
     size_t next;           /* index in `before`: the expected next use */
     size_t placed;         /* the same: an open step has given places to those before it */
@@ -159,7 +159,6 @@ typedef struct zoff_weight_home {
     bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
     bool is_dram;  /* every chunk is in DRAM all the time */
     bool is_there; /* every chunk is in device memory all the time */
-    bool holds;    /* chunks that are read take slots; some of them are kept for that in an open step */
     zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
     /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
      * elements from there on, for reading ahead.  @blocks for a read */
@@ -303,23 +302,29 @@ void zoff_lending_param_cache_remove(zoff_lending *l, zoff_cached_slice *s);
 zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache, bool also_ahead);
 
 /* held.c */
-/* Borrow a chunk of weights without waiting, and keep it borrowed for a while.  @return also PENDING */
+/* Borrow a chunk of weights without waiting, until mark or done.  @return also PENDING */
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
-/* Borrow a chunk, or move it to the front of the borrowed ones. `count`: elements wanted from `piece` on.  @blocks for the read
- */
+/* The same, and wait. `count`: elements wanted from `piece` on.  @blocks for the read */
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
 /* Before a wait for chunks.  @return the error of an earlier transfer, if a step is open */
 zoff_status zoff_lending_held_start_anew(zoff_lending *l);
-/* Slots that a step leaves to chunks that are lent while it is open. `always`: before any is lent, too. */
-unsigned zoff_lending_held_kept(const zoff_lending *l, bool always);
-/* Copies were enqueued that read a chunk: it stays borrowed until they are done. */
+/* A wait of a call, as zoff_base_progress_wait(): chunks that `poll` borrows come before those of a step or a pass. Errors of
+ * earlier prefetches are dropped.  @blocks yes */
+zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx);
+/* Copies were enqueued that read a chunk: it stays borrowed until they are done. done: they were not enqueued, or read nothing
+ * any more. Neither does anything for a chunk that needs no slot. */
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
-/* Release all borrowed chunks, and drop prefetched ones.  @blocks for copies that read them  @return ERR_DEVICE: the device
- * stands still, and the chunks stay borrowed */
+zoff_status zoff_lending_held_done(zoff_lending *l, size_t chunk);
+/* Give back the chunks that are read no more: their slots are free for others.  @return PENDING: some are still read */
+zoff_status zoff_lending_held_poll(zoff_lending *l);
+/* Give back all borrowed chunks.  @blocks for copies that read them  @return ERR_DEVICE: the device stands still, and the chunks
+ * stay borrowed */
 zoff_status zoff_lending_held_let_go(zoff_lending *l);
-/* Start reading a chunk; or the chunks of `count` elements from a piece on; while slots are free. */
-void zoff_lending_held_read_chunk_ahead(zoff_lending *l, size_t chunk);
+/* Start reading the chunks of `count` elements from a piece on; of the slices that are used next; of this rank's shares of
+ * parts, from number `from` on. */
 void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count);
+void zoff_lending_held_read_slices_ahead(zoff_lending *l);
+void zoff_lending_held_read_parts_ahead(zoff_lending *l, size_t from);
 
 /* fill.c */
 /* Copy a slice from its chunks to its place in the arena.  @blocks for the reads */

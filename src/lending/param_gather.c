@@ -62,20 +62,6 @@ static char *place_of(const zoff_lending *l, zoff_assembly_part part)
     return slice_of(l, part.slice)->at + run_of(l, part)->first * element_bytes(l, part);
 }
 
-/* While one part is read from files, start reading those after it. */
-static void read_ahead(zoff_lending *l, size_t from)
-{
-    enum { FURTHEST = 8 };
-    const zoff_assembly *a = &l->cache.assembly;
-    const size_t end = zoff_base_bits_min(a->planned, from + FURTHEST);
-    for (size_t i = from; i < end; i++) {
-        const zoff_plan_piece *run = run_of(l, part_of(l, i));
-        size_t first;
-        if (zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first))
-            zoff_lending_held_read_chunk_ahead(l, run->bucket);
-    }
-}
-
 /* Whether an open step has yet to update this rank's share. */
 static bool is_old(const zoff_lending *l, zoff_assembly_part part)
 {
@@ -95,7 +81,7 @@ static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
     if (status == ZOFF_OK || a->has_own[slot])
         a->brought = zoff_base_bits_max(a->brought, item + 1);
     else if (status == ZOFF_PENDING)
-        read_ahead(l, item);
+        zoff_lending_held_read_parts_ahead(l, item); /* while one part is read, start reading those after it */
     return status;
 }
 
@@ -233,9 +219,8 @@ static zoff_status go_on_until_enough(void *ctx)
 
 zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number)
 {
-    ZOFF_TRY(zoff_lending_held_start_anew(l));
-    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough,
-                                   &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
+    return zoff_lending_held_wait(l, l->pollers.ranks, go_on_until_enough,
+                                  &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
 }
 
 /* Without a wait no error is taken: a prefetch could not return it, and would plan less than other ranks do. */
@@ -244,8 +229,7 @@ zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number
     assemble_wait w = {.lending = l, .parts = count_parts(l, number)};
     if (is_enough(&w))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_lending_held_start_anew(l));
-    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_enough, &w);
+    return zoff_lending_held_wait(l, l->pollers.ranks, go_on_until_enough, &w);
 }
 
 /* The communicator is broken, so the missing parts will never arrive: drop them. */
@@ -269,6 +253,5 @@ zoff_status zoff_lending_param_gather_finish(zoff_lending *l)
         abandon(l);
         return ZOFF_OK;
     }
-    ZOFF_TRY(zoff_lending_held_start_anew(l));
-    return zoff_base_progress_wait(l->progress, l->pollers.ranks, go_on_until_empty, l);
+    return zoff_lending_held_wait(l, l->pollers.ranks, go_on_until_empty, l);
 }

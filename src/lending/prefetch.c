@@ -77,15 +77,8 @@ static void place_next(zoff_lending *l)
 
 static void read_next(zoff_lending *l)
 {
-    const zoff_param_cache *cache = &l->cache;
-    uint64_t left = l->values->ahead_count;
     zoff_base_progress_pump(l->progress); /* the step reports errors */
-    for (size_t i = cache->next; left && i < cache->before.count; i++) {
-        const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
-        if (!s->at)
-            zoff_lending_held_read_ahead(l, s->first_piece, s->count);
-        left -= zoff_base_bits_min(left, s->count);
-    }
+    zoff_lending_held_read_slices_ahead(l);
 }
 
 void zoff_lending_prefetch_own(zoff_lending *l)

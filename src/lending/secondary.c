@@ -288,17 +288,14 @@ static void pack(const zoff_lending *l, const zoff_secondary_slot *slot, const c
 /* Read this rank's part.  @return PENDING */
 static zoff_status read_own(zoff_lending *l, zoff_secondary_slot *slot)
 {
-    void *base;
     if (slot->own == 0 || slot->is_packed)
         return ZOFF_OK;
-    const zoff_status status = zoff_offload_store_fetch(l->store, slot->bucket, &base);
+    const zoff_status status = zoff_offload_broker_ask(&slot->reads);
     if (status != ZOFF_OK)
         return status;
-    ZOFF_TRY(zoff_offload_store_check(l->store, slot->bucket));
-    pack(l, slot, base);
-    zoff_offload_store_release(l->store, slot->bucket);
+    pack(l, slot, slot->reads.weights.base);
     slot->is_packed = true;
-    return ZOFF_OK;
+    return zoff_offload_broker_give(&slot->reads, &slot->reads.weights, 0, false);
 }
 
 static zoff_status send(zoff_lending *l, zoff_secondary_slot *slot)
@@ -358,21 +355,16 @@ static void unpack(const zoff_lending *l, const zoff_secondary_slot *slot, char 
 }
 
 /* @return PENDING: no slot of the store is free, or the chunk is being read */
-static zoff_status keep(zoff_lending *l, const zoff_secondary_slot *slot)
+static zoff_status keep(zoff_lending *l, zoff_secondary_slot *slot)
 {
-    zoff_store *store = l->secondary.store;
-    void *base;
-    if (slot->received == 0)
+    if (slot->received == 0 || slot->writes.weights.done) /* a write that has failed is the store's */
         return ZOFF_OK;
-    const bool overwrites = is_all(l, slot);
-    const zoff_status status = overwrites ? zoff_offload_store_claim(store, slot->bucket, &base)
-                                          : zoff_offload_store_fetch(store, slot->bucket, &base);
+    slot->writes.weights.overwrites = is_all(l, slot);
+    const zoff_status status = zoff_offload_broker_ask(&slot->writes);
     if (status != ZOFF_OK)
         return status;
-    if (!overwrites)
-        ZOFF_TRY(zoff_offload_store_check(store, slot->bucket));
-    unpack(l, slot, base);
-    return zoff_offload_store_flush(store, slot->bucket);
+    unpack(l, slot, slot->writes.weights.base);
+    return zoff_offload_broker_give(&slot->writes, &slot->writes.weights, ZOFF_STORE_ALL, false);
 }
 
 static zoff_status go_on(zoff_lending *l, zoff_secondary_slot *slot)
@@ -402,6 +394,11 @@ zoff_status zoff_lending_secondary_poll(zoff_lending *l)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
+static zoff_demand demand(zoff_store *store, size_t bucket)
+{
+    return (zoff_demand){.kind = ZOFF_DEMAND_PASS, .chunk = bucket, .weights = {.store = store, .arrays = ZOFF_STORE_ALL}};
+}
+
 zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket)
 {
     zoff_secondary *s = &l->secondary;
@@ -413,6 +410,8 @@ zoff_status zoff_lending_secondary_start(zoff_lending *l, size_t bucket)
     slot->bucket = bucket;
     slot->is_packed = false;
     slot->takes_all = s->sends_all;
+    slot->reads = demand(l->store, bucket);
+    slot->writes = demand(s->store, bucket);
     if (!is_any_sent(l, slot))
         return ZOFF_OK;
     measure(l, slot);
@@ -490,22 +489,15 @@ zoff_status zoff_lending_secondary_fill(zoff_lending *l)
 
 /* ---- weights that the program sets on all ranks ---- */
 
-typedef struct chunk_wait {
-    zoff_store *store;
-    size_t chunk;
-    void *base;
-} chunk_wait;
-
-static zoff_status fetch(void *ctx)
+static zoff_status ask(void *ctx)
 {
-    chunk_wait *w = ctx;
-    return zoff_offload_store_fetch(w->store, w->chunk, &w->base);
+    return zoff_offload_broker_ask(ctx);
 }
 
 zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from,
                                        size_t bytes)
 {
-    chunk_wait w = {.store = l->secondary.store, .chunk = run->bucket};
+    zoff_demand d = demand(l->secondary.store, run->bucket);
     const size_t element = element_bytes(l, run), number = (size_t)(run - l->plan->runs);
     size_t first;
     const size_t count = zoff_lending_group_share(l, l->plan, run, l->plan->rank, &first);
@@ -513,8 +505,11 @@ zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *r
     const size_t end = zoff_base_bits_min(first + count, run->first + (first_byte + bytes) / element);
     if (begin >= end)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->pollers.reads, fetch, &w));
-    ZOFF_TRY(zoff_offload_store_check(w.store, w.chunk));
-    memcpy(place_of(l, w.base, number, begin), from + (begin - run->first) * element - first_byte, (end - begin) * element);
-    return zoff_offload_store_flush(w.store, w.chunk);
+    const zoff_status status = zoff_base_progress_wait(l->progress, l->pollers.reads, ask, &d);
+    if (status < 0)
+        zoff_offload_broker_withdraw(&d);
+    ZOFF_TRY(status);
+    memcpy(place_of(l, d.weights.base, number, begin), from + (begin - run->first) * element - first_byte,
+           (end - begin) * element);
+    return zoff_offload_broker_give(&d, &d.weights, ZOFF_STORE_ALL, false);
 }

@@ -140,12 +140,6 @@ static zoff_status shards_nothing(zoff_store *store, size_t chunk)
     return ZOFF_OK;
 }
 
-static void shards_drop(zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-}
-
 static zoff_status send(shards *s, shard_slot *slot)
 {
     slot->state = UNSENT;
@@ -163,10 +157,13 @@ static zoff_status shards_flush(zoff_store *store, size_t chunk)
     return send(of(store), slot_of(of(store), chunk));
 }
 
+/* A copy down may be in flight: the slot is free when it is done. */
 static void shards_release(zoff_store *store, size_t chunk)
 {
     shard_slot *slot = slot_of(of(store), chunk);
-    if (slot)
+    if (slot && slot->state == COMES)
+        slot->state = GOES;
+    else if (slot && slot->state == LENT)
         slot->state = slot->is_new ? UNSENT : FREE;
 }
 
@@ -232,12 +229,38 @@ static zoff_status shards_drain(zoff_store *store)
     return zoff_base_progress_wait(of(store)->lending->progress, of(store)->lending->pollers.device, all_gone, store);
 }
 
-/* Chunks that were asked for and not borrowed. Their copies may be in flight: the slot is free when they are done. */
-static void shards_forget(zoff_store *store)
+/* ---- places for demands ---- */
+
+/* An error of the device is that of the fetch. */
+static bool shards_has_place(zoff_store *store, size_t chunk, unsigned reserved)
 {
     shards *s = of(store);
-    for (unsigned i = 0; i < s->slot_count; i++)
-        s->slots[i].state = s->slots[i].state == COMES ? GOES : s->slots[i].state;
+    const shard_slot *own = slot_of(s, chunk);
+    unsigned count = own != NULL;
+    if (own && own->state == LENT)
+        return false;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        shard_slot *slot = &s->slots[i];
+        const bool fails = slot->state == GOES && poll(s, slot) < 0;
+        count += slot != own && (slot->state == FREE || fails);
+    }
+    return count > reserved;
+}
+
+/* Copies end by themselves. A chunk that the device has refused keeps its slot until it is sent. */
+static zoff_status shards_clear(zoff_store *store, size_t chunk, bool *repeated)
+{
+    shards *s = of(store);
+    (void)chunk;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state != UNSENT)
+            return ZOFF_PENDING;
+    }
+    if (*repeated)
+        return shards_settled(store);
+    *repeated = true;
+    ZOFF_TRY(shards_retry(store));
+    return ZOFF_PENDING;
 }
 
 static zoff_status shards_idle(zoff_store *store)
@@ -288,11 +311,11 @@ static void shards_close(zoff_store *store)
 
 static const zoff_store_ops OPS = {
     .close = shards_close,
+    .has_place = shards_has_place,
+    .clear = shards_clear,
     .fetch = shards_fetch,
     .claim = shards_claim,
     .check = shards_nothing,
-    .ahead = shards_nothing,
-    .drop = shards_drop,
     .flush = shards_flush,
     .keep = shards_keep,
     .release = shards_release,
@@ -301,7 +324,6 @@ static const zoff_store_ops OPS = {
     .drain = shards_drain,
     .busy = shards_busy,
     .commits = {.settled = shards_settled, .confirm = shards_confirm, .rollback = shards_idle, .retry = shards_retry},
-    .forget = shards_forget,
     .resident = shards_resident,
     .source = shards_source};
 

@@ -109,12 +109,6 @@ static zoff_status host_keep(zoff_store *store, size_t chunk, unsigned changed)
     return host_nothing(store, chunk);
 }
 
-static void host_drop(zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-}
-
 /* ---- second contents ---- */
 
 static zoff_status host_second(zoff_store *store, size_t chunk, void **out)
@@ -212,11 +206,6 @@ static void host_confirm(zoff_store *store, int64_t t)
     store->t = t;
 }
 
-static void host_forget(zoff_store *store)
-{
-    (void)store;
-}
-
 static bool host_resident(const zoff_store *store, size_t chunk)
 {
     (void)store;
@@ -239,8 +228,6 @@ const zoff_store_ops zoff_offload_host_ops = {
     .fetch = host_fetch,
     .claim = host_claim,
     .check = host_nothing,
-    .ahead = host_nothing,
-    .drop = host_drop,
     .flush = host_nothing,
     .keep = host_keep,
     .release = host_release,
@@ -250,6 +237,5 @@ const zoff_store_ops zoff_offload_host_ops = {
     .busy = host_busy,
     .commits = {.settled = host_settled, .confirm = host_confirm, .rollback = host_rollback, .retry = host_idle},
     .seconds = {.begin = host_second, .put = host_put, .adopt = host_adopt, .discard = host_discard},
-    .forget = host_forget,
     .resident = host_resident,
     .source = host_source};

@@ -1,8 +1,8 @@
-/* offload.h: the door of the room that decides where states live. A store holds chunks of bytes, on any tier, and lends them
- * one at a time: fetch, change, flush. It knows no rank's share, no tensor, no optimizer.
+/* offload.h: the door of the room that decides where states live. A store holds chunks of bytes, on any tier. A demand borrows
+ * them: ask, change, give back. The room knows no rank's share, no tensor, no optimizer.
  *
- * A chunk consists of up to three arrays, one after the other. Each array is read, written and verified separately. Fetch and
- * flush apply to all of them; fetch_arrays and keep apply to some. A set of arrays is an unsigned: bit k is array k. */
+ * A chunk consists of up to three arrays, one after the other. Each array is read, written and verified separately. A set of
+ * arrays is an unsigned: bit k is array k. */
 #ifndef ZOFF_OFFLOAD_H
 #define ZOFF_OFFLOAD_H
 
@@ -146,27 +146,65 @@ bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t);
 bool zoff_offload_persisted_limits(const char *folder, zoff_store_owner owner, size_t *out_limit_bytes,
                                    size_t *out_limit_elements);
 
-/* Borrow a chunk.  @return PENDING: it is being read, or no slot is free; repeat after pump or wait. After an error of the read
- * nothing is borrowed, and the call may be repeated.  @blocks never */
-zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out);
+/* ---- demands: broker.c ----
+ *
+ * Memory for chunks is asked for by a demand, and given back. A demand is zeroed, and its kind, its chunk and its parts are
+ * set, before the first ask. It must not move before it has been given back or withdrawn. */
 
-/* The same, but read only these arrays: the borrower neither reads nor changes the others. */
-zoff_status zoff_offload_store_fetch_arrays(zoff_store *store, size_t chunk, unsigned arrays, void **out);
+typedef enum zoff_demand_kind {
+    ZOFF_DEMAND_STEP, /* of a bucket in an open step; asked for in the order of the walk */
+    ZOFF_DEMAND_LEND, /* a fetch of weights, which a call waits for: it comes first */
+    ZOFF_DEMAND_PASS, /* a pass over the states, or a copy of weights */
+    ZOFF_DEMAND_AHEAD /* of a bucket that is updated ahead of its step: it gets a place at once, or is refused */
+} zoff_demand_kind;
 
-/* Borrow a chunk that the caller will overwrite completely. Like fetch, but nothing is read, and its content is undefined. If
- * it is released, its file is unchanged. */
-zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out);
+enum { ZOFF_DEMAND_PARTS = 2 };
 
-/* Compare the bytes of a borrowed chunk with the checksums of the last write. A second call does nothing. Call it outside of
- * parallel regions.
- * @return ERR_CORRUPT with file and offset: the chunk is not borrowed any more, and may be fetched again */
-zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk);
+typedef struct zoff_demand_part {
+    zoff_store *store; /* NULL: nothing is wanted here */
+    unsigned arrays;   /* arrays to read: the borrower neither reads nor changes the others */
+    bool overwrites;   /* the caller writes the whole chunk, so nothing is read and its content is undefined */
+    char *base;        /* memory of the chunk once it is granted, read and compared; otherwise NULL */
+    bool done;         /* it was given back: the demand does not ask for it again */
+    bool has_repeated; /* for the broker: a failed write in its way was started again */
+} zoff_demand_part;
 
-/* Start to read a chunk that is needed later, if a slot is free. */
-zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk);
+typedef struct zoff_demand {
+    zoff_demand_kind kind;
+    size_t chunk;
+    union {
+        zoff_demand_part part[ZOFF_DEMAND_PARTS];
+        struct {
+            zoff_demand_part states, weights;
+        };
+    };
+    bool is_granted; /* it has a place for each part */
+} zoff_demand;
 
-/* Drop a chunk that was read ahead.  @blocks until its read is done */
-void zoff_offload_store_drop(zoff_store *store, size_t chunk);
+/* Ask for memory for all parts, and for what is to be read. Ask again until it is there.
+ * @return OK: each part has its base. PENDING: ask again after pump or wait. An error, of a read, a checksum (ERR_CORRUPT with
+ * file and offset) or a write that is in the way: the demand has nothing, and may ask anew.  @blocks never */
+zoff_status zoff_offload_broker_ask(zoff_demand *demand);
+
+/* Give the memory of a part back. Call it outside of parallel regions.
+ * @param changed the arrays that are newer than the store; 0: none, and the chunk stays until another needs its slot
+ * @param may_wait the write is put off: until the slot is needed, others are put off after it, or drain. However often the
+ * chunk is borrowed and changed before, it is written once. Otherwise the write of all borrowed arrays starts now
+ * @return the error of a write that could not be started: the store keeps chunk and error, and retry writes it again */
+zoff_status zoff_offload_broker_give(zoff_demand *demand, zoff_demand_part *part, unsigned changed, bool may_wait);
+
+/* Give a part back whose second content is complete (see below). It is written in the background, to the place that does not
+ * have the first content. Call it outside of parallel regions.  @return as zoff_offload_broker_give(): retry writes to the same
+ * place */
+zoff_status zoff_offload_broker_put(zoff_demand *demand, zoff_demand_part *part);
+
+/* The demand ends without a result: its memory is given back, and what was written there is lost. Parts that were given back
+ * before stay so. A second content that was not put is discarded. Does nothing for a zeroed demand, nor the second time. */
+void zoff_offload_broker_withdraw(zoff_demand *demand);
+
+/* Chunks that will be asked for, in this order: start to read them into free slots and over old clean copies. None of them
+ * takes the place of another in the list. A demand takes their place if it needs one.  @blocks never */
+void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, size_t count);
 
 /* Bytes [from, to) of a borrowed chunk have their final value: compute their checksum now, while they are in a cache. Call it
  * only if wants_settle says so; ranges may overlap. flush computes the rest. Until then nothing may change these bytes, and no
@@ -174,25 +212,13 @@ void zoff_offload_store_drop(zoff_store *store, size_t chunk);
 bool zoff_offload_store_wants_settle(const zoff_store *store);
 void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
 
-/* Give a borrowed chunk back changed. All borrowed arrays are written in the background. Call it outside of parallel regions.
- */
-zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
-
-/* Give a borrowed chunk back and keep its slot. Borrowing it again reads no array while no other chunk needs the slot.
- * `changed`: these arrays, and no others, are written later, once, however often they change. They are written when their slot
- * is needed, when others are put off after it, or by drain. Call it outside of parallel regions. @return the error of a write
- * that could not be started; retry tries again */
-zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned changed);
-
-/* Give a borrowed chunk back unchanged. */
-void zoff_offload_store_release(zoff_store *store, size_t chunk);
-
 /* ---- a second content ----
  *
- * A borrowed chunk gets a second content, and later the caller decides which of the two stays. Calls for one chunk: fetch,
- * check, second, [settle,] put; then adopt or discard. From second to adopt or discard the chunk is undecided: it may not be
- * fetched or read ahead. Other chunks are not affected. Call them in the thread that borrows chunks. A store that persists must
- * have committed the first content. A release before put has the effect of discard. Rollback discards all second contents. */
+ * A borrowed chunk gets a second content, and later the caller decides which of the two stays. Calls for one chunk:
+ * zoff_offload_broker_ask(), second, [settle,] zoff_offload_broker_put(); then adopt or discard. From second to adopt or
+ * discard the chunk is undecided: nobody may ask for it, and no hint may name it. Other chunks are not affected. Call them in
+ * the thread that asks. A store that persists must have committed the first content. Withdrawing the demand before put has the
+ * effect of discard. Rollback discards all second contents. */
 
 /* Get memory for the second content of a borrowed chunk. A chunk in DRAM gets other memory, of undefined content: write every
  * byte of it that matters. The borrowed memory keeps the first content until adopt or discard. A chunk of a file gets the
@@ -202,17 +228,12 @@ void zoff_offload_store_release(zoff_store *store, size_t chunk);
  * is not in its file, or not committed, or the store was opened without has_seconds */
 zoff_status zoff_offload_store_second(zoff_store *store, size_t chunk, void **out);
 
-/* Give the chunk back, with its second content complete. It is written in the background, to the place that does not have the
- * first content. Call it outside of parallel regions.
- * @return an error of the write, as flush: the store keeps the second content, and retry writes it again, to the same place */
-zoff_status zoff_offload_store_put(zoff_store *store, size_t chunk);
-
 /* Make the second content the content. The memory of the first one is a spare again, so in DRAM the chunk may have moved. Its
  * write may still be in flight: drain before a commit. Does nothing if the chunk is not undecided. */
 void zoff_offload_store_adopt(zoff_store *store, size_t chunk);
 
-/* Make the first content the content, also where put was not called, or where its write has failed. Afterwards nothing is
- * borrowed, and no error of that write is reported any more. Does nothing if the chunk is not undecided.
+/* Make the first content the content, also where the write of the second one has failed: its error is not reported any more.
+ * Withdraw a demand whose second content was not put. Does nothing if the chunk is not undecided.
  * @blocks until the write of the second content has ended
  * @return ERR_IO, as wait, only if it does not end: the chunk stays undecided, and the call may be repeated */
 zoff_status zoff_offload_store_discard(zoff_store *store, size_t chunk);
@@ -266,9 +287,6 @@ bool zoff_offload_store_can_rollback(const zoff_store *store);
 
 /* Undo all writes since the last commit. Nothing may be borrowed.  @blocks yes  @return an error: repeat the call */
 zoff_status zoff_offload_store_rollback(zoff_store *store);
-
-/* Drop all chunks that were read ahead, with their errors.  @blocks until reads in flight are done */
-void zoff_offload_store_forget(zoff_store *store);
 
 /* Where the current content of an array is, for a reader that does not borrow it, also in another thread. */
 typedef struct zoff_store_source {

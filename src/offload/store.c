@@ -51,36 +51,6 @@ void zoff_offload_store_close(zoff_store *store)
     zoff_base_status_restore(&saved);
 }
 
-zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out)
-{
-    return store->ops->fetch(store, chunk, ZOFF_STORE_ALL, out);
-}
-
-zoff_status zoff_offload_store_fetch_arrays(zoff_store *store, size_t chunk, unsigned arrays, void **out)
-{
-    return store->ops->fetch(store, chunk, arrays, out);
-}
-
-zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out)
-{
-    return store->ops->claim(store, chunk, out);
-}
-
-zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk)
-{
-    return store->ops->check(store, chunk);
-}
-
-zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk)
-{
-    return store->ops->ahead(store, chunk);
-}
-
-void zoff_offload_store_drop(zoff_store *store, size_t chunk)
-{
-    store->ops->drop(store, chunk);
-}
-
 bool zoff_offload_store_wants_settle(const zoff_store *store)
 {
     return store->wants_settle;
@@ -92,21 +62,6 @@ void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, siz
         store->ops->settle(store, chunk, from, to);
 }
 
-zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
-{
-    return store->ops->flush(store, chunk);
-}
-
-zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned changed)
-{
-    return store->ops->keep(store, chunk, changed);
-}
-
-void zoff_offload_store_release(zoff_store *store, size_t chunk)
-{
-    store->ops->release(store, chunk);
-}
-
 zoff_status zoff_offload_store_second(zoff_store *store, size_t chunk, void **out)
 {
     ZOFF_FAIL_IF(!store->has_seconds, ZOFF_ERR_STATE,
@@ -114,13 +69,6 @@ zoff_status zoff_offload_store_second(zoff_store *store, size_t chunk, void **ou
                  "the library, please report it",
                  chunk);
     return store->ops->seconds.begin(store, chunk, out);
-}
-
-zoff_status zoff_offload_store_put(zoff_store *store, size_t chunk)
-{
-    ZOFF_FAIL_IF(!store->undecided, ZOFF_ERR_STATE,
-                 "chunk %zu is put and has no second content; this is a defect of the library, please report it", chunk);
-    return store->ops->seconds.put(store, chunk);
 }
 
 void zoff_offload_store_adopt(zoff_store *store, size_t chunk)
@@ -220,11 +168,6 @@ bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
 zoff_status zoff_offload_store_retry(zoff_store *store)
 {
     return store->ops->commits.retry(store);
-}
-
-void zoff_offload_store_forget(zoff_store *store)
-{
-    store->ops->forget(store);
 }
 
 bool zoff_offload_store_resident(const zoff_store *store, size_t chunk)

@@ -76,7 +76,7 @@ static const char *way_back(const zoff_swap_store *s)
 
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
 {
-    zoff_offload_swap_lend_forget(&s->store);
+    zoff_offload_swap_lend_forget(s);
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         const zoff_swap_place *place = &s->places[chunk];
         zoff_status status = ZOFF_OK;
@@ -193,7 +193,7 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
     ZOFF_TRY(zoff_offload_swap_second_discard_all(s));
     if (!s->persist) /* there is no commit to go back to */
         return ZOFF_OK;
-    zoff_offload_swap_lend_forget(store);
+    zoff_offload_swap_lend_forget(s);
     while (s->put_off.oldest)
         zoff_offload_swap_slot_discard(s, s->put_off.oldest);
     zoff_status drained = zoff_offload_swap_wait_drain(store);

@@ -1,9 +1,93 @@
-/* swap_lend.c: lend chunks and take them back, read ahead and write in the background; where a chunk is, for a checkpoint that
- * reads it beside the steps. */
+/* swap_lend.c: slots for the demands of the broker: whether a chunk has a place, what ends its waiting, fetch and give back,
+ * reading ahead. Also where a chunk is, for a checkpoint that reads it beside the steps. */
 #include "swap_priv.h"
 
 #include "aio.h"
 #include "try.h"
+
+/* ---- places for demands ---- */
+
+/* A write that was put off, or a read that nobody waits for, does not keep the chunk from its slot. */
+static bool is_open_to(const zoff_swap_slot *slot)
+{
+    const bool is_read = slot->state == ZOFF_SLOT_READING && !slot->is_granted;
+    return is_read || slot->state == ZOFF_SLOT_KEPT || zoff_offload_swap_slot_is_put_off(slot);
+}
+
+bool zoff_offload_swap_lend_has_place(zoff_store *store, size_t chunk, unsigned reserved)
+{
+    const zoff_swap_store *s = (const zoff_swap_store *)store;
+    const zoff_swap_slot *own = zoff_offload_swap_slot_find(s, chunk);
+    unsigned count = own != NULL;
+    if (own && own->is_home)
+        return own->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(own);
+    if (own && !is_open_to(own))
+        return false;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        const zoff_swap_slot *slot = &s->slots[i];
+        count += slot != own && (slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_clean(slot));
+    }
+    return count > reserved;
+}
+
+static bool is_busy(const zoff_swap_slot *slot)
+{
+    return slot->state == ZOFF_SLOT_READING || slot->state == ZOFF_SLOT_LENT || slot->state == ZOFF_SLOT_WRITING;
+}
+
+/* Start a write again that has failed, once for a demand. The second failure is its error; the slot keeps bytes and error. */
+static zoff_status repeat(zoff_swap_store *s, zoff_swap_slot *slot, bool *repeated)
+{
+    if (*repeated) {
+        *repeated = false;
+        zoff_base_status_restore(&slot->words);
+        return slot->result;
+    }
+    *repeated = true;
+    ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, slot->moving));
+    return ZOFF_PENDING;
+}
+
+/* The first slot of the ring that a write or a demand will free, or a failed one. */
+static zoff_swap_slot *find_obstacle(zoff_swap_store *s)
+{
+    zoff_swap_slot *failed = NULL;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        if (is_busy(&s->slots[i]))
+            return &s->slots[i];
+        failed = s->slots[i].state == ZOFF_SLOT_DIRTY ? &s->slots[i] : failed;
+    }
+    return failed;
+}
+
+/* Writes that were put off take slots, too, also of chunks into which arrays were read since. */
+static zoff_status write_deferred(zoff_swap_store *s)
+{
+    zoff_swap_slot *slot;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        slot = &s->slots[i];
+        if (slot->state == ZOFF_SLOT_READING && slot->result != ZOFF_PENDING && !slot->is_granted && slot->changed)
+            zoff_offload_swap_slot_leave(s, slot);
+    }
+    return zoff_offload_swap_put_off_find_room(s, &slot);
+}
+
+zoff_status zoff_offload_swap_lend_clear(zoff_store *store, size_t chunk, bool *repeated)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    if (!slot) {
+        ZOFF_TRY(write_deferred(s));
+        slot = find_obstacle(s);
+    }
+    ZOFF_FAIL_IF(!slot || (!is_busy(slot) && slot->state != ZOFF_SLOT_DIRTY), ZOFF_ERR_STATE,
+                 "chunk %zu waits for one of %u slots, and nothing is in them that will end; this is a defect of the library, "
+                 "please report it",
+                 chunk, s->ring_count);
+    return is_busy(slot) ? ZOFF_PENDING : repeat(s, slot, repeated);
+}
+
+/* ---- borrowing ---- */
 
 /* Lend the arrays in a slot to the caller, if nobody has them. */
 static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
@@ -34,10 +118,21 @@ static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned a
     }
 }
 
+/* The error of a read ahead is dropped, because it may be an old one: the demand reads again. */
+static zoff_swap_slot *find_read(zoff_swap_store *s, size_t chunk)
+{
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    if (slot && slot->state == ZOFF_SLOT_READING && !slot->is_granted && slot->result < 0) {
+        zoff_offload_swap_slot_leave(s, slot);
+        slot = zoff_offload_swap_slot_find(s, chunk);
+    }
+    return slot;
+}
+
 zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    zoff_swap_slot *slot = find_read(s, chunk);
     arrays &= zoff_offload_swap_place_arrays(s, chunk);
     if (slot && slot->is_home) { /* it must not change while it is written */
         *out = slot->base;
@@ -48,11 +143,13 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
         pick_up(s, slot);
         if (is_lent || (slot->state != ZOFF_SLOT_LENT && slot->state != ZOFF_SLOT_READING))
             return ZOFF_PENDING; /* still being written */
+        slot->is_granted = true;
     } else {
         ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
         if (!slot)
             return ZOFF_PENDING;
         zoff_offload_swap_slot_assign(s, slot, chunk);
+        slot->is_granted = true;
     }
     const zoff_status status = complete(s, slot, arrays);
     if (status == ZOFF_OK)
@@ -123,7 +220,9 @@ void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk)
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     if (s->places[chunk].is_undecided && !s->places[chunk].is_put)
         zoff_offload_swap_second_drop(s, chunk);
-    else if (!slot->is_home)
+    else if (slot && slot->state == ZOFF_SLOT_READING)
+        slot->is_granted = false;
+    else if (slot && slot->state == ZOFF_SLOT_LENT)
         zoff_offload_swap_slot_leave(s, slot);
 }
 
@@ -134,38 +233,45 @@ bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk)
 
 /* ---- reading ahead ---- */
 
-/* A range may have left some arrays of the chunk in a slot: then this reads the others into the same slot. */
-zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk)
+/* A range may have left some arrays of the chunk in a slot: then this reads the others into the same slot.
+ * @return false: no slot is free, nor has one a copy that was used before number `before` */
+static bool read_ahead(zoff_swap_store *s, size_t chunk, uint64_t before)
 {
-    zoff_swap_store *s = (zoff_swap_store *)store;
     const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     if (!arrays || (slot && (slot->state != ZOFF_SLOT_KEPT || !(arrays & ~slot->holds))))
-        return ZOFF_OK;
+        return true;
     if (!slot) {
-        slot = zoff_offload_swap_slot_take(s);
+        slot = zoff_offload_swap_slot_take(s, before);
         if (!slot)
-            return ZOFF_OK;
+            return false;
         zoff_offload_swap_slot_assign(s, slot, chunk);
     }
-    const zoff_status status = zoff_offload_swap_move_start_read(s, slot, arrays & ~slot->holds);
-    if (status < 0)
-        zoff_offload_swap_slot_leave(s, slot);
-    slot->ahead = true;
-    return status;
+    slot->is_granted = false;
+    slot->used = ++s->uses;
+    if (zoff_offload_swap_move_start_read(s, slot, arrays & ~slot->holds) < 0)
+        zoff_offload_swap_slot_leave(s, slot); /* the demand for the chunk meets the error again */
+    else
+        slot->ahead = true;
+    return true;
 }
 
-void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk)
+/* Chunks of the list that are here already are used now: the others do not take their slots. */
+void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t count)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
-    if (slot && slot->state == ZOFF_SLOT_READING)
-        (void)zoff_offload_swap_move_abandon(s, slot);
+    const uint64_t before = s->uses + 1;
+    for (size_t i = 0; i < count; i++) {
+        zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunks[i]);
+        if (slot && !slot->is_home)
+            slot->used = ++s->uses;
+    }
+    for (size_t i = 0; i < count && read_ahead(s, chunks[i], before); i++)
+        continue;
 }
 
-void zoff_offload_swap_lend_forget(zoff_store *store)
+void zoff_offload_swap_lend_forget(zoff_swap_store *s)
 {
-    zoff_swap_store *s = (zoff_swap_store *)store;
     for (unsigned i = 0; i < s->ring_count; i++) {
         if (s->slots[i].state == ZOFF_SLOT_READING)
             (void)zoff_offload_swap_move_abandon(s, &s->slots[i]);

@@ -194,7 +194,7 @@ static zoff_status write_second_place(zoff_swap_store *s, size_t chunk)
 {
     if (!is_in_file(s, chunk))
         return ZOFF_OK;
-    zoff_swap_slot *slot = zoff_offload_swap_slot_take(s);
+    zoff_swap_slot *slot = zoff_offload_swap_slot_take(s, UINT64_MAX);
     if (!slot)
         return wait_for_one(s);
     zoff_offload_swap_slot_assign(s, slot, chunk);
@@ -207,7 +207,7 @@ static zoff_status write_second_place(zoff_swap_store *s, size_t chunk)
 static zoff_status write_first_place(zoff_swap_store *s, const zoff_store_opts *opts, size_t chunk)
 {
     zoff_swap_place *place = &s->places[chunk];
-    zoff_swap_slot *slot = place->home ? place->home : zoff_offload_swap_slot_take(s);
+    zoff_swap_slot *slot = place->home ? place->home : zoff_offload_swap_slot_take(s, UINT64_MAX);
     if (!slot)
         return wait_for_one(s);
     if (!slot->is_home)

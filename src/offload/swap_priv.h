@@ -39,12 +39,13 @@ typedef struct zoff_swap_slot {
     zoff_slot_state state;
     bool is_home;
     bool ahead;         /* read before it was requested */
+    bool is_granted;    /* READING: a demand waits for it; otherwise the slot is taken back once the read is done */
     bool stays;         /* stays in its slot when its write is done */
     unsigned holds;     /* arrays whose content is here; the memory of others is undefined */
     unsigned unchecked; /* of these: read, and not compared with their checksums yet */
     unsigned changed;   /* of these: given back by keep, newer than the file, and not being written */
     unsigned moving;    /* arrays of the read or write in flight, or of the write that has failed */
-    uint64_t used;      /* the number of the call of keep that gave it back */
+    uint64_t used;      /* the number of the call that gave it back, or hinted at it, last */
     size_t chunk;
     zoff_swap_request requests[ZOFF_STORE_ARRAYS]; /* in flight */
     unsigned request_count;
@@ -142,7 +143,7 @@ typedef struct zoff_swap_store {
     zoff_swap_stripe *stripes; /* one for each path */
     size_t file_count;
     zoff_swap_list flight, put_off;
-    uint64_t kept;   /* calls of keep */
+    uint64_t uses;   /* calls that gave chunks back, and hints */
     bool has_failed; /* a write has failed since the last retry */
     bool persist;
     double timeout_seconds; /* negative: none */
@@ -177,8 +178,11 @@ void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
 void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
 /* The slot that holds a chunk, reads it, or still has it after a release.  @return NULL: it is only in its file */
 zoff_swap_slot *zoff_offload_swap_slot_find(const zoff_swap_store *s, size_t chunk);
-/* A slot for another chunk. If none is free, it takes that of a chunk that was kept.  @return NULL: there is none */
-zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
+/* Whether the content of a slot is in its file, and nobody has asked for it. */
+bool zoff_offload_swap_slot_is_clean(const zoff_swap_slot *slot);
+/* A slot for another chunk. If none is free, it takes the clean one that was used least recently, before number `before`.
+ * @return NULL: there is none */
+zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s, uint64_t before);
 /* Assign a free slot to a chunk; it holds nothing of it yet. */
 void zoff_offload_swap_slot_assign(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk);
 /* Whether a slot is newer than its file and is not being written. */
@@ -266,9 +270,11 @@ zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk);
 zoff_status zoff_offload_swap_lend_flush(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk);
 bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk);
-zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk);
-void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk);
-void zoff_offload_swap_lend_forget(zoff_store *store);
+bool zoff_offload_swap_lend_has_place(zoff_store *store, size_t chunk, unsigned reserved);
+zoff_status zoff_offload_swap_lend_clear(zoff_store *store, size_t chunk, bool *repeated);
+void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t count);
+/* Drop all reads that nobody has asked for, with their errors.  @blocks until reads in flight are done */
+void zoff_offload_swap_lend_forget(zoff_swap_store *s);
 /* Read the memory of a resident again and verify it.  @blocks for one transfer  @return PENDING: call it again */
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
 zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);

@@ -16,7 +16,7 @@ zoff_status zoff_offload_swap_put_off_write(zoff_swap_store *s, zoff_swap_slot *
 
 zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_slot **out)
 {
-    *out = zoff_offload_swap_slot_take(s);
+    *out = zoff_offload_swap_slot_take(s, UINT64_MAX);
     for (zoff_swap_slot *slot = s->put_off.oldest; !*out && slot; slot = slot->newer) {
         if (!slot->is_home)
             return zoff_offload_swap_put_off_write(s, slot);
@@ -35,7 +35,7 @@ zoff_status zoff_offload_swap_put_off_keep(zoff_store *store, size_t chunk, unsi
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     changed = (changed & zoff_offload_swap_place_arrays(s, chunk)) | slot->changed;
-    slot->used = ++s->kept;
+    slot->used = ++s->uses;
     if (slot->is_home && (!s->persist || !changed))
         return ZOFF_OK;
     zoff_offload_swap_slot_discard(s, slot);

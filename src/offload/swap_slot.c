@@ -31,19 +31,26 @@ zoff_swap_slot *zoff_offload_swap_slot_find(const zoff_swap_store *s, size_t chu
 
 /* ---- a slot for a chunk that has none ---- */
 
-zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s)
+/* A read ahead that has failed leaves nothing that is needed. */
+bool zoff_offload_swap_slot_is_clean(const zoff_swap_slot *slot)
 {
-    zoff_swap_slot *kept = NULL;
+    const bool has_arrived = slot->state == ZOFF_SLOT_READING && slot->result != ZOFF_PENDING && !slot->is_granted;
+    return slot->state == ZOFF_SLOT_KEPT || (has_arrived && !slot->changed);
+}
+
+zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s, uint64_t before)
+{
+    zoff_swap_slot *oldest = NULL;
     for (unsigned i = 0; i < s->ring_count; i++) {
         zoff_swap_slot *slot = &s->slots[i];
         if (slot->state == ZOFF_SLOT_FREE)
             return slot;
-        if (slot->state == ZOFF_SLOT_KEPT && (!kept || slot->used < kept->used))
-            kept = slot;
+        if (zoff_offload_swap_slot_is_clean(slot) && slot->used < before && (!oldest || slot->used < oldest->used))
+            oldest = slot;
     }
-    if (kept)
-        kept->state = ZOFF_SLOT_FREE;
-    return kept;
+    if (oldest)
+        oldest->state = ZOFF_SLOT_FREE;
+    return oldest;
 }
 
 bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot)
@@ -56,6 +63,7 @@ void zoff_offload_swap_slot_assign(zoff_swap_store *s, zoff_swap_slot *slot, siz
     s->places[chunk].ring = slot;
     slot->state = ZOFF_SLOT_LENT;
     slot->chunk = chunk;
+    slot->is_granted = false;
     slot->holds = slot->unchecked = slot->changed = 0;
 }
 

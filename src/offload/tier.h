@@ -34,22 +34,27 @@ typedef struct zoff_store_opening {
 typedef struct zoff_store_ops {
     zoff_store_opening opening;
     void (*close)(zoff_store *store);
+    /* For the broker (broker.c). The first three are NULL where every chunk has memory of its own. */
+    /* Whether the chunk would get memory now, so that `reserved` places are left. */
+    bool (*has_place)(zoff_store *store, size_t chunk, unsigned reserved);
+    /* Without a place: do what ends that. `repeated`: a failed write in its way was started again before.  @return PENDING: it
+     * will end; or an error that ends the demand */
+    zoff_status (*clear)(zoff_store *store, size_t chunk, bool *repeated);
+    void (*hint)(zoff_store *store, const size_t *chunks, size_t count); /* as zoff_offload_broker_hint() */
+    /* The chunk has a place: take it. fetch: with these arrays; claim: with any content.  @return PENDING: it is being read */
     zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
-    zoff_status (*check)(zoff_store *store, size_t chunk);
-    zoff_status (*ahead)(zoff_store *store, size_t chunk);
-    void (*drop)(zoff_store *store, size_t chunk);
+    zoff_status (*check)(zoff_store *store, size_t chunk); /* compare what was read; an error: the place is given up */
     void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: not useful for this tier */
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     zoff_status (*keep)(zoff_store *store, size_t chunk, unsigned changed);
-    void (*release)(zoff_store *store, size_t chunk);
+    void (*release)(zoff_store *store, size_t chunk); /* also while it is being read, or where the place is given up already */
     zoff_status (*pump)(zoff_store *store);
     zoff_status (*wait)(zoff_store *store);
     zoff_status (*drain)(zoff_store *store);
     bool (*busy)(const zoff_store *store, bool writes_only);
     zoff_store_commits commits;
     zoff_store_seconds seconds;
-    void (*forget)(zoff_store *store);
     bool (*resident)(const zoff_store *store, size_t chunk);
     zoff_status (*source)(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 } zoff_store_ops;
@@ -72,7 +77,8 @@ struct zoff_store {
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
     char *attached;   /* persist: ZOFF_STORE_ATTACHED_MOST bytes, of which the next commit records attached_count; NULL: none */
     size_t attached_count;
-    zoff_map map; /* all chunks; or the slots and the residents */
+    zoff_map map;             /* all chunks; or the slots and the residents */
+    const zoff_demand *first; /* the fetch of weights that waits for a place, and gets the next one; NULL: none */
     bool has_seconds;
     size_t undecided; /* chunks with a second content that is neither adopted nor discarded */
     zoff_spares spares;

@@ -322,7 +322,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
 /* Where the weights of a piece go on the host. NULL: they are updated in place, on the device. */
 static char *weights_here(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece)
 {
-    return zoff_transfer_staging_weights(t, piece, run->weights.base);
+    return zoff_transfer_staging_weights(t, piece, run->lent.weights.base);
 }
 
 /* The update of a piece: states, gradients and weights, all in device memory. `gradient`: that from the host, or NULL. */
@@ -459,7 +459,7 @@ static zoff_status start_save(zoff_transfer *t, const zoff_bucket_run *run)
     const zoff_accel_ops *ops = t->accel->ops;
     const size_t bytes = t->plan->chunks[run->chunk].bytes;
     ZOFF_TRY(ops->event_await(t->accel, t->device.down, k->landed[run->chunk]));
-    ZOFF_TRY(ops->copy(t->accel, t->device.down, run->states.base, k->states + k->at[run->chunk], bytes));
+    ZOFF_TRY(ops->copy(t->accel, t->device.down, run->lent.states.base, k->states + k->at[run->chunk], bytes));
     ZOFF_TRY(ops->event_record(t->accel, k->landed[run->chunk], t->device.down));
     t->device.read_bytes += bytes;
     return ZOFF_OK;

@@ -25,13 +25,6 @@
 
 #include <zoff/engine.h>
 
-/* Memory that a bucket has borrowed from a store. */
-typedef struct zoff_loan {
-    char *base;   /* NULL: nothing is borrowed */
-    bool checked; /* the checksum was compared */
-    bool done;    /* returned to the store, changed */
-} zoff_loan;
-
 /* A bucket that is updated before zoff_step_begin(). */
 typedef struct zoff_bucket_ahead {
     bool is_so;      /* its rows are those of such a bucket */
@@ -49,7 +42,7 @@ typedef struct zoff_update_cursor {
 struct zoff_bucket_run {
     size_t chunk;
     uint32_t passed; /* a bit for each row of zoff_rows */
-    zoff_loan states, weights;
+    zoff_demand lent;           /* memory of its chunks, from the stores of states and weights */
     zoff_staging_slot *staging; /* NULL: none */
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
     bool gathered;              /* partitioned states: the weights of all ranks' parts have arrived */

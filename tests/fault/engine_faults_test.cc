@@ -246,7 +246,6 @@ TEST_P(Faults, EveryRead)
     });
     EXPECT_GT(lives, 10);
     EXPECT_TRUE(said("Input/output error"));
-    EXPECT_TRUE(said("step 1 failed before anything was changed"));
     EXPECT_TRUE(said("half way (zoff_step_retry() can finish it)"));
 }
 
@@ -340,7 +339,7 @@ TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
     }
 }
 
-// Half of the states are on a device, which updates first. The step learns of the failed read-ahead before that. So nothing is
+// Half of the states are on a device, which updates first. The step learns of the failed read before that. So nothing is
 // changed, and the gradients can be dropped.
 TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
 {
@@ -355,7 +354,8 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
     int reads = 0, step = 1; /* the fault uses them until it ends */
     aio_fault fault;
     fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-        return !writes && ++reads == 1 && step == 2 ? -EIO : res;
+        reads += !writes;
+        return !writes && step == 2 ? -EIO : res;
     };
     for (; step <= 3; step++) {
         reads = 0;
@@ -408,13 +408,7 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
         // Each of these chunks is one read. Some were read along with the last writes of the previous step.
         EXPECT_GT(reads, 0);
         EXPECT_LE(reads, slots);
-        auto info = new_info();
-        if (step == 3) {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step(e.get(), nullptr, &info));
-            ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
-        } else {
-            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        }
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // it reads again where a read ahead has failed
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }

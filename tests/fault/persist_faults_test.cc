@@ -97,14 +97,19 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
         zoff_status status;
         {
             aio_fault fault;
-            int transfers = 0;
-            fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-                return ++transfers == n ? (writes ? -ENOSPC : -EIO) : res;
+            int transfers = 0, failures = 0;
+            uint64_t place = 0;
+            // A read fails a second time, too: the error of a read ahead is nobody's, and the step reads again.
+            fault.result = [&](int, int res, bool writes, uint64_t offset, size_t) {
+                const bool is_it = ++transfers == n;
+                place = is_it ? offset : place;
+                const bool fails = is_it || (!writes && failures == 1 && offset == place);
+                failures += fails;
+                return fails ? (writes ? -ENOSPC : -EIO) : res;
             };
             status = zoff_step(e.get(), nullptr, &info);
             quiet = transfers >= n ? 0 : quiet + 1;
         }
-        // If a read-ahead for the next step fails, the next step reports it.
         const bool untouched = status == ZOFF_OK;
         torn += !untouched && info.outcome == ZOFF_OUTCOME_TORN;
         before += !untouched && info.outcome == ZOFF_OUTCOME_BEFORE;
@@ -138,7 +143,9 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
         ASSERT_NO_FATAL_FAILURE(expect_weights()) << "fault " << n;
     }
     EXPECT_GT(torn, 5);
-    EXPECT_GT(before, 0);
+    if (!GetParam().residents && GetParam().with == DROP) { // a resident is updated before any read of the step
+        EXPECT_GT(before, 0);
+    }
     t.scramble();
     ASSERT_NO_FATAL_FAILURE(open());
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));

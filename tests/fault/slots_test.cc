@@ -1,5 +1,5 @@
-// slots_test.cc: who may borrow a slot, in random orders. States and weights share 2 to 5 slots each, and fetches of weights
-// hold 1 or 2 of them. Steps, fetches, waits, progress, errors of the disk, retries and drops come in any order. Every wait
+// slots_test.cc: who may borrow a slot, in random orders. States and weights share 1 to 4 slots each, and fetches of weights
+// need some of them. Steps, fetches, waits, progress, errors of the disk, retries and drops come in any order. Every wait
 // ends, every fetch lends the right weights, and after a step no slot is lent.
 #include "aio_fault.h"
 #include "covering.h"
@@ -32,8 +32,8 @@ struct ring {
 std::vector<ring> rings()
 {
     std::vector<ring> all;
-    for (unsigned states = 2; states <= 5; states++)
-        for (unsigned weights = 2; weights <= 5; weights++)
+    for (unsigned states = 1; states <= 4; states++)
+        for (unsigned weights = 1; weights <= 4; weights++)
             all.push_back({states, weights, (states + weights) % 2 ? "posix" : "threads", states / 2 % 2 == weights % 2});
     return all;
 }
@@ -162,7 +162,7 @@ class Slots : public testing::TestWithParam<ring>
             unsigned lent = 0;
             for (unsigned i = 0; i < s->ring_count; i++)
                 lent += s->slots[i].state == ZOFF_SLOT_LENT;
-            ASSERT_EQ(store == e->store ? 0u : e->lending.cache.held_count, lent) << (store == e->store ? "states" : "weights");
+            ASSERT_EQ(0u, lent) << (store == e->store ? "states" : "weights");
         }
     }
 

@@ -109,7 +109,7 @@ class Second : public testing::TestWithParam<kind>
     {
         void *base = nullptr;
         zoff_status status;
-        while ((status = zoff_offload_store_fetch(store.get(), c, &base)) == ZOFF_PENDING) {
+        while ((status = borrow_chunk(store.get(), c, &base)) == ZOFF_PENDING) {
             if (!zoff_offload_store_busy(store.get(), false)) {
                 ADD_FAILURE() << "chunk " << c << " is never lent";
                 return nullptr;
@@ -117,7 +117,6 @@ class Second : public testing::TestWithParam<kind>
             (void)zoff_offload_store_wait(store.get());
         }
         EXPECT_ZOFF_OK(status);
-        EXPECT_ZOFF_OK(zoff_offload_store_check(store.get(), c));
         return (char *)base;
     }
     void expect(size_t c)
@@ -125,7 +124,7 @@ class Second : public testing::TestWithParam<kind>
         const char *base = borrow(c);
         ASSERT_NE(nullptr, base);
         ASSERT_TRUE(holds(base, c, now[c])) << "chunk " << c << ", write " << now[c];
-        zoff_offload_store_release(store.get(), c);
+        withdraw(store.get(), c);
     }
     void expect_all()
     {
@@ -139,7 +138,7 @@ class Second : public testing::TestWithParam<kind>
         ASSERT_TRUE(holds(base, c, now[c])) << "chunk " << c;
         now[c] = ++count;
         memcpy(base, content(c, now[c]).data(), CHUNKS[c].bytes);
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+        ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
         is_committed[c] = false;
     }
     // Borrow a chunk and write a second content.  @return its number; 0: no spare is free, and the chunk was released
@@ -150,7 +149,7 @@ class Second : public testing::TestWithParam<kind>
         const zoff_status status = zoff_offload_store_second(store.get(), c, &out);
         EXPECT_TRUE(holds(first, c, now[c])) << "chunk " << c;
         if (status == ZOFF_PENDING) {
-            zoff_offload_store_release(store.get(), c);
+            withdraw(store.get(), c);
             return 0;
         }
         EXPECT_ZOFF_OK(status);
@@ -164,14 +163,18 @@ class Second : public testing::TestWithParam<kind>
         EXPECT_TRUE(!in_dram(c) || holds(first, c, now[c])) << "the first content stays readable";
         return count;
     }
-    void put(size_t c) { ASSERT_ZOFF_OK(zoff_offload_store_put(store.get(), c)); }
+    void put(size_t c) { ASSERT_ZOFF_OK(put_chunk(store.get(), c)); }
     void adopt(size_t c, unsigned n)
     {
         zoff_offload_store_adopt(store.get(), c);
         now[c] = n;
         is_committed[c] = !is_written(c);
     }
-    void discard(size_t c) { ASSERT_ZOFF_OK(zoff_offload_store_discard(store.get(), c)); }
+    void discard(size_t c)
+    {
+        withdraw(store.get(), c); // if it was not put
+        ASSERT_ZOFF_OK(zoff_offload_store_discard(store.get(), c));
+    }
     void commit()
     {
         ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
@@ -253,7 +256,7 @@ TEST_P(Second, DiscardedItIsForgotten)
                     EXPECT_ZOFF_OK(zoff_offload_store_drain(store.get()));
                 }
                 if (moment == 0)
-                    zoff_offload_store_release(store.get(), c);
+                    withdraw(store.get(), c);
                 else
                     discard(c);
                 EXPECT_FALSE(zoff_offload_store_is_undecided(store.get())) << moment;
@@ -276,14 +279,14 @@ TEST_P(Second, ADecisionIsMadeOnce)
     put(0);
     put(1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 1 is put and has no second content that is borrowed",
-                      zoff_offload_store_put(store.get(), 1));
+                      put_chunk(store.get(), 1));
     adopt(0, n);
     discard(0);
     zoff_offload_store_adopt(store.get(), 0);
     adopt(1, m);
     discard(1);
     zoff_offload_store_adopt(store.get(), 7);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 7 is put and has no second content", zoff_offload_store_put(store.get(), 7));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 7 is put and has no second content", put_chunk(store.get(), 7));
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
@@ -305,7 +308,7 @@ TEST_P(Second, SparesAreLimited)
         EXPECT_EQ(0u, begin(dram[3]));
         discard(dram[1]);
         ASSERT_NE(0u, n[dram[3]] = begin(dram[3]));
-        zoff_offload_store_release(store.get(), dram[3]);
+        withdraw(store.get(), dram[3]);
         put(dram[2]);
         adopt(dram[2], n[dram[2]]);
         ASSERT_NO_FATAL_FAILURE(commit());
@@ -338,8 +341,9 @@ TEST_P(Second, ARollbackDiscards)
                 put(c);
         }
         if (round == 2)
-            zoff_offload_store_release(store.get(), 1);
+            withdraw(store.get(), 1);
         ASSERT_ZOFF_OK(zoff_offload_store_rollback(store.get()));
+        withdraw(store.get(), 1); // nothing is left of it
         EXPECT_FALSE(zoff_offload_store_is_undecided(store.get()));
         ASSERT_NO_FATAL_FAILURE(expect_all());
     }
@@ -398,7 +402,7 @@ TEST_P(Second, AFailedWriteIsRepeatedOrDiscarded)
             aio_fault fault;
             fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? -EIO : res; };
             const unsigned n = begin(c);
-            (void)zoff_offload_store_put(store.get(), c);
+            (void)put_chunk(store.get(), c);
             if (c == 0) { // otherwise the decision comes before the failure is known
                 EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_store_drain(store.get()));
                 EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_store_drain(store.get())) << "as long as it is not written again";
@@ -437,7 +441,7 @@ TEST_P(Second, ARetryMayPrecedeTheDecision)
         aio_fault fault;
         fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
         const unsigned n = begin(6);
-        (void)zoff_offload_store_put(store.get(), 6);
+        (void)put_chunk(store.get(), 6);
         EXPECT_EQ(ZOFF_ERR_NO_SPACE, zoff_offload_store_drain(store.get()));
         fault.result = nullptr;
         EXPECT_ZOFF_OK(zoff_offload_store_retry(store.get()));
@@ -489,11 +493,11 @@ TEST_P(Second, ItNeedsAFirstOneThatIsCommitted)
         if (GetParam().persist) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "after the last commit", zoff_offload_store_second(store.get(), c, &out));
         }
-        ASSERT_ZOFF_OK(zoff_offload_store_keep(store.get(), c, ZOFF_STORE_ALL));
+        ASSERT_ZOFF_OK(keep_chunk(store.get(), c, ZOFF_STORE_ALL));
         borrow(c);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was changed and not written", zoff_offload_store_second(store.get(), c, &out));
         EXPECT_FALSE(zoff_offload_store_is_undecided(store.get()));
-        zoff_offload_store_release(store.get(), c);
+        withdraw(store.get(), c);
         ASSERT_NO_FATAL_FAILURE(commit());
         ASSERT_NE(0u, begin(c));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "has a second content already", zoff_offload_store_second(store.get(), c, &out));
@@ -535,9 +539,9 @@ TEST_P(Second, AnyOrderOfAllCalls)
                 const unsigned n = begin(c);
                 is_armed = seed && random() % 2;
                 if (n && random() % 5 == 0)
-                    zoff_offload_store_release(store.get(), c);
+                    withdraw(store.get(), c);
                 else if (n && (undecided[c] = n))
-                    (void)zoff_offload_store_put(store.get(), c);
+                    (void)put_chunk(store.get(), c);
             } else if (what < 8) {
                 ASSERT_NO_FATAL_FAILURE(update(c)) << i;
             } else if (what < 10) {

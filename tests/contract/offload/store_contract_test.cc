@@ -68,10 +68,9 @@ class Store : public testing::TestWithParam<kind>
     {
         void *base = nullptr;
         zoff_status status;
-        while ((status = zoff_offload_store_fetch(store.get(), chunk, &base)) == ZOFF_PENDING)
+        while ((status = borrow_chunk(store.get(), chunk, &base)) == ZOFF_PENDING)
             EXPECT_ZOFF_OK(zoff_offload_store_wait(store.get()));
         EXPECT_ZOFF_OK(status);
-        EXPECT_ZOFF_OK(zoff_offload_store_check(store.get(), chunk));
         return (char *)base;
     }
 
@@ -113,7 +112,7 @@ TEST_P(Store, AFreshChunkIsAsItWasFilled)
     for (size_t c : {4, 2, 0, 1, 3}) {
         char *base = borrow(c);
         ASSERT_NO_FATAL_FAILURE(expect_fresh(c, base));
-        zoff_offload_store_release(store.get(), c);
+        withdraw(store.get(), c);
     }
 }
 
@@ -136,26 +135,23 @@ TEST_P(Store, FlushedChunksComeBack)
         if (random() % 2) {
             size_t at = random() % want[c].size();
             want[c][at] = base[at] = (char)random();
-            ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+            ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
         } else {
-            zoff_offload_store_release(store.get(), c);
+            withdraw(store.get(), c);
         }
         if (random() % 7 == 0) {
             ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
             ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), round));
         }
-        // Start a fetch and a read ahead, and then cancel them.
+        // Start a fetch, and then withdraw it, and a read ahead, which nobody may want.
         void *unused;
         size_t ahead = random() % list.size();
-        if (zoff_offload_store_fetch(store.get(), ahead, &unused) == ZOFF_OK)
-            zoff_offload_store_release(store.get(), ahead);
+        (void)borrow_chunk(store.get(), ahead, &unused);
+        withdraw(store.get(), ahead);
         if (random() % 2) {
             ahead = random() % list.size();
-            ASSERT_ZOFF_OK(zoff_offload_store_ahead(store.get(), ahead));
-            if (random() % 2)
-                zoff_offload_store_drop(store.get(), ahead);
+            hint(store.get(), ahead);
         }
-        zoff_offload_store_forget(store.get());
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
 }
@@ -175,30 +171,29 @@ TEST_P(Store, AClaimedChunkIsRewrittenOrUnchanged)
         zoff_status status;
         zoff_store_stats before, after;
         if (random() % 3 == 0) { // its read may already be in flight
-            ASSERT_ZOFF_OK(zoff_offload_store_ahead(store.get(), c));
+            hint(store.get(), c);
         }
         zoff_offload_store_stats(store.get(), &before);
-        while ((status = zoff_offload_store_claim(store.get(), c, &base)) == ZOFF_PENDING)
+        while ((status = claim_chunk(store.get(), c, &base)) == ZOFF_PENDING)
             ASSERT_ZOFF_OK(zoff_offload_store_wait(store.get()));
         ASSERT_ZOFF_OK(status);
-        ASSERT_ZOFF_OK(zoff_offload_store_check(store.get(), c));
         zoff_offload_store_stats(store.get(), &after);
         ASSERT_EQ(after.ahead_bytes - before.ahead_bytes, after.read_bytes - before.read_bytes) << "a claimed chunk was read";
         const bool in_dram = zoff_offload_store_resident(store.get(), c);
         if (random() % 2) {
             want[c] = (char)random();
             memset(base, want[c], chunks[c].bytes);
-            ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+            ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
         } else {
             if (!in_dram)
                 memset(base, 0x55, chunks[c].bytes);
-            zoff_offload_store_release(store.get(), c);
+            withdraw(store.get(), c);
         }
         const size_t other = random() % 7;
         const char *read = borrow(other);
         ASSERT_TRUE(std::all_of(read, read + chunks[other].bytes, [&](char x) { return x == want[other]; }))
             << "round " << round << " chunk " << other;
-        zoff_offload_store_release(store.get(), other);
+        withdraw(store.get(), other);
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
 }
@@ -220,7 +215,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     // Resident chunks can be borrowed at any time.
     for (size_t c = 0; c < 9; c++) {
         if (zoff_offload_store_resident(store.get(), c)) {
-            ASSERT_ZOFF_OK(zoff_offload_store_fetch(store.get(), c, &base[c]));
+            ASSERT_ZOFF_OK(borrow_chunk(store.get(), c, &base[c]));
             EXPECT_EQ((char)(c + 1), *(char *)base[c]);
         }
     }
@@ -230,8 +225,8 @@ TEST_P(Store, SeveralAreInFlightAtATime)
         for (size_t i = 0; i < slots; i++)
             base[files[i]] = borrow(files[i]);
         void *more;
-        EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_fetch(store.get(), files[slots], &more));
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), files[0]));
+        EXPECT_EQ(ZOFF_PENDING, borrow_chunk(store.get(), files[slots], &more));
+        ASSERT_ZOFF_OK(flush_chunk(store.get(), files[0]));
         EXPECT_NE(nullptr, borrow(files[slots]));
     }
     std::set<void *> places(base.begin(), base.end());
@@ -239,7 +234,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     EXPECT_EQ(9 - files.size() + std::min<size_t>(slots, files.size()), places.size()) << "each chunk has its own address";
     for (size_t c = 0; c < 9; c++) {
         if (zoff_offload_store_resident(store.get(), c)) {
-            ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+            ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
         }
     }
     zoff_store_stats stats;
@@ -277,7 +272,7 @@ TEST_P(Store, ChunksWithoutBytes)
     for (size_t c : {3, 1}) {
         char *base = borrow(c);
         ASSERT_NO_FATAL_FAILURE(expect_fresh(c, base));
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+        ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     zoff_store_stats stats;

@@ -116,13 +116,13 @@ class Arrays : public testing::TestWithParam<arrays_kind>
     {
         void *base = nullptr;
         zoff_status status;
-        while ((status = zoff_offload_store_fetch_arrays(store.get(), c, arrays, &base)) == ZOFF_PENDING) {
+        while ((status = borrow_arrays(store.get(), c, arrays, &base)) == ZOFF_PENDING) {
             status = zoff_offload_store_wait(store.get());
             if (status < 0)
                 return status;
         }
         *out = (char *)base;
-        return status == ZOFF_OK ? zoff_offload_store_check(store.get(), c) : status;
+        return status;
     }
     // Borrow arrays. Retry what fails now, and what failed before.
     char *borrow(size_t c, unsigned arrays)
@@ -133,7 +133,6 @@ class Arrays : public testing::TestWithParam<arrays_kind>
                 ADD_FAILURE() << zoff_last_error();
                 return nullptr;
             }
-            zoff_offload_store_forget(store.get());
             (void)zoff_offload_store_retry(store.get());
         }
         return base;
@@ -141,14 +140,14 @@ class Arrays : public testing::TestWithParam<arrays_kind>
     void read(size_t c, unsigned arrays)
     {
         ASSERT_NO_FATAL_FAILURE(expect(c, arrays, borrow(c, arrays)));
-        (void)zoff_offload_store_keep(store.get(), c, 0);
+        (void)keep_chunk(store.get(), c, 0);
     }
     void write(size_t c, unsigned arrays)
     {
         char *base = borrow(c, arrays);
         ASSERT_NO_FATAL_FAILURE(expect(c, arrays, base));
         put(c, arrays, base);
-        (void)zoff_offload_store_keep(store.get(), c, arrays);
+        (void)keep_chunk(store.get(), c, arrays);
     }
     void read_all()
     {
@@ -166,7 +165,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
             char *base = borrow(c, ALL);
             ASSERT_NO_FATAL_FAILURE(expect(c, ALL, base));
             put(c, ALL, base);
-            (void)zoff_offload_store_flush(store.get(), c);
+            (void)flush_chunk(store.get(), c);
         }
     }
     // Commit until it succeeds. Each attempt has its own number, because a record whose write was reported as failed may still

@@ -44,9 +44,7 @@ TEST_P(Arrays, AnythingMayFailInAnyOrder)
             else if (what < 29)
                 update_all();
             else if (what < 31 && CHUNKS[c].bytes)
-                (void)zoff_offload_store_ahead(store.get(), c);
-            else if (what < 32)
-                zoff_offload_store_forget(store.get());
+                hint(store.get(), c);
             else if (what < 33)
                 (void)zoff_offload_store_drain(store.get());
             else if (what < 36)

@@ -72,19 +72,17 @@ TEST_P(Arrays, DeferredWritesSurviveARead)
         {
             aio_fault fault;
             fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return way == 0 && !writes ? -EIO : res; };
-            zoff_status status = zoff_offload_store_fetch_arrays(store.get(), 6, 4, &base);
+            zoff_status status = borrow_arrays(store.get(), 6, 4, &base);
             while (way == 0 && status == ZOFF_PENDING) {
                 ASSERT_ZOFF_OK(zoff_offload_store_wait(store.get()));
-                status = zoff_offload_store_fetch_arrays(store.get(), 6, 4, &base);
+                status = borrow_arrays(store.get(), 6, 4, &base);
             }
             EXPECT_EQ(way == 0, status < 0) << zoff_last_error();
             if (status == ZOFF_OK)
-                zoff_offload_store_release(store.get(), 6);
+                withdraw(store.get(), 6);
         }
-        if (way == 1)
-            zoff_offload_store_forget(store.get());
-        if (way == 2)
-            zoff_offload_store_drop(store.get(), 6);
+        if (way > 0)
+            withdraw(store.get(), 6);
         ASSERT_NO_FATAL_FAILURE(drain()); // also while the read is in flight
         ASSERT_ZOFF_OK(try_commit());
         ASSERT_NO_FATAL_FAILURE(read(6, ALL));
@@ -191,7 +189,7 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
         char *base = borrow(0, ALL);
         ASSERT_NO_FATAL_FAILURE(expect(0, ALL, base));
         put(0, ALL, base);
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), 0));
+        ASSERT_ZOFF_OK(flush_chunk(store.get(), 0));
         ASSERT_NO_FATAL_FAILURE(drain());
     };
     const struct {

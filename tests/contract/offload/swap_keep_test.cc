@@ -111,7 +111,7 @@ TEST_P(Commit, AFlippedBitIsFoundAndNamed)
     ASSERT_ZOFF_OK(open(opts));
     zoff_status status;
     borrow(0);
-    zoff_offload_store_release(store.get(), 0);
+    withdraw(store.get(), 0);
     borrow(2, &status);
     EXPECT_EQ(ZOFF_ERR_CORRUPT, status);
     const std::string words = zoff_last_error();
@@ -149,7 +149,7 @@ TEST_P(Commit, ASampleComesRoundToEachChunk)
             if (status == ZOFF_ERR_CORRUPT)
                 found[c] = true;
             else
-                zoff_offload_store_release(store.get(), c);
+                withdraw(store.get(), c);
             spoil(file(0), at + 99);
         }
     }

@@ -104,7 +104,7 @@ TEST_P(Commit, NothingIsRecordedThatIsNotWritten)
     char *base = borrow(1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is borrowed while", zoff_offload_store_commit(store.get(), 2));
     base[0]++;
-    ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), 1));
+    ASSERT_ZOFF_OK(flush_chunk(store.get(), 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being written while", zoff_offload_store_commit(store.get(), 2));
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     ASSERT_ZOFF_OK(zoff_offload_store_rollback(store.get()));

@@ -144,7 +144,7 @@ TEST_P(Commit, FreshChunksAreReadAsTheyWereFilled)
             const char *base = borrow(c);
             for (size_t i = 0; i < chunks[c].bytes; i++)
                 ASSERT_EQ((char)(i < 4096 ? c + 1 : 0), base[i]) << "chunk " << c << ", byte " << i;
-            zoff_offload_store_release(store.get(), c);
+            withdraw(store.get(), c);
         }
     }
 }

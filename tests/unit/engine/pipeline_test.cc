@@ -144,7 +144,7 @@ TEST_F(Pipeline, BehindAGateThatSkipsNothingHappens)
     for (const std::string &each : done)
         EXPECT_NE(std::string::npos, each.find("measure")) << each;
     for (size_t i = 0; i < e->plan.chunk_count; i++)
-        EXPECT_EQ(nullptr, e->transfer.walk.runs[i].states.base) << "what was borrowed is given back";
+        EXPECT_EQ(nullptr, e->transfer.walk.runs[i].lent.states.base) << "what was borrowed is given back";
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
@@ -153,10 +153,10 @@ TEST_F(Pipeline, ReleaseGivesBackUnchanged)
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
     zoff_bucket_run *first = &e->transfer.walk.runs[0];
-    while (!first->states.base)
+    while (!first->lent.states.base)
         ASSERT_GE(zoff_engine_admit_borrow(e.get(), first), 0) << zoff_last_error();
     zoff_engine_pipeline_release(e.get());
-    EXPECT_EQ(nullptr, first->states.base);
+    EXPECT_EQ(nullptr, first->lent.states.base);
     zoff_store_stats before, after;
     zoff_engine_stores_stats(e.get(), &before);
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));

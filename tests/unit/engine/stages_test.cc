@@ -102,28 +102,27 @@ TEST_P(Stages, FetchBorrowsAndChecksWhatHasAGradient)
 {
     ASSERT_NO_FATAL_FAILURE(begin());
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(0)));
-    ASSERT_NE(nullptr, run(0)->states.base);
-    EXPECT_TRUE(run(0)->states.checked);
-    const float *m = (const float *)(void *)(run(0)->states.base + e->plan.chunks[0].starts[ZOFF_STREAM_M]);
+    ASSERT_NE(nullptr, run(0)->lent.states.base);
+    const float *m = (const float *)(void *)(run(0)->lent.states.base + e->plan.chunks[0].starts[ZOFF_STREAM_M]);
     EXPECT_EQ(t.tensors[0].m, std::vector<float>(m, m + 1024));
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(1)));
-    EXPECT_EQ(nullptr, run(1)->states.base);
-    EXPECT_EQ(nullptr, run(0)->weights.base) << "the engine keeps no weights here";
+    EXPECT_EQ(nullptr, run(1)->lent.states.base);
+    EXPECT_EQ(nullptr, run(0)->lent.weights.base) << "the engine keeps no weights here";
 }
 
 TEST_P(Stages, FlushGivesBackOnceAndForThisStep)
 {
     ASSERT_NO_FATAL_FAILURE(begin());
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(0)));
-    float *m = (float *)(void *)(run(0)->states.base + e->plan.chunks[0].starts[ZOFF_STREAM_M]);
+    float *m = (float *)(void *)(run(0)->lent.states.base + e->plan.chunks[0].starts[ZOFF_STREAM_M]);
     m[7] = 0.5f;
     for (int again = 0; again < 2; again++) {
         ASSERT_ZOFF_OK(zoff_engine_stages_flush(e.get(), run(0)));
-        EXPECT_EQ(nullptr, run(0)->states.base);
-        EXPECT_TRUE(run(0)->states.done);
+        EXPECT_EQ(nullptr, run(0)->lent.states.base);
+        EXPECT_TRUE(run(0)->lent.states.done);
     }
     ASSERT_ZOFF_OK(until_done(zoff_engine_stages_fetch, run(0)));
-    EXPECT_EQ(nullptr, run(0)->states.base) << "what is done is not borrowed again";
+    EXPECT_EQ(nullptr, run(0)->lent.states.base) << "what is done is not borrowed again";
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
     t.tensors[0].m[7] = 0.5f;
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));

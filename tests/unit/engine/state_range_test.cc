@@ -203,7 +203,6 @@ TEST_P(StateRange, CloseCommitsAndReadsAheadAgain)
     EXPECT_TRUE(e->ranges.last);
     ASSERT_ZOFF_OK(zoff_engine_state_range_close(e.get()));
     EXPECT_FALSE(e->ranges.last);
-    EXPECT_EQ(GetParam(), zoff_engine_stores_busy(e.get(), false)) << "reads for the next step";
     t.tensors[0].m[3000] = 0.5f;
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }

@@ -1,4 +1,5 @@
 // states_place_test.cc: states in a store, on the device, or in both: what a pass borrows and gives back is what is there.
+#include "store_ptr.h"
 #include "small_engine.h"
 
 #include <atomic>
@@ -39,13 +40,12 @@ struct StatesPlace : testing::Test {
     {
         void *base = nullptr;
         zoff_status status;
-        zoff_engine_stores_forget(e.get()); // chunks that were read ahead have the slots
-        while ((status = zoff_offload_store_fetch(e->store, chunk, &base)) == ZOFF_PENDING)
+        while ((status = borrow_chunk(e->store, chunk, &base)) == ZOFF_PENDING)
             (void)zoff_offload_store_wait(e->store);
         EXPECT_ZOFF_OK(status);
         const float *from = static_cast<const float *>(base);
         std::vector<float> here(from, from + e->plan.chunks[chunk].bytes / sizeof(float));
-        zoff_offload_store_release(e->store, chunk);
+        withdraw(e->store, chunk);
         return here;
     }
     // Set all bytes of these streams of a chunk, in a pass.
@@ -53,15 +53,14 @@ struct StatesPlace : testing::Test {
     {
         const zoff_pass pass = {.states = true, .changes_states = true, .streams = streams};
         const zoff_plan_chunk &c = e->plan.chunks[chunk];
-        zoff_chunk_memory memory;
-        zoff_engine_stores_forget(e.get());
-        EXPECT_ZOFF_OK(zoff_engine_states_place_borrow(e.get(), &pass, chunk, &memory));
+        zoff_lent_chunk lent;
+        EXPECT_ZOFF_OK(zoff_engine_states_place_borrow(e.get(), &pass, chunk, &lent));
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
-            float *at = reinterpret_cast<float *>(memory.states + c.starts[stream]);
+            float *at = reinterpret_cast<float *>(lent.memory.states + c.starts[stream]);
             if (streams & (1u << stream))
                 std::fill_n(at, c.lengths[stream] / sizeof(float), value);
         }
-        return zoff_engine_states_place_give_back(e.get(), &pass, chunk, memory);
+        return zoff_engine_states_place_give_back(e.get(), &pass, &lent);
     }
 
     test_device device;

@@ -68,7 +68,7 @@ TEST_F(Fetch, InOnePieceInDramIsLentWhereItLies)
     t.add("a", 48, 2);
     ASSERT_NO_FATAL_FAILURE(open(ZOFF_TIER_HOST, 64)); // | slice 0, a part of 1 | the rest |
     void *chunk = nullptr;
-    ASSERT_ZOFF_OK(zoff_offload_store_fetch(t.l.store, 0, &chunk));
+    ASSERT_ZOFF_OK(borrow_chunk(t.l.store, 0, &chunk));
     EXPECT_EQ((const char *)chunk, t.fetch(0, 0));
     EXPECT_EQ((const char *)t.l.cache.arena.base, t.fetch(0, 1)) << "of two pieces a copy is made";
     t.release(0, 0);

@@ -153,11 +153,11 @@ TEST_F(Places, WeightsThatStayOnTheDeviceAreLentFromThere)
     ASSERT_ZOFF_OK(zoff_accel_stream_open(t.accel, &stream));
     ASSERT_TRUE(t.slice(1).direct);
     void *base = nullptr;
-    ASSERT_ZOFF_OK(zoff_offload_store_claim(t.l.store, 1, &base));
+    ASSERT_ZOFF_OK(claim_chunk(t.l.store, 1, &base));
     memset(base, 7, 4096);
     ASSERT_ZOFF_OK(t.accel->ops->streams.call(
         t.accel, t.l.there.stream, [](void *) { usleep(20000); }, nullptr));
-    ASSERT_ZOFF_OK(zoff_offload_store_flush(t.l.store, 1));
+    ASSERT_ZOFF_OK(flush_chunk(t.l.store, 1));
     const char *at = lend(0, 1);
     EXPECT_EQ(zoff_lending_shards_there(t.l.store, 1), at);
     std::string seen(4096, 0);

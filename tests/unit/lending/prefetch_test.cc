@@ -123,18 +123,6 @@ TEST_F(Files, MemoryForTheOrderIsNeededWhereOthersLearnTheSame)
     EXPECT_ZOFF_OK(zoff_lending_prefetch_reserve(&t.l));
 }
 
-TEST_F(Files, TheFirstSlicesOfThePassBeforeAreReadBetweenPasses)
-{
-    ASSERT_NO_FATAL_FAILURE(open(2 * 1024));
-    pass({5, 2, 7, 0});
-    EXPECT_EQ(0u, t.ahead_bytes()) << "nothing is known of the first pass";
-    ASSERT_NO_FATAL_FAILURE(t.turn());
-    ASSERT_NO_FATAL_FAILURE(t.settle());
-    EXPECT_TRUE(t.was_read_ahead(5) && t.was_read_ahead(2));
-    EXPECT_FALSE(t.was_read_ahead(7));
-}
-
-// Half of the slots stay borrowed, the other half read ahead.
 TEST_F(Files, APassThatIsLikeTheOneBeforeReadsNothingForItself)
 {
     ASSERT_NO_FATAL_FAILURE(open(2 * 1024));
@@ -146,20 +134,6 @@ TEST_F(Files, APassThatIsLikeTheOneBeforeReadsNothingForItself)
     ASSERT_NO_FATAL_FAILURE(t.settle());
     EXPECT_EQ(8u * CHUNK, t.ahead_bytes());
     EXPECT_EQ(read + 8 * CHUNK, t.read_bytes()) << "and nothing twice";
-}
-
-TEST_F(Files, NothingIsReadAheadThatIsWhole)
-{
-    ASSERT_NO_FATAL_FAILURE(open(2 * 1024));
-    pass({5, 2, 5, 2, 7});
-    ASSERT_NO_FATAL_FAILURE(t.turn());
-    pass({5, 2}); // the next two are whole
-    pass({7});
-    EXPECT_EQ(2u * CHUNK, t.ahead_bytes());
-    ASSERT_NO_FATAL_FAILURE(t.turn());
-    const uint64_t ahead = t.ahead_bytes();
-    pass({5, 2, 7});
-    EXPECT_EQ(3u * CHUNK, t.ahead_bytes() - ahead);
 }
 
 TEST_F(Files, WithoutAnAllowanceNothingIsReadAhead)

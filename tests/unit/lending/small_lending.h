@@ -3,6 +3,7 @@
 #ifndef ZOFF_SMALL_LENDING_H
 #define ZOFF_SMALL_LENDING_H
 
+#include "store_ptr.h"
 #include "rank_channel.h"
 #include "small_model.h"
 
@@ -124,6 +125,7 @@ class small_lending
         opts.rank = parts.plan.rank;
         opts.ranks = parts.plan.ranks;
         ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_STORE, &l.store));
+        ASSERT_ZOFF_OK(open_found(l.store, &opts, {}, {}));
         reads.pump = [](void *store) { return zoff_offload_store_pump((zoff_store *)store); };
         reads.park = [](void *store) { return zoff_offload_store_wait((zoff_store *)store); };
         reads.is_busy = [](void *store) { return zoff_offload_store_busy((zoff_store *)store, false); };
@@ -172,11 +174,11 @@ class small_lending
         for (size_t chunk = 0; chunk < parts.plan.chunk_count; chunk++) {
             void *base = nullptr;
             zoff_status status;
-            while ((status = zoff_offload_store_claim(l.store, chunk, &base)) == ZOFF_PENDING)
+            while ((status = claim_chunk(l.store, chunk, &base)) == ZOFF_PENDING)
                 ASSERT_ZOFF_OK(zoff_offload_store_wait(l.store));
             ASSERT_ZOFF_OK(status);
             fill(chunk, (char *)base);
-            ASSERT_ZOFF_OK(zoff_offload_store_flush(l.store, chunk));
+            ASSERT_ZOFF_OK(flush_chunk(l.store, chunk));
         }
         ASSERT_ZOFF_OK(zoff_offload_store_drain(l.store));
     }
@@ -241,10 +243,10 @@ class small_lending
         void *base;
         zoff_status status;
         const uint64_t before = ahead_bytes();
-        while ((status = zoff_offload_store_fetch(l.store, chunk, &base)) == ZOFF_PENDING)
+        while ((status = borrow_chunk(l.store, chunk, &base)) == ZOFF_PENDING)
             EXPECT_ZOFF_OK(zoff_offload_store_wait(l.store));
         EXPECT_ZOFF_OK(status);
-        zoff_offload_store_release(l.store, chunk);
+        withdraw(l.store, chunk);
         return ahead_bytes() > before;
     }
 
@@ -270,6 +272,7 @@ class small_lending
         opts.what = "the weights of the secondary shard";
         opts.fill = [](void *, size_t, void *) {};
         ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_SECONDARY, &l.secondary.store));
+        ASSERT_ZOFF_OK(open_found(l.secondary.store, &opts, {}, {}));
         l.group.store = l.secondary.store;
     }
     void go_on() { gone_on++; }

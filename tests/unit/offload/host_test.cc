@@ -1,4 +1,5 @@
 // host_test.cc: the tier in DRAM: each chunk has a fixed place, borrowing costs nothing, and nothing is ever in flight.
+#include "store_ptr.h"
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -33,7 +34,7 @@ class Host : public testing::Test
     char *fetch(size_t chunk)
     {
         void *base = nullptr;
-        EXPECT_ZOFF_OK(zoff_offload_store_fetch(store, chunk, &base));
+        EXPECT_ZOFF_OK(borrow_chunk(store, chunk, &base));
         return static_cast<char *>(base);
     }
     std::vector<size_t> filled;
@@ -54,19 +55,16 @@ TEST_F(Host, EachChunkHasItsPlaceForGood)
     for (size_t c : {0, 2, 3}) {
         void *again = nullptr;
         EXPECT_EQ(places[c], fetch(c)) << "borrowed twice";
-        EXPECT_ZOFF_OK(zoff_offload_store_fetch_arrays(store, c, 2, &again));
+        EXPECT_ZOFF_OK(borrow_arrays(store, c, 2, &again));
         EXPECT_EQ(places[c], again);
-        EXPECT_ZOFF_OK(zoff_offload_store_claim(store, c, &again));
+        EXPECT_ZOFF_OK(claim_chunk(store, c, &again));
         EXPECT_EQ(places[c], again);
-        EXPECT_ZOFF_OK(zoff_offload_store_check(store, c));
-        EXPECT_ZOFF_OK(zoff_offload_store_flush(store, c));
-        EXPECT_ZOFF_OK(zoff_offload_store_keep(store, c, 1));
-        zoff_offload_store_release(store, c);
-        zoff_offload_store_drop(store, c);
+        EXPECT_ZOFF_OK(flush_chunk(store, c));
+        EXPECT_ZOFF_OK(keep_chunk(store, c, 1));
+        withdraw(store, c);
         zoff_offload_store_settle(store, c, 0, CHUNKS[c].bytes);
         EXPECT_TRUE(zoff_offload_store_resident(store, c));
     }
-    zoff_offload_store_forget(store);
     EXPECT_ZOFF_OK(zoff_offload_store_rollback(store));
     for (size_t c : {0, 2, 3})
         EXPECT_EQ(std::string(CHUNKS[c].bytes, (char)(c + 10)), std::string(places[c], CHUNKS[c].bytes));
@@ -75,7 +73,7 @@ TEST_F(Host, EachChunkHasItsPlaceForGood)
 TEST_F(Host, NothingIsEverInFlight)
 {
     ASSERT_ZOFF_OK(open());
-    EXPECT_ZOFF_OK(zoff_offload_store_ahead(store, 0));
+    hint(store, 0);
     fetch(0);
     EXPECT_FALSE(zoff_offload_store_busy(store, false));
     EXPECT_FALSE(zoff_offload_store_busy(store, true));
@@ -120,9 +118,10 @@ TEST_F(Host, SecondContentsAreInSpares)
         EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_second(store, c == 3 ? 0 : 3, &other));
         memset(second, 77, CHUNKS[c].bytes);
         EXPECT_EQ((char)(c + 1), first[0]);
-        ASSERT_ZOFF_OK(zoff_offload_store_put(store, c));
-        zoff_offload_store_release(store, c); // too late
+        ASSERT_ZOFF_OK(put_chunk(store, c));
+        withdraw(store, c); // too late
         EXPECT_EQ(first, fetch(c));
+        withdraw(store, c);
         zoff_offload_store_adopt(store, c);
         EXPECT_EQ(moves ? (char *)second : first, fetch(c));
         EXPECT_EQ(std::string(CHUNKS[c].bytes, 77), std::string(fetch(c), CHUNKS[c].bytes));
@@ -152,7 +151,7 @@ TEST_F(Host, SimilarChunksExchangeMemory)
     void *second = nullptr;
     char *first = fetch(1);
     ASSERT_ZOFF_OK(zoff_offload_store_second(store, 1, &second));
-    ASSERT_ZOFF_OK(zoff_offload_store_put(store, 1));
+    ASSERT_ZOFF_OK(put_chunk(store, 1));
     zoff_offload_store_adopt(store, 1);
     EXPECT_EQ(second, fetch(1));
     EXPECT_NE(first, fetch(1));

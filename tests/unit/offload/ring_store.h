@@ -6,6 +6,7 @@
 #include "aio_fault.h"
 #include "flush_fault.h"
 #include "open_store.h"
+#include "store_ptr.h"
 #include "zoff_test.h"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ class Ring : public testing::Test
     // Give a free slot to a chunk.
     zoff_swap_slot *take(size_t chunk)
     {
-        zoff_swap_slot *slot = zoff_offload_swap_slot_take(s());
+        zoff_swap_slot *slot = zoff_offload_swap_slot_take(s(), UINT64_MAX);
         zoff_offload_swap_slot_assign(s(), slot, chunk);
         return slot;
     }
@@ -114,10 +115,10 @@ class Ring : public testing::Test
     {
         void *base = nullptr;
         zoff_status status;
-        while ((status = zoff_offload_store_fetch_arrays(store, chunk, arrays, &base)) == ZOFF_PENDING)
+        while ((status = borrow_arrays(store, chunk, arrays, &base)) == ZOFF_PENDING)
             ZOFF_TRY(zoff_offload_store_wait(store));
         *out = static_cast<char *>(base);
-        return status < 0 ? status : zoff_offload_store_check(store, chunk);
+        return status;
     }
     char *borrow(size_t chunk, unsigned arrays = ALL)
     {
@@ -138,14 +139,14 @@ class Ring : public testing::Test
     {
         ASSERT_NE(nullptr, borrow(chunk, arrays));
         fill(chunk, value, arrays);
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store, chunk));
+        ASSERT_ZOFF_OK(flush_chunk(store, chunk));
     }
     // The same, given back by keep.
     zoff_status keep(size_t chunk, char value, unsigned arrays)
     {
         EXPECT_NE(nullptr, borrow(chunk, arrays));
         fill(chunk, value, arrays);
-        return zoff_offload_store_keep(store, chunk, arrays);
+        return keep_chunk(store, chunk, arrays);
     }
     void drain() { ASSERT_ZOFF_OK(zoff_offload_store_drain(store)); }
     // The value of all bytes of an array; -1: they differ.
@@ -160,7 +161,7 @@ class Ring : public testing::Test
         std::vector<int> values;
         for (unsigned array = 0; base && array < ZOFF_STORE_ARRAYS; array++)
             values.push_back(value_at(base, chunk, array));
-        zoff_offload_store_release(store, chunk);
+        withdraw(store, chunk);
         return values;
     }
     // The value of an array's bytes in the file now.

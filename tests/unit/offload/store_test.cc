@@ -1,5 +1,6 @@
 // store_test.cc: the functions through which every tier is called: which tier it is, when a commit is made, and what is passed
 // on.
+#include "store_ptr.h"
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -75,7 +76,7 @@ TEST_F(OffloadStore, ChecksumsAreSettledOnlyWhereTheyAreWanted)
         borrow(3);
         zoff_offload_store_settle(store, 3, 0, 20480);
         EXPECT_EQ(verify == ZOFF_VERIFY_FULL ? 3 : SIZE_MAX, s()->sums.digested);
-        zoff_offload_store_release(store, 3);
+        withdraw(store, 3);
     }
 }
 
@@ -89,10 +90,10 @@ TEST_F(OffloadStore, SecondContentsMustBeAskedFor)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "opened without has_seconds", zoff_offload_store_second(store, 0, &out));
         EXPECT_EQ(nullptr, out);
         EXPECT_FALSE(zoff_offload_store_is_undecided(store));
-        EXPECT_EQ(ZOFF_ERR_STATE, zoff_offload_store_put(store, 0));
+        EXPECT_EQ(ZOFF_ERR_STATE, put_chunk(store, 0));
         zoff_offload_store_adopt(store, 0);
         EXPECT_ZOFF_OK(zoff_offload_store_discard(store, 0));
-        zoff_offload_store_release(store, 0);
+        withdraw(store, 0);
     }
 }
 

@@ -77,7 +77,7 @@ TEST_F(SwapMove, FreshArraysAreReadInPart)
     EXPECT_EQ(7u, slot->holds);
     EXPECT_EQ(0, value_at(slot->base, 0, 2));
     ASSERT_ZOFF_OK(zoff_offload_swap_move_take_read(s(), slot));
-    zoff_offload_store_release(store, 0);
+    withdraw(store, 0);
 }
 
 TEST_F(SwapMove, AReadCountsForTheStepThatTakesIt)
@@ -96,7 +96,7 @@ TEST_F(SwapMove, AReadCountsForTheStepThatTakesIt)
         ASSERT_ZOFF_OK(zoff_offload_swap_move_take_read(s(), slot));
         EXPECT_EQ(before.read_bytes + 4096, store->stats.read_bytes);
         EXPECT_EQ(before.ahead_bytes + (ahead ? 4096 : 0), store->stats.ahead_bytes);
-        zoff_offload_store_release(store, 0);
+        withdraw(store, 0);
     }
 }
 

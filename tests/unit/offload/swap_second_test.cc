@@ -43,7 +43,7 @@ class SwapSecond : public Ring
     void put(size_t chunk, char value)
     {
         ASSERT_NE(nullptr, begin(chunk, value));
-        ASSERT_ZOFF_OK(zoff_offload_store_put(store, chunk));
+        ASSERT_ZOFF_OK(put_chunk(store, chunk));
     }
     std::vector<unsigned> places(const zoff_swap_version &version)
     {
@@ -97,7 +97,7 @@ TEST_F(SwapSecond, AResidentExchangesItsMemory)
         EXPECT_NE(first, second);
         EXPECT_EQ(1, value_at(first, 0, 0)) << "it stays readable";
         EXPECT_EQ(1u, store->spares.count);
-        ASSERT_ZOFF_OK(zoff_offload_store_put(store, 0));
+        ASSERT_ZOFF_OK(put_chunk(store, 0));
         drain();
         EXPECT_EQ(persist ? 20480u : 0u, store->stats.write_bytes - before);
         ASSERT_ZOFF_OK(zoff_offload_store_discard(store, 0));
@@ -137,7 +137,7 @@ TEST_F(SwapSecond, EachHasItsChecksums)
         drain();
         begin(0, 7);
         zoff_offload_store_settle(store, 0, 0, 8192);
-        ASSERT_ZOFF_OK(zoff_offload_store_put(store, 0));
+        ASSERT_ZOFF_OK(put_chunk(store, 0));
         drain();
         if (is_kept)
             zoff_offload_store_adopt(store, 0);
@@ -163,7 +163,7 @@ TEST_F(SwapSecond, ADiscardForgetsWhatWasSettled)
     ASSERT_ZOFF_OK(zoff_offload_store_discard(store, 0));
     EXPECT_EQ(SIZE_MAX, s()->sums.digested);
     fill(0, 9);
-    ASSERT_ZOFF_OK(zoff_offload_store_flush(store, 0));
+    ASSERT_ZOFF_OK(flush_chunk(store, 0));
     drain();
     EXPECT_ZOFF_OK(reload(0));
 }

@@ -57,8 +57,8 @@ TEST_F(SwapSource, StatesInDramAreThere)
     opts.tier = ZOFF_TIER_HOST;
     open();
     void *base = nullptr;
-    ASSERT_ZOFF_OK(zoff_offload_store_fetch_arrays(store, 2, ALL, &base));
-    zoff_offload_store_release(store, 2);
+    ASSERT_ZOFF_OK(borrow_arrays(store, 2, ALL, &base));
+    withdraw(store, 2);
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         const zoff_store_source source = source_of(2, array);
         EXPECT_EQ((char *)base + begin_in(2, array), source.memory);

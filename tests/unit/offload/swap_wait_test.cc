@@ -38,14 +38,14 @@ TEST_F(SwapWait, TransfersInFlightAreBusy)
 {
     open();
     EXPECT_FALSE(zoff_offload_store_busy(store, false));
-    ASSERT_ZOFF_OK(zoff_offload_store_ahead(store, 0));
+    hint(store, 0);
     EXPECT_TRUE(zoff_offload_store_busy(store, false));
     EXPECT_FALSE(zoff_offload_store_busy(store, true)) << "it is a read";
     ASSERT_NO_FATAL_FAILURE(flush(1, 7));
     EXPECT_TRUE(zoff_offload_store_busy(store, true));
     drain();
     EXPECT_FALSE(zoff_offload_store_busy(store, true));
-    zoff_offload_store_forget(store);
+    zoff_offload_swap_lend_forget(s());
     EXPECT_FALSE(zoff_offload_store_busy(store, false));
 }
 
@@ -55,7 +55,7 @@ TEST_F(SwapWait, TheFirstErrorOfSeveralIsReported)
     for (size_t c : {0, 1, 2})
         borrow(c);
     for (size_t c : {0, 1, 2})
-        ASSERT_ZOFF_OK(zoff_offload_store_flush(store, c));
+        ASSERT_ZOFF_OK(flush_chunk(store, c));
     aio_fault fault;
     fault.result = [](int nth, int res, bool, uint64_t, size_t) { return nth == 1 ? -ENOSPC : nth == 2 ? -EIO : res; };
     zoff_status status;
@@ -101,7 +101,7 @@ TEST_F(SwapWait, SettledIsWhatMayBeRecorded)
     EXPECT_ZOFF_OK(zoff_offload_swap_wait_settled(store));
     borrow(0);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 0 is borrowed while its states", zoff_offload_swap_wait_settled(store));
-    ASSERT_ZOFF_OK(zoff_offload_store_flush(store, 0));
+    ASSERT_ZOFF_OK(flush_chunk(store, 0));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 0 is being written while its states", zoff_offload_swap_wait_settled(store));
     drain();
     ASSERT_ZOFF_OK(keep(1, 6, 4));
@@ -128,7 +128,7 @@ TEST_F(SwapWait, ADiskThatDoesNotAnswerIsAnError)
     open();
     {
         const std::lock_guard<std::mutex> held(disk);
-        ASSERT_ZOFF_OK(zoff_offload_store_ahead(store, 3));
+        hint(store, 3);
         for (int again = 0; again < 2; again++)
             EXPECT_ZOFF_FAILS(ZOFF_ERR_IO,
                               "the read of chunk 3 (4096 bytes at offset " +
