@@ -64,7 +64,8 @@ typedef struct zoff_open_barrier {
     zoff_comm_work work;        /* the current round */
     double began;
     zoff_standing own, *all; /* this rank's; and by rank, those of the last round */
-    bool is_open, behind;    /* behind: some rank is in an earlier phase than this one */
+    bool is_open;            /* until all stores are open */
+    bool behind;             /* some rank is in an earlier phase than this one */
     bool over;               /* a rank has failed, and every rank knows */
     unsigned failed;         /* the rank that failed */
     bool was_canceled;       /* by its program */
@@ -235,8 +236,6 @@ typedef struct zoff_norm_record {
 /* Note in a record that it is the measurement of this engine with this number: the same on all its ranks. */
 void zoff_agreement_norm_sum_name(const zoff_agreement *a, uint64_t number, zoff_norm_record *record);
 void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum *out);
-/* @return ERR_INVALID for bytes that are no sum; `call` begins the message */
-zoff_status zoff_agreement_norm_sum_read(const char *call, const zoff_norm_sum *sum, zoff_norm_record *out);
 /* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one of another step, or without `own`. With
  * 16 engines one of 5,000 sums without it passes, because the filter is small. */
 zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_norm_record *own, zoff_norm_record *out);
@@ -244,7 +243,6 @@ zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_no
 /* open.c: at seal, on every rank: open the stores side by side */
 zoff_status zoff_agreement_open_allocate(zoff_agreement *a);
 void zoff_agreement_open_free(zoff_agreement *a);
-void zoff_agreement_open_begin(zoff_agreement *a);
 /* All stores of this rank are open, or one has failed with `own`.  @return on every rank an error, if any rank has failed
  * @blocks until all are open, or know it */
 zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own);

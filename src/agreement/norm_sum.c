@@ -30,7 +30,8 @@ void zoff_agreement_norm_sum_name(const zoff_agreement *a, uint64_t number, zoff
     }
 }
 
-zoff_status zoff_agreement_norm_sum_read(const char *call, const zoff_norm_sum *sum, zoff_norm_record *out)
+/* `call` begins the message about bytes that are no sum. */
+static zoff_status read_sum(const char *call, const zoff_norm_sum *sum, zoff_norm_record *out)
 {
     ZOFF_FAIL_IF(!sum, ZOFF_ERR_INVALID, "%s: sum must not be NULL", call);
     memcpy(out, sum, sizeof *out);
@@ -42,7 +43,7 @@ zoff_status zoff_agreement_norm_sum_read(const char *call, const zoff_norm_sum *
 zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_norm_record *own, zoff_norm_record *out)
 {
     bool has_own = true;
-    ZOFF_TRY(zoff_agreement_norm_sum_read("zoff_step: zoff_step_args.norm_sum", sum, out));
+    ZOFF_TRY(read_sum("zoff_step: zoff_step_args.norm_sum", sum, out));
     for (size_t i = 0; i < sizeof own->holds / sizeof *own->holds; i++)
         has_own = has_own && (own->holds[i] & ~out->holds[i]) == 0;
     ZOFF_FAIL_IF(out->t != own->t, ZOFF_ERR_INVALID,
@@ -63,8 +64,8 @@ zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_no
 zoff_status zoff_norm_sum_join(zoff_norm_sum *into, const zoff_norm_sum *other)
 {
     zoff_norm_record a, b;
-    ZOFF_TRY(zoff_agreement_norm_sum_read("zoff_norm_sum_join", into, &a));
-    ZOFF_TRY(zoff_agreement_norm_sum_read("zoff_norm_sum_join", other, &b));
+    ZOFF_TRY(read_sum("zoff_norm_sum_join", into, &a));
+    ZOFF_TRY(read_sum("zoff_norm_sum_join", other, &b));
     ZOFF_FAIL_IF(a.t != b.t, ZOFF_ERR_INVALID, "zoff_norm_sum_join: one sum is of step %lld and the other of step %lld",
                  (long long)a.t, (long long)b.t);
     ZOFF_FAIL_IF(a.scale != 0 && b.scale != 0 && a.scale != b.scale, ZOFF_ERR_INVALID,
@@ -84,7 +85,7 @@ zoff_status zoff_norm_sum_value(const zoff_norm_sum *sum, double *out)
 {
     zoff_norm_record r;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_norm_sum_value: out must not be NULL");
-    ZOFF_TRY(zoff_agreement_norm_sum_read("zoff_norm_sum_value", sum, &r));
+    ZOFF_TRY(read_sum("zoff_norm_sum_value", sum, &r));
     *out = r.is_poisoned ? NAN : sqrt(zoff_base_exact_value(&r.squares)) * fabs(r.scale);
     return ZOFF_OK;
 }

@@ -113,7 +113,7 @@ static zoff_status reach(zoff_agreement *a, uint32_t phase)
 
 static zoff_status open_group(zoff_open_barrier *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
 {
-    *g = (zoff_open_barrier){.comm = comm, .channel = channel, .whose = whose};
+    *g = (zoff_open_barrier){.comm = comm, .channel = channel, .whose = whose, .is_open = true};
     return zoff_base_mem_alloc(zoff_comm_size(comm), sizeof *g->all, "states found by ranks", &g->all);
 }
 
@@ -336,11 +336,6 @@ static void fail(zoff_open_barrier *g, zoff_status own)
     if (!g->over && !zoff_comm_is_broken(g->comm))
         (void)finish_round(g);
     g->over = true;
-}
-
-void zoff_agreement_open_begin(zoff_agreement *a)
-{
-    a->barrier.is_open = a->norm.barrier.is_open = true;
 }
 
 zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)

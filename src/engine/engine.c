@@ -351,7 +351,6 @@ static zoff_status make_room(zoff_engine *e)
 /* The stores are filled from the weights, which may have to be downloaded from a device first. */
 static zoff_status open_stores(zoff_engine *e)
 {
-    zoff_agreement_open_begin(&e->agreement);
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     ZOFF_TRY(zoff_engine_stores_take_program(e));
     ZOFF_TRY(e->transfer.device.fault);
