@@ -58,15 +58,13 @@ typedef struct zoff_standing {
 
 /* See open.c. */
 typedef struct zoff_open_barrier {
-    zoff_comm *comm;            /* the ranks that meet; NULL: this rank meets nobody */
-    zoff_comm_channel *channel; /* of the rounds; NULL: the communicator's own */
-    const char *whose;          /* as zoff_voters.whose */
+    zoff_voters *of;            /* the ranks that meet; NULL: this rank meets nobody */
+    zoff_comm_channel *channel; /* of the rounds, which begin at any time; NULL: the communicator's own */
     zoff_comm_work work;        /* the current round */
     double began;
     zoff_standing own, *all; /* this rank's; and by rank, those of the last round */
     bool is_open;            /* until all stores are open */
     bool behind;             /* some rank is in an earlier phase than this one */
-    bool over;               /* a rank has failed, and every rank knows */
     unsigned failed;         /* the rank that failed */
     bool was_canceled;       /* by its program */
 } zoff_open_barrier;

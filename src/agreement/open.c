@@ -20,46 +20,44 @@ enum { WORKING, FOUND, VERIFIED, WRITTEN, DONE };
 static zoff_status tell(const zoff_open_barrier *g)
 {
     ZOFF_FAIL_IF(g->was_canceled, ZOFF_ERR_CANCELED, "the program of rank %u%s ended the opening (zoff_engine_opts.progress)",
-                 g->failed, g->whose);
-    return zoff_base_status_fail(ZOFF_ERR_COMM,
-                                 "rank %u%s has failed, and this one has not: see the message of that rank for the cause",
-                                 g->failed, g->whose);
+                 g->failed, g->of->whose);
+    return zoff_agreement_vote_tell(g->of, g->failed);
 }
 
 static zoff_status judge_round(zoff_open_barrier *g)
 {
-    const unsigned ranks = zoff_comm_size(g->comm);
+    const unsigned ranks = zoff_comm_size(g->of->comm);
     g->behind = false;
     for (unsigned rank = 0; rank < ranks; rank++) {
         g->behind = g->behind || g->all[rank].phase < g->own.phase;
-        if (g->over || !g->all[rank].has_failed)
+        if (g->of->is_over || !g->all[rank].has_failed)
             continue;
-        g->over = true;
+        g->of->is_over = true;
         g->failed = rank;
         g->was_canceled = g->all[rank].was_canceled;
     }
-    return g->over ? tell(g) : ZOFF_OK;
+    return g->of->is_over ? tell(g) : ZOFF_OK;
 }
 
 static zoff_status begin_round(zoff_open_barrier *g)
 {
-    zoff_standing *own = &g->all[zoff_comm_rank(g->comm)];
+    zoff_standing *own = &g->all[zoff_comm_rank(g->of->comm)];
     const zoff_comm_call call = {
         .kind = ZOFF_COMM_GATHER, .channel = g->channel, .in = own, .out = g->all, .count = sizeof *own};
     *own = g->own;
     g->began = zoff_base_clock_seconds();
-    return zoff_comm_start(g->comm, &call, &g->work);
+    return zoff_comm_start(g->of->comm, &call, &g->work);
 }
 
 /* Finish a round that is in progress, then run another: the former contains this rank's previous phase. */
 static zoff_status finish_round(zoff_open_barrier *g)
 {
     if (g->work.active) {
-        ZOFF_TRY(zoff_comm_wait(g->comm, &g->work));
+        ZOFF_TRY(zoff_comm_wait(g->of->comm, &g->work));
         ZOFF_TRY(judge_round(g));
     }
     ZOFF_TRY(begin_round(g));
-    ZOFF_TRY(zoff_comm_wait(g->comm, &g->work));
+    ZOFF_TRY(zoff_comm_wait(g->of->comm, &g->work));
     return judge_round(g);
 }
 
@@ -74,25 +72,25 @@ double zoff_agreement_open_pause(const zoff_comm *comm)
 static zoff_status pulse(zoff_open_barrier *g)
 {
     zoff_saved_error saved;
-    if (!g->comm || !g->is_open)
+    if (!g->of || !g->is_open)
         return ZOFF_OK;
-    if (g->over)
+    if (g->of->is_over)
         return tell(g);
     zoff_base_status_save(&saved);
-    if (!g->work.active && zoff_base_clock_seconds() - g->began >= zoff_agreement_open_pause(g->comm))
+    if (!g->work.active && zoff_base_clock_seconds() - g->began >= zoff_agreement_open_pause(g->of->comm))
         (void)begin_round(g); /* the next wait for a round reports an error */
-    if (g->work.active && zoff_comm_poll(g->comm, &g->work) == ZOFF_OK)
+    if (g->work.active && zoff_comm_poll(g->of->comm, &g->work) == ZOFF_OK)
         (void)judge_round(g);
     zoff_base_status_restore(&saved);
-    return g->over ? tell(g) : ZOFF_OK;
+    return g->of->is_over ? tell(g) : ZOFF_OK;
 }
 
 /* Wait in rounds until all ranks of a group are in this phase. Meanwhile tell those of `other`, which may wait for this one. */
 static zoff_status reach_in(zoff_open_barrier *g, zoff_open_barrier *other, uint32_t phase)
 {
-    if (!g->comm)
+    if (!g->of)
         return ZOFF_OK;
-    if (g->over)
+    if (g->of->is_over)
         return tell(g);
     g->own.phase = phase;
     do {
@@ -111,19 +109,18 @@ static zoff_status reach(zoff_agreement *a, uint32_t phase)
     return reach_in(&a->norm.barrier, NULL, phase);
 }
 
-static zoff_status open_group(zoff_open_barrier *g, zoff_comm *comm, zoff_comm_channel *channel, const char *whose)
+static zoff_status allocate(zoff_open_barrier *g, zoff_voters *of, zoff_comm_channel *channel)
 {
-    *g = (zoff_open_barrier){.comm = comm, .channel = channel, .whose = whose, .is_open = true};
-    return zoff_base_mem_alloc(zoff_comm_size(comm), sizeof *g->all, "states found by ranks", &g->all);
+    *g = (zoff_open_barrier){.of = of, .channel = channel, .is_open = true};
+    return zoff_base_mem_alloc(zoff_comm_size(of->comm), sizeof *g->all, "states found by ranks", &g->all);
 }
 
 zoff_status zoff_agreement_open_allocate(zoff_agreement *a)
 {
+    a->ranks.is_over = false;
     if (zoff_comm_size(a->comm) > 1)
-        ZOFF_TRY(open_group(&a->barrier, a->comm, NULL, ""));
-    if (a->norm.ranks.comm)
-        ZOFF_TRY(open_group(&a->norm.barrier, a->norm.ranks.comm, &a->norm.channel, " of zoff_engine_opts.norm_comm"));
-    return ZOFF_OK;
+        ZOFF_TRY(allocate(&a->barrier, &a->ranks, NULL));
+    return a->norm.ranks.comm ? allocate(&a->norm.barrier, &a->norm.ranks, &a->norm.channel) : ZOFF_OK;
 }
 
 zoff_status zoff_agreement_open_pulse(zoff_agreement *a)
@@ -195,13 +192,13 @@ static zoff_store_found chosen_of(const zoff_standing *all, unsigned ranks, uint
 /* All ranks start anew, but one of them is in the folder of another, which has states. */
 static zoff_status check_others(const zoff_open_barrier *g)
 {
-    for (unsigned rank = 0; rank < zoff_comm_size(g->comm); rank++)
+    for (unsigned rank = 0; rank < zoff_comm_size(g->of->comm); rank++)
         ZOFF_FAIL_IF(
             g->all[rank].found.other[0], ZOFF_ERR_CORRUPT,
             "zoff_engine_seal: rank %u%s has no states of its own in its nvme_path, but another rank's in %s: the ranks "
             "have other folders than in the earlier run. Give each rank its former folders; to start a new run, remove "
             "the files, or choose other folders",
-            rank, g->whose, g->all[rank].found.other);
+            rank, g->of->whose, g->all[rank].found.other);
     return ZOFF_OK;
 }
 
@@ -240,7 +237,7 @@ static zoff_status choose_wanted(int64_t wanted_t, zoff_store_found *io)
  * others have, those go back to the commit before; if that step was the very first one, they start anew, too. */
 static zoff_status choose_step(const zoff_open_barrier *g, zoff_store_found *io)
 {
-    const unsigned ranks = zoff_comm_size(g->comm);
+    const unsigned ranks = zoff_comm_size(g->of->comm);
     unsigned oldest = 0;
     for (unsigned rank = 0; rank < ranks; rank++) {
         const zoff_store_found *one = &g->all[rank].found, *first = &g->all[oldest].found;
@@ -254,7 +251,7 @@ static zoff_status choose_step(const zoff_open_barrier *g, zoff_store_found *io)
         ZOFF_FAIL_IF(!is_there && !(one->has_before && one->t_before == first.t), ZOFF_ERR_CORRUPT,
                      "zoff_engine_seal: rank %u%s has the states after step %lld, but rank %u has %s%lld. Give each rank its "
                      "former folders, or remove the files of all and restart from a checkpoint",
-                     rank, g->whose, (long long)one->t, oldest,
+                     rank, g->of->whose, (long long)one->t, oldest,
                      first.reopened ? "those after step " : "none in its nvme_path, so it is at step ", (long long)first.t);
     }
     if (!first.reopened) {
@@ -264,6 +261,13 @@ static zoff_status choose_step(const zoff_open_barrier *g, zoff_store_found *io)
         go_back(io);
     }
     return ZOFF_OK;
+}
+
+/* The same on every rank that meets here, so nobody need be told of an error. */
+static void decided(const zoff_open_barrier *g, zoff_status status)
+{
+    if (g->of)
+        g->of->is_over = status < 0;
 }
 
 zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
@@ -276,25 +280,25 @@ zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found
     *out_generation = found->reopened ? found->generation : 0;
     ZOFF_TRY(reach_in(g, norm, FOUND));
     /* From here to the end of this call all ranks of the engine do the same. */
-    if (g->comm)
-        status = judge_found(g->all, zoff_comm_size(g->comm), out_generation);
-    if (g->comm && !norm->comm && status == ZOFF_OK && *out_generation == 0)
+    if (g->of)
+        status = judge_found(g->all, zoff_comm_size(g->of->comm), out_generation);
+    if (g->of && !norm->of && status == ZOFF_OK && *out_generation == 0)
         status = check_others(g);
-    chosen = chosen_of(g->comm ? g->all : &g->own, g->comm ? zoff_comm_size(g->comm) : 1, *out_generation);
+    chosen = chosen_of(g->of ? g->all : &g->own, g->of ? zoff_comm_size(g->of->comm) : 1, *out_generation);
     if (status == ZOFF_OK)
         status = choose_wanted(wanted_t, &chosen);
-    if (status == ZOFF_OK && norm->comm) {
+    if (status == ZOFF_OK && norm->of) {
         norm->own.found = chosen;
         ZOFF_TRY(reach_in(norm, NULL, FOUND)); /* other ranks of the engine may not know of a failure yet */
         status = choose_step(norm, &chosen);
-        norm->over = status < 0; /* the same on every rank */
+        decided(norm, status);
     }
     *out_generation = chosen.generation;
     if (status == ZOFF_OK && chosen.generation == 0) {
         status = zoff_agreement_norm_first_weights(a);
-        norm->over = status < 0;
+        decided(norm, status);
     }
-    g->over = status < 0; /* the same on every rank */
+    decided(g, status);
     return status;
 }
 
@@ -329,13 +333,13 @@ zoff_status zoff_agreement_open_store(zoff_agreement *a, const zoff_store_opts *
 /* Tell the ranks of a group that do not know it that this one has failed. */
 static void fail(zoff_open_barrier *g, zoff_status own)
 {
-    if (!g->comm)
+    if (!g->of)
         return;
     g->own.has_failed = true;
     g->own.was_canceled = own == ZOFF_ERR_CANCELED;
-    if (!g->over && !zoff_comm_is_broken(g->comm))
+    if (!g->of->is_over && !zoff_comm_is_broken(g->of->comm))
         (void)finish_round(g);
-    g->over = true;
+    g->of->is_over = true;
 }
 
 zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)
@@ -349,19 +353,13 @@ zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own)
     zoff_base_status_save(&saved);
     fail(&a->barrier, own);
     fail(&a->norm.barrier, own);
-    a->norm.ranks.is_over = true;
     zoff_base_status_restore(&saved);
     return own;
 }
 
-static void close_group(zoff_open_barrier *g)
-{
-    zoff_base_mem_free(g->all);
-    *g = (zoff_open_barrier){.over = false};
-}
-
 void zoff_agreement_open_free(zoff_agreement *a)
 {
-    close_group(&a->barrier);
-    close_group(&a->norm.barrier);
+    zoff_base_mem_free(a->barrier.all);
+    zoff_base_mem_free(a->norm.barrier.all);
+    a->barrier = a->norm.barrier = (zoff_open_barrier){.of = NULL};
 }

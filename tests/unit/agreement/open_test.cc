@@ -200,7 +200,7 @@ TEST(OpenDecides, FirstWeightsAreTheSameIfAllStartAnew)
             if (is_new) {
                 EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the checksum of the first weights of parameter 0 (owned), slice 0,",
                                   status);
-                EXPECT_TRUE(self.a.barrier.over);
+                EXPECT_TRUE(self.a.ranks.is_over);
             } else {
                 EXPECT_ZOFF_OK(status);
             }
@@ -272,11 +272,11 @@ TEST(OpenPulse, TellsARankThatIsAtWork)
         const zoff_status status = self.run([&] {
             if (rank == 1)
                 return zoff_base_status_fail(ZOFF_ERR_IO, "the disk");
-            while (!self.a.barrier.over) {
+            while (!self.a.ranks.is_over) {
                 (void)zoff_base_status_fail(ZOFF_ERR_STATE, "words of the one who writes");
                 if (zoff_agreement_open_pulse(&self.a) == ZOFF_OK) {
                     EXPECT_STREQ("words of the one who writes", zoff_last_error());
-                    EXPECT_FALSE(self.a.barrier.over);
+                    EXPECT_FALSE(self.a.ranks.is_over);
                 }
                 std::this_thread::yield();
             }
