@@ -226,7 +226,7 @@ static zoff_status load(loading *l)
     ZOFF_TRY(zoff_checkpoint_complete_settle(&l->view, false));
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, check_arguments(l)));
     ZOFF_TRY(zoff_agreement_equal(l->view.agreement, list_arguments, l, CALL, "call it with the same arguments on each rank"));
-    ZOFF_TRY(zoff_engine_state_range_commit(l->engine)); /* where a load fails, what was written before stays */
+    ZOFF_TRY(zoff_engine_stores_commit_ranges(l->engine)); /* where a load fails, what was written before stays */
     ZOFF_TRY(open_together(l));
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, open_all(l)));
     ZOFF_TRY(replace(l));
@@ -238,7 +238,7 @@ zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", CALL);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_CHECKPOINT_LOAD));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_CHECKPOINT_LOAD));
     loading l = {.engine = e, .view = zoff_engine_rooms_view(e), .folder = folder, .opts = ZOFF_CHECKPOINT_OPTS_INIT};
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &l.opts, sizeof l.opts));

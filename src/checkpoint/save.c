@@ -154,7 +154,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
     ZOFF_TRY(zoff_checkpoint_complete_settle(v, opts->refuse_if_busy));
     ZOFF_TRY(zoff_agreement_vote_success(&v->agreement->ranks, prepare(c, folder, opts, call)));
     ZOFF_TRY(zoff_agreement_equal(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
-    ZOFF_TRY(zoff_engine_state_range_commit(c->engine));
+    ZOFF_TRY(zoff_engine_stores_commit_ranges(c->engine));
     ZOFF_TRY(share_identity(c));
     zoff_status status = fill_part(c, opts);
     /* With several ranks a thread writes in any case: this one answers the others meanwhile. */
@@ -196,7 +196,7 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
-    ZOFF_TRY(zoff_engine_phase_enter(e, beside ? ZOFF_CALL_CHECKPOINT_BEGIN : ZOFF_CALL_CHECKPOINT_SAVE));
+    ZOFF_TRY(zoff_engine_step_enter(e, beside ? ZOFF_CALL_CHECKPOINT_BEGIN : ZOFF_CALL_CHECKPOINT_SAVE));
     const zoff_engine_view view = zoff_engine_rooms_view(e);
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
     c->engine = e;

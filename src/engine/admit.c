@@ -231,6 +231,16 @@ void zoff_engine_admit_ahead(zoff_engine *e)
         feed_walk(e, true);
 }
 
+zoff_status zoff_engine_admit_close_ranges(zoff_engine *e)
+{
+    if (!e->ranges.last)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_stores_commit_ranges(e));
+    e->ranges.last = false;
+    zoff_engine_admit_ahead(e);
+    return ZOFF_OK;
+}
+
 static void feed_step(zoff_engine *e)
 {
     zoff_base_progress_pump(&e->progress);

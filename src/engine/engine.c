@@ -23,7 +23,6 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->life.process = zoff_base_fork_number();
-    e->life.finish_step = zoff_engine_step_finish;
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     ZOFF_TRY_OR(destroy, zoff_agreement_vote_open(&e->agreement));
@@ -422,7 +421,7 @@ undo:
 
 zoff_status zoff_engine_seal(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_SEAL));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_SEAL));
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     return zoff_agreement_identity_exit(&e->agreement, seal(e));
 }

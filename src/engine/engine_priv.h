@@ -1,10 +1,10 @@
 /* engine_priv.h: the struct of an engine, and the declarations that the files of this room share; step_priv.h is part of it.
  *
  *      life    engine.c create, seal, destroy; rooms.c what other rooms borrow; options.c; stats.c; progress_thread.c; phase.c
- *      calls   params.c parameters, groups, loss scale, lent weights; handover.c gradients: each calls its room
- *      step    step.c begin, wait, retry; rows.c the rows of a bucket; pipeline.c runs them
+ *      calls   params.c parameters, groups, loss scale, lent weights; state_range.c parts of a parameter; overlap.c
+ *      step    step.c begin, wait, retry; handover.c gradients; rows.c the rows of a bucket; pipeline.c runs them
  *      rows    admit.c which buckets may borrow; stages.c, update.c of the host; gate.c norm, clip, skip
- *      states  stores.c; states_place.c where they are; states.c initial values, pull, push; state_range.c parts of a parameter
+ *      states  stores.c; states_place.c where they are; states.c initial values, pull, push
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -188,7 +188,6 @@ typedef struct zoff_progress_thread zoff_progress_thread;
 typedef struct zoff_life {
     zoff_phase phase;
     bool is_untold; /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
-    zoff_status (*finish_step)(zoff_engine *e); /* for such a call: zoff_engine_step_finish() */
     bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
     unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
     zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
@@ -346,8 +345,12 @@ void zoff_engine_options_free(zoff_engine *e);
 bool zoff_engine_phase_is_over(const zoff_engine *e);
 /* How a step has failed, and what to do; `torn`: some buckets are updated. */
 const char *zoff_engine_phase_failure(const zoff_engine *e, bool torn);
-/* ERR_STATE unless the engine is between steps. A step that is open is finished first.  @blocks for an open step */
-zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call);
+/* Whether the table lets the call in.  @return ERR_STATE with the reason; a NULL engine is ERR_INVALID */
+zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_call call);
+/* ERR_STATE unless the engine is between steps. */
+zoff_status zoff_engine_phase_idle(const zoff_engine *e, const char *call);
+/* The name of a call that has to finish the open step first. NULL: no step is open, or it need not be finished. */
+const char *zoff_engine_phase_finishes(const zoff_engine *e, zoff_call call);
 /* ERR_STATE in the middle of an update: ZOFF_NEEDS_WHOLE. */
 zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
 /* ERR_STATE while the weights differ from the states: ZOFF_NEEDS_WEIGHTS. */
@@ -383,6 +386,9 @@ bool zoff_engine_stores_commit_together(const zoff_engine *e); /* several ranks 
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
 /* Each rank stores its part of the weights: send it to all ranks that have a copy.  @blocks for other ranks */
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
+/* Write and commit ranges, as part of a call of the program (a zoff_comm_visit_call). If states persist, every rank calls it,
+ * and an error on one is an error on all.  @blocks yes */
+zoff_status zoff_engine_stores_record_ranges(zoff_engine *e, unsigned call);
 bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* that call has failed, and only some weights were sent */
 
 /* states_place.c: where the states of a bucket are */
@@ -442,12 +448,6 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 
 /* state_range.c: ranges keep chunks in their slots, and delay writes */
-/* Write and commit ranges, as part of a call of the program (a zoff_comm_visit_call). If states persist, every rank calls it,
- * and an error on one is an error on all.  @blocks yes */
-zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call);
-/* Call before a step, and before anything else that is not a range: commits the ranges, and prefetches for the next step
- * again. */
-zoff_status zoff_engine_state_range_close(zoff_engine *e);
 /* At the end of the engine: commit ranges if the files persist; errors are logged. */
 void zoff_engine_state_range_end(zoff_engine *e);
 

@@ -60,7 +60,7 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
     ZOFF_FAIL_IF(p >= e->model.param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu",
                  p, e->model.param_count);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAM_BIND));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_PARAM_BIND));
     zoff_model_param *param = &e->model.params[p];
     zoff_dtype grad_dtype;
     char *own_grad = zoff_model_params_own_grad(&e->model, p, 0, &grad_dtype);
@@ -88,7 +88,7 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
     const zoff_param p = gradient->param;
     const size_t slice = gradient->slice;
     void *native_stream = gradient->native_stream;
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRAD_READY));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_GRAD_READY));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
@@ -101,7 +101,7 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
-    ZOFF_TRY(zoff_engine_state_range_close(e));
+    ZOFF_TRY(zoff_engine_admit_close_ranges(e));
     if (param->tie)
         ZOFF_TRY(zoff_transfer_intake_take_tied(&e->transfer, p, slice, native_stream));
     else if (!param->frozen && param->count)
@@ -135,7 +135,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRAD_ACQUIRE));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_GRAD_ACQUIRE));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
@@ -165,7 +165,7 @@ zoff_status zoff_grad_weight(zoff_engine *e, double weight)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRAD_WEIGHT));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_GRAD_WEIGHT));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
                  "zoff_grad_weight: %g is not a finite fp32 number of at least 0", weight);
     ZOFF_FAIL_IF(e->transfer.batch.handed_over, ZOFF_ERR_STATE,

@@ -132,7 +132,7 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));
     ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
                  "zoff_param_wait: the weights of %s are the engine's; call zoff_param_fetch()", e->model.params[p].name);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAM_WAIT));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_WAIT));
     if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
         return ZOFF_OK; /* they are what the last step has made them */
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
@@ -172,7 +172,7 @@ zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice
 {
     static const char CALL[] = "zoff_param_fetch";
     if (!zoff_engine_overlap_lends(e))
-        ZOFF_TRY(zoff_engine_phase_idle(e, CALL));
+        ZOFF_TRY(zoff_engine_step_idle(e, CALL));
     const bool in_step = e->life.phase == ZOFF_PHASE_OPEN && e->run.last;
     zoff_lending_fetch_enter(&e->lending, p, slice, in_step);
     const zoff_status status = in_step ? lend_in_step(e, p, slice, native_stream, out)
@@ -204,9 +204,9 @@ zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void 
     ZOFF_TRY(check(e, p, slice, native_stream, CALL));
     ZOFF_FAIL_IF(e->model.params[p].count && !zoff_model_params_own_grad(&e->model, p, slice, &dtype), ZOFF_ERR_INVALID,
                  "%s: %s has no gradient buffer of the program (zoff_param_desc.grad)", CALL, e->model.params[p].name);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRAD_REUSABLE));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_GRAD_REUSABLE));
     if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
-        return zoff_engine_phase_idle(e, CALL);
+        return zoff_engine_step_idle(e, CALL);
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
@@ -226,7 +226,7 @@ zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_LOSS_SCALE));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_LOSS_SCALE));
     zoff_engine *own = (zoff_engine *)(uintptr_t)e;
     const bool is_open = e->life.phase == ZOFF_PHASE_OPEN && e->run.last,
                changes = e->settings.values.fp16.enabled && e->settings.values.fp16.dynamic;
@@ -270,7 +270,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 {
     ZOFF_TRACED(e, true);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PROGRESS));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PROGRESS));
     zoff_base_progress_pump(&e->progress); /* the step reports errors */
     /* If the device failed, nothing is in flight: the step reports the error. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);

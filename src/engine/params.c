@@ -25,7 +25,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_ADD_PARAM));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_ADD_PARAM));
     zoff_param_desc known = ZOFF_PARAM_DESC_INIT;
     ZOFF_TRY(zoff_base_structs_read("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", desc, &known, sizeof known));
     ZOFF_TRY(zoff_model_params_add(&e->model, &known, out));
@@ -37,7 +37,7 @@ zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_opt
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_SET_GROUP));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_SET_GROUP));
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_IDLE && group >= e->model.group_count, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: no parameter is in group %u", group);
     return zoff_model_groups_set(&e->model, group, hyper, "zoff_engine_set_group");
@@ -59,7 +59,7 @@ zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_LOSS_SCALER_GET));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_LOSS_SCALER_GET));
     ZOFF_TRY(zoff_base_structs_check_out("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", out));
     zoff_base_structs_write(&e->model.scaler, sizeof e->model.scaler, out);
     return ZOFF_OK;
@@ -69,7 +69,7 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_LOSS_SCALER_SET));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_LOSS_SCALER_SET));
     return zoff_model_loss_scale_set(&e->model, scaler);
 }
 
@@ -79,7 +79,7 @@ zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_COUNT));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_STEP_COUNT));
     *out = e->t;
     return ZOFF_OK;
 }
@@ -90,12 +90,12 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID,
                  "zoff_step_count_set: t is %lld; expected the number of updates made", (long long)t);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_COUNT_SET));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_STEP_COUNT_SET));
     const int64_t before = e->t;
     const bool is_recorded = e->store && (t != before || e->ranges.unsaved || e->model.program.count ||
                                           (e->settings.values.persist && e->settings.values.fp16.enabled));
     e->t = t;
-    zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
+    zoff_status status = is_recorded ? zoff_engine_stores_record_ranges(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
     if (status < 0)
         e->t = before;
     return status;
@@ -143,7 +143,7 @@ zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, 
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || (!data && count), ZOFF_ERR_INVALID, "zoff_persist_data: engine and data must not be NULL");
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PERSIST_DATA));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PERSIST_DATA));
     ZOFF_FAIL_IF(
         !e->settings.values.persist, ZOFF_ERR_INVALID,
         "zoff_persist_data: no file of this engine stays. Set zoff.persist to true, which needs states on NVMe, or save "
@@ -157,7 +157,7 @@ zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, 
 zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAMS_PULL));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAMS_PULL));
     ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
                  "yet; call zoff_params_push(), which computes them from the states",
@@ -178,7 +178,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAMS_PUSH));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAMS_PUSH));
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = zoff_agreement_identity_exit(&e->agreement, zoff_engine_states_push(e));
     e->life.awaits_weights = e->life.awaits_weights && status < 0;
@@ -207,7 +207,7 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAM_FETCH));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_FETCH));
     ZOFF_TRY(check_slice(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
     return zoff_engine_overlap_fetch(e, p, slice, native_stream, out);
@@ -216,10 +216,10 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
 zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_PARAM_RELEASE));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_RELEASE));
     ZOFF_TRY(check_slice(e, p, slice, native_stream, "zoff_param_release"));
     if (!zoff_engine_overlap_lends(e))
-        ZOFF_TRY(zoff_engine_phase_idle(e, "zoff_param_release"));
+        ZOFF_TRY(zoff_engine_step_idle(e, "zoff_param_release"));
     /* First: a release that has failed must not have released. */
     ZOFF_TRY(native_stream ? ZOFF_LINK(&e->transfer, follow, (&e->transfer, native_stream)) : ZOFF_OK);
     return zoff_lending_fetch_release(&e->lending, p, slice, native_stream);

@@ -69,17 +69,13 @@ static const char *words_of(const zoff_engine *e, zoff_call call)
     return call == ZOFF_CALL_STEP_RETRY && is_loaded ? "no step has failed" : phase_words(e);
 }
 
-static zoff_status finish(zoff_engine *e, const char *call)
+const char *zoff_engine_phase_finishes(const zoff_engine *e, zoff_call call)
 {
-    if (e->life.phase != ZOFF_PHASE_OPEN)
-        return ZOFF_OK;
-    const zoff_status status = e->life.finish_step(e);
-    return status < 0 ? zoff_base_status_prefix(status, "%s: ", call) : ZOFF_OK;
+    return e->life.phase == ZOFF_PHASE_OPEN && RULES[call].phases[ZOFF_PHASE_OPEN] == 'f' ? RULES[call].name : NULL;
 }
 
-zoff_status zoff_engine_phase_idle(zoff_engine *e, const char *call)
+zoff_status zoff_engine_phase_idle(const zoff_engine *e, const char *call)
 {
-    ZOFF_TRY(finish(e, call));
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, phase_words(e));
     return ZOFF_OK;
 }
@@ -118,12 +114,10 @@ static zoff_status repeat_fault(const zoff_engine *e, const char *call)
     return e->run.fault.status;
 }
 
-zoff_status zoff_engine_phase_enter(const zoff_engine *e, zoff_call call)
+zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_call call)
 {
     const call_rule *rule = &RULES[call];
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", rule->name);
-    if (rule->phases[phase_of(e)] == 'f')
-        ZOFF_TRY(finish((zoff_engine *)(uintptr_t)e, rule->name));
     if (rule->phases[phase_of(e)] == 'e')
         return repeat_fault(e, rule->name);
     ZOFF_FAIL_IF(rule->phases[phase_of(e)] == '-', ZOFF_ERR_STATE, "%s: %s", rule->name, words_of(e, call));

@@ -69,7 +69,7 @@ static bool has_weights(const zoff_engine *e, const state_range *w)
 
 static zoff_status check_state(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_enter(e, w->write ? ZOFF_CALL_STATE_WRITE : ZOFF_CALL_STATE_READ));
+    ZOFF_TRY(zoff_engine_step_enter(e, w->write ? ZOFF_CALL_STATE_WRITE : ZOFF_CALL_STATE_READ));
     ZOFF_TRY(check_range(e, w, call));
     const zoff_model_param *p = &e->model.params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
@@ -86,7 +86,7 @@ static zoff_status check_state(zoff_engine *e, const state_range *w, const char 
 
 static zoff_status check_weights(zoff_engine *e, const state_range *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_phase_enter(e, w->write ? ZOFF_CALL_PARAM_WRITE : ZOFF_CALL_PARAM_READ));
+    ZOFF_TRY(zoff_engine_step_enter(e, w->write ? ZOFF_CALL_PARAM_WRITE : ZOFF_CALL_PARAM_READ));
     ZOFF_TRY(check_range(e, w, call));
     ZOFF_FAIL_IF(!e->model.params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
@@ -410,39 +410,6 @@ static zoff_status move(zoff_engine *e, const state_range *w)
 
 /* ---- after ranges ---- */
 
-static zoff_status write_all(zoff_engine *e)
-{
-    ZOFF_TRY(zoff_engine_stores_retry(e));
-    return zoff_engine_stores_drain(e);
-}
-
-zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
-{
-    if (zoff_engine_stores_commit_together(e)) {
-        zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-        ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e))));
-    } else {
-        ZOFF_TRY(zoff_engine_stores_commit_pass(e, write_all(e)));
-    }
-    e->ranges.unsaved = false;
-    return ZOFF_OK;
-}
-
-zoff_status zoff_engine_state_range_commit(zoff_engine *e)
-{
-    return e->ranges.unsaved ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
-}
-
-zoff_status zoff_engine_state_range_close(zoff_engine *e)
-{
-    if (!e->ranges.last)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_state_range_commit(e));
-    e->ranges.last = false;
-    zoff_engine_admit_ahead(e);
-    return ZOFF_OK;
-}
-
 void zoff_engine_state_range_end(zoff_engine *e)
 {
     zoff_saved_error saved;
@@ -450,7 +417,7 @@ void zoff_engine_state_range_end(zoff_engine *e)
         (e->life.phase != ZOFF_PHASE_IDLE && e->life.phase != ZOFF_PHASE_UNSENT))
         return;
     zoff_base_status_save(&saved);
-    if (zoff_engine_state_range_commit(e) < 0)
+    if (zoff_engine_stores_commit_ranges(e) < 0)
         ZOFF_WARN(
             "zoff_engine_destroy: data that zoff_state_write() and zoff_param_write() wrote since the last commit is lost "
             "(%s); the files hold the "
@@ -520,8 +487,8 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
 zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STATE_FLUSH));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_STATE_FLUSH));
     const bool has_data = e->model.program.count; /* of the program, for the states of a whole update */
     ZOFF_TRY(has_data ? zoff_engine_phase_check_whole(e, "zoff_state_flush") : ZOFF_OK);
-    return has_data ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_state_range_commit(e);
+    return has_data ? zoff_engine_stores_record_ranges(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_stores_commit_ranges(e);
 }

@@ -128,7 +128,7 @@ zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     zoff_step_args known;
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_PREPARE));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP_PREPARE));
     ZOFF_TRY(known_args(args, &known));
     ZOFF_FAIL_IF(known.norm_sum, ZOFF_ERR_INVALID, "zoff_step_prepare: norm_sum is for zoff_step() after zoff_step_measure()");
     zoff_speculation_terms *terms = &e->walk.speculation.terms;
@@ -181,14 +181,14 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_MEASURE));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP_MEASURE));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_step_measure: out must not be NULL");
     ZOFF_FAIL_IF(e->agreement.norm.ranks.comm, ZOFF_ERR_UNSUPPORTED,
                  "zoff_step_measure: this engine shares its norm by zoff_engine_opts.norm_comm, too: use one of the two");
     ZOFF_FAIL_IF(e->transfer.batch.micro + 1 < e->settings.values.accumulation, ZOFF_ERR_STATE,
                  "zoff_step_measure: micro-step %u of %u does not update; call zoff_step() for it, and measure the last one",
                  e->transfer.batch.micro + 1, e->settings.values.accumulation);
-    ZOFF_TRY(zoff_engine_state_range_close(e));
+    ZOFF_TRY(zoff_engine_admit_close_ranges(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     zoff_status status = zoff_engine_handover_all(e);
@@ -227,14 +227,14 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_BEGIN));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP_BEGIN));
     if (e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(resume(e, args));
         leave_open(e);
         return ZOFF_OK;
     }
     /* Undoing a step goes back to the last commit, so ranges are committed before it. */
-    ZOFF_TRY(zoff_engine_state_range_close(e));
+    ZOFF_TRY(zoff_engine_admit_close_ranges(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_transfer_intake_settle(&e->transfer, false);
@@ -406,7 +406,9 @@ static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
     return status;
 }
 
-zoff_status zoff_engine_step_finish(zoff_engine *e)
+/* Finish the open step for a call that needs whole states or weights. zoff_step_wait() returns its result, and until then no
+ * gradient of the next step is accepted. */
+static zoff_status finish_for(zoff_engine *e, const char *call)
 {
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
     const zoff_status status = zoff_agreement_identity_exit(&e->agreement, go_on(e, NULL));
@@ -414,7 +416,22 @@ zoff_status zoff_engine_step_finish(zoff_engine *e)
     e->run.fault.status = status;
     if (status < 0)
         zoff_base_status_save(&e->run.fault.words);
-    return e->life.is_untold ? ZOFF_OK : status;
+    return e->life.is_untold ? ZOFF_OK : zoff_base_status_prefix(status, "%s: ", call);
+}
+
+zoff_status zoff_engine_step_enter(const zoff_engine *e, zoff_call call)
+{
+    const char *finishing = e ? zoff_engine_phase_finishes(e, call) : NULL;
+    if (finishing)
+        ZOFF_TRY(finish_for((zoff_engine *)(uintptr_t)e, finishing));
+    return zoff_engine_phase_check(e, call);
+}
+
+zoff_status zoff_engine_step_idle(zoff_engine *e, const char *call)
+{
+    if (e->life.phase == ZOFF_PHASE_OPEN)
+        ZOFF_TRY(finish_for(e, call));
+    return zoff_engine_phase_idle(e, call);
 }
 
 /* The result of a step that another call has finished. */
@@ -438,7 +455,7 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
         return tell_fault(e, info);
     if (e && e->life.is_untold)
         return tell_result(e, info);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_WAIT));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP_WAIT));
     ZOFF_TRY(check_info(info));
     e->run.fault.status = ZOFF_OK; /* the step goes on where the background thread has left it open */
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
@@ -449,7 +466,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP_RETRY));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP_RETRY));
     ZOFF_FAIL_IF(e->run.measures, ZOFF_ERR_STATE,
                  "zoff_step_retry: zoff_step_measure() has failed; call zoff_grads_drop(), and hand the gradients over again");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
@@ -470,7 +487,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_STEP));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_STEP));
     if (e->life.phase == ZOFF_PHASE_MEASURED) {
         ZOFF_TRY(check_info(info));
         ZOFF_TRY(resume(e, args));
@@ -478,7 +495,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
         return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
     }
     ZOFF_TRY(check_info(info));
-    ZOFF_TRY(zoff_engine_state_range_close(e));
+    ZOFF_TRY(zoff_engine_admit_close_ranges(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_engine_handover_all(e);
@@ -567,7 +584,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
 {
     ZOFF_TRACED(e, false);
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_enter(e, ZOFF_CALL_GRADS_DROP));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_GRADS_DROP));
     /* An open step is half done, too, once zoff_param_wait() or a background thread has updated a bucket. */
     const bool has_step = e->life.phase == ZOFF_PHASE_FAILED || e->life.phase == ZOFF_PHASE_OPEN;
     const bool torn = has_step && e->transfer.batch.updated > 0;

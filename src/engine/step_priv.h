@@ -13,6 +13,8 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
 zoff_status zoff_engine_handover_all(zoff_engine *e); /* take every slice that has a gradient buffer */
 
 /* admit.c: memory for buckets, from the broker */
+/* Call before a step, and before anything else that is not a range of states: commits the ranges, and reads ahead again. */
+zoff_status zoff_engine_admit_close_ranges(zoff_engine *e);
 void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are open: list the buckets that take a slot */
 /* Behind the gate: ask for the next buckets of the walk.  @return the position behind the last one that has its memory, or may
  * ask for it. Errors are stored. */
@@ -92,9 +94,8 @@ zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run);
 
 /* step.c */
-/* Finish an open step for a call that needs whole states or weights. zoff_step_wait() returns its result, and until then no
- * gradient of the next step is accepted.  @return OK once it is over; else its error  @blocks until then */
-zoff_status zoff_engine_step_finish(zoff_engine *e);
+/* step_enter: see view.h. The same for a call that needs an engine between steps.  @blocks for an open step, which it finishes */
+zoff_status zoff_engine_step_idle(zoff_engine *e, const char *call);
 /* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
 zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 

@@ -487,3 +487,28 @@ zoff_status zoff_engine_stores_spread_weights(zoff_engine *e)
     e->io.has_spread = false;
     return ZOFF_OK;
 }
+
+/* ---- ranges of states ---- */
+
+static zoff_status write_all(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_engine_stores_retry(e));
+    return zoff_engine_stores_drain(e);
+}
+
+zoff_status zoff_engine_stores_record_ranges(zoff_engine *e, unsigned call)
+{
+    if (zoff_engine_stores_commit_together(e)) {
+        zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+        ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e))));
+    } else {
+        ZOFF_TRY(zoff_engine_stores_commit_pass(e, write_all(e)));
+    }
+    e->ranges.unsaved = false;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stores_commit_ranges(zoff_engine *e)
+{
+    return e->ranges.unsaved ? zoff_engine_stores_record_ranges(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
+}

@@ -120,11 +120,11 @@ enum {
 typedef enum zoff_call { ZOFF_CALLS(ZOFF_CALL_NUMBER) ZOFF_CALL_COUNT } zoff_call;
 /* The check of a call, before it changes anything.  @return what the table says; a NULL engine is ERR_INVALID  @blocks for an
  * open step, where the call finishes it: zoff_step_wait() still returns its result */
-zoff_status zoff_engine_phase_enter(const zoff_engine *e, zoff_call call);
+zoff_status zoff_engine_step_enter(const zoff_engine *e, zoff_call call);
 
-/* state_range.c: write and commit ranges that the program has set. If states persist, every rank calls it.  @blocks yes */
-zoff_status zoff_engine_state_range_commit(zoff_engine *e);
-/* stores.c: wait for all writes of the stores */
+/* stores.c: write and commit ranges that the program has set. If states persist, every rank calls it.  @blocks yes */
+zoff_status zoff_engine_stores_commit_ranges(zoff_engine *e);
+/* Wait for all writes of the stores. */
 zoff_status zoff_engine_stores_drain(zoff_engine *e);
 
 /* states.c */

@@ -201,7 +201,7 @@ TEST_P(StateRange, CloseCommitsAndReadsAheadAgain)
     ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
     EXPECT_FALSE(e->ranges.unsaved);
     EXPECT_TRUE(e->ranges.last);
-    ASSERT_ZOFF_OK(zoff_engine_state_range_close(e.get()));
+    ASSERT_ZOFF_OK(zoff_engine_admit_close_ranges(e.get()));
     EXPECT_FALSE(e->ranges.last);
     t.tensors[0].m[3000] = 0.5f;
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
