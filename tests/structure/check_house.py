@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_house.py: checks limits on the structure of src/. Files must not call each other in a cycle. No struct may have too many
-fields, and no function may be longer than a page. Shared code must not ask about modes.
+fields, and no function may be longer than a page. Shared code must not ask about modes. No room may be called by one below it
+through a pointer.
 
 house.txt lists the present exceptions, a line each. The list may only get shorter: a new violation is a complaint, and so is a
 line without a violation.
@@ -140,8 +141,47 @@ def questions(tree):
                 yield f"{path} {name} {asked}"
 
 
+POINTER = re.compile(r"\(\*(\w+)\)\(")
+FILLED = re.compile(r"(?:\(\s*(\w+)\s*\)|\b(\w+)\s+\w+(?:\[\w*\])?\s*=)\s*\{")
+
+
+def block(text, start):
+    """The text between a brace at `start` and the one that closes it."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[i], 0)
+        if depth == 0:
+            return text[start:i]
+    return text[start:]
+
+
+def room_of(path):
+    return path.split("/")[1]
+
+
+def upward(tree):
+    """Functions of a room that a room below it calls through a pointer: struct, field and the file that sets it."""
+    pointers, defined = {}, collections.defaultdict(set)
+    for path in tree.under("src/", ".h"):
+        for match in STRUCT.finditer(tree.bare(path)):
+            for name in POINTER.findall(match.group("body")):
+                pointers.setdefault(match.group("name"), {})[name] = room_of(path)
+    for path in sources(tree):
+        defined[room_of(path)].update(match.group("name") for match in functions(tree, path))
+    for path in sources(tree):
+        text, found = tree.bare(path), set()
+        for match in FILLED.finditer(text):
+            struct = next(group for group in match.groups() if group)
+            body = block(text, match.end() - 1) if struct in pointers else ""
+            for field, function in re.findall(r"\.(\w+)\s*=\s*(\w+)", body):
+                below = pointers[struct].get(field, room_of(path))
+                if below != room_of(path) and function in defined[room_of(path)]:
+                    found.add(f"{path} {struct}.{field}")
+        yield from found
+
+
 KINDS = collections.OrderedDict([("cycle", in_cycle), ("struct", large_structs), ("function", long_functions),
-                                 ("engine", strangers), ("question", questions)])
+                                 ("engine", strangers), ("question", questions), ("upward", upward)])
 
 
 def offenders(tree):

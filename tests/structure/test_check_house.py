@@ -53,6 +53,14 @@ class CheckHouse(unittest.TestCase):
         self.assertEqual([], self.found(**{"src/engine/all.h": text.replace("zoff_all", "zoff_all_opts")}))
         self.assertEqual([], self.found(**{"src/engine/all.h": text.replace(", b3", "")}))
 
+    def test_a_function_that_a_room_below_calls(self):
+        files = {"src/room0/part0.h": "typedef struct zoff_wait {\n    int (*ask)(void *ctx);\n} zoff_wait;\n",
+                 "src/room1/part1.c": part(1, "    return 1;\n") + "static int ask(void *ctx)\n{\n    return ctx != 0;\n}\n" +
+                 "static int wait(void)\n{\n    zoff_wait w = {.ask = ask};\n    return w.ask(0);\n}\n"}
+        self.assertEqual(["upward src/room1/part1.c zoff_wait.ask"], self.found(**files))
+        own = {path.replace("room0/part0.h", "room1/part1.h"): text for path, text in files.items()}
+        self.assertEqual([], self.found(**own))
+
     def test_a_function_over_a_page(self):
         def of(lines):
             return {"src/room0/part0.c": "static void long_one(int x)\n{\n" + "    x++;\n" * (lines - 2) + "}\n"}
