@@ -24,7 +24,7 @@
 enum { NONE = -1, CLASS_BITS = 5 };
 _Static_assert(1 << CLASS_BITS == ZOFF_ARENA_CLASSES, "the bits of a class");
 
-size_t zoff_transfer_arena_padded(size_t bytes)
+static size_t padded_bytes(size_t bytes)
 {
     return zoff_base_bits_align(bytes ? bytes : 1, ZOFF_ARENA_UNIT);
 }
@@ -156,7 +156,7 @@ static void split(zoff_arena *a, int32_t number, size_t bytes)
 
 bool zoff_transfer_arena_take(zoff_arena *a, size_t bytes, int32_t *out)
 {
-    const size_t padded = zoff_transfer_arena_padded(bytes);
+    const size_t padded = padded_bytes(bytes);
     const int32_t number = find(a, padded);
     if (number == NONE)
         return false;
@@ -281,7 +281,7 @@ static zoff_status add(zoff_transfer *t, zoff_grads *g, size_t bytes)
 /* Memory of a device is never freed here, because that stops the device. */
 static zoff_status grow(zoff_transfer *t, zoff_grads *g, size_t bytes)
 {
-    const size_t padded = zoff_transfer_arena_padded(bytes);
+    const size_t padded = padded_bytes(bytes);
     if (!g->is_there && g->bytes + padded > g->most)
         free_one(t, g);
     return add(t, g, padded);
@@ -304,7 +304,7 @@ static uint64_t lent_most(const zoff_model *m)
     for (size_t i = 0; i < m->param_count; i++) {
         const zoff_model_param *p = &m->params[i];
         if (p->count && (!p->frozen || p->tie))
-            all += (uint64_t)p->slices * zoff_transfer_arena_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+            all += (uint64_t)p->slices * padded_bytes(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
     }
     return all;
 }
@@ -395,7 +395,7 @@ uint64_t zoff_transfer_arena_device_bytes(const zoff_transfer *t)
         const zoff_model_param *p = &t->model->params[i];
         if (p->grad || (p->frozen && !p->tie))
             continue;
-        const uint64_t bytes = zoff_transfer_arena_padded(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+        const uint64_t bytes = padded_bytes(p->count * zoff_adam_dtype_bytes(p->grad_dtype));
         all += bytes * p->slices;
         largest = zoff_base_bits_max(largest, bytes);
         widest = zoff_base_bits_max(widest, zoff_adam_dtype_bytes(p->grad_dtype));

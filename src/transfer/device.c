@@ -131,9 +131,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
     zoff_transfer_staging_close(t);
     zoff_base_mem_free(d->downloads.queue);
     zoff_base_mem_free(d->downloads.events);
-    /* Other ranks may still use it; wire_device.c frees it. */
-    const zoff_device_direct direct = d->direct;
-    *d = (zoff_device){.direct = direct};
+    *d = (zoff_device){.down = NULL};
 }
 
 /* ---- downloads of gradients ---- */

@@ -5,11 +5,6 @@
 #include "bits.h"
 #include "try.h"
 
-/* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
-enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
-_Static_assert(ZOFF_DIRECT_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS,
-               "wire_device.c needs one event for each slot");
-
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
     return zoff_transfer_wire_parts(ctx, bucket)[rank];
@@ -38,7 +33,7 @@ static size_t gather_most(const zoff_transfer *t, const zoff_plan *plan)
 static size_t staging_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
     const zoff_reduce_opts opts = reduce_opts(t, plan);
-    return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts), SPREAD_SLOTS * gather_most(t, plan));
+    return zoff_base_bits_max(ZOFF_REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts), ZOFF_GATHER_SLOTS * gather_most(t, plan));
 }
 
 uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
@@ -52,21 +47,13 @@ uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan
     return t->route.wire ? staging_bytes(t, plan) : 0;
 }
 
-/* Upper bound for the pieces of all ranks in one bucket: part boundaries cut its runs. */
-static size_t most_pieces(const zoff_plan *plan)
-{
-    return plan->most.runs + plan->ranks;
-}
-
 static zoff_status allocate(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     const zoff_plan *plan = t->plan;
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
-    ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
-    if (t->route.adds)
-        ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_transfer_wire_most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
     for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
         r->part_rows[row] = SIZE_MAX;
     r->spread_bytes = gather_most(t, plan);
@@ -82,8 +69,8 @@ static zoff_status open_exchanges(zoff_transfer *t)
     zoff_reduce_opts reduce = reduce_opts(t, t->plan);
     reduce.comm = t->comm;
     reduce.channel = t->channel;
-    reduce.slots = REDUCE_SLOTS;
-    reduce.memory = r->slots;
+    reduce.slots = ZOFF_REDUCE_SLOTS;
+    reduce.memory = r->wire.slots;
     reduce.factor = t->values->grad_factor;
     reduce.part_bytes = part_bytes_of;
     reduce.pack = wire->pack;
@@ -91,7 +78,7 @@ static zoff_status open_exchanges(zoff_transfer *t)
     reduce.ctx = t;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     zoff_gather_opts gather = {
-        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = SPREAD_SLOTS, .ctx = t};
+        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = ZOFF_GATHER_SLOTS, .ctx = t};
     if (zoff_transfer_ranks_have_parts(t))
         zoff_transfer_all_gather_of_weights(t, &gather);
     else
@@ -135,7 +122,7 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     zoff_base_map_free(&r->staging);
-    void *blocks[] = {r->part_bytes, r->moves, r->terms, r->part_rows};
+    void *blocks[] = {r->part_bytes, r->moves, r->wire.own, r->part_rows};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     *r = (zoff_ranks){.reduce = NULL};

@@ -96,7 +96,7 @@ size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, c
             continue;
         zoff_accumulate_piece *sum = &t->scratch.accumulate_pieces[used++];
         *sum = (zoff_accumulate_piece){.count = piece->count,
-                                       .sum = t->ranks.sums + piece->owned_offset,
+                                       .sum = t->ranks.wire.sums + piece->owned_offset,
                                        .first = t->batch.micro == 0,
                                        .stride = part_bytes(t, bucket)[own]};
         if (p->reduced) {

@@ -77,7 +77,9 @@ typedef struct zoff_wire {
     const char *name;
     bool is_there;                          /* gradients, their sums and the slots are in memory of the device */
     bool (*serves)(const zoff_transfer *t); /* NULL: any engine of several ranks */
-    /* Set slots and sums of t->ranks, whose other memory is allocated. An error leaves what is open to `close`. */
+    /* Set `slots` and `sums` of t->ranks.wire, and `own`, if the wire has state. The other memory of the
+     * ranks is allocated. An error leaves what
+     * is open to `close`. */
     zoff_status (*open)(zoff_transfer *t);
     zoff_status (*connect)(zoff_transfer *t); /* at seal, on all ranks at the same time  @blocks */
     void (*close)(zoff_transfer *t);          /* call when no work is in a stream */
@@ -104,6 +106,15 @@ typedef enum zoff_used_place {
 } zoff_used_place;
 
 extern const zoff_wire zoff_transfer_wire_host, zoff_transfer_wire_device;
+
+/* wire_host.c: the entries of its wire, for a wire that has some of them, too */
+zoff_status zoff_transfer_wire_host_open(zoff_transfer *t);
+zoff_status zoff_transfer_wire_host_zero(zoff_transfer *t, char *to, size_t bytes);
+const void *zoff_transfer_wire_host_look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy);
+zoff_status zoff_transfer_wire_host_pack(void *ctx, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 
 /* First choose the link and the wire, by accelerator and communicator. Choose the rest of the route, and where
  * engine-owned weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on

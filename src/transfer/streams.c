@@ -23,7 +23,7 @@ bool zoff_transfer_streams_upload(const zoff_transfer *t)
 bool zoff_transfer_streams_are_busy(const zoff_transfer *t)
 {
     return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
-           t->device.tier.waits || t->device.direct.waits || zoff_lending_copies_are_busy(t->lending);
+           t->device.tier.waits || t->ranks.wire.waits || zoff_lending_copies_are_busy(t->lending);
 }
 
 static bool is_busy(void *ctx)

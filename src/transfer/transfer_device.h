@@ -89,22 +89,6 @@ typedef struct zoff_device_norm {
     size_t waits;    /* buckets that are being measured */
 } zoff_device_norm;
 
-/* Slots of reductions, followed by those of gathers. */
-enum { ZOFF_DIRECT_SLOTS = 6 };
-
-/* Device memory and events for the exchange from device to device; used only with several ranks. */
-typedef struct zoff_device_direct {
-    char *slots;                     /* device memory */
-    float *sums;                     /* gradient sums, in device memory */
-    void *moved[ZOFF_DIRECT_SLOTS];  /* events: the work enqueued for a slot is done */
-    bool moves[ZOFF_DIRECT_SLOTS];   /* work is enqueued for the slot */
-    bool added[ZOFF_DIRECT_SLOTS];   /* reductions: the gradients are in the sums, or their addition is enqueued */
-    bool lifted[ZOFF_DIRECT_SLOTS];  /* gathers: this rank's part is in the slot */
-    bool counted[ZOFF_DIRECT_SLOTS]; /* gathers: copying the weights to where they are used is enqueued, and counted */
-    size_t waits;                    /* slots that wait for an event */
-    bool pinned;                     /* the accumulator is pinned */
-} zoff_device_direct;
-
 /* State of an engine whose weights and gradients are in device memory; empty for the host. */
 typedef struct zoff_device {
     void *down, *up;                  /* streams: download, upload */
@@ -121,7 +105,6 @@ typedef struct zoff_device {
     bool wire_pinned;
     zoff_device_tier tier;
     zoff_device_norm norm;
-    zoff_device_direct direct;
     zoff_status fault;                /* error of the first weights, while the states are filled from them */
     uint64_t read_bytes, write_bytes; /* bytes from and to the device since the previous step */
 } zoff_device;

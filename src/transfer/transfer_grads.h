@@ -65,7 +65,6 @@ struct zoff_grads {
 };
 
 /* arena.c: blocks */
-size_t zoff_transfer_arena_padded(size_t bytes); /* the size of a block for so many bytes */
 /* Add an extent, of whole units. `out`: its first block, which stands for it.  @return ERR_NO_MEMORY */
 zoff_status zoff_transfer_arena_add(zoff_arena *a, char *at, size_t bytes, int32_t *out);
 bool zoff_transfer_arena_is_idle(const zoff_arena *a, int32_t first); /* whether the whole extent is free */

@@ -42,18 +42,24 @@ typedef struct zoff_vote {
     zoff_walk_news order;
 } zoff_vote;
 
+/* Memory of a wire, set by its `open`. */
+typedef struct zoff_wire_memory {
+    char *slots;  /* of the exchanges: in zoff_ranks.staging, or in memory of the device */
+    float *sums;  /* sums of the gradients that this rank owns, where the wire adds them */
+    void *own;    /* state of the wire: one block, which is freed with the other memory of the ranks; NULL: none */
+    size_t waits; /* slots whose work on the device the wire waits for */
+} zoff_wire_memory;
+
 /* Communication state of an engine with several ranks; empty for a single rank. */
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
-    zoff_gather *gather;                   /* gathers updated weights; with replicated states, gradient sums */
-    zoff_map staging;                      /* host memory for slots of both, which are never used at the same time */
-    char *slots;                           /* these slots: in `staging`, or in memory of the device */
-    float *sums;                           /* sums of the gradients that this rank owns, where the wire adds them */
+    zoff_gather *gather; /* gathers updated weights; with replicated states, gradient sums */
+    zoff_map staging;    /* host memory for slots of both, which are never used at the same time */
+    zoff_wire_memory wire;
     size_t spread_bytes;                   /* bytes of a slot of `gather` */
     size_t *part_bytes;                    /* bytes of gradients on the wire, by rank, for the buckets in `part_rows` */
     size_t *part_rows;                     /* the buckets that were looked up last */
     zoff_cast_piece *moves;                /* copies that pack or unpack a bucket */
-    zoff_accumulate_piece *terms;          /* the same where the communicator sums; NULL: it does not */
     float reduced_weight;                  /* of gradients that the trainer has reduced, in this micro-batch */
     bool spreads_all;                      /* send all weights, including those that this step did not update */
     size_t spread_next;                    /* outside of a step: the next bucket whose weights are sent */
@@ -62,6 +68,9 @@ typedef struct zoff_ranks {
         uint64_t sent, received, gradients, weights;
     } before; /* byte counts at the end of the previous step */
 } zoff_ranks;
+
+/* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
+enum { ZOFF_REDUCE_SLOTS = 3, ZOFF_GATHER_SLOTS = 3 };
 
 enum { ZOFF_PART_ROWS = 4 }; /* one more than there are buckets in flight */
 
@@ -90,6 +99,7 @@ size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes);
 size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank);
 /* Upper bounds for this rank's part of a bucket, and for all parts together, in bytes. */
 void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all);
+size_t zoff_transfer_wire_most_pieces(const zoff_plan *plan); /* an upper bound for the pieces of all ranks in one bucket */
 /* Bytes of gradients in each rank's part of a bucket. Valid until the next call for another bucket. */
 const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket);
 /* Whether the weights of a piece go to all ranks in this step. `all`: outside of a step, regardless of its gradients. */

@@ -73,6 +73,12 @@ void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size
     *out_all = t->route.adds ? plan->ranks * longest : bucket_most(t, plan, bucket);
 }
 
+/* Part boundaries cut the runs of a bucket. */
+size_t zoff_transfer_wire_most_pieces(const zoff_plan *plan)
+{
+    return plan->most.runs + plan->ranks;
+}
+
 static void lay_parts(const zoff_transfer *t, size_t bucket, size_t *bytes)
 {
     size_t most = 0;

@@ -18,6 +18,21 @@
 
 #include <string.h>
 
+/* Slots of reductions, followed by those of gathers. */
+enum { SLOTS = ZOFF_REDUCE_SLOTS + ZOFF_GATHER_SLOTS };
+
+typedef struct exchange {
+    char *slots;                   /* device memory */
+    float *sums;                   /* gradient sums, in device memory */
+    void *moved[SLOTS];            /* events: the work enqueued for a slot is done */
+    bool moves[SLOTS];             /* work is enqueued for the slot */
+    bool added[SLOTS];             /* reductions: the gradients are in the sums, or their addition is enqueued */
+    bool lifted[SLOTS];            /* gathers: this rank's part is in the slot */
+    bool counted[SLOTS];           /* gathers: copying the weights to where they are used is enqueued, and counted */
+    bool pinned;                   /* the accumulator is pinned */
+    zoff_accumulate_piece terms[]; /* of a bucket, where the communicator sums; otherwise none */
+} exchange;
+
 static bool serves(const zoff_transfer *t)
 {
     return t->comm->reaches && !zoff_accel_in_place(t->accel) && strcmp(t->comm->reaches, zoff_accel_name(t->accel)) == 0;
@@ -39,21 +54,25 @@ static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void *
 
 static zoff_status open_device(zoff_transfer *t)
 {
-    zoff_device_direct *r = &t->device.direct;
+    const size_t terms = t->route.adds ? zoff_transfer_wire_most_pieces(t->plan) : 0;
     const zoff_accel_ops *ops = t->accel->ops;
     void *memory;
+    if (!t->ranks.wire.own)
+        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof(exchange) + terms * sizeof(zoff_accumulate_piece),
+                                     "the exchange between devices", &t->ranks.wire.own));
+    exchange *r = t->ranks.wire.own;
     ZOFF_TRY(take(t, t->ranks.staging.bytes,
                   "buffers for the exchange between ranks (a smaller reduce_bucket_size reduces them)", &memory));
     r->slots = memory;
     ZOFF_TRY(take(t, t->plan->owned_elements * sizeof(float), "sums of gradients (more ranks reduce them)", &memory));
     r->sums = memory;
-    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++)
+    for (unsigned i = 0; i < SLOTS; i++)
         ZOFF_TRY(ops->event_open(t->accel, &r->moved[i]));
     if (t->accumulator.map.base)
         ZOFF_TRY(zoff_transfer_streams_pin(t, &t->accumulator.map));
     r->pinned = t->accumulator.map.base != NULL;
-    t->ranks.slots = r->slots;
-    t->ranks.sums = t->accumulator.there = r->sums;
+    t->ranks.wire.slots = r->slots;
+    t->ranks.wire.sums = t->accumulator.there = r->sums;
     return ZOFF_OK;
 }
 
@@ -69,8 +88,8 @@ static zoff_status add_up_once(zoff_transfer *t, size_t part_bytes)
                                  .stream = ZOFF_COMM_REDUCE,
                                  .channel = t->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = ZOFF_COMM_ALL},
-                                 .in = t->device.direct.slots,
-                                 .out = t->device.direct.slots + t->plan->ranks * part_bytes,
+                                 .in = t->ranks.wire.slots,
+                                 .out = t->ranks.wire.slots + t->plan->ranks * part_bytes,
                                  .send_bytes = bytes,
                                  .adds = true};
     zoff_status status = zoff_comm_start(t->comm, &call, &work);
@@ -100,11 +119,11 @@ static zoff_status connect_sums(zoff_transfer *t)
 /* Memory that other ranks may still read or write is left alone. */
 static void close_device(zoff_transfer *t)
 {
-    zoff_device_direct *r = &t->device.direct;
-    if (!(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(t->comm))
+    exchange *r = t->ranks.wire.own;
+    if (!r || !(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(t->comm))
         return;
     const zoff_accel_ops *ops = t->accel->ops;
-    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++) {
+    for (unsigned i = 0; i < SLOTS; i++) {
         if (r->moved[i])
             ops->event_close(t->accel, r->moved[i]);
     }
@@ -114,25 +133,26 @@ static void close_device(zoff_transfer *t)
         ops->free(t->accel, r->sums);
     if (r->pinned)
         zoff_transfer_streams_unpin(t, &t->accumulator.map);
-    *r = (zoff_device_direct){.slots = NULL};
+    *r = (exchange){.slots = NULL};
+    t->ranks.wire.waits = 0;
 }
 
 /* Poll the work that was enqueued and marked for a slot. */
 static zoff_status finish(zoff_transfer *t, unsigned slot)
 {
-    zoff_device_direct *r = &t->device.direct;
+    exchange *r = t->ranks.wire.own;
     const zoff_status status = t->accel->ops->event_poll(t->accel, r->moved[slot]);
     r->moves[slot] = status != ZOFF_OK;
-    r->waits -= status == ZOFF_OK;
+    t->ranks.wire.waits -= status == ZOFF_OK;
     return status;
 }
 
 static zoff_status mark(zoff_transfer *t, unsigned slot, void *stream)
 {
-    zoff_device_direct *r = &t->device.direct;
+    exchange *r = t->ranks.wire.own;
     ZOFF_TRY(t->accel->ops->event_record(t->accel, r->moved[slot], stream));
     r->moves[slot] = true;
-    r->waits++;
+    t->ranks.wire.waits++;
     return ZOFF_OK;
 }
 
@@ -152,16 +172,17 @@ static const void *look(zoff_transfer *t, const void *grad, size_t count, zoff_d
 /* The communicator sums what is multiplied by its weight, in fp32. */
 static zoff_status put_weighted(zoff_transfer *t, size_t count)
 {
+    zoff_accumulate_piece *terms = ((exchange *)t->ranks.wire.own)->terms;
     for (size_t i = 0; i < count; i++) {
         const zoff_cast_piece *m = &t->ranks.moves[i];
-        t->ranks.terms[i] = (zoff_accumulate_piece){.count = m->count,
-                                                    .sum = m->dst,
-                                                    .grad = m->src,
-                                                    .dtype = m->src_dtype,
-                                                    .first = true,
-                                                    .weights = zoff_zero_reduce_own_weight(t->ranks.reduce)};
+        terms[i] = (zoff_accumulate_piece){.count = m->count,
+                                           .sum = m->dst,
+                                           .grad = m->src,
+                                           .dtype = m->src_dtype,
+                                           .first = true,
+                                           .weights = zoff_zero_reduce_own_weight(t->ranks.reduce)};
     }
-    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->ranks.terms, count);
+    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, terms, count);
 }
 
 static zoff_status put_parts(zoff_transfer *t, size_t bucket, char *out)
@@ -176,7 +197,8 @@ static zoff_status put_parts(zoff_transfer *t, size_t bucket, char *out)
 static zoff_status pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_transfer *t = ctx;
-    if (!t->device.direct.moves[slot]) {
+    exchange *r = t->ranks.wire.own;
+    if (!r->moves[slot]) {
         ZOFF_TRY(put_parts(t, bucket, out));
         ZOFF_TRY(mark(t, slot, t->device.compute));
     }
@@ -194,7 +216,7 @@ static zoff_status bring_down(zoff_transfer *t, size_t bucket, const zoff_accumu
     if (zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE)
         return zoff_transfer_device_norm_put(t, bucket, t->device.down);
     const size_t count = (size_t)(last->sum - first->sum) + last->count;
-    float *to = (float *)t->accumulator.map.base + ((size_t)(first->sum - t->device.direct.sums) - t->accumulator.device_sums);
+    float *to = (float *)t->accumulator.map.base + ((size_t)(first->sum - t->ranks.wire.sums) - t->accumulator.device_sums);
     t->device.read_bytes += count * sizeof(float);
     return t->accel->ops->copy(t->accel, t->device.down, to, first->sum, count * sizeof(float));
 }
@@ -203,15 +225,16 @@ static zoff_status bring_down(zoff_transfer *t, size_t bucket, const zoff_accumu
  * that packs: that one waits for the trainer's later gradients. */
 static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
+    exchange *r = t->ranks.wire.own;
     const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
     zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
     for (size_t i = 0; t->route.adds && i < used; i++) { /* the sum over ranks has arrived */
         pieces[i].sources = 1;
         pieces[i].weights = NULL;
     }
-    if (!t->device.direct.added[slot])
+    if (!r->added[slot])
         ZOFF_TRY(t->accel->ops->kernels.accumulate(t->accel, t->device.down, pieces, used));
-    t->device.direct.added[slot] = true; /* set before anything else can fail: a retry must not add twice */
+    r->added[slot] = true; /* set before anything else can fail: a retry must not add twice */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
     return bring_down(t, bucket, pieces, pieces + used - 1);
@@ -230,7 +253,7 @@ static void measure(zoff_transfer *t, size_t bucket, const char *parts, const fl
 static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_transfer *t = ctx;
-    zoff_device_direct *r = &t->device.direct;
+    exchange *r = t->ranks.wire.own;
     if (!r->moves[slot]) {
         ZOFF_TRY(put_sums(t, bucket, slot, parts, weights));
         ZOFF_TRY(mark(t, slot, t->device.down));
@@ -247,7 +270,7 @@ static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *part
 /* In the lists of this file, slots of gathers follow those of reductions. */
 static unsigned number_of(unsigned slot)
 {
-    return ZOFF_DIRECT_SLOTS / 2 + slot;
+    return ZOFF_REDUCE_SLOTS + slot;
 }
 
 /* Weights of a piece in host memory that go to all ranks. NULL: they are on the device, as frozen ones of the program are, and
@@ -283,18 +306,19 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 static zoff_status gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_transfer *t = ctx;
-    char *parts = t->device.direct.slots + slot * t->ranks.spread_bytes, *own = parts;
+    exchange *r = t->ranks.wire.own;
+    char *parts = t->ranks.wire.slots + slot * t->ranks.spread_bytes, *own = parts;
     *out = parts;
-    if (t->device.direct.lifted[slot])
+    if (r->lifted[slot])
         return ZOFF_OK;
-    if (!t->device.direct.moves[number_of(slot)]) {
+    if (!r->moves[number_of(slot)]) {
         for (unsigned rank = 0; rank < t->plan->rank; rank++)
             own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
         ZOFF_TRY(put_own(t, bucket, own));
         ZOFF_TRY(mark(t, number_of(slot), t->device.up));
     }
     const zoff_status status = finish(t, number_of(slot));
-    t->device.direct.lifted[slot] = status == ZOFF_OK;
+    r->lifted[slot] = status == ZOFF_OK;
     return status;
 }
 
@@ -327,7 +351,7 @@ static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *part
 
 static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)
 {
-    zoff_device_direct *r = &t->device.direct;
+    exchange *r = t->ranks.wire.own;
     if (!r->moves[number_of(slot)]) {
         ZOFF_TRY(put_weights(t, bucket, parts));
         /* The weights are new from here on, also where this rank owns nothing of the bucket. */

@@ -8,21 +8,21 @@
 
 #include <string.h>
 
-static zoff_status open_host(zoff_transfer *t)
+zoff_status zoff_transfer_wire_host_open(zoff_transfer *t)
 {
-    t->ranks.slots = t->ranks.staging.base;
-    t->ranks.sums = t->accumulator.map.base;
+    t->ranks.wire.slots = t->ranks.staging.base;
+    t->ranks.wire.sums = t->accumulator.map.base;
     return ZOFF_OK;
 }
 
-static zoff_status zero(zoff_transfer *t, char *to, size_t bytes)
+zoff_status zoff_transfer_wire_host_zero(zoff_transfer *t, char *to, size_t bytes)
 {
     (void)t;
     memset(to, 0, bytes);
     return ZOFF_OK;
 }
 
-static const void *look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
+const void *zoff_transfer_wire_host_look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
 {
     (void)t;
     (void)count;
@@ -33,7 +33,7 @@ static const void *look(zoff_transfer *t, const void *grad, size_t count, zoff_d
 
 /* ---- gradients ---- */
 
-static zoff_status pack(void *ctx, size_t bucket, unsigned slot, char *out)
+zoff_status zoff_transfer_wire_host_pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_transfer *t = ctx;
     size_t moves;
@@ -58,7 +58,7 @@ static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const flo
     t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 
-static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_transfer *t = ctx;
     (void)slot;
@@ -100,10 +100,10 @@ static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, boo
     return used;
 }
 
-static zoff_status gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_transfer *t = ctx;
-    char *parts = t->ranks.slots + slot * t->ranks.spread_bytes, *own = parts;
+    char *parts = t->ranks.wire.slots + slot * t->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < t->plan->rank; rank++)
         own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
     const size_t used = move_part(t, zoff_zero_plan_part(t->plan, bucket, t->plan->rank), own, false, 0);
@@ -112,7 +112,7 @@ static zoff_status gather_begin(void *ctx, size_t bucket, unsigned slot, char **
     return ZOFF_OK;
 }
 
-static zoff_status gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_transfer *t = ctx;
     (void)slot;
@@ -135,10 +135,10 @@ static zoff_status gather_end(void *ctx, size_t bucket, unsigned slot, const cha
 }
 
 const zoff_wire zoff_transfer_wire_host = {.name = "host",
-                                           .open = open_host,
-                                           .zero = zero,
-                                           .look = look,
-                                           .pack = pack,
-                                           .sum = sum,
-                                           .gather_begin = gather_begin,
-                                           .gather_end = gather_end};
+                                           .open = zoff_transfer_wire_host_open,
+                                           .zero = zoff_transfer_wire_host_zero,
+                                           .look = zoff_transfer_wire_host_look,
+                                           .pack = zoff_transfer_wire_host_pack,
+                                           .sum = zoff_transfer_wire_host_sum,
+                                           .gather_begin = zoff_transfer_wire_host_gather_begin,
+                                           .gather_end = zoff_transfer_wire_host_gather_end};

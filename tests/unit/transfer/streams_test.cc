@@ -44,7 +44,7 @@ TEST_F(Streams, AreBusyWithWhatIsOnItsWay)
     EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
     d.staging.slots[ZOFF_STAGING_SLOTS - 1].in_flight = false;
     d.staging.in_flight = 0;
-    for (size_t *waits : {&d.norm.waits, &d.direct.waits, &d.downloads.end}) {
+    for (size_t *waits : {&d.norm.waits, &self.t.ranks.wire.waits, &d.downloads.end}) {
         ++*waits;
         EXPECT_TRUE(zoff_transfer_streams_are_busy(&self.t));
         EXPECT_FALSE(zoff_transfer_streams_upload(&self.t));

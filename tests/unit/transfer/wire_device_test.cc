@@ -87,8 +87,7 @@ TEST(WireDeviceBytes, AreThoseOfSlotsAndSums)
         const uint64_t sums = self.parts.plan.owned_elements * sizeof(float);
         EXPECT_EQ(1000 + sums, self.t.route.wire->device_bytes(&self.t, &self.parts.plan, 1000));
         EXPECT_EQ(self.t.ranks.staging.bytes + sums, zoff_transfer_ranks_device_bytes(&self.t, &self.parts.plan));
-        EXPECT_NE(nullptr, self.t.device.direct.slots);
-        EXPECT_TRUE(self.t.device.direct.pinned);
+        EXPECT_NE(nullptr, self.t.ranks.wire.slots);
     });
 }
 
@@ -112,11 +111,9 @@ TEST(WireDeviceOpen, LeavesNothingBehindWhereTheDeviceFails)
                     << zoff_last_error();
             }
             self.t.route.wire->close(&self.t);
-            EXPECT_EQ(nullptr, self.t.device.direct.slots);
-            EXPECT_EQ(nullptr, self.t.device.direct.sums);
-            EXPECT_EQ(nullptr, self.t.device.direct.moved[0]);
         }
-        EXPECT_EQ(2 + ZOFF_DIRECT_SLOTS + 1 + 1, n) << "two of memory, an event a slot, and the accumulator is pinned";
+        EXPECT_EQ(2 + ZOFF_REDUCE_SLOTS + ZOFF_GATHER_SLOTS + 1 + 1, n)
+            << "two of memory, an event a slot, and the accumulator is pinned";
         self.t.ranks.staging.bytes = 0;
     });
 }
@@ -138,7 +135,7 @@ void expect_sums(const small_transfer &self, unsigned rounds)
     each_own_piece(self, [&](const zoff_plan_piece &piece) {
         for (size_t k = 0; k < piece.count; k++) {
             const float want = sum_of(self, piece.param, piece.slice, piece.first + k, rounds, weight_of);
-            EXPECT_EQ(want, self.t.device.direct.sums[piece.owned_offset + k]) << "on the device";
+            EXPECT_EQ(want, self.t.ranks.wire.sums[piece.owned_offset + k]) << "on the device";
             EXPECT_EQ(want, zoff_transfer_pieces_sum(&self.t, &piece)[k]) << "on the host";
         }
     });
@@ -157,7 +154,7 @@ TEST_P(WireDevice, AddsUpWithTheBitsOfTheHost)
                 ASSERT_NO_FATAL_FAILURE(all.run(round, weight_of(rank, round)));
             expect_sums(self, 2);
             EXPECT_EQ(self.parts.plan.chunk_count, self.t.measure.buckets);
-            EXPECT_EQ(0u, self.t.device.direct.waits);
+            EXPECT_EQ(0u, self.t.ranks.wire.waits);
             EXPECT_EQ(self.t.device.downloads.first, self.t.device.downloads.end) << "gradients stay";
             self.t.batch.micro = 0;
             memset(self.parts.m.flags, 0, self.parts.m.slice_count);
@@ -231,9 +228,74 @@ TEST_P(WireDevice, BringsNewWeightsFromDeviceToDevice)
                 EXPECT_EQ(nullptr, self.t.walk.runs[b].staging) << "its staging slot is free";
             }
             EXPECT_EQ(changed, self.t.batch.updated);
-            EXPECT_EQ(0u, self.t.device.direct.waits);
+            EXPECT_EQ(0u, self.t.ranks.wire.waits);
             EXPECT_EQ(stages, self.t.device.write_bytes > 0) << "only what is in staging slots goes up";
         }
+    });
+}
+
+class adding_transfer : public reached_transfer
+{
+  public:
+    explicit adding_transfer(zoff_comm *ranks) : reached_transfer(ranks)
+    {
+        ranks->adds = true;
+        values.nccl_adds = true;
+    }
+};
+
+// A communicator that adds gets gradients times their weight, in fp32 and in parts of equal length. One sum comes back.
+TEST(WireDeviceAdds, SendsWeightedGradientsAndTakesTheirSum)
+{
+    each_rank<adding_transfer>(2, [](adding_transfer &self, unsigned rank) {
+        self.add(50, 2, ZOFF_BF16, ZOFF_BF16);
+        self.add(21, 3, ZOFF_F32, ZOFF_F32);
+        ASSERT_NO_FATAL_FAILURE(self.open(64));
+        ASSERT_TRUE(self.t.route.adds);
+        const zoff_wire *wire = self.t.route.wire;
+        const float weight = 3.5f + (float)rank, ignored[] = {7, 9};
+        *(float *)(uintptr_t)zoff_zero_reduce_own_weight(self.t.ranks.reduce) = weight; // as a micro-batch does
+        for (size_t p = 0; p < 2; p++) {
+            for (size_t slice = 0; slice < 2; slice++) {
+                self.make_gradient(p, slice, 0);
+                self.flag(p, slice) = ZOFF_SLICE_READY;
+            }
+        }
+        size_t padding = 0;
+        for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
+            const size_t *bytes = zoff_transfer_wire_parts(&self.t, b), count = bytes[0] / 4;
+            EXPECT_EQ(bytes[0], bytes[1]);
+            EXPECT_EQ(0u, bytes[0] % 16);
+            float *out = (float *)self.there->alloc(2 * bytes[0]);
+            std::fill_n(out, 2 * count, NAN);
+            zoff_status status;
+            while ((status = wire->pack(&self.t, b, 0, (char *)out)) == ZOFF_PENDING)
+                usleep(20);
+            ASSERT_ZOFF_OK(status);
+            for (unsigned to = 0; to < 2; to++) {
+                zoff_plan_cursor part = zoff_zero_plan_part(&self.parts.plan, b, to);
+                zoff_plan_piece piece;
+                const float *at = out + to * count;
+                while (zoff_zero_plan_next(&part, &piece)) {
+                    for (size_t k = piece.first; k < piece.first + piece.count; k++)
+                        EXPECT_EQ(piece.slice == 2 ? 0 : weight * self.gradient(rank, piece.param, piece.slice, k, 0), *at++);
+                }
+                for (; at < out + (to + 1) * count; at++, padding++)
+                    EXPECT_EQ(0, *at) << "it is added, too";
+            }
+            for (size_t k = 0; k < count; k++)
+                out[k] = (float)(k + 1);
+            while ((status = wire->sum(&self.t, b, 0, (const char *)out, ignored)) == ZOFF_PENDING)
+                usleep(20);
+            ASSERT_ZOFF_OK(status);
+            const zoff_plan_span own = zoff_zero_plan_own(&self.parts.plan, b);
+            float want = 1;
+            for (size_t i = own.first_piece; i < own.first_piece + own.piece_count; i++) {
+                for (size_t k = 0; k < self.parts.plan.pieces[i].count; k++)
+                    EXPECT_EQ(want++, self.t.ranks.wire.sums[self.parts.plan.pieces[i].owned_offset + k]);
+            }
+        }
+        EXPECT_LT(0u, padding);
     });
 }
 } // namespace
