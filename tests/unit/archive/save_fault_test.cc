@@ -111,7 +111,7 @@ int save_fault::fail_each(const char *name, int error, const char *also)
             EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find(scratch.path)) << zoff_last_error();
             early.compare(scratch.path);
             if (in_commit && n % 2)
-                commit_again(w.get(), call, &status);
+                commit_again(w.get(), *also ? also : call, &status); // later calls have failed, too
             if (status == ZOFF_OK)
                 late.compare(scratch.path);
         }
