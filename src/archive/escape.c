@@ -3,35 +3,16 @@
 #include "archive.h"
 
 #include "try.h"
+#include "words.h"
 
 #include <string.h>
 
 static const char DIGITS[] = "0123456789ABCDEF";
 
-/* Bytes of the valid UTF-8 character at `text`; 0: there is none. */
-static size_t character(const unsigned char *text)
-{
-    const unsigned char c = text[0];
-    const size_t bytes = c < 0x80                 ? 1
-                         : c >= 0xC2 && c <= 0xDF ? 2
-                         : c >= 0xE0 && c <= 0xEF ? 3
-                         : c >= 0xF0 && c <= 0xF4 ? 4
-                                                  : 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    /* Longer forms of short characters, surrogates, and numbers that no character has. */
-    if ((c == 0xE0 && text[1] < 0xA0) || (c == 0xED && text[1] > 0x9F) || (c == 0xF0 && text[1] < 0x90) ||
-        (c == 0xF4 && text[1] > 0x8F))
-        return 0;
-    return bytes;
-}
-
 /* Bytes at `text` that stand for themselves; 0: the first one is escaped. */
 static size_t plain(const unsigned char *text)
 {
-    return *text < 32 || *text == 127 || *text == '%' ? 0 : character(text);
+    return *text < 32 || *text == 127 || *text == '%' ? 0 : zoff_base_words_character((const char *)text);
 }
 
 zoff_status zoff_archive_escape_write(const char *name, char **out)

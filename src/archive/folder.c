@@ -292,19 +292,6 @@ void zoff_archive_folder_unlock(int lock)
 
 /* ---- files ---- */
 
-static zoff_status write_all(int fd, const char *path, const char *text, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t got = zoff_base_files_fits(bytes) ? write(fd, text + done, bytes - done) : -1;
-        if (got < 0 && errno == EINTR)
-            continue;
-        ZOFF_FAIL_IF(got < 0, code_of(errno), "cannot write '%s': %s", path, zoff_base_status_errno(errno));
-        done += (size_t)got;
-    }
-    ZOFF_FAIL_IF(fsync(fd) != 0, code_of(errno), "cannot flush '%s': %s", path, zoff_base_status_errno(errno));
-    return ZOFF_OK;
-}
-
 zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error)
 {
     return zoff_base_status_fail(code_of(error), "cannot rename '%s' to '%s': %s", from, to, zoff_base_status_errno(error));
@@ -312,17 +299,12 @@ zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, in
 
 zoff_status zoff_archive_folder_write_file(const char *early, const char *path, const char *text, size_t bytes)
 {
-    const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    ZOFF_FAIL_IF(fd < 0, code_of(errno), "cannot create '%s': %s", early, zoff_base_status_errno(errno));
-    zoff_base_files_own(fd);
-    zoff_status status = write_all(fd, early, text, bytes);
-    if (close(fd) != 0 && status == ZOFF_OK) /* network file systems may report a full disk here */
-        status = zoff_base_status_fail(code_of(errno), "cannot close '%s': %s", early, zoff_base_status_errno(errno));
-    if (status == ZOFF_OK && rename(early, path) != 0)
-        status = zoff_archive_folder_fail_rename(early, path, errno);
-    if (status < 0)
-        (void)unlink(early);
-    return status;
+    const char *failed;
+    const int error = zoff_base_files_replace(early, path, 0666, text, bytes, &failed);
+    if (error && strcmp(failed, "rename") == 0)
+        return zoff_archive_folder_fail_rename(early, path, error);
+    ZOFF_FAIL_IF(error, code_of(error), "cannot %s '%s': %s", failed, early, zoff_base_status_errno(error));
+    return ZOFF_OK;
 }
 
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,5 +28,11 @@ static inline bool zoff_base_files_fits(uint64_t end)
     errno = EFBIG;
     return false;
 }
+
+/* Write a file that is whole or not there: under the name `early`, which no other writer uses at the time; then it is flushed
+ * and renamed to `path`. The folder is not flushed.
+ * @return 0 or an errno: then *out_failed says which step has failed, such as "write", and `early` is gone */
+int zoff_base_files_replace(const char *early, const char *path, mode_t mode, const void *bytes, size_t count,
+                            const char **out_failed);
 
 #endif

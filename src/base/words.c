@@ -1,4 +1,4 @@
-/* words.c: numbers as people read them, and patterns of names. */
+/* words.c: numbers as people read them, patterns of names, and characters of UTF-8. */
 #include "words.h"
 
 #include <stdio.h>
@@ -40,4 +40,24 @@ bool zoff_base_words_match(const char *pattern, size_t bytes, const char *name)
     while (at < bytes && pattern[at] == '*')
         at++;
     return at == bytes;
+}
+
+size_t zoff_base_words_character(const char *at)
+{
+    const unsigned char *text = (const unsigned char *)at;
+    const unsigned char c = text[0];
+    const size_t bytes = c < 0x80                 ? 1
+                         : c >= 0xC2 && c <= 0xDF ? 2
+                         : c >= 0xE0 && c <= 0xEF ? 3
+                         : c >= 0xF0 && c <= 0xF4 ? 4
+                                                  : 0;
+    for (size_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    /* Longer forms of short characters, surrogates, and numbers that no character has. */
+    if ((c == 0xE0 && text[1] < 0xA0) || (c == 0xED && text[1] > 0x9F) || (c == 0xF0 && text[1] < 0x90) ||
+        (c == 0xF4 && text[1] > 0x8F))
+        return 0;
+    return bytes;
 }

@@ -83,26 +83,6 @@ static int read_file(const char *name, char **out, size_t *out_bytes)
     return error;
 }
 
-/* Write and flush a new file.  @return 0 or an errno */
-static int write_file(const char *name, const char *data, size_t bytes)
-{
-    int error = 0;
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0)
-        return errno;
-    zoff_base_files_own(fd);
-    for (size_t at = 0; !error && at < bytes;) {
-        const ssize_t put = zoff_base_files_fits(bytes) ? write(fd, data + at, bytes - at) : -1;
-        error = put < 0 && errno != EINTR ? errno : 0;
-        at += put > 0 ? (size_t)put : 0;
-    }
-    if (!error && fsync(fd) != 0)
-        error = errno;
-    if (close(fd) != 0 && !error)
-        error = errno;
-    return error;
-}
-
 static bool is_same(const char *name, const char *data, size_t bytes)
 {
     char *there;
@@ -132,13 +112,10 @@ static int replace(const char *state_file, const char *data, size_t bytes)
     name_file(state_file, ".layout.new", made);
     if (is_same(name, data, bytes))
         return 0;
-    int error = write_file(made, data, bytes);
-    if (!error && rename(made, name) != 0)
-        error = errno;
-    if (error) {
-        unlink(made);
+    const char *failed;
+    const int error = zoff_base_files_replace(made, name, 0600, data, bytes, &failed);
+    if (error)
         return error;
-    }
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(name, '/') - name), name);
     zoff_offload_swap_layout_sync_folder(folder);
     return 0;

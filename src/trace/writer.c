@@ -6,6 +6,7 @@
 #include "files.h"
 #include "mem.h"
 #include "try.h"
+#include "words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,28 +27,12 @@ static const char HEAD[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n",
 
 /* ---- text ---- */
 
-/* Bytes of the character at `text` in valid UTF-8; 0 if it is not valid. */
-static unsigned character(const unsigned char *text)
-{
-    const unsigned char c = text[0];
-    const unsigned more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : 9;
-    if (more == 9)
-        return 0;
-    for (unsigned i = 1; i <= more; i++) {
-        if (text[i] >> 6 != 2)
-            return 0;
-    }
-    const bool is_longer_than_needed = (c == 0xe0 && text[1] < 0xa0) || (c == 0xf0 && text[1] < 0x90);
-    const bool is_beyond = (c == 0xed && text[1] >= 0xa0) || (c == 0xf4 && text[1] >= 0x90);
-    return is_longer_than_needed || is_beyond ? 0 : more + 1;
-}
-
 void zoff_trace_writer_escape(const char *text, char *dst, size_t dst_bytes)
 {
     size_t used = 0;
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         char part[8];
-        unsigned bytes = character(at);
+        const size_t bytes = zoff_base_words_character((const char *)at);
         const bool as_number = !bytes || *at < 0x20 || *at == 0x7f; /* a byte that is no UTF-8 is shown as Latin-1 */
         int length = 0;
         if (as_number)
