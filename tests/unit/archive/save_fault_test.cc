@@ -55,6 +55,15 @@ class save_fault : public testing::Test
         zoff_base_mem_free(path);
         return name;
     }
+    static float first_value(const std::string &folder, const char *label = nullptr)
+    {
+        zoff_checkpoint_reader *r = nullptr;
+        float first = 0;
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_open(folder.c_str(), label, &r));
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_read(r, 0, ZOFF_STATE_MASTER, 0, 1, &first));
+        zoff_checkpoint_reader_close(r);
+        return first;
+    }
     // After the fault: the next save with this name is as any other, and leaves nothing behind.
     void check_next(const std::string &folder, const char *name)
     {
@@ -155,12 +164,7 @@ int save_fault::kill_each(const char *name)
         const bool is_done = WIFEXITED(how);
         EXPECT_TRUE(!is_done || WEXITSTATUS(how) == 0);
         const call_fault none(0, 0);
-        zoff_checkpoint_reader *r = nullptr;
-        EXPECT_ZOFF_OK(zoff_checkpoint_reader_open(scratch.path.c_str(), nullptr, &r));
-        float first = 0;
-        EXPECT_ZOFF_OK(zoff_checkpoint_reader_read(r, 0, ZOFF_STATE_MASTER, 0, 1, &first));
-        zoff_checkpoint_reader_close(r);
-        const bool is_late = first == sample::value(0, 0, 0) + late.shift;
+        const bool is_late = first_value(scratch.path) == sample::value(0, 0, 0) + late.shift;
         EXPECT_TRUE(is_late || !is_done);
         (is_late ? late : early).compare(scratch.path);
         if (strcmp(name, "a") == 0)
@@ -339,32 +343,34 @@ TEST_F(save_fault, leaves_no_removal_undone_when_killed_at_any_call)
     EXPECT_GT(cut_short, 3u / (unsigned)fault_stride());
 }
 
-// Two engines: both find the same checkpoint, wherever the second one is killed.
+// Two engines: both find the same checkpoint, wherever the second one is killed, also where they replace one.
 TEST_F(save_fault, leaves_what_both_engines_have)
 {
-    int n = 1;
-    for (bool is_done = false; !is_done && !HasFailure(); n += fault_stride()) {
-        scratch_folder scratch;
-        SCOPED_TRACE(testing::Message() << "killed at call " << n);
-        for (const char *label : {"tp0", "tp1"})
-            save_first(early, scratch.path, "a", label);
-        save_first(late, scratch.path, "b", "tp0");
-        const pid_t child = fork();
-        if (child == 0) {
-            const call_fault fault(n, 0);
-            _exit(save(late, scratch.path, "b", "tp1") == ZOFF_OK ? 0 : 1);
+    for (const char *name : {"b", "a"}) {
+        int n = 1;
+        for (bool is_done = false; !is_done && !HasFailure(); n += fault_stride()) {
+            scratch_folder scratch;
+            SCOPED_TRACE(testing::Message() << "killed at call " << n << " of a save of '" << name << "'");
+            for (const char *label : {"tp0", "tp1"})
+                save_first(early, scratch.path, "a", label);
+            save_first(late, scratch.path, name, "tp0");
+            const pid_t child = fork();
+            if (child == 0) {
+                const call_fault fault(n, 0);
+                _exit(save(late, scratch.path, name, "tp1") == ZOFF_OK ? 0 : 1);
+            }
+            int how = 0;
+            EXPECT_EQ(child, waitpid(child, &how, 0));
+            is_done = WIFEXITED(how);
+            const call_fault none(0, 0);
+            const bool is_late = first_value(scratch.path, "tp0") == sample::value(0, 0, 0) + late.shift;
+            EXPECT_TRUE(is_late || !is_done);
+            EXPECT_EQ(is_late ? name : "a", chosen(scratch.path, "tp0"));
+            for (const char *label : {"tp0", "tp1"})
+                (is_late ? late : early).compare(scratch.path, 12, label);
         }
-        int how = 0;
-        EXPECT_EQ(child, waitpid(child, &how, 0));
-        is_done = WIFEXITED(how);
-        const call_fault none(0, 0);
-        const std::string name = chosen(scratch.path, "tp0");
-        EXPECT_EQ(name, chosen(scratch.path, "tp1"));
-        EXPECT_TRUE(name == "b" || !is_done);
-        for (const char *label : {"tp0", "tp1"})
-            (name == "b" ? late : early).compare(scratch.path, 12, label);
+        EXPECT_GT(n, 25);
     }
-    EXPECT_GT(n, 25);
 }
 
 TEST_F(save_fault, prepares_for_a_power_cut_by_the_order_of_calls)
