@@ -170,7 +170,7 @@ typedef struct remains {
 
 static remains look_at(const char *work)
 {
-    char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
+    char path[4096], first[512], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const char *name;
     struct stat about;
     zoff_archive_manifest m;
@@ -180,10 +180,13 @@ static remains look_at(const char *work)
         r.is_empty = false;
         if (stat(path, &about) == 0 && about.st_mtime > r.written)
             r.written = about.st_mtime;
-        if (zoff_archive_folder_is_part(name, label, id))
-            r.is_alive = zoff_base_array_reserve(&r.claims, r.count, &r.room, r.count + 1, sizeof *r.claims, "claims") < 0 ||
-                         !zoff_archive_part_claim(work, label, id, &r.claims[r.count++]);
-        else if (zoff_archive_folder_is_manifest(name, label) && zoff_archive_listing_read_facts(work, name, &m) == ZOFF_OK) {
+        if (zoff_archive_folder_is_part(name, label, id)) {
+            zoff_archive_folder_part_name(label, id, 0, first);
+            if (strcmp(name, first) == 0) /* there may be more ranks than a process can open files */
+                r.is_alive =
+                    zoff_base_array_reserve(&r.claims, r.count, &r.room, r.count + 1, sizeof *r.claims, "claims") < 0 ||
+                    !zoff_archive_part_claim(work, label, id, &r.claims[r.count++]);
+        } else if (zoff_archive_folder_is_manifest(name, label) && zoff_archive_listing_read_facts(work, name, &m) == ZOFF_OK) {
             r.sequence = m.sequence > r.sequence ? m.sequence : r.sequence;
             zoff_archive_manifest_free(&m);
         }

@@ -2,6 +2,7 @@
 #include "sample.h"
 
 #include <sys/file.h>
+#include <sys/resource.h>
 
 using namespace zoff_test;
 
@@ -59,6 +60,25 @@ TEST_F(remove_folders, those_of_saves_under_way_stay)
     remove_left("a", 1, true);
     EXPECT_EQ((std::set<std::string>{".a.txt", other}), others());
     written.compare(scratch.path);
+}
+
+// One of more ranks than a process may open files.
+TEST_F(remove_folders, those_of_many_ranks_go)
+{
+    const std::string path = scratch.file(hidden("a", A));
+    char part[512];
+    rlimit before, few;
+    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+    for (unsigned rank = 1; rank < 100; rank++) {
+        zoff_archive_folder_part_name("", A, rank, part);
+        write_file(path + "/" + part, "half");
+    }
+    few = before;
+    few.rlim_cur = 64;
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
+    remove_left("a", 1, false);
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
+    EXPECT_EQ(0u, others().size());
 }
 
 // An engine has ended, and waits for others in a folder that nobody has locked.
