@@ -124,7 +124,7 @@ static zoff_status make_plan(const zoff_planning *in, const zoff_planning_limits
                            .max_chunk_bytes = limits->chunk_bytes,
                            .rank = zoff_comm_rank(in->comm),
                            .ranks = zoff_comm_size(in->comm),
-                           .replicated = zoff_comm_size(in->comm) > 1 && !zoff_transfer_ranks_have_parts(in->transfer),
+                           .replicated = in->transfer->route.wire && !zoff_transfer_ranks_have_parts(in->transfer),
                            .max_bucket_units = zoff_base_bits_max(limits->bucket_elements / UNIT, 1)};
     zoff_status status = check_count(in, tensors, &opts);
     if (status == ZOFF_OK)
@@ -234,7 +234,8 @@ zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const 
     const uint64_t bytes = in->values->speculation_bytes, states = plan->most.chunk_bytes;
     const uint64_t slot = zoff_transfer_staging_slot_bytes(in->transfer, plan);
     const size_t count = zoff_planning_budget_stored(in, plan);
-    if (!bytes || !slot || !count || !zoff_transfer_ranks_complete_early(in->transfer))
+    /* Gradients of buckets must be complete, summed and on the host while the program still computes others. */
+    if (!bytes || !slot || !count || (in->transfer->route.wire && !zoff_transfer_ranks_leave_early(in->transfer)))
         return (zoff_planning_places){.buckets = 0};
     if (in->tier != ZOFF_TIER_NVME) {
         const size_t both = zoff_base_bits_min(bytes / (slot + states), count);

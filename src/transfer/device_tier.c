@@ -199,6 +199,13 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     return ZOFF_OK;
 }
 
+static void unpin(zoff_transfer *t)
+{
+    if (t->device.tier.slots)
+        t->accel->ops->pages.unpin(t->accel, t->device.tier.slots);
+    t->device.tier.slots = NULL;
+}
+
 /* Call when no work is in a stream. */
 void zoff_transfer_device_tier_close(zoff_transfer *t)
 {
@@ -214,7 +221,7 @@ void zoff_transfer_device_tier_close(zoff_transfer *t)
         if (k->landed[b])
             t->accel->ops->event_close(t->accel, k->landed[b]);
     }
-    zoff_transfer_device_tier_unpin(t);
+    unpin(t);
     if (k->sums_here)
         t->accel->ops->pages.unpin(t->accel, k->sums_here);
     if (k->pinned)
@@ -233,13 +240,6 @@ zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, s
     ZOFF_TRY(t->accel->ops->pages.pin(t->accel, memory, bytes));
     t->device.tier.slots = memory;
     return ZOFF_OK;
-}
-
-void zoff_transfer_device_tier_unpin(zoff_transfer *t)
-{
-    if (t->device.tier.slots)
-        t->accel->ops->pages.unpin(t->accel, t->device.tier.slots);
-    t->device.tier.slots = NULL;
 }
 
 /* ---- outside of a step ---- */

@@ -41,7 +41,7 @@ typedef struct zoff_update_cursor {
 /* One bucket that passes through the rows of a step: its chunk, and its current row. */
 struct zoff_bucket_run {
     size_t chunk;
-    uint32_t passed; /* a bit for each row of zoff_rows */
+    uint32_t passed;            /* a bit for each row of zoff_rows */
     zoff_demand lent;           /* memory of its chunks, from the stores of states and weights */
     zoff_staging_slot *staging; /* NULL: none */
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
@@ -220,16 +220,6 @@ static inline bool zoff_transfer_ranks_have_parts(const zoff_transfer *t)
 static inline bool zoff_transfer_ranks_leave_early(const zoff_transfer *t)
 {
     return zoff_transfer_ranks_several(t) && t->values->zero_stage >= 2;
-}
-/* Whether gradients of buckets may be complete, summed and on the host, while the program still computes others. */
-static inline bool zoff_transfer_ranks_complete_early(const zoff_transfer *t)
-{
-    return !zoff_transfer_ranks_several(t) || t->values->zero_stage >= 2;
-}
-/* Whether this rank waits for others. A single one waits only for its own vote. */
-static inline bool zoff_transfer_ranks_are_awaited(const zoff_transfer *t)
-{
-    return zoff_transfer_ranks_several(t) || t->measure.votes;
 }
 /* Whether this rank measures the gradient of a piece that it owns. Another rank may have a gradient that this one lacks. */
 static inline bool zoff_transfer_ranks_measure(const zoff_transfer *t, const zoff_plan_piece *piece)

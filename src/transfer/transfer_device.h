@@ -215,7 +215,6 @@ zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket)
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket); /* returns zeroed host memory; then give back */
 /* zoff.persist: pin the memory of the store, which holds the states, too. */
 zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, size_t bytes);
-void zoff_transfer_device_tier_unpin(zoff_transfer *t);
 /* zoff.persist: copy bytes [from, to) of the states of a bucket from a slot of the store.  @blocks */
 zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, size_t from, size_t to);
 zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run);
