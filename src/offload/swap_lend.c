@@ -99,12 +99,26 @@ static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
     slot->state = ZOFF_SLOT_LENT;
 }
 
+/* The error of a read ahead is dropped, because it may be an old one: the demand reads again.  @return OK: it has not failed */
+static zoff_status read_again(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    if (slot->result == ZOFF_PENDING)
+        (void)zoff_offload_swap_move_finish(s, slot);
+    if (slot->result >= 0 || !slot->ahead)
+        return ZOFF_OK;
+    const zoff_status status = zoff_offload_swap_move_start_read(s, slot, slot->moving);
+    if (status < 0)
+        zoff_offload_swap_slot_leave(s, slot);
+    return status < 0 ? status : ZOFF_PENDING;
+}
+
 /* Read the missing arrays into a slot that the caller has. A read in flight may be for other arrays. */
 static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays)
 {
     for (;;) {
         if (slot->state == ZOFF_SLOT_READING) {
-            const zoff_status status = zoff_offload_swap_move_take_read(s, slot);
+            const zoff_status again = read_again(s, slot);
+            const zoff_status status = again == ZOFF_OK ? zoff_offload_swap_move_take_read(s, slot) : again;
             if (status != ZOFF_OK)
                 return status;
         }
@@ -118,7 +132,7 @@ static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned a
     }
 }
 
-/* The error of a read ahead is dropped, because it may be an old one: the demand reads again. */
+/* The same for the read of a demand that was withdrawn. */
 static zoff_swap_slot *find_read(zoff_swap_store *s, size_t chunk)
 {
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);

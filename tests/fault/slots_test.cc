@@ -170,7 +170,7 @@ class Slots : public testing::TestWithParam<ring>
     void order()
     {
         aio_fault fault;
-        rate = random() % 2 ? random() % 200 : 0;
+        rate = random() % 2 ? 20 + random() % 200 : 0;
         failed = false;
         history.clear();
         t.next_step();
@@ -233,7 +233,7 @@ TEST_P(Slots, AreGivenBackInAnyOrder)
         if (HasFatalFailure())
             FAIL() << history;
     }
-    EXPECT_GT(faults, 0);
+    EXPECT_TRUE(faults > 0 || orders < 50);
     ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
