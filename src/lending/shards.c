@@ -67,8 +67,10 @@ static zoff_status poll(shards *s, shard_slot *slot)
     if (slot->is_unmarked)
         ZOFF_TRY(mark(s, slot));
     const zoff_status status = slot->moved ? accel_of(s)->ops->event_poll(accel_of(s), slot->moved) : ZOFF_OK;
-    if (status == ZOFF_OK && slot->state == GOES)
+    if (status == ZOFF_OK && slot->state == GOES) {
         slot->state = FREE;
+        zoff_base_progress_moved(s->lending->progress); /* one who asked before this may ask again, and nothing is in flight */
+    }
     return status;
 }
 
