@@ -137,22 +137,31 @@ static void ask_in_order(zoff_engine *e)
     }
 }
 
-/* Without streamed buckets, those whose gradients have arrived are updated first. A parameter of many slices, such as one
- * matrix of all layers, has buckets that wait for the whole backward pass, and the walk may begin with one of them. */
-size_t zoff_engine_admit_until(zoff_engine *e)
+/* The position behind the last bucket that has its memory, or is the next to ask for it. Without streamed buckets, those whose
+ * gradients have arrived are updated first. A parameter of many slices, such as one matrix of all layers, has buckets that wait
+ * for the whole backward pass, and the walk may begin with one of them. */
+static size_t end_of(const zoff_engine *e)
 {
+    const size_t count = e->plan.chunk_count;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return e->walk.any_order ? e->plan.chunk_count : zoff_base_bits_min(e->plan.chunk_count, e->run.first + 1);
-    (void)zoff_lending_held_poll(&e->lending); /* an error is that of the next fetch */
-    ask_in_order(e);
-    return e->walk.asked < e->walk.streamed_count ? e->walk.streamed[e->walk.asked] + 1 : e->plan.chunk_count;
+        return e->walk.any_order ? count : zoff_base_bits_min(count, e->run.first + 1);
+    return e->walk.asked < e->walk.streamed_count ? e->walk.streamed[e->walk.asked] + 1 : count;
 }
 
-bool zoff_engine_admit_reaches(zoff_engine *e, const zoff_bucket_run *run)
+size_t zoff_engine_admit_until(zoff_engine *e)
+{
+    if (e->walk.asked < e->walk.streamed_count) {
+        (void)zoff_lending_held_poll(&e->lending); /* an error is that of the next fetch */
+        ask_in_order(e);
+    }
+    return end_of(e);
+}
+
+bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
     const bool waits = is_stored(e, position) || (e->walk.in_order && weights_take_slot(e, run->chunk));
-    return !waits || position < zoff_engine_admit_until(e);
+    return !waits || position < end_of(e);
 }
 
 bool zoff_engine_admit_has_first(const zoff_engine *e)

@@ -19,7 +19,7 @@ void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are ope
 /* Behind the gate: ask for the next buckets of the walk.  @return the position behind the last one that has its memory, or may
  * ask for it. Errors are stored. */
 size_t zoff_engine_admit_until(zoff_engine *e);
-bool zoff_engine_admit_reaches(zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may pass the gate now */
+bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may pass the gate now */
 /* Whether the first bucket of the walk that needs states from a file has them. */
 bool zoff_engine_admit_has_first(const zoff_engine *e);
 void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* those behind a bucket wait again until it has its memory */
