@@ -90,6 +90,7 @@ TEST_P(Stages, TheGateWaitsForAllBucketsAndLetsThroughWhoMayBorrow)
         ASSERT_ZOFF_OK(zoff_engine_stages_measure(e.get(), run(i)));
     }
     EXPECT_ZOFF_OK(zoff_engine_stages_gate(e.get(), run(0)));
+    (void)zoff_engine_admit_until(e.get());
     EXPECT_ZOFF_OK(zoff_engine_stages_gate(e.get(), run(2))) << "files: there are three slots";
     const bool files = GetParam();
     e->walk.any_order = false; // as with several ranks
