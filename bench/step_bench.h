@@ -80,7 +80,7 @@ typedef struct step_states {
 /* A run and its results. */
 typedef struct step_run {
     disk_options options;
-    uint64_t background; /* threads of the engine in DRAM that updates ahead of steps */
+    uint64_t background; /* threads of the DRAM engine that begins updates before the step is called */
     char folder[DISK_PATH];
     race_book book;
     zoff_plan_info small, cached, resident; /* of the engines with the small and the large budget, and with all in DRAM */

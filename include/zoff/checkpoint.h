@@ -159,8 +159,8 @@ ZOFF_API zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r
 ZOFF_API zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out);
 /** Find a parameter by its name.  @return ERR_INVALID: there is none */
 ZOFF_API zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const char *name, size_t *out_index);
-/** Read elements of a state, of a tied parameter those of its owner. Slices count as one array, one after the other. Bytes are
- *  compared with their checksums. Consecutive ranges of one state read each byte once.
+/** Read elements of a state. A tied parameter has those of its owner. The slices of a parameter count as one array, one after
+ *  the other. Bytes are compared with their checksums. If ranges of one state follow one another, each byte is read once.
  *  @blocks for the disk  @return ERR_CORRUPT with file and place */
 ZOFF_API zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind, size_t first,
                                                  size_t count, float *dst);

@@ -144,7 +144,7 @@ static zoff_status wait(zoff_progress *p, zoff_poller *on, zoff_status (*until)(
             restart(p);
             idle = 0;
             ZOFF_FAIL_IF(++moves > most, ZOFF_ERR_STATE,
-                         "%s() has reported more than %llu movements and does not end; this is a defect of the library, "
+                         "%s() has reported progress more than %llu times and does not end; this is a defect of the library, "
                          "please report it",
                          name, (unsigned long long)most);
         } else {

@@ -66,7 +66,7 @@ static zoff_status add_piece(zoff_saver *s, const zoff_plan_piece *piece, unsign
 
 /* ---- arrays of states ---- */
 
-/* Bytes of a chunk with the own pieces of one array, in whole pages. */
+/* Bytes, in whole pages, of a chunk that holds this rank's pieces of one array. */
 static void find_bytes(const zoff_engine_view *v, size_t chunk, zoff_plan_span own, unsigned array, size_t *from, size_t *to)
 {
     const zoff_plan_chunk *c = &v->plan->chunks[chunk];

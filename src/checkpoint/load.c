@@ -18,7 +18,7 @@ typedef struct loading {
     zoff_checkpoint_opts opts;
     char path[PATH_BYTES]; /* of the checkpoint; the same on all ranks */
     zoff_archive *archive;
-    bool is_gone; /* it was removed since it was chosen */
+    bool is_gone; /* the checkpoint was removed after it had been chosen */
     zoff_match match;
     zoff_filler filler;
     zoff_program_found before; /* bytes of the commit before; with zoff.persist */

@@ -15,7 +15,7 @@ static void open_runs(zoff_engine *e)
     e->lending.secondary.next = 0;
 }
 
-/* Whether a bucket goes on ahead of the gate. */
+/* Whether a bucket is being updated before its step is known to count. */
 static bool is_on_its_way(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_row *row = run->ahead.is_so ? zoff_engine_rows_next(e, run) : NULL;

@@ -4,8 +4,12 @@
  *
  * The columns: ADD has the rows in every micro-step but the last of a step. STEP has those in the last one. With several ranks,
  * gradients may be sent, summed and measured before zoff_step_begin(). AHEAD has those of a bucket that is updated before
- * zoff_step_begin(), when its gradient is complete. A bucket that leaves AHEAD goes on with the first row of STEP that it has
- * not passed, because a sum or a measurement that was made must not be made twice. */
+ * zoff_step_begin(), when its gradient is complete. One whose results are adopted stays in AHEAD to its end, so a row behind
+ * "adopt" that every bucket needs is in STEP | AHEAD. A bucket that leaves AHEAD goes on with the first row of STEP that it has
+ * not passed, because a sum or a measurement that was made must not be made twice.
+ *
+ * Functions of the engine's rows are declared in step_priv.h, those of the transfer in its headers. The state of a bucket is a
+ * zoff_bucket_run of transfer.h. */
 #include "engine_priv.h"
 
 #include <limits.h>

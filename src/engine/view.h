@@ -16,7 +16,8 @@ typedef struct zoff_guard {
     /* Once before each update of a chunk. The update writes back all of its arrays, also those without a gradient. `memory`: as
      * below.  @blocks until a file that is written next is saved */
     void (*before_chunk)(void *ctx, zoff_chunk_memory memory, size_t chunk);
-    /* Before an update changes `count` elements of a piece from `first` on, and their weights. `memory`: the borrowed chunk.
+    /* Called before an update changes `count` elements of a piece from `first` on, and their weights. `memory`: the borrowed
+     * chunk.
      * @blocks until their old values are saved or copied */
     void (*before)(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count);
     /* Before a call outside of a step changes states or weights.  @blocks until all are saved or copied */

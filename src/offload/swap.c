@@ -5,6 +5,8 @@
  *       ^                                           |                  |
  *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
+ * A read goes on when nobody waits for it any more; its slot is taken by the next one who needs it.
+ *
  *      LENT -- keep --> KEPT -- fetch --> LENT; or, if its slot is needed, FREE
  *      LENT -- keep, changed --> DIRTY -- fetch --> LENT; or, if its slot is needed or by drain, WRITING --> KEPT
  *

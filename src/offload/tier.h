@@ -75,7 +75,8 @@ struct zoff_store {
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
-    char *attached;   /* persist: ZOFF_STORE_ATTACHED_MOST bytes, of which the next commit records attached_count; NULL: none */
+    char *attached;   /* buffer of ZOFF_STORE_ATTACHED_MOST bytes, if files persist: the next commit records its first
+                         attached_count; otherwise NULL */
     size_t attached_count;
     zoff_map map;             /* all chunks; or the slots and the residents */
     const zoff_demand *first; /* the fetch of weights that waits for a place, and gets the next one; NULL: none */

@@ -79,7 +79,7 @@ def environment(prefix):
 
 
 def take(page, block, last, root, env, folder):
-    """Take one block; (complaint or None, output)."""
+    """Run one block of a page; returns (complaint or None, output)."""
     language, info, line, lines = block
     place = f"{page}:{line}"
     if language in FILES:

@@ -172,11 +172,11 @@ TEST(Progress, MoreMovementThanThereCanBeIsAnError)
         zoff_base_progress_moved((zoff_progress *)ctx);
         return ZOFF_PENDING;
     };
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported more than 1000 movements",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported progress more than 1000 times",
                       zoff_base_progress_wait(&p, &files.poller, pretend, &p));
     EXPECT_EQ(0u, p.depth);
     p.most = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported more than 1000000 movements",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "pretend() has reported progress more than 1000000 times",
                       zoff_base_progress_wait(&p, &files.poller, pretend, &p));
 }
 

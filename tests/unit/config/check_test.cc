@@ -194,7 +194,7 @@ TEST_F(check_tool, random_files)
     const unsigned programs = zoff_test::share_of(600);
     for (unsigned i = 0; i < programs; i++) {
         const std::string home = fresh_folder(), path = folder.file("ds.json");
-        // Half of the files have their states in files.
+        // Half of the configurations have their states in files.
         std::vector<std::string> sets;
         if (i % 2)
             sets = {"zero_optimization.offload_optimizer.device=nvme", "zero_optimization.offload_optimizer.nvme_path=" + home};
