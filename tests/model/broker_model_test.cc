@@ -150,7 +150,7 @@ class model
         slot &x = s.pools[pool][at];
         const bool is_here = x.is != FREE && x.chunk == chunk;
         const kind now = is_here && x.is != READING ? GRANTED : READING;
-        x = {now, (uint8_t)chunk, who};
+        x = {(uint8_t)now, (uint8_t)chunk, (uint8_t)who};
     }
     // The third invariant. `out` is the state after it, if it does anything.
     bool clear(const state &s, size_t pool, size_t chunk, state &out) const
