@@ -143,7 +143,8 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
         ASSERT_NO_FATAL_FAILURE(expect_weights()) << "fault " << n;
     }
     EXPECT_GT(torn, 5);
-    if (!GetParam().residents && GetParam().with == DROP) { // a resident is updated before any read of the step
+    // A resident is updated before any read of the step. Other back-ends may finish a write before.
+    if (!GetParam().residents && GetParam().with == DROP && strcmp(GetParam().backend, "posix") == 0) {
         EXPECT_GT(before, 0);
     }
     t.scramble();
