@@ -3,9 +3,10 @@
  * callers could each hold the slot that the other waited for.
  *
  * A caller describes what it needs as a demand: one chunk of one store, or the same chunk of two, such as the states and the
- * weights of a bucket. A slot is
+ * weights of a bucket. A slot is one of:
  *
- *      free        granted to a demand, which reads, changes or copies
+ *      free
+ *      granted     to a demand, which reads, changes or copies
  *      clean       equal to its file: read ahead, or given back and left there because somebody may want it again
  *      deferred    newer than its file: its write was put off
  *      reading, writing
@@ -13,11 +14,11 @@
  *
  * Five invariants make a demand that waits come to an end:
  *
- * 1. All at once. A demand gets a place in every store or in none, and a granted one asks for nothing more. So nobody holds a
+ * 1. All at once: a demand gets a place in every store or in none, and a granted one asks for nothing more. So nobody holds a
  *    slot while it waits for another, and a granted slot becomes free by computing or copying alone.
  * 2. Clean slots are taken back, the least recently used first. So what was read ahead never keeps a demand waiting, but for
  *    the time of a read that is in flight.
- * 3. Who waits clears the way. It writes the oldest deferred slot. If its own chunk has failed, or only failed slots are left,
+ * 3. Who waits clears the way: it writes the oldest deferred slot. If its own chunk has failed, or only failed slots are left,
  *    it starts that write again, once. A second failure ends the demand with the error, and the slot keeps both.
  * 4. A fetch of weights comes first: while one waits, the others leave a place of its store to it. So a program that waits for
  *    weights is not behind all buckets of an open step. Otherwise the order of grants is the order of asking. The walk asks in
@@ -25,7 +26,7 @@
  * 5. An honest PENDING: while the memory of a wanted store is granted, reading or writing. Otherwise ask grants, or returns an
  *    error that says what is in the slots, because a wait would never end.
  *
- * tests/model/broker explores all interleavings of these rules with one and two slots, and shows that without the first,
+ * tests/model/broker_model_test.cc explores all interleavings of these rules with one and two slots, and shows that without the first,
  * second or third there are states from which a demand cannot end. */
 #include "tier.h"
 

@@ -124,8 +124,9 @@ TEST_F(SwapWait, SettledIsWhatMayBeRecorded)
 TEST_F(SwapWait, ADiskThatDoesNotAnswerIsAnError)
 {
     opts.aio_backend = "threads";
-    opts.timeout_seconds = 0.05;
     open();
+    s()->timeout_seconds = 0.05; // not of the opening, which may take longer on a busy machine
+    zoff_aio_queue_limit(s()->files[0].aio, 0.05);
     {
         const std::lock_guard<std::mutex> held(disk);
         hint(store, 3);
