@@ -26,8 +26,8 @@
  * 5. An honest PENDING: while the memory of a wanted store is granted, reading or writing. Otherwise ask grants, or returns an
  *    error that says what is in the slots, because a wait would never end.
  *
- * tests/model/broker_model_test.cc explores all interleavings of these rules with one and two slots, and shows that without the first,
- * second or third there are states from which a demand cannot end. */
+ * tests/model/broker_model_test.cc explores all interleavings of these rules with one and two slots. Without the first, second
+ * or third there are states from which a demand cannot end. */
 #include "tier.h"
 
 #include "try.h"

@@ -93,6 +93,10 @@ class life
             if (status == ZOFF_ERR_IO && persist && flush_failed && strstr(zoff_last_error(), way_out))
                 stop(FINE, "");
         }
+        // That rank is told so, and this one only that it has failed.
+        if (status == ZOFF_ERR_COMM && ranks > 1 && persist && flush_failed &&
+            strstr(zoff_last_error(), "see the message of that rank"))
+            stop(FINE, "");
         ok(status, call);
     }
     // The one error of a step that needs no fault: all micro-batches have the weight 0.
