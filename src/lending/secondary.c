@@ -380,7 +380,7 @@ static zoff_status go_on(zoff_lending *l, zoff_secondary_slot *slot)
 }
 
 /* A chunk whose write has failed is pending until it is written again, so its error comes first. */
-zoff_status zoff_lending_secondary_poll(zoff_lending *l)
+static zoff_status poll_slots(zoff_lending *l)
 {
     bool pending = false;
     ZOFF_TRY(zoff_base_progress_take(l->pollers.stored));
@@ -392,6 +392,22 @@ zoff_status zoff_lending_secondary_poll(zoff_lending *l)
         pending = pending || status == ZOFF_PENDING;
     }
     return pending ? ZOFF_PENDING : ZOFF_OK;
+}
+
+/* After an error the call ends, and others may need the slots before it is repeated. Then these ask anew. */
+zoff_status zoff_lending_secondary_poll(zoff_lending *l)
+{
+    zoff_saved_error saved;
+    const zoff_status status = poll_slots(l);
+    if (status >= 0)
+        return status;
+    zoff_base_status_save(&saved);
+    for (unsigned i = 0; i < ZOFF_SECONDARY_SLOTS; i++) {
+        zoff_offload_broker_withdraw(&l->secondary.slots[i].reads);
+        zoff_offload_broker_withdraw(&l->secondary.slots[i].writes);
+    }
+    zoff_base_status_restore(&saved);
+    return status;
 }
 
 static zoff_demand demand(zoff_store *store, size_t bucket)

@@ -48,16 +48,19 @@ static zoff_status repeat(zoff_swap_store *s, zoff_swap_slot *slot, bool *repeat
     return ZOFF_PENDING;
 }
 
-/* The first slot of the ring that a write or a demand will free, or a failed one. */
+/* A slot of the ring that a transfer will free; otherwise a failed one, because those that are lent may be those of the caller;
+ * otherwise one that is lent. */
 static zoff_swap_slot *find_obstacle(zoff_swap_store *s)
 {
-    zoff_swap_slot *failed = NULL;
+    zoff_swap_slot *failed = NULL, *lent = NULL;
     for (unsigned i = 0; i < s->ring_count; i++) {
-        if (is_busy(&s->slots[i]))
-            return &s->slots[i];
-        failed = s->slots[i].state == ZOFF_SLOT_DIRTY ? &s->slots[i] : failed;
+        zoff_swap_slot *slot = &s->slots[i];
+        if (slot->state == ZOFF_SLOT_READING || slot->state == ZOFF_SLOT_WRITING)
+            return slot;
+        failed = slot->state == ZOFF_SLOT_DIRTY ? slot : failed;
+        lent = slot->state == ZOFF_SLOT_LENT ? slot : lent;
     }
-    return failed;
+    return failed ? failed : lent;
 }
 
 /* Writes that were put off take slots, too, also of chunks into which arrays were read since. */
