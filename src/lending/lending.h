@@ -72,7 +72,8 @@ typedef struct zoff_held_chunk {
     zoff_demand demand;
     void *copied; /* a device: event behind the copies from it; NULL: not created yet */
     bool is_used;
-    bool is_read; /* such copies may be in flight */
+    bool is_read;     /* such copies may be in flight */
+    bool is_unmarked; /* the event is not recorded behind the latest of them: the device refused it */
 } zoff_held_chunk;
 
 /* The ranks that make a slice whole: [first, first + members). `parts`: how many of the plan's parts each of them has. */
@@ -124,7 +125,7 @@ typedef struct zoff_param_cache {
     uint32_t lowest; /* the slice at the lowest address that is not persistent */
     uint32_t latest; /* the slice that was placed last; if that was removed, its neighbour below */
     uint64_t clock;
-    size_t lent;                         /* sum of `lent` over all slices */
+    size_t lent; /* sum of `lent` over all slices */
     zoff_held_chunk held[ZOFF_HELD_MAX];
     bool is_awaited; /* a call waits for chunks: its demands come before others */
     bool in_step;    /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
@@ -317,8 +318,8 @@ zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
 zoff_status zoff_lending_held_done(zoff_lending *l, size_t chunk);
 /* Give back the chunks that are read no more: their slots are free for others.  @return PENDING: some are still read */
 zoff_status zoff_lending_held_poll(zoff_lending *l);
-/* Give back all borrowed chunks.  @blocks for copies that read them  @return ERR_DEVICE: the device stands still, and the chunks
- * stay borrowed */
+/* Give back all borrowed chunks.  @blocks for copies that read them  @return ERR_DEVICE: the device stands still, and the
+ * chunks stay borrowed */
 zoff_status zoff_lending_held_let_go(zoff_lending *l);
 /* Start reading the chunks of `count` elements from a piece on; of the slices that are used next; of this rank's shares of
  * parts, from number `from` on. */

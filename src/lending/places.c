@@ -259,14 +259,17 @@ static void device_vacate(zoff_lending *l, zoff_cached_slice *s)
 
 static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)
 {
+    held->is_read = held->is_unmarked = true;
     ZOFF_TRY(zoff_lending_copies_record(l, &held->copied));
-    held->is_read = true;
+    held->is_unmarked = false;
     return ZOFF_OK;
 }
 
 static zoff_status device_is_read(zoff_lending *l, zoff_held_chunk *held)
 {
     const bool may_be_read = held->is_read && l->there.moves;
+    if (may_be_read && held->is_unmarked)
+        ZOFF_TRY(device_read(l, held));
     const zoff_status status = may_be_read ? l->accel->ops->event_poll(l->accel, held->copied) : ZOFF_OK;
     held->is_read = held->is_read && status != ZOFF_OK;
     return status;

@@ -413,7 +413,7 @@ TEST_P(RanksMeasureFault, FailsAllRanks)
     all.backward(1, 1.0f);
     all.devices[FAULTY]->fails_polls = !GetParam();
     unsigned failures = 0;
-    bool is_through = false;
+    std::atomic<bool> is_through{false};
     for (int nth = 1; !is_through; nth++) {
         SCOPED_TRACE(nth);
         zoff_status status[RANKS];
