@@ -187,7 +187,7 @@ typedef struct zoff_progress_thread zoff_progress_thread;
 /* State that decides which call is allowed next. */
 typedef struct zoff_life {
     zoff_phase phase;
-    bool is_untold; /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
+    bool is_untold;      /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
     bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
     unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
     zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
@@ -231,7 +231,7 @@ typedef struct zoff_engine_walk {
     bool *is_new;     /* atomic */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
-    size_t asked; /* in the open step: those before this index have memory for their update, or need none */
+    size_t asked;              /* in the open step: those before this index have memory for their update, or need none */
     size_t *hints, hints_most; /* scratch for buckets to be read ahead; as many as the store of states has slots */
 } zoff_engine_walk;
 

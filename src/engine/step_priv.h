@@ -94,7 +94,8 @@ zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run);
 
 /* step.c */
-/* step_enter: see view.h. The same for a call that needs an engine between steps.  @blocks for an open step, which it finishes */
+/* step_enter: see view.h. The same for a call that needs an engine between steps.  @blocks for an open step, which it finishes
+ */
 zoff_status zoff_engine_step_idle(zoff_engine *e, const char *call);
 /* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
 zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);

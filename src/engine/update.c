@@ -309,7 +309,8 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     const double from = zoff_base_clock_seconds();
     const zoff_status status = update(e, run);
     if (status == ZOFF_OK) {
-        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->lent.states.base, run->lent.weights.base}, false);
+        zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->lent.states.base, run->lent.weights.base},
+                                        false);
         zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->lent.weights.base, false);
         zoff_engine_update_count(e, run);
     }

@@ -1,10 +1,10 @@
-// broker_model_test.cc: a model of the rules by which slots are given (src/offload/broker.c), and all interleavings of a step, a
-// fetch of weights, reads ahead, and transfers of which one may fail. From every state the step and the fetch must be able to
+// broker_model_test.cc: a model of the rules by which slots are given (src/offload/broker.c), and all interleavings of a step,
+// a fetch of weights, reads ahead, and transfers of which one may fail. From every state the step and the fetch must be able to
 // end. Without the first, the second or the third invariant, there are states from which they cannot.
 //
 // A bucket of the step needs a slot of states and a slot of weights. Buckets ask in the order of the walk. The fetch needs the
-// weights of one chunk after another. A read ahead may start at any time, for any chunk. At the beginning each slot may be free,
-// hold a clean copy, or hold a write that was put off. The fourth invariant is about who is first, and not about an end.
+// weights of one chunk after another. A read ahead may start at any time, for any chunk. At the beginning each slot may be
+// free, hold a clean copy, or hold a write that was put off. The fourth invariant is about who is first, and not about an end.
 #include <gtest/gtest.h>
 
 #include <stdint.h>

@@ -278,8 +278,7 @@ TEST_P(Second, ADecisionIsMadeOnce)
     const unsigned n = begin(0), m = begin(1);
     put(0);
     put(1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 1 is put and has no second content that is borrowed",
-                      put_chunk(store.get(), 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 1 is put and has no second content that is borrowed", put_chunk(store.get(), 1));
     adopt(0, n);
     discard(0);
     zoff_offload_store_adopt(store.get(), 0);

@@ -1,6 +1,6 @@
 // states_place_test.cc: states in a store, on the device, or in both: what a pass borrows and gives back is what is there.
-#include "store_ptr.h"
 #include "small_engine.h"
+#include "store_ptr.h"
 
 #include <atomic>
 #include <thread>

@@ -1,6 +1,6 @@
 // stores_test.cc: the store of the states and that of the weights as one: errors, counts, commits.
-#include "store_ptr.h"
 #include "on_tiers.h"
+#include "store_ptr.h"
 
 extern "C" {
 #include "engine_priv.h"

@@ -3,9 +3,9 @@
 #ifndef ZOFF_SMALL_LENDING_H
 #define ZOFF_SMALL_LENDING_H
 
-#include "store_ptr.h"
 #include "rank_channel.h"
 #include "small_model.h"
+#include "store_ptr.h"
 
 extern "C" {
 #include "lending.h"

@@ -1,6 +1,6 @@
 // host_test.cc: the tier in DRAM: each chunk has a fixed place, borrowing costs nothing, and nothing is ever in flight.
-#include "store_ptr.h"
 #include "ring_store.h"
+#include "store_ptr.h"
 
 using namespace zoff_test;
 

@@ -1,7 +1,7 @@
 // store_test.cc: the functions through which every tier is called: which tier it is, when a commit is made, and what is passed
 // on.
-#include "store_ptr.h"
 #include "ring_store.h"
+#include "store_ptr.h"
 
 using namespace zoff_test;
 
