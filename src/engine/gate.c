@@ -332,7 +332,7 @@ static zoff_status participate(void *ctx)
 static zoff_status vote_failure(zoff_engine *e)
 {
     if (e->run.gate == ZOFF_GATE_CLOSED && e->plan.chunk_count) {
-        zoff_zero_reduce_give_up(e->transfer.ranks.reduce);
+        zoff_transfer_wire_give_up(&e->transfer);
         ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
         (void)zoff_transfer_wire_wait_until(&e->transfer, participate, e);
     }

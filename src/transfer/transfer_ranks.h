@@ -91,6 +91,7 @@ void zoff_transfer_ranks_count_anew(zoff_transfer *t);
 /* wire.c: which elements go over the wire, where they are in a rank's part, and waiting for other ranks */
 void zoff_transfer_wire_watch(zoff_transfer *t); /* register with the engine's progress; the exchanges may be opened later */
 void zoff_transfer_wire_unwatch(zoff_transfer *t);
+void zoff_transfer_wire_give_up(zoff_transfer *t); /* the rest of the reductions is sent without content  @blocks */
 /* Wait for other ranks until `until` returns anything but PENDING.  @blocks yes */
 zoff_status zoff_transfer_wire_wait_until(zoff_transfer *t, zoff_status (*until)(void *ctx), void *ctx);
 void zoff_transfer_wire_measure(zoff_transfer *t); /* at seal: find the widest element types of the parameters */

@@ -142,6 +142,13 @@ void zoff_transfer_wire_watch(zoff_transfer *t)
     zoff_base_progress_add(t->progress, &t->pollers.ranks);
 }
 
+void zoff_transfer_wire_give_up(zoff_transfer *t)
+{
+    if (t->route.wire->forget)
+        t->route.wire->forget(t);
+    zoff_zero_reduce_give_up(t->ranks.reduce);
+}
+
 zoff_status zoff_transfer_wire_wait_until(zoff_transfer *t, zoff_status (*until)(void *ctx), void *ctx)
 {
     return zoff_base_progress_wait(t->progress, &t->pollers.ranks, until, ctx);

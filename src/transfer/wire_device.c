@@ -156,6 +156,18 @@ static zoff_status mark(zoff_transfer *t, unsigned slot, void *stream)
     return ZOFF_OK;
 }
 
+/* An error of a stream does not matter here: the step has failed, and no result of the slots is used. */
+static void forget(zoff_transfer *t)
+{
+    exchange *r = t->ranks.wire.own;
+    (void)zoff_transfer_streams_sync(t, t->device.compute);
+    (void)zoff_transfer_streams_sync(t, t->device.down);
+    for (unsigned i = 0; i < ZOFF_REDUCE_SLOTS; i++) {
+        t->ranks.wire.waits -= r->moves[i];
+        r->moves[i] = r->added[i] = false;
+    }
+}
+
 static zoff_status zero(zoff_transfer *t, char *to, size_t bytes)
 {
     return t->accel->ops->zero(t->accel, t->device.compute, to, bytes);
@@ -384,6 +396,7 @@ const zoff_wire zoff_transfer_wire_device = {.name = "device",
                                              .connect = connect_sums,
                                              .close = close_device,
                                              .device_bytes = device_bytes,
+                                             .forget = forget,
                                              .zero = zero,
                                              .look = look,
                                              .pack = pack,
