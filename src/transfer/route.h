@@ -83,8 +83,8 @@ typedef struct zoff_wire {
     zoff_status (*open)(zoff_transfer *t);
     zoff_status (*connect)(zoff_transfer *t); /* at seal, on all ranks at the same time  @blocks */
     void (*close)(zoff_transfer *t);          /* call when no work is in a stream */
-    /* The reductions are given up, and what is sent for them has no content: wait until no stream uses a slot of them, and
-     * forget what was enqueued, because the next exchange would take it for its own. NULL: nothing is enqueued.  @blocks */
+    /* The reductions are given up. Wait until no stream uses a slot of them, and forget what was enqueued, because the next
+     * exchange would take it for its own. NULL: nothing is enqueued.  @blocks */
     void (*forget)(zoff_transfer *t);
     /* Bytes of device memory. `staging_bytes`: DRAM of the slots. */
     uint64_t (*device_bytes)(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes);
