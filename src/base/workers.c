@@ -57,6 +57,7 @@ typedef struct zoff_workers {
     char after_left[64];
     pid_t process; /* the process that has the workers */
     unsigned count;
+    bool runs;    /* the owner is in a run */
     bool refused; /* the system has refused a worker: do not ask again in each run */
     uint64_t wakes;
     worker *workers[ZOFF_TEAM_MOST];
@@ -332,7 +333,9 @@ static zoff_workers *team_for(unsigned threads)
 
 void zoff_base_workers_run(unsigned threads, bool seated, zoff_team_fn fn, void *ctx)
 {
-    zoff_workers *team = threads > 1 ? team_for(threads) : NULL;
+    /* The owner's share may itself run something: a store that is polled between two pieces computes a checksum. A second run
+     * would overwrite the count of workers that the first one waits for, so it stays on this thread. */
+    zoff_workers *team = threads > 1 && !(mine && mine->runs) ? team_for(threads) : NULL;
     const unsigned most = team ? team->count + 1 : 1;
     threads = threads < most ? threads : most;
     if (threads < 2) {
@@ -342,11 +345,13 @@ void zoff_base_workers_run(unsigned threads, bool seated, zoff_team_fn fn, void 
     team->fn = fn;
     team->ctx = ctx;
     team->wakes++;
+    team->runs = true;
     team->owner_cpu = seated ? -1 : sched_getcpu();
     atomic_store_explicit(&team->left, threads - 1, memory_order_relaxed);
     publish(team, threads);
     fn(ctx, 0, threads);
     wait_for_all(team);
+    team->runs = false;
 }
 
 void zoff_base_workers_hold(bool held)

@@ -267,6 +267,36 @@ TEST(workers, callers_do_not_wait_for_one_another)
     first.join();
 }
 
+TEST(workers, a_run_inside_a_run_stays_on_its_thread)
+{
+    new_caller([] {
+        struct outer_run {
+            unsigned inner = 0;
+            std::atomic<bool> inner_is_over{false}, worker_is_over{false};
+        } outer;
+        zoff_base_workers_run(
+            2, false,
+            [](void *ctx, unsigned thread, unsigned) {
+                const auto o = static_cast<outer_run *>(ctx);
+                if (thread == 0) {
+                    zoff_base_workers_run(
+                        2, false, [](void *inner, unsigned, unsigned threads) { *static_cast<unsigned *>(inner) = threads; },
+                        &o->inner);
+                    o->inner_is_over = true;
+                    return;
+                }
+                while (!o->inner_is_over)
+                    usleep(100);
+                usleep(20000); // time for an owner that waits for the wrong count to leave
+                o->worker_is_over = true;
+            },
+            &outer);
+        EXPECT_EQ(1u, outer.inner);
+        EXPECT_TRUE(outer.worker_is_over) << "the outer run ended before its worker";
+        EXPECT_EQ(2u, run(2)) << "the team is there for the next run";
+    });
+}
+
 TEST(workers, available_starts_and_ends_as_many)
 {
     new_caller([] {
