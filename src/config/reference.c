@@ -72,7 +72,8 @@ static void add_type(zoff_config_sink *sink, const zoff_config_key *row)
         add_words(sink, row->accepts);
     } else {
         zoff_config_schema_expected(row, expected, sizeof expected);
-        add_cell(sink, expected);
+        /* The column needs no article, which sentences of errors do. */
+        add_cell(sink, expected + (strncmp(expected, "an ", 3) == 0 ? 3 : strncmp(expected, "a ", 2) == 0 ? 2 : 0));
     }
 }
 
@@ -143,15 +144,14 @@ static void add_alike(zoff_config_sink *sink, const zoff_config_key *table, size
     }
     for (size_t j = i; j < count; j++) {
         if (is_ignored_for(&table[j], why))
-            zoff_config_sink_add(sink, "%s`%s`", j == i ? "| " : ", ", table[j].path);
+            zoff_config_sink_add(sink, "%s`%s`", j == i ? "- " : ", ", table[j].path);
     }
-    zoff_config_sink_add(sink, " | %s |\n", why);
+    zoff_config_sink_add(sink, ": %s\n", why);
 }
 
 static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(
-        sink, "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n| keys | why |\n|---|---|\n");
+    zoff_config_sink_add(sink, "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED)
             add_alike(sink, table, count, i);
@@ -173,11 +173,10 @@ static void add_differing(zoff_config_sink *sink, const zoff_config_key *table, 
 
 static void add_aliases(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(
-        sink, "\n## Other names\n\nA file may use only one of the names of a key.\n\n| name | stands for | |\n|---|---|---|\n");
+    zoff_config_sink_add(sink, "\n## Other names\n\nA file may use only one of the names of a key.\n\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_ALIAS)
-            zoff_config_sink_add(sink, "| `%s` | `%s` | %s |\n", table[i].path, table[i].target, table[i].help);
+            zoff_config_sink_add(sink, "- `%s`: `%s`, %s\n", table[i].path, table[i].target, table[i].help);
     }
 }
 
