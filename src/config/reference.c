@@ -47,13 +47,6 @@ static const char INTRODUCTION[] =
     "| 2 | yes | yes | yes | no effect |\n"
     "| 3 | yes | yes | yes | yes |\n";
 
-/* Escape "|", which separates the cells of a table. */
-static void add_cell(zoff_config_sink *sink, const char *text)
-{
-    for (const char *c = text; *c; c++)
-        zoff_config_sink_add(sink, "%s%c", *c == '|' ? "\\" : "", *c);
-}
-
 static void add_words(zoff_config_sink *sink, const char *list)
 {
     for (bool first = true; *list; first = false) {
@@ -72,15 +65,16 @@ static void add_type(zoff_config_sink *sink, const zoff_config_key *row)
         add_words(sink, row->accepts);
     } else {
         zoff_config_schema_expected(row, expected, sizeof expected);
-        /* The column needs no article, which sentences of errors do. */
-        add_cell(sink, expected + (strncmp(expected, "an ", 3) == 0 ? 3 : strncmp(expected, "a ", 2) == 0 ? 2 : 0));
+        size_t article = strcspn(expected, " "); /* which an error needs, but not a list */
+        zoff_config_sink_add(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
     }
 }
 
 static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink, "\n## Keys that zoff acts on\n");
-    bool in_table = false;
+    zoff_config_sink_add(sink, "\n## Keys that zoff acts on\n\n"
+                               "The values of a key are in parentheses, and behind the semicolon its default.\n\n");
+    bool in_list = false;
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
         if (row->class_ != ZOFF_CLASS_HONOURED || row->type == ZOFF_KEY_SECTION)
@@ -89,18 +83,17 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
         const char *dot = strrchr(row->path, '.'), *last = i ? strrchr(row[-1].path, '.') : NULL;
         size_t bytes = dot ? (size_t)(dot - row->path) : 0, before = last ? (size_t)(last - row[-1].path) : 0;
         bool same = i && row[-1].type != ZOFF_KEY_SECTION && bytes == before && memcmp(row->path, row[-1].path, bytes) == 0;
-        if (!same || !in_table) {
-            if (bytes) {
-                char section[256] = "";
-                memcpy(section, row->path, bytes < sizeof section ? bytes : sizeof section - 1);
-                zoff_config_sink_add(sink, "\n### %s\n\n%s.\n", section, zoff_config_schema_find(section)->help);
-            }
-            zoff_config_sink_add(sink, "\n| key | value | default | meaning |\n|---|---|---|---|\n");
+        if (bytes && !same) {
+            char section[256] = "";
+            memcpy(section, row->path, bytes < sizeof section ? bytes : sizeof section - 1);
+            zoff_config_sink_add(sink, "\n### %s\n\n%s.\n\n", section, zoff_config_schema_find(section)->help);
+        } else if (in_list && !same) {
+            zoff_config_sink_add(sink, "\n### Sums over ranks\n\n");
         }
-        in_table = true;
-        zoff_config_sink_add(sink, "| `%s` | ", row->path);
+        in_list = true;
+        zoff_config_sink_add(sink, "- `%s` (", row->path);
         add_type(sink, row);
-        zoff_config_sink_add(sink, " | `%s` | %s |\n", row->fallback ? row->fallback : "null", row->help);
+        zoff_config_sink_add(sink, "; `%s`): %s\n", row->fallback ? row->fallback : "null", row->help);
     }
 }
 
@@ -108,23 +101,20 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
 static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
     zoff_config_sink_add(
-        sink, "\n## Values that are refused\n\nOnly the values in the second column are accepted, and `null` and `\"auto\"`, "
-              "which mean the default.\n\n| key | accepted | why other values are refused, and what to do |\n"
-              "|---|---|---|\n");
+        sink, "\n## Values that are refused\n\nOnly the values in parentheses are accepted, and `null` and "
+              "`\"auto\"`, which mean the default. The text says why\nother values are refused, and what to do.\n\n");
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
         if (!row->accepts)
             continue;
-        zoff_config_sink_add(sink, "| `%s` | ", row->path);
+        zoff_config_sink_add(sink, "- `%s` (", row->path);
         if (row->type == ZOFF_KEY_ANY)
             zoff_config_sink_add(sink, "nothing, or `{\"enabled\": false}`");
         else if (*row->accepts)
             add_words(sink, row->accepts);
         else
             zoff_config_sink_add(sink, "nothing");
-        zoff_config_sink_add(sink, " | ");
-        add_cell(sink, row->why);
-        zoff_config_sink_add(sink, " |\n");
+        zoff_config_sink_add(sink, "): %s\n", row->why);
     }
 }
 
