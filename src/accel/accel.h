@@ -11,7 +11,7 @@
 
 #include <zoff/accel.h>
 
-/* A back-end implements these. */
+/* The functions of a back-end. */
 /* A stream executes its work in order. */
 typedef struct zoff_accel_streams {
     zoff_status (*open)(zoff_accel *accel, void **out);
@@ -19,12 +19,12 @@ typedef struct zoff_accel_streams {
     zoff_status (*call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
 } zoff_accel_streams;
 
-/* Pages of host memory. */
+/* Functions for pages of host memory. */
 typedef struct zoff_accel_pages {
     /* Pin host memory for copies. If the system refuses, copies are slower and just as exact. */
     zoff_status (*pin)(zoff_accel *accel, void *memory, size_t bytes);
     void (*unpin)(zoff_accel *accel, void *memory);
-    /* Address by which the device's kernels access memory that was pinned. NULL: the system has refused to pin it. */
+    /* The address by which the device's kernels access pinned memory. NULL: the system has refused to pin it. */
     void *(*mapped)(zoff_accel *accel, void *memory);
 } zoff_accel_pages;
 
@@ -37,7 +37,7 @@ typedef struct zoff_accel_kernels {
     zoff_status (*square_sum)(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count);
 } zoff_accel_kernels;
 
-/* For a profiler of the device: the calling thread works on this stage of a bucket from `begin` to `end`. */
+/* Mark a range for a profiler of the device: the calling thread works on this stage of a bucket from `begin` to `end`. */
 typedef struct zoff_accel_ranges {
     void (*begin)(zoff_accel *accel, const char *stage, uint64_t bucket);
     void (*end)(zoff_accel *accel);
@@ -47,12 +47,12 @@ enum { ZOFF_ACCEL_ALIGN = 256 }; /* bytes */
 
 typedef struct zoff_accel_ops {
     const char *name;
-    bool in_place; /* the CPU reads gradients and writes weights in place: nothing below get_info is set */
+    bool in_place; /* the CPU reads gradients and writes weights in place, so nothing below get_info is set */
     zoff_status (*open)(int index, zoff_accel **out);
     void (*close)(zoff_accel *accel);
-    int (*numa_node)(const zoff_accel *accel); /* node of its link; -1 if there is none, or it is unknown */
+    int (*numa_node)(const zoff_accel *accel); /* NUMA node of the device's link; -1 if there is none, or it is unknown */
 
-    void (*get_info)(const zoff_accel *accel, zoff_accel_info *out); /* fills all fields but those that accel.c knows */
+    void (*get_info)(const zoff_accel *accel, zoff_accel_info *out); /* fill all fields but those that accel.c knows */
 
     zoff_accel_pages pages;
     /* Allocate device memory, aligned to ZOFF_ACCEL_ALIGN.  @return ERR_NO_MEMORY */
@@ -60,8 +60,10 @@ typedef struct zoff_accel_ops {
     void (*free)(zoff_accel *accel, void *memory); /* may wait for all work of the device */
 
     zoff_accel_streams streams;
-    zoff_status (*copy)(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes); /* in either direction */
-    zoff_status (*zero)(zoff_accel *accel, void *stream, void *dst, size_t bytes);                  /* on the device */
+    /* copy in either direction */
+    zoff_status (*copy)(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes);
+    /* zero memory on the device */
+    zoff_status (*zero)(zoff_accel *accel, void *stream, void *dst, size_t bytes);
 
     zoff_accel_kernels kernels;
     zoff_accel_ranges ranges;
@@ -89,7 +91,7 @@ extern const zoff_accel_ops zoff_accel_host_ops;
 extern const zoff_accel_ops zoff_accel_emulated_ops;
 /* Open a device of the CUDA plug-in. */
 zoff_status zoff_accel_plugins_cuda(int index, zoff_accel **out);
-/* Describe its device without opening it.  @return ERR_UNSUPPORTED with the reason why there is none */
+/* Describe the device of the CUDA plug-in without opening it.  @return ERR_UNSUPPORTED with the reason why there is none */
 zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes);
 
 const char *zoff_accel_name(const zoff_accel *accel);

@@ -28,7 +28,7 @@ typedef struct point {
     unsigned users;
 } point;
 
-/* The point of the last record; NULL: never recorded. A waiting stream waits for the point of the time when it asked. */
+/* The point of the last record; NULL: never recorded. A waiting stream waits for the point that was the last when it asked. */
 typedef struct event {
     pthread_mutex_t lock;
     point *latest;
@@ -262,7 +262,7 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
     stream *s = handle;
     (void)accel;
     if (s->process != getpid())
-        return; /* a child of fork() has a copy without a thread, and the lock may be held in that copy */
+        return; /* a child of fork() has a copy without a thread, so the lock may be held for ever */
     pthread_mutex_lock(&s->lock);
     /* There is room: see make_room(). */
     s->jobs[s->count++] = (job){.kind = STOP};
@@ -332,7 +332,7 @@ static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle
 
 /* ---- the device ---- */
 
-/* Several engines may allocate at the same time. */
+/* A device, in which several engines may allocate at the same time. */
 typedef struct emulated_accel {
     zoff_accel accel;
     atomic_size_t allocated_bytes;
@@ -391,7 +391,7 @@ static void emulated_get_info(const zoff_accel *accel, zoff_accel_info *out)
     out->allocated_bytes = atomic_load(&((const emulated_accel *)accel)->allocated_bytes);
 }
 
-/* In front of a block of memory. */
+/* The head in front of a block of memory. */
 typedef struct block_head {
     void *origin;
     size_t bytes;
@@ -406,7 +406,7 @@ static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
     char *base = origin + sizeof(block_head);
     base += ZOFF_ACCEL_ALIGN - (uintptr_t)base % ZOFF_ACCEL_ALIGN;
     ((block_head *)(void *)base)[-1] = (block_head){.origin = origin, .bytes = bytes};
-    memset(base, 0xa5, bytes); /* so that nobody relies on zeros */
+    memset(base, 0xa5, bytes); /* fill the memory, so that nobody relies on zeros */
     atomic_fetch_add(&of(accel)->allocated_bytes, bytes);
     *out = base;
     return ZOFF_OK;
@@ -421,7 +421,7 @@ static void emulated_free(zoff_accel *accel, void *memory)
     zoff_base_mem_free(head->origin);
 }
 
-/* No profiler knows this device. */
+/* Do nothing, because no profiler knows this device. */
 static void emulated_range_begin(zoff_accel *accel, const char *stage, uint64_t bucket)
 {
     (void)accel;

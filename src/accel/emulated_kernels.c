@@ -11,9 +11,9 @@
 typedef struct work {
     size_t count;
     zoff_adam_piece *updates;
-    zoff_adam_consts *consts; /* by piece */
+    zoff_adam_consts *consts; /* constants by piece */
     zoff_accumulate_piece *sums;
-    float *factors; /* of all pieces, one after the other */
+    float *factors; /* factors of all pieces, one after the other */
     zoff_cast_piece *casts;
     zoff_norm_piece *norms;
 } work;
@@ -26,7 +26,7 @@ static void free_work(work *w)
     zoff_base_mem_free(w);
 }
 
-/* Runs in the stream's thread. */
+/* Run the work in the stream's thread. */
 static void run(void *ctx)
 {
     work *w = ctx;
@@ -50,7 +50,7 @@ static zoff_status copy_of(const void *list, size_t count, size_t bytes, void *o
     return ZOFF_OK;
 }
 
-/* An empty list is no work. */
+/* Begin a work; an empty list gives none. */
 static zoff_status begin(size_t count, work **out)
 {
     *out = NULL;
@@ -61,7 +61,7 @@ static zoff_status begin(size_t count, work **out)
     return ZOFF_OK;
 }
 
-/* Enqueue it, if the list could be copied. */
+/* Enqueue a work, if the list could be copied. */
 static zoff_status finish(zoff_accel *accel, void *stream, work *w, zoff_status status)
 {
     if (status == ZOFF_OK)

@@ -19,7 +19,7 @@ static void host_close(zoff_accel *accel)
     zoff_base_mem_free(accel);
 }
 
-/* It spans all nodes. */
+/* The CPU spans all nodes, so it has no node of its own. */
 static int host_numa_node(const zoff_accel *accel)
 {
     (void)accel;

@@ -8,7 +8,7 @@
 /* Whether a back-end ("io_uring") works here.  @return ERR_UNSUPPORTED with the reason */
 zoff_status zoff_aio_backend_probe(const char *name);
 
-/* Like zoff_aio_open(), on a file that the caller has open as `held`. To read it, its name need not be there any more. Symbolic
+/* Like zoff_aio_open(), on a file that the caller has open as `held`. A file that is only read needs its name no more. Symbolic
  * links are not followed, and another file under the same name is refused. An empty file counts as the caller's own: O_DIRECT
  * is tried by a write. */
 zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);
@@ -26,8 +26,8 @@ bool zoff_aio_queue_close(zoff_aio *q);
 /* Descriptor of the queue's file, for reading it beside the queue. It has O_DIRECT if the queue uses it. */
 int zoff_aio_queue_fd(const zoff_aio *q);
 
-/* Directly after the call that gave the result of a ticket: when its transfer was accepted and was found complete, by
- * zoff_trace_now(). */
+/* The times at which the transfer of a ticket was accepted and was found complete, by zoff_trace_now(). Call it directly after
+ * the call that gave the ticket's result. */
 void zoff_aio_queue_times(const zoff_aio *q, uint64_t ticket, double *out_began, double *out_ended);
 
 /* Open a second queue on the file of `of`, for reading it in another thread. The file may have no name any more.

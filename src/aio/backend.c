@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The best first. */
+/* Back-ends, the best first. */
 static const zoff_aio_backend *const BACKENDS[] = {&zoff_aio_uring_backend, &zoff_aio_threads_backend, &zoff_aio_posix_backend};
 enum { BACKEND_COUNT = sizeof BACKENDS / sizeof BACKENDS[0] };
 

@@ -19,7 +19,7 @@ typedef struct zoff_aio_done {
     int res;
 } zoff_aio_done;
 
-/* One thread at a time uses it, not always the same one. Every function is set. */
+/* The functions of a back-end, which are all set. One thread at a time uses it, not always the same one. */
 typedef struct zoff_aio_backend {
     const char *name;
 

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 enum {
-    FOLIO_MOST = 2 << 20, /* the kernel keeps, and drops, this many bytes as one */
-    INTERRUPTIONS = 100   /* EINTR in a row that are accepted */
+    FOLIO_MOST = 2 << 20, /* most bytes that the kernel keeps and drops as one */
+    INTERRUPTIONS = 100   /* most EINTR in a row that are accepted */
 };
 
 /* The kernel reports a failed write once, and drops its bytes: so the error must be stored. Other errors come from file systems
@@ -50,7 +50,7 @@ static void drop_oldest(zoff_aio_file *file)
                         POSIX_FADV_DONTNEED);
 }
 
-/* Join a range that continues the last one with it. */
+/* Remember a range. If it continues the last one, join the two. */
 static void remember(zoff_aio_file *file, uint64_t offset, uint64_t bytes)
 {
     zoff_aio_range *last = NULL;

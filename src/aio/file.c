@@ -1,5 +1,5 @@
-/* file.c: open the file of a queue and find its requirements. Opening with O_DIRECT proves nothing, so one transfer is tried.
- * Also: which alignment, and whether there is space for the file. */
+/* file.c: open the file of a queue, and find its alignment and whether there is space for it. Opening with O_DIRECT proves
+ * nothing, so one transfer is tried. */
 #include "file_priv.h"
 
 #include "bits.h"
@@ -27,8 +27,8 @@ enum {
     DIOALIGN_MEMORY_AT = 152, /* u32 in struct statx */
     DIOALIGN_OFFSET_AT = 156,
     UNIT_DEFAULT = 4096,
-    UNIT_LARGEST = 65536, /* for file systems whose unit is the page of a machine with 64 KiB pages */
-    INTERRUPTIONS = 100   /* EINTR in a row that are accepted */
+    UNIT_LARGEST = 65536, /* largest unit to try, for file systems whose unit is the page of a machine with 64 KiB pages */
+    INTERRUPTIONS = 100   /* most EINTR in a row that are accepted */
 };
 
 static const struct {
@@ -54,7 +54,7 @@ const char *zoff_aio_file_system(const zoff_aio_file *file, char buffer[32])
     return buffer;
 }
 
-/* Refuse everything else: it has no offsets to read from, and opening a pipe would wait for its other end. */
+/* Accept only regular files and block devices: others have no offsets, and opening a pipe would wait for its other end. */
 static zoff_status check_type(const char *path, const struct stat *st)
 {
     ZOFF_FAIL_IF(S_ISDIR(st->st_mode), ZOFF_ERR_IO, "'%s' is a directory; name a file in it", path);
@@ -161,7 +161,7 @@ static zoff_status check_same(const zoff_aio_file *file, int held)
     return ZOFF_OK;
 }
 
-/* A file that is only read may have lost its name since `held` was opened, and is the same without it. */
+/* A file that is only read may have lost its name since `held` was opened, because its content is still there. */
 static int open_again(const zoff_aio_file *file, int held, int flags)
 {
     char link[32];
@@ -230,7 +230,7 @@ zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direc
 {
     struct stat st;
     bool created = false;
-    /* A link may lead to a file that is only read: which file it is, is compared. */
+    /* A link is allowed to a file that is only read, because the file itself is compared with `held`. */
     int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (held >= 0 && writable ? O_NOFOLLOW : 0);
     zoff_aio_file file = {.fd = -1, .writable = writable};
     if (stat(path, &st) == 0)
@@ -304,7 +304,7 @@ static void measure(const zoff_aio_file *file, const struct stat *st, uint64_t b
     struct statvfs fs;
     uint64_t held = (uint64_t)st->st_blocks * 512;
     *out_need = bytes > held ? bytes - held : 0;
-    *out_have = UINT64_MAX; /* also for a file system without a limit, which reports no blocks */
+    *out_have = UINT64_MAX; /* no limit, also for a file system that reports no blocks */
     if (fstatvfs(file->fd, &fs) == 0 && fs.f_blocks)
         *out_have = (uint64_t)fs.f_bavail * fs.f_frsize;
 }

@@ -19,9 +19,9 @@ typedef struct zoff_aio_file {
     bool writable;
     bool direct;                                   /* O_DIRECT is in use */
     bool drops_cache;                              /* O_DIRECT was refused: leave as little as possible in the page cache */
-    size_t unit;                                   /* bytes: offsets and lengths are multiples of it; 1 without O_DIRECT */
-    size_t memory_unit;                            /* bytes: addresses are multiples of it; 1 without O_DIRECT */
-    zoff_aio_range behind[ZOFF_AIO_BEHIND_RANGES]; /* ring: ranges in the page cache whose writing to the disk has begun */
+    size_t unit;                                   /* bytes of which offsets and lengths are multiples; 1 without O_DIRECT */
+    size_t memory_unit;                            /* bytes of which addresses are multiples; 1 without O_DIRECT */
+    zoff_aio_range behind[ZOFF_AIO_BEHIND_RANGES]; /* ring of ranges in the page cache whose writing to the disk has begun */
     unsigned behind_first, behind_count;
     uint64_t behind_bytes;
     int late_error; /* errno and place of a write that completed for the caller and then failed on its way to the disk */
@@ -31,7 +31,7 @@ typedef struct zoff_aio_file {
 /* `held`: a descriptor of the file at `path`; another file under that name is refused. -1: open any file. */
 zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direct, bool writable, bool create,
                                zoff_aio_file *out);
-/* The same open file once more, for reading. It may have no name any more. */
+/* Open the same file once more, for reading, even if it has no name any more. */
 zoff_status zoff_aio_file_share(const zoff_aio_file *file, zoff_aio_file *out);
 void zoff_aio_file_close(zoff_aio_file *file);
 

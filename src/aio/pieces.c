@@ -72,7 +72,7 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
     }
     zoff_aio_cache_moved(&q->file, request->writes, request->offset + (uint64_t)(piece->user - request->address),
                          piece->user_bytes);
-    /* The next request must not trust the file to hold what was written to it. */
+    /* A late error fails the next request, so that nobody trusts the file to hold what was written to it. */
     if (q->file.late_error && request->fault.kind == ZOFF_AIO_FAULT_NONE)
         request->fault = (zoff_aio_fault){.kind = ZOFF_AIO_FAULT_LATE,
                                           .error = q->file.late_error,

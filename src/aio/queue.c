@@ -167,7 +167,8 @@ static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
     return ZOFF_OK;
 }
 
-/* The ring is shared with the parent, or the threads exist only there. Transfers in flight belong to the parent. */
+/* Whether a child of fork() uses the parent's queue: it shares the ring, or lacks the threads. Transfers in flight belong to
+ * the parent. */
 static bool is_inherited(const zoff_aio *q)
 {
     return q->process != zoff_aio_process_number();
@@ -190,7 +191,7 @@ void zoff_aio_queue_limit(zoff_aio *q, double seconds)
 /* A wait in which no piece completes. */
 typedef struct stretch {
     uint64_t completed;
-    double since; /* by the clock, in seconds */
+    double since; /* start of the wait in seconds */
 } stretch;
 
 static stretch begin_stretch(const zoff_aio *q)

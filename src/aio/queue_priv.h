@@ -20,12 +20,12 @@ enum {
     ZOFF_AIO_NONE = -1,        /* no request: the end of a list */
     ZOFF_AIO_STAGES_MOST = 16, /* pieces in staging memory at once */
     ZOFF_AIO_STAGE_BYTES = 1 << 20,
-    ZOFF_AIO_RETRIES_MOST = 100 /* EAGAIN, EINTR or no progress, in a row, for one piece */
+    ZOFF_AIO_RETRIES_MOST = 100 /* most retries of one piece in a row, after EAGAIN, EINTR or no progress */
 };
 
 typedef enum zoff_aio_fault_kind {
     ZOFF_AIO_FAULT_NONE,
-    ZOFF_AIO_FAULT_SYSTEM, /* the system reported `error` */
+    ZOFF_AIO_FAULT_SYSTEM, /* the system has returned `error` */
     ZOFF_AIO_FAULT_END,    /* the file ends before the range does */
     ZOFF_AIO_FAULT_LATE,   /* an earlier write has failed since, with `error` at `offset` */
     ZOFF_AIO_FAULT_STUCK   /* many retries, and no byte moved */
@@ -35,7 +35,7 @@ typedef enum zoff_aio_fault_kind {
 typedef struct zoff_aio_fault {
     zoff_aio_fault_kind kind;
     int error;       /* SYSTEM, LATE: errno */
-    uint64_t offset; /* of the piece, or of the earlier write */
+    uint64_t offset; /* offset of the piece, or of the earlier write */
     size_t bytes;
     uint64_t end; /* END: the end of the file */
 } zoff_aio_fault;
@@ -44,15 +44,15 @@ typedef enum zoff_aio_state { ZOFF_AIO_FREE, ZOFF_AIO_ACTIVE, ZOFF_AIO_DONE } zo
 
 typedef struct zoff_aio_request {
     zoff_aio_state state;
-    uint32_t generation; /* of the ticket; the next user of this place gets another one */
-    int next;            /* in the list of free places, or of requests waiting to be cut */
+    uint32_t generation; /* generation of the ticket; the next user of this place gets another one */
+    int next;            /* next in the list of free places, or of requests waiting to be cut */
     bool writes;
     uint64_t offset;
     size_t bytes;
     char *address;
     size_t cut;          /* bytes that pieces cover so far */
-    unsigned pieces;     /* in flight */
-    double began, ended; /* for a trace; 0: none */
+    unsigned pieces;     /* pieces in flight */
+    double began, ended; /* times for a trace; 0: none */
     zoff_aio_fault fault;
 } zoff_aio_request;
 
@@ -67,7 +67,7 @@ typedef struct zoff_aio_piece {
     zoff_aio_io io; /* first, so that the back-end returns the piece */
     zoff_aio_piece_kind kind;
     int request;
-    unsigned retries; /* in a row without progress */
+    unsigned retries; /* retries in a row without progress */
     struct zoff_aio_piece *next_free;
     char *user; /* the piece's part of the request */
     size_t user_bytes;
@@ -117,7 +117,7 @@ struct zoff_aio {
 
     bool register_called, registered;
     zoff_aio_counts counts;
-    double limit_seconds; /* without a completed piece; negative: no limit. Atomic */
+    double limit_seconds; /* most seconds of a wait without a completed piece; negative: no limit. Atomic */
 };
 
 /* process.c: a number that changes with every fork(). */
@@ -125,7 +125,7 @@ unsigned zoff_aio_process_number(void);
 
 /* pieces.c: collect completed transfers, cut requests, submit.  @return an error: the back-end accepts nothing any more */
 zoff_status zoff_aio_pieces_advance(zoff_aio *q);
-/* The same without collecting, for a new request. */
+/* Cut and submit without collecting, for a new request. */
 zoff_status zoff_aio_pieces_feed(zoff_aio *q);
 unsigned zoff_aio_pieces_out(const zoff_aio *q);
 

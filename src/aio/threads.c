@@ -39,8 +39,8 @@ typedef struct threads {
     pthread_cond_t work, finished;
     bool stopping, caller_waits;
     unsigned idle;                   /* threads that wait for work */
-    unsigned todo_first, todo_count; /* a ring, first in, first out */
-    atomic_uint done_count;          /* a stack; also read without the lock */
+    unsigned todo_first, todo_count; /* ring of entries, first in, first out */
+    atomic_uint done_count;          /* entries of the stack `done`; also read without the lock */
     unsigned thread_count;
     pthread_t threads[THREADS_MOST];
     place places[]; /* `depth` of them */

@@ -37,9 +37,9 @@ enum {
 };
 
 static const double SECONDS_DEFAULT = 2, SECONDS_MOST = 60;
-static const double FILL_SHARE = 0.25; /* of the seconds: at most this share goes into the first writing */
+static const double FILL_SHARE = 0.25; /* largest share of the time for the first writing */
 static const double NEAR_BEST = 0.97;
-static const double SAMPLE_SHARE = 0.9; /* of the time of a sample: its end cannot be predicted exactly */
+static const double SAMPLE_SHARE = 0.9; /* share of its time that a sample uses, because its end cannot be predicted exactly */
 
 /* Sorted by bytes in flight; for equal bytes fewer requests come first. */
 static const zoff_aio_tune_way WAYS[] = {{512 << 10, 8, true, true}, {1 << 20, 8, true, true},    {512 << 10, 16, true, true},

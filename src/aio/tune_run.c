@@ -41,7 +41,7 @@ static zoff_status begin(sample *s, unsigned i)
     return ZOFF_OK;
 }
 
-/* Early enough that transfers in flight complete in time. */
+/* Whether to stop: early enough that transfers in flight complete in time. */
 static bool is_over(const sample *s)
 {
     const size_t block = s->way->block;

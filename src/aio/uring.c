@@ -39,7 +39,7 @@ typedef struct uring {
     zoff_aio_io *refused[]; /* taken, but the kernel did not start them; `depth` of them */
 } uring;
 
-/* The value 0, 1 or 2; -1 if the kernel does not have the switch. */
+/* The value of the kernel's switch, 0 to 2; -1 if the kernel does not have it. */
 static int read_sysctl(void)
 {
     char text[8] = "";

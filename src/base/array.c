@@ -1,4 +1,5 @@
-/* array.c: grow by copying, not by realloc(): new elements must be zero, and a failed allocation must leave the old array. */
+/* array.c: grow by copying instead of realloc(), because new elements must be zero, and a failed allocation must leave the old
+ * array. */
 #include "array.h"
 
 #include "bits.h"
@@ -30,7 +31,7 @@ zoff_status zoff_base_array_reserve(void *array, size_t count, size_t *capacity,
 void zoff_base_array_print(zoff_text *text, const char *format, ...)
 {
     va_list args;
-    for (int pass = 0; text->status == ZOFF_OK && pass < 2; pass++) { /* a second one if there was no room */
+    for (int pass = 0; text->status == ZOFF_OK && pass < 2; pass++) { /* a second pass if the text had no room */
         const size_t room = text->capacity - text->bytes;
         va_start(args, format);
         const int length = vsnprintf(text->words ? text->words + text->bytes : NULL, room, format, args);

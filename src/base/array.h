@@ -6,7 +6,7 @@
 
 /* A text on the heap. Zero: empty. Free `words` with zoff_base_mem_free(). */
 typedef struct zoff_text {
-    char *words; /* with a final 0 once something was printed */
+    char *words; /* characters, with a final 0 once something was printed */
     size_t bytes, capacity;
     zoff_status status; /* ERR_NO_MEMORY after a failure; then nothing more is printed */
 } zoff_text;

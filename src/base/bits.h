@@ -1,4 +1,4 @@
-/* bits.h: integers that other integers are made of: rounding, checked arithmetic. */
+/* bits.h: rounding and checked arithmetic of integers. */
 #ifndef ZOFF_BASE_BITS_H
 #define ZOFF_BASE_BITS_H
 

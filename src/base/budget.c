@@ -117,7 +117,7 @@ static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
     return seed;
 }
 
-/* Identify the boot of a machine. Containers on it have different names, and the same boot. */
+/* Identify the boot of a machine. Containers on it have different names, but the same boot. */
 static uint64_t machine_id(const char *root)
 {
     const uint64_t start = UINT64_C(0xcbf29ce484222325);
@@ -144,7 +144,7 @@ static uint64_t group_id(const char *root, const char *folder, uint64_t machine)
     return hash(machine, numbers, sizeof numbers);
 }
 
-/* The groups up to the top, of one version. */
+/* Collect a group and the groups above it, of one version. */
 static size_t group_levels(const char *root, const char *controller, const char *const files[3], size_t count,
                            zoff_budget_level *out)
 {
@@ -215,7 +215,7 @@ static uint64_t group_cpus(const char *root, const char *controller)
     do {
         uint64_t quota = 0, period = 0;
         if (controller[0]) {
-            if (!read_number(root, folder, "cpu.cfs_quota_us", &quota) || quota > INT64_MAX || /* -1: no quota */
+            if (!read_number(root, folder, "cpu.cfs_quota_us", &quota) || quota > INT64_MAX || /* -1 means no quota */
                 !read_number(root, folder, "cpu.cfs_period_us", &period))
                 quota = 0;
         } else {

@@ -10,7 +10,7 @@
  * the limit that decided. UINT64_MAX if the system tells nothing. */
 uint64_t zoff_base_budget_memory(const char **out_source);
 
-/* The same with the file system of another root, for tests: "<root>/proc/meminfo", "<root>/proc/self/cgroup", ... */
+/* As zoff_base_budget_memory(), under another root for tests: "<root>/proc/meminfo", "<root>/proc/self/cgroup", ... */
 uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source);
 
 /* Each limit on our memory: the machine first, then our cgroups upwards. Processes under the same limit share its bytes. */

@@ -30,7 +30,7 @@ static const struct {
 #undef E
 };
 
-enum { RANKS_MAX = 1 << 16 }; /* on one host; a larger number is a mistake */
+enum { RANKS_MAX = 1 << 16 }; /* most ranks on one host; a larger number is a mistake */
 
 /* Read the number that a variable begins with. Only a list of Slurm's may follow it; false for anything else. */
 static bool read_number(const char *variable, unsigned limit, unsigned *out)

@@ -51,10 +51,10 @@ typedef struct zoff_env_ranks {
 /* Ranks of this program on this host. */
 void zoff_base_env_ranks(zoff_env_ranks *out);
 
-/* The variables by which launchers tell a process its rank and the number of ranks; inner launchers come first. Slurm's count
- * only inside a step, as above, and only its number of the step's tasks: the shell of salloc is a step of one task, in which
- * SLURM_NTASKS counts the tasks of the job. Without LOCAL_RANK, RANK and WORLD_SIZE may count hosts. PALS may leave out the
- * size. */
+/* The variables by which launchers tell a process its rank and the number of ranks; inner launchers come first. Slurm's
+ * variables count only inside a step, as above. Its number of tasks must be that of the step, because the shell of salloc is a
+ * step of one task, in which SLURM_NTASKS counts the tasks of the job. Without LOCAL_RANK, RANK and WORLD_SIZE may count hosts.
+ * PALS may leave out the size. */
 /* clang-format off */
 #define ZOFF_ENV_WORLD_LIST(E) /* id  launcher    rank                     ranks                   only where set */    \
     E(TORCHRUN, "torchrun", "RANK",                 "WORLD_SIZE",           "LOCAL_RANK")                               \
@@ -85,7 +85,7 @@ typedef struct zoff_env_place {
 /* @return whether any of them is set */
 bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
 
-/* Where ranks can meet that know nothing but their number. Texts come from the environment; NULL if not set or empty. */
+/* The place where ranks meet that know only their numbers. Texts come from the environment; NULL if not set or empty. */
 typedef struct zoff_env_meeting {
     const char *address, *port; /* MASTER_ADDR, MASTER_PORT */
     bool is_taken;              /* somebody listens there already: torchrun's agent */

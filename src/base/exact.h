@@ -11,7 +11,7 @@ enum { ZOFF_EXACT_LIMBS = 68 };
 typedef struct zoff_exact {
     /* 32 bits of the integer each, the lowest first; the upper 32 bits hold pending carries. */
     uint64_t limbs[ZOFF_EXACT_LIMBS];
-    uint64_t terms; /* since the last carry */
+    uint64_t terms; /* number of terms since the last carry */
 } zoff_exact;
 
 /* Add a number that is finite and not negative. */

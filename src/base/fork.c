@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 struct zoff_fork_guard {
-    int fd; /* -1: closed, in a child */
+    int fd; /* descriptor; -1 once it is closed in a child */
     zoff_fork_guard *next, **at;
 };
 

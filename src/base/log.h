@@ -8,7 +8,7 @@
  * stderr, which belongs to the trainer, gets warnings and errors. */
 bool zoff_base_log_wants(zoff_log_level level);
 
-/* The same for lines of info that the program asked for by name, as by steps_per_print: stderr gets them, too. */
+/* Whether lines of info are wanted that the program asked for by name, as by steps_per_print; stderr gets them, too. */
 bool zoff_base_log_wants_asked(void);
 
 /* The value of ZOFF_LOG_LEVEL if it is no level, else NULL. */

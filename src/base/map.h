@@ -8,7 +8,7 @@
 typedef struct zoff_map {
     void *base;
     size_t bytes;    /* usable bytes: those that were asked for */
-    size_t reserved; /* with the padding for alignment */
+    size_t reserved; /* bytes with the padding for alignment */
     void *origin;
 } zoff_map;
 
@@ -30,7 +30,7 @@ size_t zoff_base_map_huge_bytes(const zoff_map *map);
 /* Nodes whose memory this process may use; 1 if the kernel does not tell. */
 unsigned zoff_base_map_nodes(void);
 
-/* The file that disables huge pages for everybody; NULL if they are available. Under another root for tests. */
+/* The file that disables huge pages for everybody; NULL if they are available. Tests pass another root. */
 const char *zoff_base_map_huge_pages_off(void);
 const char *zoff_base_map_huge_pages_off_under(const char *root);
 

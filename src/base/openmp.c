@@ -37,17 +37,17 @@ enum { BORROWED_MOST = 256 };
 /* A check costs some 10 microseconds. */
 static const double LOOK_SECONDS = 1e-3, LOOK_SECONDS_MOST = 64e-3;
 
-/* By then threads without work have stopped spinning. */
+/* Time after which threads without work have stopped spinning. */
 static const double ASLEEP_SECONDS = 0.3;
 
 /* The calling thread's OpenMP pool, as far as it is known. */
 static _Thread_local struct {
     unsigned threads; /* 0: no pool is known */
     pid_t tids[BORROWED_MOST];
-    bool awake;         /* at the last check */
-    double now;         /* seconds: when the last question came */
-    double check;       /* when to check whether its threads still exist */
-    double next, pause; /* when to check again, and the pause after a check that found nothing */
+    bool awake;         /* they were awake at the last check */
+    double now;         /* time of the last question, in seconds */
+    double check;       /* time to check whether its threads still exist */
+    double next, pause; /* time of the next check, and the pause after a check that found nothing */
 } pool;
 
 /* Whether a thread of this process runs, or would if it had a CPU. */
@@ -89,7 +89,7 @@ static unsigned find_running(pid_t *out, unsigned most)
 typedef struct region {
     zoff_team_fn fn;
     void *ctx;
-    pid_t *tids; /* by thread; NULL: not asked for */
+    pid_t *tids; /* ids by thread; NULL: not asked for */
 } region;
 
 static void run_in_region(void *ctx)
@@ -141,8 +141,8 @@ static bool look(unsigned threads)
 {
     pid_t running[BORROWED_MOST];
     if (pool.threads)
-        return runs(pool.tids[pool.threads - 1]); /* they all spin, or none */
-    /* With another number of threads than the team's the runtime would start or end threads. */
+        return runs(pool.tids[pool.threads - 1]); /* either all threads of the pool spin, or none */
+    /* With another number of threads than the team's, the runtime would start or end threads. */
     return find_running(running, threads - 1) == threads - 1 && get_to_know(running, threads - 1);
 }
 

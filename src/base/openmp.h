@@ -5,11 +5,11 @@
 
 #include "team.h"
 
-/* Whether the calling thread's pool has exactly this many threads and they spin now. Such threads occupy the cores that our own
- * workers would need, for milliseconds: so they become the team. */
+/* Whether the calling thread's pool has exactly this many threads and they spin now. Such threads occupy for milliseconds the
+ * cores that our own workers would need, so they become the team. */
 bool zoff_base_openmp_awake(unsigned threads);
 
-/* Run fn on them. */
+/* Run fn on the threads of that pool. */
 void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
 #endif

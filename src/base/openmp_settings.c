@@ -51,7 +51,7 @@ unsigned zoff_base_openmp_settings_limit(const char **out_who)
         const int now = omp_get_max_threads();
         if (now > 0 && (unsigned)now != set) {
             program = now < omp_get_num_procs() ? (unsigned)now : 0;
-            user = 0; /* the program has changed it */
+            user = 0; /* the program has set another number since */
         }
     }
     *out_who = program ? "omp_set_num_threads()" : user ? "OMP_NUM_THREADS" : NULL;

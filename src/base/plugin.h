@@ -12,7 +12,7 @@ typedef struct zoff_plugin_wish {
     bool shares_names;  /* its libraries look up one another among the program's symbols, as some MPIs do */
 } zoff_plugin_wish;
 
-/* Load it; it stays loaded.  @return ERR_UNSUPPORTED with the attempts and the advice */
+/* Load a plug-in, which stays loaded.  @return ERR_UNSUPPORTED with the attempts and the advice */
 zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out);
 
 #endif

@@ -37,7 +37,7 @@ static void take_node(zoff_policy *policy, unsigned node)
     }
 }
 
-/* The preferred node first, then those with higher numbers, then from 0: the next number is often near. */
+/* List the preferred node first, then those with higher numbers, then those from 0, because the next number is often near. */
 static void put_in_order(zoff_policy *policy, unsigned first_node)
 {
     const zoff_topology *t = &policy->topology;
@@ -75,8 +75,8 @@ void zoff_base_policy_make(const char *root, const zoff_cpus *cpus, const zoff_e
                                                                                                        : ZOFF_POLICY_RANKS;
     if (out->cores == 0)
         return;
-    /* Ranks with an accelerator share the cores near it; without one, all cores of their mask. A mask of this rank's alone has
-     * as many cores as the rank has threads, and every rank starts at the first. */
+    /* Ranks with an accelerator share the cores near it; without one, all cores of their mask. A rank with a mask of its own
+     * has as many threads as cores, so it starts at the first. */
     unsigned near = preferred_node >= 0 ? cores_of_node(out, (unsigned)preferred_node) : 0;
     out->first = (unsigned)((uint64_t)ranks->index * out->threads % (near ? near : out->cores));
 }

@@ -12,7 +12,7 @@ typedef enum zoff_policy_why { ZOFF_POLICY_CORES, ZOFF_POLICY_QUOTA, ZOFF_POLICY
 typedef struct zoff_policy {
     zoff_topology topology;
     zoff_policy_why why;           /* why there are not more threads */
-    unsigned threads;              /* one for each core, without the share of the host's other ranks */
+    unsigned threads;              /* number of threads: one for each core, without the share of the host's other ranks */
     unsigned cores;                /* length of order */
     unsigned first;                /* position of thread 0 in `order`: ranks that share cores start at different ones */
     uint16_t order[ZOFF_CPUS_MAX]; /* a CPU of each core: the preferred node's first, then node by node */

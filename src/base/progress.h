@@ -29,7 +29,7 @@ typedef struct zoff_poller {
 
 typedef struct zoff_progress {
     zoff_poller *first;
-    unsigned depth; /* of nested waits */
+    unsigned depth; /* depth of nested waits */
     bool moved;
     uint64_t most; /* movements that one wait can report, at most; 0: a million */
 } zoff_progress;

@@ -71,7 +71,7 @@ void zoff_base_status_restore(const zoff_saved_error *saved)
 const char *zoff_base_status_errno(int error)
 {
     static _Thread_local char buffer[128];
-    if (error == EFBIG) /* nearly always a limit of the process */
+    if (error == EFBIG) /* EFBIG is nearly always a limit of the process */
         return "File too large for a limit of this process (RLIMIT_FSIZE, ulimit -f) or for the file system";
     return strerror_r(error, buffer, sizeof buffer);
 }

@@ -11,7 +11,8 @@
  * a newer program requests something that this version does not have */
 zoff_status zoff_base_structs_check(const char *name, const char *start, const void *given, size_t known_bytes);
 
-/* The same; then copy the caller's fields over the defaults in `known`. Sets its struct_size to `known_bytes`. */
+/* Check an input struct likewise, copy its fields over the defaults in `known`, and set `known`'s struct_size to
+ * `known_bytes`. */
 zoff_status zoff_base_structs_read(const char *name, const char *start, const void *given, void *known, size_t known_bytes);
 
 /* Check the struct_size of an output struct.  @return ERR_INVALID for one that no version has */

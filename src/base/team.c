@@ -17,9 +17,9 @@
 static struct {
     pthread_once_t once;
     bool seated;                          /* there are several nodes, and nobody else has placed the threads */
-    atomic_uint preferred;                /* node + 1; 0: none */
+    atomic_uint preferred;                /* preferred node + 1; 0: none */
     atomic_bool forked;                   /* this process is a child of one that had a team */
-    const zoff_team_watch *_Atomic watch; /* of a trace; NULL: nobody asked */
+    const zoff_team_watch *_Atomic watch; /* the watch of a trace; NULL: there is none */
     zoff_policy policy;
 } placement = {.once = PTHREAD_ONCE_INIT};
 
@@ -87,8 +87,8 @@ static void place(void)
     placement.seated = !zoff_base_openmp_settings_places(&bound) && make_policy(&placement.policy) && placement.policy.places;
 }
 
-/* Move the calling thread to the node of its seat, within its own mask: a thread that somebody has placed elsewhere stays
- * there.
+/* Move the calling thread to the node of its seat, within its own mask, so that a thread which somebody has placed elsewhere
+ * stays there.
  * @return whether it was moved; then `saved` is its mask before */
 static bool take_seat(const zoff_policy *policy, unsigned thread, zoff_cpus *saved)
 {
@@ -157,7 +157,7 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
     threads = threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST;
     if (works_alone(threads)) {
         p.policy = NULL;    /* the other threads of the caller's region would all take the same seat */
-        run_part(&p, 0, 1); /* nobody watches: it is all the caller's */
+        run_part(&p, 0, 1); /* no watch: the run is all the caller's */
         return;
     }
     find_watch(&p);

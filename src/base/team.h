@@ -12,26 +12,27 @@ enum { ZOFF_TEAM_MOST = 1024 };
 /* Runs on each thread, 0 .. threads-1; thread 0 is the caller. */
 typedef void (*zoff_team_fn)(void *ctx, unsigned thread, unsigned threads);
 
-/* Threads of a team of `wanted`. 0: as the policy says, limited by OMP_NUM_THREADS and omp_set_num_threads(). */
+/* The number of threads that a team of `wanted` has. 0: as the policy says, limited by OMP_NUM_THREADS and
+ * omp_set_num_threads(). */
 unsigned zoff_base_team_threads(unsigned wanted);
-/* The same, and the reason, for "%u threads (%s)". */
+/* The same number, and its reason, for "%u threads (%s)". */
 unsigned zoff_base_team_count(unsigned wanted, const char **out_why);
 
 /* Start the missing threads of the calling thread's team.  @return ERR_NO_MEMORY: the system refuses one; then none was added
  */
 zoff_status zoff_base_team_start(unsigned threads);
 
-/* The NUMA node that threads are to be near; -1 has no say. Heard until a team first runs: from then on each thread of the
- * process keeps its place. */
+/* Place threads near a NUMA node; -1 has no say. This has an effect only until a team first runs, because from then on each
+ * thread of the process keeps its place. */
 void zoff_base_team_prefer(int node);
 
-/* Run fn once on each of `threads` threads and wait for all. Threads that were not started are; where the system refuses them
- * there are fewer. Inside a parallel region of the caller's program, inside another run, and in a child that a process with a
- * team forked, the calling thread works alone. fn is told how many there are. Floating point is set as the kernels need it. On a machine with
- * several NUMA nodes a thread is kept on the node of its seat for that time. */
+/* Run fn once on each of `threads` threads and wait for all. Missing threads are started; if the system refuses them, there are
+ * fewer. Inside a parallel region of the caller's program, inside another run, and in a child that a process with a team
+ * forked, the calling thread works alone. fn is told how many there are. Floating point is set as the kernels need it. On a
+ * machine with several NUMA nodes a thread is kept on the node of its seat for that time. */
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
-/* More runs are about to follow: until the call with false, threads poll for 50 us before they sleep. */
+/* Announce more runs: until the call with false, threads poll for 50 us before they sleep. */
 void zoff_base_team_hold(bool held);
 
 /* Whether a team of so many threads is awake at this moment: threads of the caller's OpenMP pool that spin and so are the team,
@@ -41,7 +42,7 @@ bool zoff_base_team_spins(unsigned threads);
 /* Runs of the calling thread so far in which it woke threads of its own. */
 uint64_t zoff_base_team_wakes(void);
 
-/* Who wants to know of each thread's share of a run. The table is static. */
+/* The table of a watcher that wants to know of each thread's share of a run. It is static. */
 typedef struct zoff_team_watch {
     /* On the calling thread, before a run.  @return NULL: this run is not watched; `out_work`: static, what it works on */
     const void *(*who_calls)(const char **out_work);
@@ -50,10 +51,10 @@ typedef struct zoff_team_watch {
 } zoff_team_watch;
 void zoff_base_team_watch(const zoff_team_watch *watch);
 
-/* The same with the seats of another policy, for tests; NULL leaves the threads where they are. */
+/* As zoff_base_team_run(), with the seats of another policy, for tests; NULL leaves the threads where they are. */
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx);
 
-/* Seconds that such a run takes when there is nothing to do; 0 where the calling thread works alone. */
+/* Seconds that a run takes when there is nothing to do; 0 where the calling thread works alone. */
 double zoff_base_team_region_seconds(unsigned threads);
 
 #endif

@@ -24,17 +24,17 @@ bool zoff_base_topology_bind(const zoff_cpus *cpus);
 /* Bind the calling thread to the CPU that it is on. */
 bool zoff_base_topology_stay(void);
 
-/* Where a thread may run that keeps off one CPU. All zero at first. */
+/* The masks of a thread that keeps off one CPU. All zero at first. */
 typedef struct zoff_elsewhere {
-    zoff_cpus all;  /* its mask before */
-    zoff_cpus left; /* its mask after the last call */
+    zoff_cpus all;  /* mask of the thread before the first call */
+    zoff_cpus left; /* mask of the thread after the last call */
     bool is_off;    /* `left` is without a CPU of `all` */
 } zoff_elsewhere;
 
 /* Move the calling thread from a CPU to others of its mask, where it stays until the next call for another CPU. If somebody
  * else has changed the mask since then, the new one counts.  @return false: it may run nowhere else */
 bool zoff_base_topology_keep_off(zoff_elsewhere *e, unsigned cpu);
-/* Let it run on that CPU again. */
+/* Let the thread run on that CPU again. */
 void zoff_base_topology_come_back(zoff_elsewhere *e);
 
 /* Read a file with a list like "0-3,8"; false if it has none. */

@@ -21,7 +21,7 @@ const char *zoff_base_words_bytes(uint64_t bytes)
 
 bool zoff_base_words_match(const char *pattern, size_t bytes, const char *name)
 {
-    size_t at = 0, after_star = 0; /* after_star 0: there was none */
+    size_t at = 0, after_star = 0; /* `after_star` is 0 while there was no star */
     const char *left = NULL;       /* the last "*" stands for everything before it */
     while (*name) {
         if (at < bytes && pattern[at] == '*') {
@@ -55,7 +55,7 @@ size_t zoff_base_words_character(const char *at)
         if ((text[i] & 0xC0) != 0x80)
             return 0;
     }
-    /* Longer forms of short characters, surrogates, and numbers that no character has. */
+    /* Refuse longer forms of short characters, surrogates, and numbers that no character has. */
     if ((c == 0xE0 && text[1] < 0xA0) || (c == 0xED && text[1] > 0x9F) || (c == 0xF0 && text[1] < 0x90) ||
         (c == 0xF4 && text[1] > 0x8F))
         return 0;

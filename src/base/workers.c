@@ -23,12 +23,13 @@
 #include <unistd.h>
 
 enum {
-    THREAD_BITS = 11,        /* of a word: the number of threads of its run; the other bits count runs */
-    POLLS = 16,              /* between two looks at the clock */
-    STACK_BYTES = 512 << 10, /* kernels need little; 1,000 threads must not need gigabytes of address space */
+    THREAD_BITS = 11, /* bits of a word for the number of threads of its run; the other bits count runs */
+    POLLS = 16,       /* polls between two looks at the clock */
+    STACK_BYTES =
+        512 << 10, /* stack of a worker: kernels need little, and 1,000 threads must not need gigabytes of address space */
     STACK_BYTES_MOST = 1 << 30,
 };
-#define OWNER_SLEEPS (1u << 31) /* in `left` */
+#define OWNER_SLEEPS (1u << 31) /* bit in `left` */
 
 /* How long to poll before sleep: about as long as a sleeping thread needs to wake up. A fixed number of polls would be 5 us on
  * one CPU and 50 us on another, because CPUs pause for different times. */
@@ -36,8 +37,8 @@ static const double POLL_SECONDS = 50e-6;
 
 typedef struct worker {
     struct zoff_workers *team;
-    unsigned thread; /* its number, from 1 */
-    uint64_t seen;   /* the word at the time when it was started */
+    unsigned thread; /* number of the worker, from 1 */
+    uint64_t seen;   /* the word at the time when the worker was started */
     atomic_bool leaves;
     pthread_t id;
     zoff_elsewhere elsewhere;
@@ -49,7 +50,7 @@ typedef struct zoff_workers {
     zoff_team_fn fn;
     void *ctx;
     atomic_bool held;
-    int owner_cpu; /* in this run; below 0: workers may be there */
+    int owner_cpu; /* CPU of the owner in this run; below 0: workers may run there */
     char after_word[64];
     atomic_uint asleep; /* workers in their futex, or about to enter it */
     char after_asleep[64];
@@ -166,7 +167,7 @@ static void wait_for_all(zoff_workers *team)
     }
     if (!left)
         return;
-    /* Otherwise Linux would wake it on the CPU of the worker that wakes it. */
+    /* Otherwise Linux would wake this worker on the CPU of the worker that wakes it. */
     zoff_cpus all;
     const bool stays = zoff_base_topology_affinity(&all) && zoff_base_topology_stay();
     left = atomic_fetch_or(&team->left, OWNER_SLEEPS) | OWNER_SLEEPS;
@@ -184,7 +185,7 @@ static void stop(zoff_workers *team, unsigned kept)
     for (unsigned i = kept; i < team->count; i++)
         atomic_store(&team->workers[i]->leaves, true);
     if (team->count > kept) {
-        publish(team, 1); /* a run without workers: each checks once */
+        publish(team, 1); /* a run without workers, so that each checks once */
         (void)futex(low_half(team), FUTEX_WAKE_BITSET, INT32_MAX, FUTEX_BITSET_MATCH_ANY);
     }
     while (team->count > kept) {

@@ -12,7 +12,8 @@
 zoff_status zoff_base_workers_start(unsigned threads);
 
 /* Run fn on this thread, as thread 0, and on workers. If the system refuses workers, there are fewer threads; fn gets their
- * number. In a run of this thread, another one stays on this thread. `seated`: fn places each thread. Otherwise a worker keeps off the CPU of this thread. */
+ * number. A run inside a run of this thread stays on this thread. `seated`: fn places each thread. Otherwise a worker keeps off
+ * the CPU of this thread. */
 void zoff_base_workers_run(unsigned threads, bool seated, zoff_team_fn fn, void *ctx);
 
 /* true: workers of this thread poll 50 us for the next run before they sleep. false ends that. */

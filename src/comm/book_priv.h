@@ -13,16 +13,16 @@ typedef enum zoff_comm_told { ZOFF_COMM_TOLD_NOBODY, ZOFF_COMM_TOLD_GROUP, ZOFF_
 
 typedef struct zoff_comm_book {
     pthread_mutex_t lock;
-    zoff_comm_channel *come; /* registered, not open; in order of registration */
+    zoff_comm_channel *come; /* channels that are registered but not open, in order of registration */
     zoff_comm_channel *open;
     unsigned open_count;
     uint64_t births, slots;                   /* registrations so far; one bit for each slot in use */
     uint32_t last;                            /* last id that was given out */
-    zoff_comm_visit visits[ZOFF_COMM_VISITS]; /* ring, indexed by number */
+    zoff_comm_visit visits[ZOFF_COMM_VISITS]; /* ring of the last calls, indexed by number */
     uint64_t done;                            /* number of the last call that counted */
     unsigned depth;                           /* nesting depth of calls; 0: the program is in none */
     double since;                             /* start time of the current call, in seconds */
-    zoff_comm_told told;                      /* who has heard from this rank of the current call */
+    zoff_comm_told told;                      /* ranks that this rank has told of the current call */
     bool has_unseen;                          /* there may be new reports to compare */
     double failed;  /* time at which the call was first seen to have failed on one of two ranks only; 0: never */
     uint64_t chain; /* checksum over all calls that counted */

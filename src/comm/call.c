@@ -174,9 +174,9 @@ static bool is_missing(zoff_comm *comm, const zoff_comm_work *work, unsigned ran
     return rank != comm->rank && zoff_comm_call_has(&work->call, rank) && !comm->ops->has_arrived(comm, work, rank);
 }
 
-/* List the ranks that has_arrived() does not report, as "1, 3". If others are missing, too, a rank that waits in the same call
- * as this one is not listed, because those keep it from starting the operation. The text in `visits` says in which calls the
- * first of the missing ranks wait. Returns the number of listed ranks. */
+/* List the ranks that has_arrived() does not report, as "1, 3". A rank that waits in the same call as this one is listed only
+ * if no other rank is missing, because the others keep it from starting the operation. The text in `visits` says in which calls
+ * the first of the missing ranks wait. Returns the number of listed ranks. */
 static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes, char *visits,
                              size_t visits_bytes)
 {
@@ -296,8 +296,8 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
     return status;
 }
 
-/* Whether an operation has waited too long. At most a tenth of the timeout counts between two polls: while the trainer does
- * other work it does not wait, and the other ranks may be doing the same. */
+/* Whether an operation has waited too long. At most a tenth of the timeout counts between two polls, because a trainer that
+ * does other work does not wait, and the other ranks may be doing the same. */
 static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
 {
     const double now = zoff_base_clock_seconds(), most = comm->timeout_seconds / 10;
@@ -351,9 +351,9 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
     unsigned naps = 0;
     bool had_arrived = false;
-    /* Once all ranks have arrived, this thread moves the bytes: it begins to poll anew, and its pauses stay the shortest. A
-     * rank may also stop behind its arrival, so it does not poll for ever. Yield only after LOOKS polls: on a busy machine
-     * every yield costs a whole time slice. */
+    /* Once all ranks have arrived, this thread moves the bytes, so it starts a new series of polls, and then takes the shortest
+     * pauses. A rank may also stop after its arrival, so the polls without a pause must end. Yield only after LOOKS polls,
+     * because on a busy machine every yield costs a whole time slice. */
     enum { LOOKS = 128, PATIENCE = 32 * LOOKS };
     for (unsigned turn = 1;; turn++) {
         zoff_status status = zoff_comm_poll(comm, work);

@@ -21,7 +21,7 @@ typedef enum zoff_comm_stream {
     ZOFF_COMM_STEP,    /* decisions of a step, and weights after an update */
     ZOFF_COMM_REDUCE,  /* gradients */
     ZOFF_COMM_WEIGHTS, /* weights fetched for use */
-    ZOFF_COMM_GROUP,   /* the same within a group of ranks: see zoff_comm_call.members */
+    ZOFF_COMM_GROUP,   /* gathers within a group of ranks: see zoff_comm_call.members */
     ZOFF_COMM_STREAMS  /* number of streams */
 } zoff_comm_stream;
 
@@ -41,9 +41,9 @@ typedef enum zoff_comm_about {
     ZOFF_COMM_ABOUT_WEIGHTS,   /* index: bucket */
     ZOFF_COMM_ABOUT_SUMS,      /* index: bucket */
     ZOFF_COMM_ABOUT_SECONDARY, /* index: bucket */
-    ZOFF_COMM_ABOUT_SLICE,     /* param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
-    ZOFF_COMM_ABOUT_MASTER,    /* param; index: first element; extra: count */
-    ZOFF_COMM_ABOUT_M,         /* fields as for MASTER, here and in the next two */
+    ZOFF_COMM_ABOUT_SLICE,     /* fields: param; index: slice; extra: bucket, or ZOFF_COMM_ALL */
+    ZOFF_COMM_ABOUT_MASTER,    /* fields: param; index: first element; extra: count */
+    ZOFF_COMM_ABOUT_M,         /* M and the next two use the fields of MASTER */
     ZOFF_COMM_ABOUT_V,
     ZOFF_COMM_ABOUT_ELEMENTS,
     ZOFF_COMM_ABOUTS /* number of subjects */
@@ -60,15 +60,15 @@ typedef struct zoff_comm_item {
 /* The operations of one engine on a communicator. The engine owns the struct and zeroes it before first use. */
 typedef struct zoff_comm_channel zoff_comm_channel;
 struct zoff_comm_channel {
-    uint32_t id;   /* same on all ranks, never reused; 0: the communicator's own channel */
-    uint32_t slot; /* same on all ranks; reused after the channel is closed */
+    uint32_t id;   /* id, the same on all ranks and never reused; 0: the communicator's own channel */
+    uint32_t slot; /* slot, the same on all ranks; reused after the channel is closed */
     bool is_open;
     uint64_t started[ZOFF_COMM_STREAMS];                        /* operations started so far */
-    uint64_t sent_bytes, received_bytes;                        /* by completed operations */
+    uint64_t sent_bytes, received_bytes;                        /* bytes of completed operations */
     uint64_t hash;                                              /* hash of the engine's parameters */
     char name[64];                                              /* for messages: name of the engine's first parameter */
     uint64_t birth;                                             /* order of registration; 0: not registered */
-    const char *(*param_name)(const void *ctx, uint32_t param); /* may be NULL; may return NULL: name unknown */
+    const char *(*param_name)(const void *ctx, uint32_t param); /* may be NULL; returns NULL for a name that is unknown */
     const void *ctx;
     void *port; /* data of the back-end */
     zoff_comm_channel *next;
@@ -79,7 +79,7 @@ struct zoff_comm_channel {
 typedef struct zoff_comm_call {
     zoff_comm_kind kind;
     zoff_comm_stream stream;
-    zoff_comm_channel *channel; /* NULL: the communicator's own */
+    zoff_comm_channel *channel; /* channel of the operation; NULL: the communicator's own */
     zoff_comm_item item;
     const void *in;           /* EXCHANGE: pieces for rank 0, 1, ..., packed in rank order. GATHER: this rank's piece */
     void *out;                /* EXCHANGE, GATHER: pieces from rank 0, 1, ...; SUM, BROADCAST: input and result */
@@ -139,7 +139,7 @@ typedef enum zoff_comm_visit_call {
 } zoff_comm_visit_call;
 
 typedef struct zoff_comm_visit {
-    uint64_t number; /* from 1; 0: none */
+    uint64_t number; /* number of the call, from 1; 0: no call */
     uint32_t channel, call;
     zoff_comm_item item;
     uint64_t before; /* checksum over all earlier calls */
@@ -184,14 +184,14 @@ struct zoff_comm {
     zoff_comm_info info;         /* the back-end fills `backend` */
     bool is_broken;
     bool one_thread;     /* only the program's own threads may use it, not the engine's progress thread */
-    bool holds_memory;   /* see zoff_comm_lets_go() */
-    const char *reaches; /* not NULL: `in` and `out` of a call may be memory of the accelerator with this name */
+    bool holds_memory;   /* the network may still use memory: see zoff_comm_lets_go() */
+    const char *reaches; /* accelerator whose memory `in` and `out` of a call may be; NULL: none */
     int device;          /* index of that accelerator */
     bool adds;           /* the back-end can add up device memory: zoff_comm_call.adds */
     unsigned group;      /* members of each group; 0: zoff_comm_open_groups() was not called */
     bool has_slots;      /* every channel needs one of the ZOFF_COMM_SLOTS slots */
-    const char *blind;   /* not NULL: has_arrived() knows nothing about other ranks; this text says so in errors */
-    char words[1024];    /* why it is broken */
+    const char *blind;   /* text for errors that has_arrived() knows nothing about other ranks; NULL: it does */
+    char words[1024];    /* reason why the communicator is broken */
 };
 
 enum {
@@ -335,7 +335,7 @@ size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned 
 size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to);
 /* Whether a rank takes part. */
 bool zoff_comm_call_has(const zoff_comm_call *call, unsigned rank);
-/* How many ranks do. */
+/* The number of ranks that take part. */
 unsigned zoff_comm_call_members(const zoff_comm *comm, const zoff_comm_call *call);
 /* Bytes of the result. */
 size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call);

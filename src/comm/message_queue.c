@@ -38,7 +38,7 @@ struct zoff_comm_message_queue {
     letter ring[RING];
     unsigned next;                /* index in the ring of the next header to read */
     bool was_taken;               /* the caller has that header; the next take posts its receive again */
-    letter *unsent, **unsent_end; /* oldest first: the transport had no memory for the first one */
+    letter *unsent, **unsent_end; /* letters not sent yet, oldest first, because the transport had no memory for the first */
     letter *outgoing, *spare[CLASSES];
 };
 
@@ -52,7 +52,7 @@ static zoff_status fail(const zoff_comm_message_queue *c)
 
 /* ---- requests ---- */
 
-/* `ret`: what the transport has returned. */
+/* Note how a request has begun. `ret` is what the transport has returned. */
 static zoff_status note_begin(const zoff_comm_message_queue *c, int ret, zoff_comm_request *r)
 {
     if (ret < 0)

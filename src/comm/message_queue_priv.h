@@ -19,8 +19,8 @@ enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_HEADER_TAG = 0, ZOFF_COMM_TAGS =
 /* The control message. A piece that fits into `data` is sent inside of the header of its operation. */
 typedef struct zoff_comm_header {
     uint32_t magic, from, says;
-    uint32_t kind, stream, root, channel, tag; /* tag: of a piece that is sent as a message of its own */
-    uint32_t first, members;                   /* of the group */
+    uint32_t kind, stream, root, channel, tag; /* tag: that of a piece which is sent as a message of its own */
+    uint32_t first, members;                   /* ranks of the group */
     uint64_t number, count, result_bytes;
     uint64_t sends, expects; /* bytes that the sender sends to the receiver, and expects from it */
     uint64_t data_bytes;
@@ -38,7 +38,7 @@ typedef struct zoff_comm_request {
  * zoff_comm_transport.most_bytes, with at most two in flight. */
 typedef struct zoff_comm_lane {
     char *at;     /* the bytes not passed to the transport yet */
-    size_t left;  /* their number */
+    size_t left;  /* number of those bytes */
     bool is_open; /* the transfer may begin */
     bool sends;   /* false: receives */
     unsigned peer;

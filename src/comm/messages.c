@@ -269,8 +269,8 @@ static zoff_status hear(messages_comm *m, const zoff_comm_header *header)
     return hear_of_channel(m, header);
 }
 
-/* Handle the headers that other ranks sent about a channel before this rank joined it. One of an operation that this rank has
- * not started is stored in the memory that it has, because a rank without memory must not end the group here. */
+/* Handle the headers that other ranks sent about a channel before this rank joined it. A header of an operation that this rank
+ * has not started keeps its memory, because a rank without memory must not end the group here. */
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;
@@ -326,7 +326,7 @@ static void progress(messages_comm *m)
 
 /* ---- the table ---- */
 
-/* Memory of an operation that is over is used again, so most operations start without an allocation. */
+/* Keep the memory of an operation that is over for another, so that most operations start without an allocation. */
 static void free_operation(messages_comm *m, operation *o)
 {
     if (o->memory) {
@@ -399,7 +399,7 @@ static void add_up(const zoff_comm *comm, const zoff_comm_work *work)
     }
 }
 
-/* Remove an operation from the list. `holds`: the network still uses its memory, so that is leaked. */
+/* Remove an operation from the list. `holds`: the network still uses its memory, so leak it. */
 static void forget(messages_comm *m, operation *o, bool holds)
 {
     *(o->before ? &o->before->next : &m->in_flight) = o->next;
@@ -462,7 +462,7 @@ static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, un
         return started_by(work, rank) >= work->number;
     const operation *o = operation_of(work);
     if (o->work != work)
-        return true; /* it is over */
+        return true; /* the operation is over */
     const zoff_comm_lane *from = &o->lanes[rank], *to = from + comm->size;
     return !from->left && !from->flying && !to->left && !to->flying;
 }

@@ -11,7 +11,7 @@ enum { ZOFF_COMM_DEPTH = 64, ZOFF_COMM_AHEAD = 2 * ZOFF_COMM_DEPTH };
 
 /* The memory of an operation that depends on the number of ranks. */
 typedef struct zoff_comm_lanes {
-    struct zoff_comm_lanes *next; /* list of spare ones */
+    struct zoff_comm_lanes *next; /* next in the list of spare structs */
     zoff_comm_lane all[];         /* followed by zoff_comm_operation.open */
 } zoff_comm_lanes;
 
@@ -20,7 +20,7 @@ typedef struct zoff_comm_operation {
     unsigned arrived;     /* ranks that have started the operation, including this one */
     unsigned moving;      /* lanes that are not finished */
     bool has_own;         /* this rank's own piece has been copied */
-    int tag;              /* of all its messages; 0: all pieces to send fit into headers */
+    int tag;              /* tag of all its messages; 0: all pieces to send fit into headers */
     zoff_comm_lanes *memory;
     zoff_comm_lane *lanes;                     /* receives from rank 0, 1, ..., then sends to rank 0, 1, ... */
     uint32_t *open;                            /* indices of open, unfinished lanes: sends from [0], receives from [size] */
@@ -31,15 +31,15 @@ typedef struct zoff_comm_operation {
 /* A stored header of an operation that this rank has not started yet. */
 typedef struct zoff_comm_early {
     struct zoff_comm_early *next;
-    zoff_comm_header header; /* allocated only as long as its data */
+    zoff_comm_header header; /* header, allocated only up to the end of its data */
 } zoff_comm_early;
 
 /* The data of a channel. */
 typedef struct zoff_comm_port {
-    zoff_comm_operation operations[ZOFF_COMM_STREAMS][ZOFF_COMM_DEPTH]; /* by number, modulo DEPTH */
-    zoff_comm_early *early[ZOFF_COMM_STREAMS][ZOFF_COMM_AHEAD];         /* by number, modulo AHEAD; lists over ranks */
+    zoff_comm_operation operations[ZOFF_COMM_STREAMS][ZOFF_COMM_DEPTH]; /* operations by number, modulo DEPTH */
+    zoff_comm_early *early[ZOFF_COMM_STREAMS][ZOFF_COMM_AHEAD];         /* headers by number, modulo AHEAD; lists over ranks */
     struct {
-        uint64_t started[ZOFF_COMM_STREAMS]; /* number of the last operation that it has started */
+        uint64_t started[ZOFF_COMM_STREAMS]; /* number of the last operation that the rank has started */
         bool has_closed;
     } * members;     /* by rank */
     unsigned closed; /* number of ranks that have closed the channel */
@@ -50,7 +50,7 @@ typedef struct zoff_comm_messages {
     zoff_comm comm;
     zoff_comm_message_queue *queue;
     zoff_comm_operation *in_flight;
-    zoff_comm_lanes *spare;                  /* of operations that are over */
+    zoff_comm_lanes *spare;                  /* spare memory of operations that are over */
     zoff_comm_early *unknown, **unknown_end; /* headers of channels not joined here yet; oldest first */
     uint32_t last_channel;                   /* id of the last channel joined */
     bool tags[ZOFF_COMM_TAGS];               /* tags in use for sending; tag 0 is for headers */
@@ -77,7 +77,7 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count);
 /* Store a header of an operation that this rank has not started, on a joined channel. */
 zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header);
-void zoff_comm_mailbox_put(zoff_comm_port *port, zoff_comm_early *one); /* the same for one that has memory; the port owns it */
+void zoff_comm_mailbox_put(zoff_comm_port *port, zoff_comm_early *one); /* store a header, which the port then owns */
 /* Remove and return the stored headers of an operation, as a list. */
 zoff_comm_early *zoff_comm_mailbox_take(const zoff_comm_work *work);
 /* Find the port that a header is for. NULL if the header was stored for a channel not joined yet, or is for a closed one. */

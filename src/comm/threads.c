@@ -29,7 +29,7 @@ typedef struct message {
     int tag;
     char *data; /* memory of the caller; of a header in an inbox: the memory behind this struct */
     size_t bytes;
-    uint64_t seen; /* a receive's: `arrivals` when it looked for its message */
+    uint64_t seen; /* of a receive: the value of `arrivals` when it last looked for its message */
     atomic_bool is_over;
 } message;
 
@@ -41,10 +41,10 @@ typedef struct inbox {
     struct group *group;
     pthread_mutex_t lock;
     bool is_closed;
-    list headers;                  /* from all ranks, oldest first */
+    list headers;                  /* headers from all ranks, oldest first */
     list *pieces;                  /* by sender */
     message *blank;                /* memory of headers that were read */
-    atomic_uint_fast64_t arrivals; /* what was put here so far. Receives look only after it has changed */
+    atomic_uint_fast64_t arrivals; /* number of messages put here so far; receives look only after it has changed */
     message *spare;                /* requests that this rank can use again; only its own calls do, so no lock guards them */
 } inbox;
 
@@ -112,7 +112,7 @@ static unsigned rank_of(const inbox *own)
     return (unsigned)(own - own->group->inboxes);
 }
 
-/* With the lock of the inbox. */
+/* Put a header into an inbox, whose lock is held. */
 static int put_header(inbox *d, const void *data, size_t bytes)
 {
     message *m = get(&d->blank, sizeof(zoff_comm_header));
@@ -180,7 +180,7 @@ static void read_inbox(inbox *own, message *m)
     if (is_header)
         return;
     memcpy(m->data, sent->data, sent->bytes);
-    atomic_store_explicit(&sent->is_over, true, memory_order_release); /* from here on it is the sender's */
+    atomic_store_explicit(&sent->is_over, true, memory_order_release); /* from here on the message is the sender's */
 }
 
 static int threads_test(void *ctx, void **request)
@@ -305,7 +305,7 @@ undo:
     for (unsigned rank = size; rank-- > count;)
         threads_close(&o->inboxes[rank], 1);
     while (count-- > 0) {
-        struct zoff_comm_book *book = made[count]->book; /* closing still reads it */
+        struct zoff_comm_book *book = made[count]->book; /* closing the communicator still reads its book */
         made[count]->ops->close(made[count]);
         zoff_comm_forget(book);
     }

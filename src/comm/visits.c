@@ -88,7 +88,7 @@ unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsig
     return (unsigned)count;
 }
 
-/* In an open step not every rank has to wait for each weight, but all of them fetch those of the engine. */
+/* In an open step a rank may fetch a weight that another rank need not wait for, so a fetch matches any call of the step. */
 static bool follows_in_step(const zoff_comm_visit *a, const zoff_comm_visit *b)
 {
     return a->channel == b->channel && (a->call & ZOFF_COMM_IN_OPEN) && (b->call & 0xff) == ZOFF_COMM_IN_FETCH;
@@ -155,7 +155,8 @@ static zoff_status tell(zoff_comm *comm, const zoff_comm_call *call)
     return comm->ops->tell(comm, call, visits, count);
 }
 
-/* A wait for a group is told to the group. If the same call of the program waits for all ranks later, those hear of it then. */
+/* Tell only the group about a wait for the group. If the same call of the program waits for all ranks later, tell the others
+ * then. */
 zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now)
 {
     book *b = comm->book;

@@ -17,7 +17,7 @@ bool zoff_comm_world_is_outer(zoff_env_world id)
     return id == ZOFF_ENV_WORLD_JSM || id == ZOFF_ENV_WORLD_FLUX || id == ZOFF_ENV_WORLD_PALS || id == ZOFF_ENV_WORLD_SLURM;
 }
 
-/* An outer launcher's count only where no inner one says that it has started one rank. */
+/* An outer launcher's count is used only where no inner launcher says that it has started one rank. */
 zoff_env_world zoff_comm_world_several(zoff_env_place *out)
 {
     bool is_alone = false;

@@ -47,7 +47,7 @@ typedef struct zoff_schedule_values {
 /* fp16.* */
 typedef struct zoff_fp16_values {
     bool enabled;
-    bool dynamic;         /* loss_scale is 0; all fields after `scale` apply only then */
+    bool dynamic;         /* loss_scale is 0, so the scale changes; the fields after `scale` apply only then */
     double scale;         /* the first scale if dynamic, else the fixed one */
     double min_scale;     /* min_loss_scale */
     int64_t window;       /* loss_scale_window */
@@ -58,7 +58,7 @@ typedef struct zoff_fp16_values {
 /* offload_param.* and stage3_*: for the weights that the engine stores. Counts are in elements. */
 typedef struct zoff_weight_values {
     zoff_tier tier;           /* offload_param.device; HOST or NVME */
-    bool stays;               /* offload_param.device is none: on a device, they stay there */
+    bool stays;               /* offload_param.device is none, so weights on a device stay there */
     const char *const *paths; /* offload_param.nvme_path; NULL: the folders of the states. Owned by the configuration */
     size_t path_count;
     unsigned slots;            /* buffer_count */
@@ -84,13 +84,13 @@ typedef struct zoff_config_values {
     uint32_t accumulation;         /* gradient_accumulation_steps */
     uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0: the configuration gives no batch size */
     uint32_t train_batch;          /* train_batch_size; 0: the configuration gives no batch size */
-    unsigned zero_stage;           /* 0 to 3 */
+    unsigned zero_stage;           /* zero_optimization.stage, 0 to 3 */
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
-    bool bucket_is_given;          /* by the program or a file */
+    bool bucket_is_given;          /* the program or a file gives reduce_bucket_size */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
     bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
     bool sums_ranks;               /* gradient_allreduce_op: the sum over ranks is not divided by their number */
-    double grad_factor;   /* gradients times this, before the sum over ranks: prescale_gradients, gradient_predivide_factor */
+    double grad_factor;   /* factor of gradients before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;

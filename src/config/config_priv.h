@@ -13,22 +13,23 @@ enum { ZOFF_CONFIG_NUMBERS_MAX = 4 };
 
 typedef enum zoff_cell_kind {
     ZOFF_CELL_ABSENT = 0,
-    ZOFF_CELL_NULL, /* given as null: same effect as absent */
-    ZOFF_CELL_AUTO, /* given as "auto": the value is computed, or is the default */
+    ZOFF_CELL_NULL, /* the key is null, which has the same effect as no key */
+    ZOFF_CELL_AUTO, /* the key is "auto": its value is computed, or is the default */
     ZOFF_CELL_VALUE
 } zoff_cell_kind;
 
-/* More values of a flag: zoff_config_key.word; a number of its own, which is in zoff_config_cell.number: .counts */
+/* Further values of a flag: the word zoff_config_key.word, and a number in zoff_config_cell.number for keys with `counts`. */
 enum { ZOFF_FLAG_WORD = 2, ZOFF_FLAG_COUNT = 3 };
 
 typedef struct zoff_config_cell {
     zoff_cell_kind kind;
-    int64_t integer; /* BOOL (or ZOFF_FLAG_...), INTEGER, BYTES; ANY: 0 if the value is off or empty, else 1 */
-    double number;   /* NUMBER; the same value as `integer` for INTEGER, BYTES and most flags */
+    int64_t integer; /* value of BOOL (or ZOFF_FLAG_...), INTEGER and BYTES; of ANY: 0 if the value is off or empty, else 1 */
+    double number;   /* value of NUMBER; the same as `integer` for INTEGER, BYTES and most flags */
     double numbers[ZOFF_CONFIG_NUMBERS_MAX];
-    char **texts; /* CHOICE (spelt as in the schema), TEXTS; owned by the three layers, borrowed by the effective one */
+    /* words of CHOICE (spelt as in the schema) and TEXTS; owned by the three layers, borrowed by the effective one */
+    char **texts;
     size_t count; /* number of numbers or texts */
-    char *source; /* "ds_config.json:3:5", "api"; NULL: default or computed; owned as `texts` */
+    char *source; /* source, "ds_config.json:3:5" or "api"; NULL: default or computed; owned as `texts` */
     bool is_computed;
 } zoff_config_cell;
 
@@ -71,7 +72,8 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
 
 /* Write a value as it would stand in the file: 0.001, "cpu", [0.9, 0.999]. */
 void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell *cell, char *dst, size_t dst_bytes);
-/* The same, however long it is.  @owns out: zoff_base_mem_free()  @return ERR_NO_MEMORY */
+/* Copy the text of a value, as it would stand in the file, to memory of any length.  @owns out: zoff_base_mem_free()  @return
+ * ERR_NO_MEMORY */
 zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config_cell *cell, char **out);
 
 /* Store the source of a given value. The cell's kind is added to `place`: "auto at ds_config.json:3:5". */
@@ -100,7 +102,7 @@ const char *zoff_config_cells_source(const zoff_config_cell *cell);
 
 /* ---- resolve.c ---- */
 
-/* As zoff_config_resolve(), but without the check that state files have a folder: zoff_engine_opts may name one. */
+/* Resolve as zoff_config_resolve() does, but require no folder for state files, because zoff_engine_opts may name one. */
 zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size);
 
 /* ---- optimizer.c ---- */

@@ -255,7 +255,7 @@ zoff_status zoff_config_number(const zoff_config *config, const char *key, doubl
                      row->type == ZOFF_KEY_BYTES;
     ZOFF_FAIL_IF(!is_number, ZOFF_ERR_INVALID, "api: %s: this is not a number", key);
     ZOFF_FAIL_IF(cell->kind < ZOFF_CELL_AUTO, ZOFF_ERR_INVALID, "api: %s: this is not set", key);
-    *out = cell->kind == ZOFF_CELL_VALUE ? cell->number : 0; /* 0: "auto", left to the engine */
+    *out = cell->kind == ZOFF_CELL_VALUE ? cell->number : 0; /* "auto" is 0: the engine chooses */
     return ZOFF_OK;
 }
 

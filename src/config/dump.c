@@ -11,7 +11,7 @@ static bool is_shown(const zoff_config *config, const zoff_config_key *row, size
 {
     if (row->type == ZOFF_KEY_SECTION || row->type == ZOFF_KEY_ANY)
         return false;
-    static const char OLD[] = "zero_optimization.cpu_offload"; /* and cpu_offload_params */
+    static const char OLD[] = "zero_optimization.cpu_offload"; /* prefix of both old names: cpu_offload_params, too */
     bool old_name = strncmp(row->path, OLD, sizeof OLD - 1) == 0;
     bool acts = row->class_ == ZOFF_CLASS_HONOURED && !old_name && zoff_config_optimizer_has(config, row->path);
     return acts || config->effective[i].source;
@@ -64,7 +64,7 @@ static zoff_status print_json(const zoff_config *config, char *dst, size_t dst_b
         if (!is_shown(config, &table[i], i))
             continue;
         ZOFF_TRY(zoff_config_value_text(&table[i], &config->effective[i], &value));
-        const bool is_word = strcmp(value, "auto") == 0; /* everything else is printed as JSON has it */
+        const bool is_word = strcmp(value, "auto") == 0; /* any other value is printed as valid JSON already */
         zoff_config_sink_add(&sink, "%s\"%s\": %s%s%s", keys++ ? ", " : "", table[i].path, is_word ? "\"" : "", value,
                              is_word ? "\"" : "");
         zoff_base_mem_free(value);

@@ -12,7 +12,7 @@ unsigned zoff_config_nearest_distance(const char *a, const char *b);
 /* The path of the known key that is closest to `key` in `section`; NULL if none is close. */
 const char *zoff_config_nearest_key(const char *section, const char *key);
 
-/* Whether a key of the top level resembles none that has a meaning, refused ones included: then it is no slip. */
+/* Whether a key of the top level resembles no key that has a meaning, not even a refused one, so it is no misspelt one. */
 bool zoff_config_nearest_is_stray(const char *key);
 
 /* Copy the word of "a|b|c" that is closest to `word` into dst; "" if none is close. */

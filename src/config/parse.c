@@ -14,10 +14,10 @@ enum { PLACE_BYTES = 512, PATH_BYTES = 512, LIST_BYTES = 2400, ERROR_LIST_BYTES 
 
 /* The result of checking one member of the file. */
 typedef struct verdict {
-    const zoff_config_key *row;               /* NULL: unknown, or inside of a member that is not examined */
-    bool is_opaque;                           /* the members inside are not examined */
+    const zoff_config_key *row; /* row of the key; NULL: the key is unknown, or inside of a member that is not examined */
+    bool is_opaque;             /* the members inside are not examined */
     bool is_unknown, is_ignored, is_shadowed; /* shadowed: the same key at the top level wins */
-    bool is_stray;                            /* an unknown key of the top level that is no slip of a known one */
+    bool is_stray;                            /* an unknown key of the top level that resembles no known one */
 } verdict;
 
 typedef struct parser {
@@ -40,7 +40,7 @@ static void place_text(const parser *p, zoff_config_place place, char dst[PLACE_
 typedef struct name_list {
     char text[LIST_BYTES];
     size_t room;                  /* usable bytes of `text`: errors get a shorter list than log lines */
-    size_t used, count, left_off; /* bytes; names; names that did not fit */
+    size_t used, count, left_off; /* bytes used, names listed, and names that did not fit */
 } name_list;
 
 /* Add a member to a list. `near` is the key that was probably meant, or NULL. */
@@ -262,7 +262,7 @@ static zoff_status unknown_key(const parser *p, size_t member)
                                  place, path, hint, others.count ? "; not known either: " : "", others.text);
 }
 
-/* DeepSpeed ignores unknown keys of the top level, and files in use have some of their trainer there. */
+/* DeepSpeed ignores unknown keys of the top level, so files in use have keys of their trainer there. */
 static zoff_status check_unknown(const parser *p)
 {
     const bool strict = is_strict(p);

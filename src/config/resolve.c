@@ -26,7 +26,7 @@ static void merge_layers(zoff_config *config)
     for (size_t i = 0; i < config->key_count; i++) {
         const zoff_config_cell *cell = config->api[i].kind != ZOFF_CELL_ABSENT ? &config->api[i] : &config->file[i];
         config->effective[i] = has_value(cell) ? *cell : config->defaults[i];
-        config->effective[i].source = cell->source; /* also if the cell is "auto" and the value a default */
+        config->effective[i].source = cell->source; /* the source stays, even if the cell is "auto" and the value a default */
     }
 }
 
@@ -50,7 +50,7 @@ static void apply_cpu_offload(zoff_config *config, const char *old_path, const c
     cell->source = old->source;
 }
 
-/* `zoff check` then shows that no file has set the value. */
+/* Set the default without a source, so that `zoff check` does not name a file for it. */
 static void use_default(zoff_config *config, const char *path)
 {
     const size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
@@ -70,7 +70,7 @@ static void settle_weights(zoff_config *config)
     use_default(config, WEIGHT_DEVICE);
 }
 
-/* Below stage 3 weights are not partitioned, as in DeepSpeed. A group of all ranks is no group. */
+/* Below stage 3 weights are not partitioned, as in DeepSpeed. A group of all ranks needs no second partition. */
 static zoff_status settle_group(zoff_config *config, unsigned world_size)
 {
     zoff_config_cell *group = zoff_config_cells_find(config, GROUP);

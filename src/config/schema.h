@@ -19,8 +19,8 @@ typedef enum zoff_key_type {
 
 typedef enum zoff_key_class {
     ZOFF_CLASS_HONOURED, /* zoff acts on it */
-    ZOFF_CLASS_IGNORED,  /* known; it changes no result of zoff, or concerns only the trainer */
-    ZOFF_CLASS_REFUSED,  /* known; it would change the result, so only the values in `accepts` pass */
+    ZOFF_CLASS_IGNORED,  /* zoff knows the key, which changes no result of zoff, or concerns only the trainer */
+    ZOFF_CLASS_REFUSED,  /* zoff knows the key, which would change the result, so only the values in `accepts` pass */
     ZOFF_CLASS_ALIAS     /* another name of the key in `target` */
 } zoff_key_class;
 
@@ -31,7 +31,7 @@ typedef struct zoff_config_key {
     const char *fallback; /* default, in the form that zoff_config_set() takes; NULL: none */
     double min, max;      /* allowed range, if `ranged` */
     bool ranged;
-    bool below_max;      /* max itself is not allowed */
+    bool below_max;      /* `max` itself is not allowed */
     bool open;           /* sections: unknown keys inside are ignored, not errors */
     bool cuts;           /* integers: a fraction is cut off, because DeepSpeed took computed sizes such as 0.9 * 4096 * 4096 */
     bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */

@@ -33,7 +33,7 @@ static void show(json_t *value, char dst[SHOWN_BYTES])
         snprintf(dst, SHOWN_BYTES, "%.70s", text);
     else
         snprintf(dst, SHOWN_BYTES, "this value");
-    free(text); /* jansson allocated it with malloc() */
+    free(text); /* free(), because jansson allocated the text with malloc() */
 }
 
 static zoff_status wrong(const zoff_config_key *key, json_t *value, zoff_config_where where, const char *fault)
@@ -118,7 +118,7 @@ static bool in_range(const zoff_config_key *key, double number)
     return !key->ranged || (number >= key->min && (key->below_max ? number < key->max : number <= key->max));
 }
 
-/* Read a flag: JSON's, 0 or 1, or one of the words that DeepSpeed takes for them. */
+/* Read a flag: true, false, 0, 1, or one of the words that DeepSpeed takes for them. */
 static bool as_flag(json_t *value, bool *out)
 {
     static const char *const WORDS[] = {"false|no|off|n|f|0", "true|yes|on|y|t|1"};
@@ -211,9 +211,8 @@ static zoff_status take_choice(const zoff_config_key *key, json_t *value, zoff_c
 
 static bool asks(json_t *value);
 
-/* Whether a section is on. The key "enabled" decides, if there is one. Else "shared_parameters" decides, which compression
- * methods have; without "enabled" it is off, as in DeepSpeed. Else the section is on if it has any value, or a section that is
- * on. */
+/* Whether a section is on. Its key "enabled" decides. A compression method has "shared_parameters" instead, whose "enabled"
+ * decides, and is off without it, as in DeepSpeed. Any other section is on if it has a value or a section that is on. */
 static bool section_asks(json_t *section)
 {
     const char *key;
@@ -230,7 +229,7 @@ static bool section_asks(json_t *section)
     return false;
 }
 
-/* Whether a value of type ANY is on. null, flags that are off, empty lists and sections that are off are not. */
+/* Whether a value of type ANY is on. null, false flags, empty lists and sections that are off count as off. */
 static bool asks(json_t *value)
 {
     if (json_is_object(value))
@@ -323,7 +322,8 @@ zoff_status zoff_config_value_from_text(const zoff_config_key *key, const char *
     bool exhausted = !value && (json_error_code(&error) == json_error_out_of_memory || !error.text[0]);
     ZOFF_FAIL_IF(!value && !exhausted && *text && strchr("[{\"", *text), ZOFF_ERR_INVALID,
                  "%s: %s: this value is not JSON: %s; expected a word, or JSON", where.place, where.path, error.text);
-    /* Text that is not JSON is a word: nvme, 64MiB, auto. So is a number, if the key takes text: a folder may be named 7. */
+    /* Text that is not JSON is a word: nvme, 64MiB, auto. A number is a word as well if the key takes text, because a folder
+     * may be named 7. */
     if (!exhausted && (!value || (takes_text && json_is_number(value)))) {
         json_decref(value);
         value = json_string(text);
@@ -473,7 +473,7 @@ zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config
 {
     size_t bytes = 256;
     for (size_t i = 0; cell->texts && i < cell->count; i++)
-        bytes += 6 * strlen(cell->texts[i]) + 8; /* escapes, quotes and comma */
+        bytes += 6 * strlen(cell->texts[i]) + 8; /* room for escapes, quotes and a comma */
     ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", out));
     zoff_config_value_print(key, cell, *out, bytes);
     return ZOFF_OK;

@@ -173,7 +173,7 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
     };
 }
 
-/* A zoff_moments, which this room does not know. */
+/* The value of zoff.moments as a zoff_moments: its index in the list of words. */
 static unsigned moments_of(const zoff_config *config)
 {
     static const char *const NAMES[] = {"fp32", "bf16", "m8v16", "q8"};

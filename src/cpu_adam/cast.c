@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Numbers have had their upper halves only. */
+/* Add the lower halves to numbers that had only their upper halves. */
 static void add(const zoff_cast_piece *piece, size_t begin, size_t count)
 {
     const uint16_t *low = piece->low + begin;

@@ -37,14 +37,14 @@ typedef struct zoff_adam_states {
 typedef struct zoff_adam_consts {
     zoff_adam_rule rule;
     float grad_scale;
-    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, but -0 and 1 in step 1 */
+    float beta1, one_minus_beta1; /* betas of m; SGD: momentum and 1 - dampening, but -0 and 1 in step 1 */
     float beta2, one_minus_beta2;
     float eps;
     float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
-    float step_size;      /* factor of u; negative */
-    float decay;          /* decoupled: -lr * weight_decay; L2: weight_decay */
+    float step_size;      /* factor of the update u; negative */
+    float decay;          /* decay term; decoupled: -lr * weight_decay; L2: weight_decay */
     float momentum;       /* SGD */
-    uint32_t dither;      /* of the step; see dither.h */
+    uint32_t dither;      /* random number of the step; see dither.h */
 } zoff_adam_consts;
 
 /* ERR_INVALID for a value out of range, or t < 1. */
@@ -60,8 +60,8 @@ uint64_t zoff_adam_dither_key(const char *name, size_t slice, size_t first);
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
 
-/* SMALL: a step on fewer elements is over before a sleeping thread is awake. LARGE: enough to wake one. In between it depends.
- */
+/* Limits on elements: a step on fewer than SMALL is over before a sleeping thread is awake, one on LARGE is worth waking
+ * one. */
 enum { ZOFF_ADAM_SMALL = 64 * 1024, ZOFF_ADAM_LARGE = 512 * 1024 };
 
 /* Called on thread 0 about every 64 Ki elements of its work, for pumping I/O. */
@@ -97,19 +97,19 @@ size_t zoff_adam_moments_unfit(zoff_moments moments, zoff_moment which, size_t c
 typedef struct zoff_adam_piece {
     size_t count;
     void *master; /* the weights */
-    void *m, *v;  /* NULL where the rule has no such state */
+    void *m, *v;  /* NULL if the rule has no such state */
     const void *grad;
     union {
-        void *copy_out; /* or NULL; with fp32 masters only */
-        uint16_t *low;  /* if `split` */
+        void *copy_out; /* 16-bit copy of the weights or NULL; with fp32 masters only */
+        uint16_t *low;  /* lower halves, if `split` */
     };
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
     zoff_dtype master_dtype; /* default: fp32 */
     uint8_t moments;         /* zoff_moments */
     bool stream;             /* write copy_out past the caches; zoff_adam_update_run() sets it */
-    bool split;   /* the weights are fp32 in two arrays: `master` has bf16, `low` the bits behind; see v_load_split() */
-    uint64_t key; /* of the first block: zoff_adam_dither_key() */
+    bool split;   /* the weights are fp32 in two arrays: `master` has bf16, `low` the remaining bits; see v_load_split() */
+    uint64_t key; /* key of the first block: zoff_adam_dither_key() */
 } zoff_adam_piece;
 
 /* The step on a list of pieces. */
@@ -118,17 +118,17 @@ void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_
 /* A piece of an update whose old states stay as they are: they are read at `old`, and the new ones are written to other places.
  * A new place may be the old one: that array is updated in place. */
 typedef struct zoff_adam_apart {
-    zoff_adam_piece
-        old; /* as for zoff_adam_update_run(), but master, m, v and lower halves are only read. copy_out is written */
+    zoff_adam_piece old;  /* as for zoff_adam_update_run(), but of its arrays only copy_out is written */
     void *master, *m, *v; /* the new place of each, in the format of the old one; NULL where the old one is NULL */
     uint16_t *low;        /* the new place of the lower halves, if `split` */
 } zoff_adam_apart;
 
-/* Whether results of so many bytes are written past the caches: nothing of them would be there when they are read again. */
+/* Whether results of so many bytes are written past the caches, because none of them would still be there when they are
+ * read. */
 bool zoff_adam_update_streams(size_t bytes);
 
-/* The step on a list of such pieces, with the same bits. Large lists are written past the caches, and pieces with `old.stream`.
- */
+/* The step on a list of such pieces, with the same bits. Results of a large list go past the caches, as do those of pieces with
+ * `old.stream`. */
 void zoff_adam_update_apart_run(unsigned threads, const zoff_adam_apart *pieces, size_t count, zoff_adam_between between,
                                 void *ctx);
 
@@ -153,9 +153,9 @@ typedef struct zoff_accumulate_piece {
     zoff_dtype dtype;
     bool first;           /* sum = grad instead of sum += grad */
     size_t sources;       /* gradients that are added to the sum in this order; 0 means 1 */
-    size_t stride;        /* from one to the next, in bytes */
-    const float *weights; /* one factor for each, applied without rounding; NULL: 1. A factor of 0 counts as zeros, even for inf
-                             and NaN */
+    size_t stride;        /* bytes from one source to the next */
+    const float *weights; /* one factor for each source, applied without rounding; NULL: 1. A factor of 0 counts as zeros, even
+                             for inf and NaN */
 } zoff_accumulate_piece;
 
 /* Gradient accumulation into fp32, over micro-batches and over ranks. */
@@ -169,9 +169,9 @@ typedef struct zoff_cast_piece {
     size_t count;
     void *dst;
     const void *src;
-    zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest, ties away from zero (bf16) or to even (fp16); NaN
-                                        is 0x7fc0 (bf16) or 0x7e00 (fp16) */
-    uint16_t *low;                   /* NULL, or lower halves; see above */
+    zoff_dtype dst_dtype, src_dtype; /* any two types; to 16 bit rounds to nearest, ties away from zero (bf16) or to even
+                                        (fp16); NaN is 0x7fc0 (bf16) or 0x7e00 (fp16) */
+    uint16_t *low;                   /* lower halves or NULL; see above */
     bool stream;                     /* dst is written past the caches, where there are no lower halves */
 } zoff_cast_piece;
 

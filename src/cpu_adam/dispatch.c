@@ -20,7 +20,7 @@ static bool any_cpu(void)
     return true;
 }
 
-/* From slowest to fastest. */
+/* Instruction sets, from slowest to fastest. */
 static const struct {
     const struct zoff_kernels *kernels;
     bool (*usable)(void);
@@ -41,8 +41,8 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
-    /* The last measured team, with sleeping threads and with spinning ones. In another cache line: it is written now and then,
-     * and all threads read the table above. */
+    /* The last measured team, with sleeping threads and with spinning ones. It has a cache line of its own, because it is
+     * written now and then, and all threads read the table above. */
     _Alignas(64) atomic_size_t shared_from[2]; /* elements; see worth.h */
     atomic_size_t measured_until[2];           /* elements until the next measurement */
 } chosen = {.once = PTHREAD_ONCE_INIT};
@@ -117,7 +117,7 @@ bool zoff_adam_dispatch_shares(unsigned threads, size_t elements)
     const bool spins = zoff_base_team_spins(threads);
     if (elements < (spins ? ZOFF_WORTH_LEAST : ZOFF_WORTH_ASLEEP_LEAST) || (spins && elements >= ZOFF_WORTH_MOST))
         return spins;
-    /* Callers on several threads may overwrite each other's count and measurement: both are estimates. */
+    /* Callers on several threads may overwrite each other's count and measurement, because both are estimates. */
     const size_t left = atomic_load_explicit(&chosen.measured_until[spins], memory_order_relaxed);
     if (left > elements) {
         atomic_store_explicit(&chosen.measured_until[spins], left - elements, memory_order_relaxed);

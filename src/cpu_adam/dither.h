@@ -40,7 +40,7 @@ ZOFF_KERNEL_INLINE uint16_t dither_lane_v(size_t i)
     return (uint16_t)(dither_mix((uint32_t)i + 1 + ZOFF_NORM_BLOCK) >> 16);
 }
 
-/* `key`: of the block; `step`: see zoff_adam_consts.dither */
+/* The random bits of a block in a step. `key` is that of the block; `step`: see zoff_adam_consts.dither. */
 ZOFF_KERNEL_INLINE zoff_dither dither_block(uint64_t key, uint32_t step)
 {
     const uint32_t low = dither_mix((uint32_t)key), high = dither_mix((uint32_t)(key >> 32) ^ low);

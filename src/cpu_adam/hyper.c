@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the struct in its first release: no caller has fewer. A field that was appended later gets its default if the
- * caller's struct ends before it. */
+/* Bytes of the struct in its first release, the fewest that a caller has. A field that was appended later gets its default if
+ * the caller's struct ends before it. */
 enum { FIRST_BYTES = 56 };
 _Static_assert(sizeof(zoff_optimizer_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
@@ -32,7 +32,7 @@ void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size
     zoff_optimizer_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
     filled.optimizer = optimizer; /* an unknown optimizer is refused where the struct is used */
     filled.struct_size = struct_size;
-    memset(h, 0, struct_size); /* fields of a newer caller: zero is their default */
+    memset(h, 0, struct_size); /* the fields of a newer caller have zero as their default */
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
@@ -67,7 +67,7 @@ static zoff_status check_betas(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* The correction of step 1 is the largest: it divides by 1 - beta1. */
+/* Check step 1, which has the largest correction because it divides by 1 - beta1. */
 static zoff_status check_first_step(const zoff_optimizer_hyper *h)
 {
     const bool corrects = !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION);
@@ -99,7 +99,7 @@ static zoff_status check_decay(const zoff_optimizer_hyper *h)
 static zoff_status check_eps(const zoff_optimizer_hyper *h)
 {
     ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and above 0", h->eps);
-    /* Up to half of the least fp32 number is rounded to 0. */
+    /* A number up to half of the least fp32 number is rounded to 0. */
     ZOFF_FAIL_IF(h->eps <= 0x1p-150, ZOFF_ERR_INVALID,
                  "eps is %g, which is 0 in fp32: a weight whose gradients were all 0 would become NaN; use 1e-45 or more",
                  h->eps);
@@ -116,7 +116,7 @@ static zoff_status check_sgd(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* A zero in a struct that no call has filled: it may have been forgotten, and it may be meant. */
+/* Refuse a zero in a struct that no call has filled, because it may have been forgotten. */
 static zoff_status check_filled(const zoff_optimizer_hyper *h)
 {
     const bool has_betas = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_LION;
@@ -133,7 +133,7 @@ static zoff_status check_filled(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* Checkpoints have all of them, and JSON has no other numbers. */
+/* Refuse numbers that are not finite, because checkpoints store all of them, and JSON has no such numbers. */
 static zoff_status check_finite(const zoff_optimizer_hyper *h)
 {
     const struct {
@@ -149,7 +149,7 @@ static zoff_status check_finite(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* The hyper-parameters that its optimizer uses. */
+/* Check the hyper-parameters that the optimizer uses. */
 static zoff_status check_used(const zoff_optimizer_hyper *h)
 {
     switch (h->optimizer) {
@@ -274,7 +274,7 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
         step_size /= 1.0 + (double)(t - 1) * h->lr_decay;
     } else if (h->optimizer == ZOFF_OPTIMIZER_SGD) {
-        /* In step 1 m becomes g: 0 * 0 + g would make +0 of a g that is -0, -0 * 0 + g does not. */
+        /* In step 1 m becomes g. A g of -0 must stay -0, so the term is -0 * 0, because 0 * 0 + g would be +0. */
         blend(t == 1 ? -0.0 : h->momentum, t == 1 ? 1 : 1.0 - h->dampening, &k.beta1, &k.one_minus_beta1);
         k.momentum = (float)h->momentum;
     }

@@ -10,7 +10,7 @@
 /* clang-format off */
 #define ZOFF_KERNEL_LIST(K) /* name   piece                      what it does */                                           \
     K(update,     zoff_adam_piece)       /* a step by any rule on weights and gradients of any type */                     \
-    K(update_apart, zoff_adam_apart)     /* the same to another place; `begin` is a multiple of ZOFF_NORM_BLOCK */         \
+    K(update_apart, zoff_adam_apart)     /* a step to another place; `begin` is a multiple of ZOFF_NORM_BLOCK */            \
     K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
     K(cast,       zoff_cast_piece)       /* any element type to any other */                                               \
     K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */
@@ -36,15 +36,15 @@ const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
 unsigned zoff_adam_dispatch_threads(void);
 /* Whether a team of `threads` is faster for this number of elements. If that is not obvious, it is measured now and then. */
 bool zoff_adam_dispatch_shares(unsigned threads, size_t elements);
-/* The table called `isa`, or NULL where this build or CPU has none. */
+/* The table called `isa`; NULL if this build or this CPU lacks it. */
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
 
 /* The random bits of all lanes of a block, those of m and then those of v, with space for a register behind them; see dither.h.
  */
 const uint16_t *zoff_adam_dither_lanes(void);
 
-/* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order. Then lanes l and l + 8 are added, l and l
- * + 4, l and l + 2, l and l + 1. This tree defines the sum, for registers of any width. */
+/* Lanes of a square sum: lane l takes elements l, l + 16, ... of a block in order. Then lanes l and l + 8 are added, l and l +
+ * 4, l and l + 2, l and l + 1. This tree defines the sum, for registers of any width. */
 enum { ZOFF_ADAM_SUM_LANES = 16 };
 
 /* Bodies are inlined into callers that pass constants, so that a loop has no branch on types or modes. A compiler for another
@@ -53,7 +53,8 @@ enum { ZOFF_ADAM_SUM_LANES = 16 };
 #define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* Parts of a register are rare: at the ends of a span. Code for them in each loop would be the larger part of a table. */
+/* Parts of a register are rare, because only the ends of a span have them. Code for them in each loop would be the larger part
+ * of a table. */
 #define ZOFF_KERNEL_RARE static __attribute__((noinline, unused))
 
 #endif

@@ -43,7 +43,8 @@ static int scale_of(zoff_moment which, float bound)
 
 /* ---- one block ---- */
 
-/* A block whose bound is not finite moves no weight. In another format its numbers should not, either: 0 over infinity. */
+/* Load a block whose bound is not finite, and so moves no weight. Other formats must not move it either, so store 0 over
+ * infinity. */
 static void load_lost(zoff_moment which, size_t count, float *out)
 {
     for (size_t i = 0; i < count; i++)
@@ -93,7 +94,7 @@ static uint32_t codes_of(zoff_moment which)
 
 /* How the numbers of a block are stored. */
 typedef struct choice {
-    float sizes[ZOFF_NORM_BLOCK]; /* without their signs; 0 for outliers */
+    float sizes[ZOFF_NORM_BLOCK]; /* sizes without their signs; 0 for outliers */
     uint8_t is_out[ZOFF_NORM_BLOCK];
     float bound;
 } choice;
@@ -106,7 +107,7 @@ static float largest_of(const float *sizes, size_t count)
     return most;
 }
 
-/* The largest number behind as many larger ones as a block has outliers. */
+/* The largest number after the Q8_OUTLIERS largest ones, which can be outliers. */
 static float largest_behind(const float *sizes, size_t count)
 {
     float most[Q8_OUTLIERS + 1] = {0}; /* descending */
@@ -121,7 +122,8 @@ static float largest_behind(const float *sizes, size_t count)
     return most[Q8_OUTLIERS];
 }
 
-/* Whether all numbers but as many as a block has outliers are values of codes with this scale. Those become the outliers. */
+/* Whether codes with this scale store all numbers but a few exactly. These few become the outliers, if a block has room for
+ * them. */
 static bool is_exact(zoff_moment which, int scale, size_t count, choice *c)
 {
     unsigned others = 0;
@@ -137,8 +139,8 @@ static bool is_exact(zoff_moment which, int scale, size_t count, choice *c)
     return true;
 }
 
-/* Numbers that were loaded from a block are stored as they were. Their scale may be larger than they need, because a step
- * computes the bound before the numbers, and values of a scale are not values of half of it. */
+/* Store numbers that were loaded from a block as they were. Their scale may be larger than they need, because a step computes
+ * the bound before the numbers, and values of a scale are not values of half of it. */
 static bool choose_exact(zoff_moment which, size_t count, choice *c)
 {
     const float largest = q8_value(codes_of(which) - 1), quantum = q8_value(1), most = largest_behind(c->sizes, count);
@@ -154,7 +156,7 @@ static bool choose_exact(zoff_moment which, size_t count, choice *c)
     return false;
 }
 
-/* Other numbers are rounded, and their outliers are those that they would be in a step without gradients. */
+/* Round other numbers, with the outliers that they would have in a step without gradients. */
 static void choose(zoff_moment which, size_t count, const float *in, choice *c)
 {
     for (size_t i = 0; i < count; i++)

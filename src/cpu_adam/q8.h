@@ -75,13 +75,13 @@ enum { Q8_ABOVE_M = 0x1000ff, Q8_ABOVE_V = 0xfffff };
 
 /* The first bytes of a block. Zeros: no outlier, and all numbers are zero. */
 typedef struct q8_header {
-    float bound; /* of the codes */
+    float bound; /* bound of the codes */
     float values[Q8_OUTLIERS];
-    uint16_t places[Q8_OUTLIERS]; /* 1 + the element in the block, ascending; 0 behind the last one */
+    uint16_t places[Q8_OUTLIERS]; /* 1 + index of the element in the block, ascending; 0 behind the last one */
 } q8_header;
 
 typedef struct q8_bounds {
-    float m, v; /* v: 0 if it is not in 8 bits */
+    float m, v; /* bounds; v is 0 if it is not in 8 bits */
 } q8_bounds;
 
 /* Byte of a state where the block of element `first` begins, a multiple of ZOFF_NORM_BLOCK. */
@@ -104,7 +104,8 @@ ZOFF_KERNEL_INLINE float q8_number(uint32_t bits)
     return x;
 }
 
-/* The header of the block at `block`; blocks begin at any byte. A place that no element has is left out: a file may say it. */
+/* The header of the block at `block`; blocks begin at any byte. A place beyond the block is left out, because a file may be
+ * wrong. */
 ZOFF_KERNEL_INLINE q8_header q8_load_header(const uint8_t *block, size_t count)
 {
     q8_header h;
@@ -175,7 +176,7 @@ ZOFF_KERNEL_INLINE float q8_stored(float bound, int scale, uint32_t code)
     return bound <= FLT_MAX ? q8_value(code) * q8_power(scale) : bound;
 }
 
-/* 0 * infinity has other bits on each machine. */
+/* Keep infinity, because 0 * infinity has other bits on each machine. */
 ZOFF_KERNEL_INLINE float q8_or_infinity(float bound)
 {
     return bound == bound ? bound : INFINITY;
@@ -192,7 +193,7 @@ ZOFF_KERNEL_INLINE float q8_bound_v(const zoff_adam_consts *k, float v, float g)
     return q8_or_infinity(fmaf(k->one_minus_beta2 * g, g, k->beta2 * v));
 }
 
-/* 2^(n / 2 - scale). Ends of the range, where sqrt(v) and m are unrelated numbers, keep the products finite. */
+/* 2^(n / 2 - scale). The exponent is limited, so that products stay finite where sqrt(v) and m are unrelated numbers. */
 ZOFF_KERNEL_INLINE float q8_root(int n, int scale)
 {
     const int half = (n + 1024) / 2 - 512;
@@ -206,7 +207,7 @@ ZOFF_KERNEL_INLINE float q8_keep(float keep, int n)
 }
 
 /* The constants of a step whose results are multiples of 2^m and 2^v. A moment that is no code has the exponent 0, and no
- * quantum. Old moments times beta1 and beta2 have to be multiples, too. */
+ * quantum. Old moments times beta1 and beta2 must be multiples as well. */
 ZOFF_KERNEL_INLINE zoff_adam_consts q8_consts_of(const zoff_adam_consts *k, int m, int v, bool m_code, bool v_code)
 {
     const float quanta = (m_code ? 0.25f : 0) + (v_code ? q8_root(v - 2, m) : 0);
@@ -233,7 +234,7 @@ ZOFF_KERNEL_INLINE zoff_adam_consts q8_consts(const zoff_adam_consts *k, q8_boun
 
 /* ---- outliers ---- */
 
-/* The least number that is as large as an outlier. `most`: the largest number */
+/* The least number that is as large as an outlier. `most`: the largest number. */
 ZOFF_KERNEL_INLINE float q8_far(float most, int digits)
 {
     return (most < FLT_MAX ? most : FLT_MAX) * q8_power(-digits);
@@ -262,14 +263,14 @@ ZOFF_KERNEL_INLINE unsigned q8_take_outliers(float *numbers, size_t count, int d
     }
 }
 
-/* One element's old weight, gradient and moments, and then the new ones. */
+/* One element's weight, gradient and moments: the old ones at first, then the new ones. */
 typedef struct q8_element {
     float p, g, m, v;
 } q8_element;
 
 /* The step of an element that was or is an outlier. `now`: bounds of the codes; `m_code`, `v_code`: the new moment is one, and
- * is given as a multiple of its scale. Where the other elements are codes it is their step, to the last bit. `has_v`: v may be
- * an outlier or a code; else it is in bf16. */
+ * is given as a multiple of its scale. Where the other elements are codes, this equals their step to the last bit. `has_v`: v
+ * may be an outlier or a code; else it is in bf16. */
 ZOFF_KERNEL_INLINE q8_element q8_step(const zoff_adam_consts *k, q8_element e, q8_bounds now, bool m_code, bool v_code,
                                       bool has_v)
 {
@@ -281,7 +282,7 @@ ZOFF_KERNEL_INLINE q8_element q8_step(const zoff_adam_consts *k, q8_element e, q
     q8_element new_one = e;
     new_one.m = fmaf(own.one_minus_beta1, e.g, kept_m);
     new_one.v = fmaf(own.one_minus_beta2 * e.g, e.g, kept_v);
-    if (has_v) /* one that was infinite stays so */
+    if (has_v) /* an infinite v stays infinite */
         new_one.v = q8_or_infinity(new_one.v);
     const float u = new_one.m / fmaf(sqrtf(new_one.v), own.inv_sqrt_bias2, lost ? INFINITY : own.eps);
     new_one.p = k->rule == ZOFF_RULE_ADAM_DECOUPLED ? e.p + fmaf(k->step_size, u, k->decay * e.p) : fmaf(k->step_size, u, e.p);

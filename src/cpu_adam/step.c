@@ -12,20 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the struct in its first release: no caller has fewer. Zero is the default of every field. */
+/* Bytes of the struct in its first release, the fewest that a caller has. Zero is the default of every field. */
 enum { FIRST_BYTES = 72 };
 _Static_assert(sizeof(zoff_optimizer_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
 
-/* The same for the hyper-parameters: no array of them has a smaller stride. */
+/* Bytes of the hyper-parameters in their first release; no array of them has a smaller stride. */
 enum { FIRST_HYPER_BYTES = offsetof(zoff_optimizer_hyper, momentum) };
 
 /* A list of tensors, "tensor" or "tensors[7]" in messages, and the constants of each. */
 typedef struct step_list {
     const zoff_optimizer_tensor *tensors;
     size_t stride, count;
-    const char *name; /* of the call */
+    const char *name; /* name of the call */
     const zoff_adam_consts *consts;
-    size_t consts_step; /* from one tensor's to the next one's: 0 or 1 */
+    size_t consts_step; /* distance from one tensor's constants to the next one's: 0 or 1 */
     bool stream;
 } step_list;
 
@@ -39,7 +39,8 @@ static size_t index_of(const step_list *list, const void *tensor)
     return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
 }
 
-/* Field by field: a struct that is built elsewhere and copied in larger parts waits for its own stores, 30 ns of a small step.
+/* Fill the piece field by field, because a struct that is built elsewhere and copied in larger parts waits for its own stores,
+ * for 30 ns of a small step.
  */
 static inline void make_piece(const zoff_optimizer_tensor *tensor, const zoff_adam_consts *consts,
                               zoff_adam_piece *restrict out)
@@ -108,7 +109,7 @@ static zoff_status refuse_dtype(const step_list *list, size_t index, const char 
                                  zoff_adam_dtype_name(dtype), choices);
 }
 
-/* The end of such a struct would be read from the next one, or from beyond the last. */
+/* Refuse a struct larger than the stride, because its end would be read from the next one, or from beyond the last. */
 static zoff_status refuse_overlap(const step_list *list, size_t index, const char *which, size_t bytes, size_t stride)
 {
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s: %stensors[%zu]: struct_size is %zu, but the stride is %zu", list->name,
@@ -192,7 +193,8 @@ static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper 
     return a->struct_size == b->struct_size && a->struct_size <= sizeof *a && memcmp(a, b, a->struct_size) == 0;
 }
 
-/* Check one tensor's hyper-parameters and compute its constants. Neighbours often share theirs, and a power is expensive. */
+/* Check one tensor's hyper-parameters and compute its constants. Reuse the constants of the tensor before it if they are the
+ * same, because a power is expensive. */
 static zoff_status make_consts(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper,
                                const zoff_optimizer_hyper *before, int64_t t, double grad_scale, zoff_adam_consts *consts)
 {
@@ -230,8 +232,8 @@ static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper,
     return status;
 }
 
-/* The step of one tensor. For a small one most of the time goes into fetching data from the caller's core to the other threads.
- * So this struct is two cache lines. */
+/* The step of one tensor. This struct has two cache lines, because most of the time of a small tensor goes into fetching data
+ * from the caller's core to the other threads. */
 typedef struct lone_step {
     _Alignas(64) zoff_adam_piece piece;
     zoff_adam_consts consts;

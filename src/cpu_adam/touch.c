@@ -10,7 +10,7 @@ static size_t cost(const void *ctx, const void *piece)
     return zoff_adam_update_cost(piece);
 }
 
-/* The memory is zero already: writing one byte of each page places the page on this thread's node. */
+/* The memory is zero already, so writing one byte of each page is enough to place it on this thread's node. */
 static void touch_pages(void *state, size_t first_byte, size_t bytes)
 {
     volatile char *at = (char *)state + first_byte;

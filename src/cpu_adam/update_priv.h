@@ -10,7 +10,7 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
     return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Bytes of an element of m or v, without the headers of blocks. It is called as often, so it is inline. */
+/* Bytes of an element of m or v, without the headers of blocks. Inline, because it is called for each tensor. */
 static inline size_t zoff_adam_update_moment_width(unsigned moments, zoff_moment which)
 {
     if (moments == ZOFF_MOMENTS_F32)
@@ -27,7 +27,7 @@ static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, 
            2 * (states.v ? zoff_adam_update_moment_width(moments, ZOFF_MOMENT_V) : 0) + (copies ? sizeof(uint16_t) : 0);
 }
 
-/* The same for a piece. */
+/* Bytes that a step reads and writes for one element of a piece. */
 size_t zoff_adam_update_cost(const zoff_adam_piece *piece);
 
 #endif

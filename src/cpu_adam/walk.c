@@ -15,11 +15,11 @@ typedef struct walk_place {
     size_t index, offset;
 } walk_place;
 
-/* A copy of the walk: data that a thread must fetch from another core before it can begin lies together. */
+/* A copy of the walk, in which data lies together that a thread must fetch from another core before it begins. */
 typedef struct walk_job {
     zoff_adam_walk walk;
     const struct zoff_kernels *kernels;
-    size_t total; /* cost */
+    size_t total; /* cost of the whole list */
 } walk_job;
 
 static const void *piece_at(const zoff_adam_walk *walk, size_t index)
@@ -71,7 +71,7 @@ static void run_with_breaths(const walk_job *job, const void *piece, size_t begi
     }
 }
 
-/* The pieces and parts of pieces from one place to another. */
+/* Run the kernel on the pieces and parts of pieces from one place to another. */
 static void run_between(const walk_job *job, walk_place at, walk_place stop, bool breathes)
 {
     const zoff_adam_walk *walk = &job->walk;

@@ -15,13 +15,13 @@ typedef size_t (*zoff_adam_walk_cost)(const void *ctx, const void *piece);
 typedef struct zoff_adam_walk {
     const void *pieces;
     size_t stride;   /* bytes from one piece to the next */
-    size_t count_at; /* where in a piece its `size_t count` of elements is */
+    size_t count_at; /* offset in a piece of its `size_t count` of elements */
     size_t count;
     zoff_adam_walk_fn fn;
     zoff_adam_walk_cost cost;  /* NULL: each element costs 1 */
-    const void *fn_ctx;        /* for fn and cost */
-    size_t total;              /* zoff_adam_walk_total(); 0: not known yet */
-    zoff_adam_between between; /* or NULL */
+    const void *fn_ctx;        /* context of fn and cost */
+    size_t total;              /* result of zoff_adam_walk_total(); 0: not known yet */
+    zoff_adam_between between; /* called on thread 0 now and then; may be NULL */
     void *between_ctx;
 } zoff_adam_walk;
 

@@ -12,7 +12,7 @@ enum { SAMPLE = 1024, TRIES = 5 };
 typedef struct sample {
     const struct zoff_kernels *kernels;
     zoff_adam_piece piece;
-    double seconds; /* of one element, the best of a few tries */
+    double seconds; /* seconds for one element, the best of a few tries */
 } sample;
 
 static void measure(void *ctx, unsigned thread, unsigned threads)
@@ -20,7 +20,7 @@ static void measure(void *ctx, unsigned thread, unsigned threads)
     sample *s = ctx;
     (void)thread;
     (void)threads;
-    s->kernels->update(&s->piece, 0, SAMPLE); /* into the cache */
+    s->kernels->update(&s->piece, 0, SAMPLE); /* load the data into the cache */
     for (int i = 0; i < TRIES; i++) {
         const double start = zoff_base_clock_seconds();
         s->kernels->update(&s->piece, 0, SAMPLE);

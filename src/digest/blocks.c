@@ -31,7 +31,7 @@ static uint64_t hash_of(const void *base, size_t bytes)
 #ifdef ZOFF_HAVE_XXH_DISPATCH
     if (XXH3_64bits_dispatch) {
         const XXH64_hash_t hash = XXH3_64bits_dispatch(base, bytes);
-        zoff_base_cpu_clear_vectors(); /* its functions with AVX2 and AVX-512 do not */
+        zoff_base_cpu_clear_vectors(); /* clear the vectors, because xxHash's functions with AVX2 and AVX-512 do not */
         return hash;
     }
 #endif

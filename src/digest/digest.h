@@ -10,7 +10,7 @@
 /* Bytes of a block. Blocks are hashed one by one, so that a team can share them, and each is hashed while it is in a cache. */
 enum { ZOFF_DIGEST_BLOCK = 64 << 10 };
 
-/* Arrays of a chunk. */
+/* The number of arrays of a chunk. */
 enum { ZOFF_DIGEST_ARRAYS = 3 };
 
 /* The blocks of one chunk, hashed in any order. Each array starts a new block. */
@@ -18,8 +18,8 @@ typedef struct zoff_digest {
     uint64_t *hashes;
     bool *done;                            /* of each block */
     size_t room;                           /* blocks */
-    size_t ends[ZOFF_DIGEST_ARRAYS];       /* of the arrays, in bytes: each begins at the end of the one before it */
-    size_t block_ends[ZOFF_DIGEST_ARRAYS]; /* of the arrays, in blocks */
+    size_t ends[ZOFF_DIGEST_ARRAYS];       /* ends of the arrays in bytes; each array begins where the one before it ends */
+    size_t block_ends[ZOFF_DIGEST_ARRAYS]; /* ends of the arrays in blocks */
 } zoff_digest;
 
 /* The most blocks that the arrays of a chunk of `bytes` can have together. */
@@ -36,7 +36,7 @@ void zoff_digest_blocks_add(zoff_digest *d, unsigned threads, const void *base, 
 void zoff_digest_blocks_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
                             uint64_t out[ZOFF_DIGEST_ARRAYS]);
 
-/* The same checksum of one run of bytes: XXH3-64 over the XXH3-64 of its blocks. `threads`: of the calling thread's team. */
+/* The checksum of one run of bytes: XXH3-64 over the XXH3-64 of its blocks. `threads`: of the calling thread's team. */
 uint64_t zoff_digest_blocks_whole(const void *base, size_t bytes, unsigned threads);
 
 /* XXH3-64 of a few bytes, for heads and tables. */

@@ -90,7 +90,7 @@ zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_opti
         ZOFF_TRY(check_states(m, call, group, &known));
     m->groups[group].set = true;
     m->groups[group].hyper = known;
-    m->groups[group].hyper.filled = true; /* a schedule may make zeros of it, and zoff_engine_get_group() copies it */
+    m->groups[group].hyper.filled = true; /* because a schedule may make zeros, and zoff_engine_get_group() copies them */
     return ZOFF_OK;
 }
 

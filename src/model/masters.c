@@ -1,5 +1,6 @@
-/* masters.c: where the fp32 master of a parameter is: in its chunk, in the weights, or one half in each. Storage changes no
- * number, so the form depends on it. A file that persists, and weights on a device, keep both halves of a master together. */
+/* masters.c: where the fp32 master of a parameter is: in its chunk, in the weights, or one half in each. The form changes no
+ * number, so it may depend on where states are stored. A file that persists, and weights on a device, keep both halves of a
+ * master together. */
 #include "zoff_model.h"
 
 #include "try.h"
@@ -20,7 +21,7 @@ const zoff_master_form *zoff_model_masters_of(const zoff_model *m, const zoff_mo
     return p->dtype == ZOFF_BF16 && m->in_place && !v->persist && !v->whole_masters ? &SPLIT : &STORED;
 }
 
-/* Weights that are half of a master are those of the master already. */
+/* Weights that are the upper half of a master need no cast from it. */
 bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, void *weights, void *stored, bool to_master,
                              zoff_cast_piece *out)
 {

@@ -79,7 +79,7 @@ static zoff_status fail_overlap(const zoff_model *m, const char *call, const reg
 /* Frozen weights are never written, so two frozen parameters may overlap. No other two regions may. */
 static zoff_status check_regions(const zoff_model *m, const char *call, regions *r)
 {
-    region end[KINDS] = {{.to = 0}}; /* of each kind, the region so far that ends last */
+    region end[KINDS] = {{.to = 0}}; /* for each kind, the region that ends last so far */
     if (r->count)
         qsort(r->all, r->count, sizeof *r->all, by_place);
     for (size_t i = 0; i < r->count; i++) {

@@ -177,7 +177,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
 
 /* The name of a parameter, or that of one of its slices in an export. */
 typedef struct label {
-    uint64_t hash; /* of the name: few names are compared as texts */
+    uint64_t hash; /* hash of the name, so that few names are compared as texts */
     uint32_t param, slice;
 } label;
 
@@ -211,7 +211,7 @@ static int by_hash(const void *a, const void *b)
     return x->param != y->param ? (x->param < y->param ? -1 : 1) : x->slice < y->slice ? -1 : x->slice > y->slice;
 }
 
-/* A slice of a parameter that has one may have the parameter's name. */
+/* The slice of a parameter that has only one may have the parameter's name. */
 static zoff_status compare_labels(const zoff_model *m, const label *a, const label *b)
 {
     char one[LABEL_BYTES], other[LABEL_BYTES];
@@ -381,8 +381,9 @@ bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice)
     return m->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
 
-/* Whether the gradients that a parameter's buffer had in this step, of all its names that pass it, were handed over; with
- * `mark` they are now reused. A slice without a gradient gets no flag: any flag says that it takes part in the step. */
+/* Whether a gradient in this buffer was handed over in this step and is not yet reused, under any tied name that passes the
+ * buffer. With `mark`, mark them as reused. A slice without a gradient gets no flag: any flag says that it takes part in the
+ * step. */
 static bool is_in_use(const zoff_model *m, zoff_param p, size_t slice, bool mark)
 {
     zoff_dtype dtype;

@@ -32,7 +32,7 @@ typedef struct zoff_shape {
 typedef struct zoff_model_param {
     char *name;
     char *slice_name; /* NULL: none */
-    zoff_shape shape; /* of a slice; without one of the program: `count` alone */
+    zoff_shape shape; /* shape of a slice; `count` alone if the program gives none */
     char *value;
     char *grad;
     size_t count, slices;
@@ -40,11 +40,11 @@ typedef struct zoff_model_param {
     zoff_dtype dtype, grad_dtype;
     unsigned group;
     bool frozen;
-    bool engine_owned;     /* its weights are in the store of weights; until seal, `value` holds the initial ones */
-    bool fp32_moments;     /* zoff.fp32_moments names it */
-    bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have it, too */
+    bool engine_owned;     /* the weights are in the store of weights; until seal, `value` holds the initial ones */
+    bool fp32_moments;     /* zoff.fp32_moments names the parameter */
+    bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have the parameter, too */
     bool reduced;          /* its gradients are the same on all ranks, and are not exchanged */
-    bool counts_elsewhere; /* set at seal: its squares count on one of them */
+    bool counts_elsewhere; /* set at seal: another rank counts its squares in the norm */
     size_t first_flag;     /* index of its first slice in the model's flags */
     uint32_t tie;          /* set at seal: 1 + the index of its tie; 0: it shares its weights with no other parameter */
 } zoff_model_param;
@@ -76,12 +76,12 @@ typedef struct zoff_program_bytes {
     zoff_checkpoint_data *list; /* names are copies; the bytes are the program's */
     size_t count;
     bool is_set;        /* the program has given its list, perhaps an empty one */
-    char *block;        /* of the next commit; ZOFF_PROGRAM_BYTES_MOST bytes */
+    char *block;        /* block of the next commit, of ZOFF_PROGRAM_BYTES_MOST bytes */
     char *found;        /* the block of the commit that seal has found, or of the checkpoint that was loaded since */
-    size_t found_bytes; /* 0: none, or an update was committed since */
+    size_t found_bytes; /* bytes of `found`; 0: none, or an update was committed since */
 } zoff_program_bytes;
 
-enum { ZOFF_PROGRAM_BYTES_MOST = 64 << 10 }; /* of one block */
+enum { ZOFF_PROGRAM_BYTES_MOST = 64 << 10 }; /* most bytes of one block */
 
 /* A block that seal or a load has found. */
 typedef struct zoff_program_found {
@@ -96,7 +96,7 @@ typedef struct zoff_model_group {
     zoff_optimizer_hyper hyper;
     zoff_optimizer optimizer; /* set at seal */
     zoff_adam_states states;  /* set at seal */
-    double first_lr;          /* at seal: a program may set another one before each step */
+    double first_lr;          /* lr at seal, because a program may set another one before each step */
 } zoff_model_group;
 
 /* The owner sets `values` and `in_place` before any call; all other fields start as zero. */
@@ -114,7 +114,7 @@ typedef struct zoff_model {
     uint8_t *flags;                    /* per slice; set at seal */
     zoff_slice_buckets *slice_buckets; /* per slice; set at seal */
     zoff_loss_scaler scaler;
-    uint64_t skipped_in_row; /* steps since the last that was not skipped; the same on all ranks */
+    uint64_t skipped_in_row; /* skipped steps since the last that was not; the same on all ranks */
     zoff_program_bytes program;
 } zoff_model;
 
@@ -131,7 +131,7 @@ zoff_status zoff_model_params_check_names(const zoff_model *m);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);
-/* Whether any of those is frozen, and not empty. */
+/* Whether any engine-owned parameter is frozen, and not empty. */
 bool zoff_model_params_owns_frozen(const zoff_model *m);
 /* The shape of a slice: compare two, and print one as "[3, 4]". ZOFF_SHAPE_BYTES are enough for every shape. */
 enum { ZOFF_SHAPE_BYTES = 1536 };
@@ -153,34 +153,34 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
 zoff_param zoff_model_params_owner(const zoff_model *m, zoff_param p);
 /* The gradient buffer as the program passed it, also for the owner of a tie, whose `grad` is a sum. */
 zoff_given zoff_model_params_given(const zoff_model *m, size_t i);
-/* The part of that buffer for one slice, and its type; NULL: the program passed none. */
+/* The part of the given gradient buffer for one slice, and its type; NULL: the program passed none. */
 char *zoff_model_params_given_grad(const zoff_model *m, zoff_param p, size_t slice, zoff_dtype *out_dtype);
 /* The program's own gradient of a slice, and its type; NULL: it has none. */
 char *zoff_model_params_own_grad(const zoff_model *m, zoff_param p, size_t slice, zoff_dtype *out_dtype);
-/* Whether the gradient was handed over in this micro-step. */
+/* Whether the gradient of a slice was handed over in this micro-step. */
 bool zoff_model_params_is_given(const zoff_model *m, zoff_param p, size_t slice);
-/* The program may write the next gradient of a slice to its buffer, which tied parameters may share. */
+/* Note that the program may write the next gradient of a slice to its buffer, which tied parameters may share. */
 void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice);
-/* The buffer whose gradient the end of a step clears: that of a parameter which was handed over, or which shares it with such a
- * one.  @return NULL: there is none */
+/* The buffer whose gradient the end of a step clears: that of a parameter whose gradient was handed over, or of one that shares
+ * the buffer with it.  @return NULL: there is none */
 char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes);
 
 /* masters.c */
 /* Where the fp32 master of a parameter is. */
 typedef struct zoff_master_form {
-    size_t bytes;    /* of an element in its chunk */
+    size_t bytes;    /* bytes of an element in its chunk */
     bool in_weights; /* the weights have all or half of its bits, so a step reads them */
-    bool is_whole;   /* fp32 weights that are the master. `bytes`: of a copy in its chunk, which a step makes afterwards */
-    bool is_split;   /* bf16 weights are the upper halves, and its chunk has the lower ones */
+    bool is_whole;   /* fp32 weights are the master; `bytes` is for a copy in its chunk, which a step makes afterwards */
+    bool is_split;   /* bf16 weights are the upper halves of masters, and the chunk has the lower ones */
 } zoff_master_form;
 
 /* @return never NULL; no field is set for frozen weights */
 const zoff_master_form *zoff_model_masters_of(const zoff_model *m, const zoff_model_param *p);
-/* Describe how masters become those of the weights (`to_master`), or weights those of the masters. `stored`: the elements in
- * the chunk.  @return false: there is nothing to do */
+/* Describe the cast that sets masters from weights (`to_master`), or weights from masters. `stored`: the elements in the chunk.
+ * @return false: there is nothing to do */
 bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, void *weights, void *stored, bool to_master,
                              zoff_cast_piece *out);
-/* ERR_INVALID for weights that cannot be split, although the configuration asks for it. */
+/* @return ERR_INVALID for weights that cannot be split, although the configuration asks for it */
 zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, const char *name);
 
 /* moments.c */
@@ -252,7 +252,7 @@ void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_b
 /* After step `t`: compute the scale of the next step, and count skipped steps. `why`: the reason for skipping the step, for the
  * message.  @return ERR_OVERFLOW: the scale is already at its minimum, or zoff.skip_nonfinite allows no more */
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why);
-/* The scaler that an update leaves behind: the one that is recorded with its states. */
+/* The scaler after an update, which is recorded with its states. */
 zoff_loss_scaler zoff_model_loss_scale_after_update(const zoff_model *m);
 double zoff_model_loss_scale_next(const zoff_model *m, bool overflow); /* the scale after a step that is still open */
 /* Continue with a recorded scaler. A static scale is the configuration's, and without fp16 there is none. */
@@ -279,7 +279,7 @@ zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *blo
 zoff_status zoff_model_program_bytes_replace(zoff_program_bytes *p, unsigned rank, const zoff_checkpoint_data *data,
                                              size_t count, zoff_program_found *before);
 void zoff_model_program_bytes_put_back(zoff_program_bytes *p, zoff_program_found *before);
-bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* of that block; false: none */
+bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* false: the block has none */
 /* The bytes of an entry of a block; NULL: it has none of that name. */
 const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count);
 /* One entry of a block. */

@@ -214,7 +214,7 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
     save_units u = {.count = 0};
     for (size_t i = 0; i < plan->chunk_count; i++) {
         const zoff_plan_chunk *c = &plan->chunks[i];
-        uint64_t elements = 0; /* of weights, which may be their own masters */
+        uint64_t elements = 0; /* elements of weights, which may be their own masters */
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
             const size_t end = stream + 1 < ZOFF_STREAM_COUNT ? c->starts[stream + 1] : c->bytes;
             if (c->lengths[stream])
@@ -255,7 +255,7 @@ static void plan_places(const zoff_planning *in, const zoff_plan *plan, zoff_pla
         const size_t bytes = plan->chunks[i].bytes;
         info->speculation_bytes += zoff_offload_placement_room(bytes, plan->most.chunk_bytes) - bytes;
     }
-    if (places.buckets && !in->values->persist) /* files have a second place for each chunk */
+    if (places.buckets && !in->values->persist) /* files get a second place for each chunk, as with zoff.persist */
         info->nvme_bytes *= 2;
 }
 
@@ -298,7 +298,7 @@ zoff_planning_limits zoff_planning_budget_limits(const zoff_planning *in)
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.slices * zoff_zero_plan_state_bytes(&tensor, tensor.count);
         }
-        if (in->values->zero_stage > 0) /* this rank's share */
+        if (in->values->zero_stage > 0) /* only this rank's share */
             state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(in->comm));
         zoff_offload_placement_nvme(in->host_bytes, in->values->slots, state_bytes, &placement);
         limits.chunk_bytes = placement.chunk_bytes;

@@ -37,7 +37,7 @@ zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_p
         words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(in->model, p->group)->optimizer;
         words[used++] = streams_word(&tensor);
     }
-    if (in->part) /* parts may have parameters of the same names and sizes */
+    if (in->part) /* the part counts, because parts may have parameters of the same names and sizes */
         words[used++] = in->part;
     *out_layout = zoff_offload_layout(words, used * sizeof *words);
     used = 0;

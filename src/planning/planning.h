@@ -17,7 +17,7 @@ enum { ZOFF_SAVE_COPIES = 64 << 20, ZOFF_SAVE_UNIT = 4 << 20, ZOFF_SAVE_COPIES_L
 /* The most elements and bytes of states in a chunk, and the most elements in a bucket. */
 typedef struct zoff_planning_limits {
     uint64_t chunk_bytes, chunk_elements, bucket_elements;
-    bool of_files; /* those of chunks are the limits of states that are to be opened again */
+    bool of_files; /* the limits of chunks are those of states that are to be opened again */
 } zoff_planning_limits;
 
 /* Inputs of a plan. The pointers are the engine's. */
@@ -26,18 +26,18 @@ typedef struct zoff_planning {
     const zoff_transfer *transfer;
     const zoff_lending *lending;
     const zoff_comm *comm;
-    unsigned part; /* of zoff_store_owner */
+    unsigned part; /* number of the part: see zoff_store_owner */
     const zoff_config_values *values;
     zoff_tier tier;
     uint64_t host_bytes;        /* the most DRAM for states; 0: no limit */
-    const char *host_bytes_key; /* the key that set it, for messages */
-    uint64_t chunk_elements;    /* the most in a chunk; 0: the largest slice */
+    const char *host_bytes_key; /* key that set the limit, for messages */
+    uint64_t chunk_elements;    /* most elements of a chunk; 0: the largest slice */
     unsigned threads;
-    const char *const *folders; /* for files of states */
+    const char *const *folders; /* folders for files of states */
     size_t folder_count;
-    const char *const *weight_folders; /* for files of weights */
+    const char *const *weight_folders; /* folders for files of weights */
     size_t weight_folder_count;
-    const zoff_planning_limits *limits; /* that all ranks have agreed on; NULL: this rank's own */
+    const zoff_planning_limits *limits; /* limits that all ranks have agreed on; NULL: this rank's own */
 } zoff_planning;
 
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */

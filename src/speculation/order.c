@@ -1,7 +1,7 @@
 /* order.c: whether speculation pays, and in which order the gradients of buckets become complete. */
 #include "speculation.h"
 
-enum { RESTLESS = 2 }; /* steps in a row without clipping, after one that clips, before a step is updated ahead again */
+enum { RESTLESS = 2 }; /* steps in a row that must not clip, after one that clips, before a step is updated ahead again */
 
 void zoff_speculation_note_step(zoff_speculation *s, bool clipped, bool skipped)
 {

@@ -58,7 +58,7 @@ void zoff_speculation_end(zoff_speculation *s)
 {
     zoff_speculation_order *o = &s->order;
     if (o->arrived_count) {
-        for (size_t i = 0; i < o->count; i++) /* those that did not come are expected last */
+        for (size_t i = 0; i < o->count; i++) /* buckets that did not arrive are expected last */
             zoff_speculation_note_arrival(s, o->expected[i]);
         memcpy(o->expected, o->arrived, o->count * sizeof *o->expected);
         memset(o->has_arrived, 0, o->count * sizeof *o->has_arrived);

@@ -17,13 +17,13 @@ __thread zoff_trace_thread zoff_trace_self;
 
 enum { PIDS_OF_A_RANK = 1000 };
 
-/* Global state: a process has one ZOFF_TRACE and one file. `text` and `spec` are those of the first engine, until the last
- * engine is closed. */
+/* Global state, because a process has one ZOFF_TRACE and one file. `text` and `spec` are those of the first engine, until the
+ * last engine is closed. */
 static struct {
     pthread_mutex_t lock;
-    char text[ZOFF_TRACE_PATH_BYTES + 64]; /* the value of the variable */
+    char text[ZOFF_TRACE_PATH_BYTES + 64]; /* value of the variable */
     unsigned owner;                        /* zoff_base_fork_number() + 1 of the process that traces; 0: none. Atomic */
-    bool ended;                            /* this value is of no use any more: it was bad, the file failed, or is full */
+    bool ended;                            /* the value is of no use any more: it was bad, or the file failed or is full */
     zoff_trace_spec spec;
     zoff_trace_writer writer;
     unsigned engines, windows, opened;
@@ -37,7 +37,7 @@ static void set_flag(void)
     __atomic_store_n(&zoff_trace_flag, file.windows && !file.ended, __ATOMIC_RELAXED);
 }
 
-/* No more is written. Returns the status, whose words are the caller's to log. */
+/* Write no more. Returns the status, whose words the caller logs. */
 static zoff_status end_file(zoff_status status)
 {
     file.ended = true;
@@ -53,7 +53,7 @@ static zoff_status start_file(const char *value, const zoff_trace_rank *who)
     file.ended = false;
     file.opened = 0;
     ZOFF_TRY(zoff_trace_spec_read(value, &file.spec));
-    zoff_base_env_ranks(&ranks); /* a program may train with ranks of its own, unknown to the engine */
+    zoff_base_env_ranks(&ranks); /* ask the environment, because a program may train with ranks that the engine does not know */
     const bool several = who->ranks > 1 && !who->are_threads;
     snprintf(path, sizeof path, "%s", file.spec.path);
     if (several || ranks.count > 1)
@@ -89,7 +89,7 @@ static zoff_status add(const zoff_trace_event *event)
     return status < 0 ? end_file(status) : ZOFF_OK;
 }
 
-/* Say the name of a process or a track, and its place among the others. */
+/* Write the name of a process or a track, and its place among the others. */
 static zoff_status name_it(const char *what, unsigned pid, unsigned tid, const char *name, unsigned place)
 {
     zoff_trace_event event = {.phase = 'M', .pid = pid, .tid = tid};
@@ -104,7 +104,7 @@ static zoff_status name_it(const char *what, unsigned pid, unsigned tid, const c
     return add(&event);
 }
 
-/* Begin a track for the calling thread. It has a number of its own: viewers mix up threads of one number in several
+/* Begin a track for the calling thread. It has a number of its own, because viewers mix up threads of one number in several
  * processes. */
 static zoff_status begin_track(zoff_trace *t, unsigned worker, unsigned number)
 {
@@ -224,7 +224,7 @@ uint64_t zoff_trace_engines_next_id(void)
 
 /* ---- the life of an engine ---- */
 
-/* A child of a process that traces has a copy of its lock and its buffer, and must use neither. */
+/* Whether the lock and the buffer are copies of a parent that traces; then this child must use neither. */
 static bool is_of_parent(void)
 {
     const unsigned owner = __atomic_load_n(&file.owner, __ATOMIC_RELAXED);
@@ -245,7 +245,7 @@ static zoff_trace *make(size_t buckets)
     return t;
 }
 
-/* Engines of a rank are numbered in the order in which they were sealed. The files of several ranks can be joined. */
+/* Engines of a rank are numbered in the order in which they were sealed. So the files of several ranks can be joined. */
 static zoff_status introduce(zoff_trace *t, const zoff_trace_rank *who)
 {
     char name[64];
@@ -284,7 +284,8 @@ zoff_trace *zoff_trace_open(const zoff_trace_rank *who, size_t buckets)
     if (is_of_use)
         status = introduce(t, who);
     pthread_mutex_unlock(&file.lock);
-    if (status != ZOFF_ERR_INVALID || who->rank == 0 || who->are_threads) /* other ranks have the same variable */
+    /* One rank reports a bad value, because all ranks have the same variable. */
+    if (status != ZOFF_ERR_INVALID || who->rank == 0 || who->are_threads)
         say(status);
     zoff_base_status_restore(&saved);
     if (!is_of_use) {

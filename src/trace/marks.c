@@ -16,7 +16,7 @@ double zoff_trace_clock(void)
 
 /* ---- the kernel team ---- */
 
-/* The threads of the team learn from its caller on which row they work. */
+/* The team's watch: its threads learn from the caller on which row they work. */
 static const void *who_calls(const char **out_work)
 {
     if (!zoff_trace_on() || !zoff_trace_engines_is_open(zoff_trace_self.current))
@@ -37,7 +37,7 @@ static void share_is_done(const void *who, const char *work, unsigned thread, do
 
 static const zoff_team_watch WATCH = {.who_calls = who_calls, .share_is_done = share_is_done};
 
-/* The end of a call reads it, when a background thread may have begun with rows of the next step. */
+/* The step of a call. The end of a call reads it, when a background thread may have begun with rows of the next step. */
 static int64_t step_of(const zoff_trace *t)
 {
     return __atomic_load_n(&t->step, __ATOMIC_RELAXED);
@@ -116,7 +116,7 @@ static void emit_span(zoff_trace *t, const char *name, const char *category, dou
     zoff_trace_engines_emit(t, &event, 0);
 }
 
-/* The call and the time before it. A poll in which no row ended leaves the time as it is. */
+/* Write the call and the time before it. A poll in which no row ended leaves the time as it is. */
 static void end_call(zoff_trace *t, const zoff_trace_call *call)
 {
     if (call->is_poll && call->rows == __atomic_load_n(&t->rows, __ATOMIC_RELAXED))
@@ -198,7 +198,8 @@ static const char *last_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Transfers overlap, so they are no spans of a thread. Those of one name are one track: a file and a direction. */
+/* Write a transfer. Transfers overlap, so they are no spans of a thread. Transfers of one name share a track: a file and a
+ * direction. */
 void zoff_trace_end_transfer(const zoff_trace_transfer *x)
 {
     zoff_trace *t = zoff_trace_self.current;
@@ -210,7 +211,7 @@ void zoff_trace_end_transfer(const zoff_trace_transfer *x)
     event.name = x->path ? name : x->kind;
     if (x->path) {
         const size_t length = strlen(x->path);
-        const size_t most = 90; /* every byte may take two in JSON */
+        const size_t most = 90; /* because every byte may take two in JSON */
         zoff_trace_writer_escape(x->path + (length > most ? length - most : 0), path, sizeof path);
         snprintf(name, sizeof name, "%s %.140s", x->kind, last_name(x->path));
         snprintf(event.args, sizeof event.args,

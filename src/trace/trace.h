@@ -33,29 +33,30 @@ static inline double zoff_trace_now(void)
 /* The engine's place among those that train with it. */
 typedef struct zoff_trace_rank {
     unsigned rank, ranks;
-    bool are_threads; /* of one process, which share the file */
+    bool are_threads; /* ranks are threads of one process, which share the file */
 } zoff_trace_rank;
 
 /* Start the trace of an engine.  @return NULL without ZOFF_TRACE, and if it cannot be used, which is logged */
 zoff_trace *zoff_trace_open(const zoff_trace_rank *who, size_t buckets);
-/* End it. The file is complete then. Accepts NULL, also in a child of fork(). */
+/* End the trace, whose file is complete then. Accepts NULL, also in a child of fork(). */
 void zoff_trace_close(zoff_trace *t);
 
-/* An attempt at a step begins, inside of a call, and ends. The next call after the end may be of another step. */
+/* Note where an attempt at a step begins, inside of a call, and where it ends. The next call after the end may be of another
+ * step. */
 void zoff_trace_step_begin(zoff_trace *t, int64_t step);
 void zoff_trace_step_end(zoff_trace *t);
-/* Rows of this step begin before it. They are traced if the step before it was. */
+/* Rows of a step begin before the step. They are traced if the step before was. */
 void zoff_trace_step_ahead(zoff_trace *t, int64_t step);
 
 /* ---- calls of the program ---- */
 
 typedef struct zoff_trace_call {
-    zoff_trace *trace; /* NULL: not traced */
+    zoff_trace *trace; /* trace of the call; NULL: not traced */
     const char *name;
-    bool is_poll; /* shown only if a row ended in it */
+    bool is_poll; /* the call is shown only if a row ended in it */
     double from;
     uint64_t rows;
-    zoff_trace *outer; /* whose call the thread is in already; NULL: in none */
+    zoff_trace *outer; /* trace whose call the thread is in already; NULL: in none */
 } zoff_trace_call;
 
 zoff_trace_call zoff_trace_enter(zoff_trace *t, const char *name, bool is_poll);
@@ -67,14 +68,14 @@ static inline void zoff_trace_leave_traced(zoff_trace_call *call)
         zoff_trace_leave(call);
 }
 
-/* At the beginning of a public call: its span ends when the function returns. `t` may be NULL. */
+/* Begin the span of a public call, which ends when the function returns. `t` may be NULL. */
 #define ZOFF_TRACE_CALL(t, is_poll)                                                                                            \
     zoff_trace *trace_ = (t);                                                                                                  \
     zoff_trace_call traced_ __attribute__((cleanup(zoff_trace_leave_traced), unused)) = {.trace = NULL};                       \
     if (__builtin_expect(trace_ != NULL, false))                                                                               \
     traced_ = zoff_trace_enter(trace_, __func__, (is_poll))
 
-/* The calling thread belongs to the library: its calls are no calls of the program. `name`: static. */
+/* Note that the calling thread belongs to the library, so its calls are no calls of the program. `name`: static. */
 void zoff_trace_name_thread(const char *name);
 
 /* ---- work ---- */
@@ -86,7 +87,7 @@ typedef struct zoff_trace_row {
     size_t elements;
 } zoff_trace_row;
 
-/* Around each call of a row. `status`: its result. A row that waits has one span, which ends with the row. */
+/* Call these around each call of a row. `status`: its result. A row that waits has one span, which ends with the row. */
 double zoff_trace_row_begin(const zoff_trace *t, const char *name);
 void zoff_trace_row_end(zoff_trace *t, const zoff_trace_row *row, double from, zoff_status status);
 
@@ -101,15 +102,15 @@ static inline void zoff_trace_end_row(zoff_trace *t, const zoff_trace_row *row, 
         zoff_trace_row_end(t, row, from, status);
 }
 
-/* A moment on the track of the thread. */
+/* Mark a moment on the track of the thread. */
 void zoff_trace_instant(zoff_trace *t, const char *name);
 
-/* A transfer is complete: a read or write of a file, or a copy of a device. `from`, `to`: zoff_trace_now() at its begin and
- * end. Call from the engine that started it, inside of a call or of its thread. */
+/* Write a complete transfer: a read or write of a file, or a copy of a device. `from`, `to`: zoff_trace_now() at its begin and
+ * end. The engine that started it calls this, inside of a call or in its thread. */
 typedef struct zoff_trace_transfer {
     const char *kind; /* "read", "write", "download", "upload" */
-    const char *path; /* of the file; NULL: a device */
-    size_t item;      /* chunk, slice or bucket */
+    const char *path; /* path of the file; NULL: a device */
+    size_t item;      /* number of the chunk, slice or bucket */
     const char *item_kind;
     uint64_t offset; /* in the file */
     uint64_t bytes;

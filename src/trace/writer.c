@@ -33,7 +33,7 @@ void zoff_trace_writer_escape(const char *text, char *dst, size_t dst_bytes)
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         char part[8];
         const size_t bytes = zoff_base_words_character((const char *)at);
-        const bool as_number = !bytes || *at < 0x20 || *at == 0x7f; /* a byte that is no UTF-8 is shown as Latin-1 */
+        const bool as_number = !bytes || *at < 0x20 || *at == 0x7f; /* show a byte that is no UTF-8 as Latin-1 */
         int length = 0;
         if (as_number)
             length = snprintf(part, sizeof part, "\\u%04x", *at);
@@ -68,12 +68,13 @@ static zoff_status write_all(const zoff_trace_writer *w, const char *text, size_
     return ZOFF_OK;
 }
 
-/* A file that another process writes is left alone.  @return -1: it has it, or the error is in errno */
+/* Open the file and lock it. Leave a file alone that another process writes.  @return -1: another process has it, or the error
+ * is in errno */
 static int open_locked(const char *path)
 {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return fd; /* a file system without locks has the file, too */
+        return fd; /* accept a file system without locks */
     close(fd);
     errno = EWOULDBLOCK;
     return -1;
@@ -134,7 +135,7 @@ free_text:
     return status;
 }
 
-/* After an error: end the file where it ended before. Events that could not be written are dropped. */
+/* End the file after an error where it ended before. Events that could not be written are dropped. */
 static void go_back(const zoff_trace_writer *w)
 {
     zoff_saved_error saved;
@@ -172,7 +173,7 @@ zoff_status zoff_trace_writer_close(zoff_trace_writer *w)
 
 /* ---- events ---- */
 
-/* Microseconds with three digits, as integers: the program may have set a locale with a decimal comma. */
+/* Print microseconds with three digits from integers, because the program may have set a locale with a decimal comma. */
 static int print_time(char *dst, size_t bytes, const char *key, uint64_t ns)
 {
     return snprintf(dst, bytes, ", \"%s\": %" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));

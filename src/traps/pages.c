@@ -1,7 +1,7 @@
 /* pages.c: pages that are inaccessible for a while, and the handler of SIGSEGV.
  *
- * The first use of such a page is remembered, its trap is lifted, and the program goes on: the engine tells it at the end of
- * the step. A fault at any other address is left to the handler that was there before. */
+ * The first use of such a page is remembered, and its trap is lifted, so that the program goes on. The engine reports the use
+ * at the end of the step. A fault at any other address goes to the handler that was there before. */
 #include "traps.h"
 
 #include "try.h"
@@ -13,7 +13,7 @@
 
 enum { LISTS = 64 };
 
-/* The handler may run at any moment, on any thread, so it reads nothing but these. */
+/* Data of the handler, which may run at any moment, on any thread, so it reads nothing else. */
 static struct {
     zoff_trap_list *lists[LISTS];
     struct sigaction before;
@@ -27,11 +27,11 @@ static uintptr_t place_of(const ucontext_t *context)
 #elif defined(__aarch64__)
     return (uintptr_t)context->uc_mcontext.pc;
 #else
-    return (uintptr_t)context != 0; /* unknown, but a use */
+    return (uintptr_t)context != 0; /* the instruction is unknown, but it was a use */
 #endif
 }
 
-/* Whether a trap was there. Another thread may have lifted it already; then the access only has to be repeated. */
+/* Whether a trap was there. If another thread has lifted it already, the access only has to be repeated. */
 static bool spring(zoff_trap_list *traps, uintptr_t address, uintptr_t place)
 {
     for (size_t i = 0; i < traps->count; i++) {
@@ -58,7 +58,7 @@ static void handle(int number, siginfo_t *info, void *context)
         handler.before.sa_sigaction(number, info, context);
     else if (handler.before.sa_handler == SIG_DFL || handler.before.sa_handler == SIG_IGN)
         (void)sigaction(number, &handler.before,
-                        NULL); /* the access is repeated, and the program ends as without this handler */
+                        NULL); /* the access is repeated, so the program ends as without this handler */
     else
         handler.before.sa_handler(number);
 }
@@ -98,7 +98,7 @@ void zoff_traps_pages_set(zoff_trap *trap)
         zoff_traps_pages_lift(trap);
 }
 
-/* Also where the handler has lifted it: the engine may have left the pages at the same moment. */
+/* Lift a trap, even one that the handler has lifted, because the engine may have left the pages at the same moment. */
 void zoff_traps_pages_lift(zoff_trap *trap)
 {
     __atomic_store_n(&trap->is_set, false, __ATOMIC_SEQ_CST);
@@ -122,7 +122,7 @@ void zoff_traps_pages_enter(const zoff_trap *trap, uintptr_t first, size_t bytes
     protect(trap, first, bytes, PROT_READ | PROT_WRITE);
 }
 
-/* The handler may have lifted the trap in between. */
+/* Forbid the pages again, unless the handler has lifted the trap meanwhile. */
 void zoff_traps_pages_leave(const zoff_trap *trap, uintptr_t first, size_t bytes)
 {
     protect(trap, first, bytes, PROT_NONE);

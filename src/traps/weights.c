@@ -15,13 +15,13 @@ static size_t bytes_of(const zoff_model_param *p, size_t elements)
     return elements * zoff_adam_dtype_bytes(p->dtype);
 }
 
-/* Weights that the program has, and that a step changes. Tied parameters have those of their owner. */
+/* Weights that the program has, and that a step changes. Tied parameters share the weights of their owner. */
 static bool is_watched(const zoff_model_param *p)
 {
     return p->value && p->count && !p->frozen && !p->engine_owned;
 }
 
-/* The buffers may have moved since the last step. */
+/* Find the pages anew, because the buffers may have moved since the last step. */
 static void find_pages(zoff_traps *t)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -75,7 +75,7 @@ void zoff_traps_weights_set(zoff_traps *t)
         return;
     size_t index;
     uintptr_t place;
-    (void)zoff_traps_pages_take(&t->traps, &index, &place); /* of a step that was given up */
+    (void)zoff_traps_pages_take(&t->traps, &index, &place); /* drop the use of a step that was given up */
     find_pages(t);
     for (size_t number = 0; number < t->traps.count; number++) {
         if (t->model->flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_PRESENT))
@@ -147,7 +147,7 @@ zoff_status zoff_traps_weights_compare(const zoff_traps *t, const char *call)
     return ZOFF_OK;
 }
 
-/* Whether addr2line wants an offset: an executable with fixed addresses has them in its tables. */
+/* Whether addr2line wants an offset. An executable with fixed addresses has these in its tables. */
 static bool is_movable(const void *file)
 {
     return file && ((const ElfW(Ehdr) *)file)->e_type != ET_EXEC;

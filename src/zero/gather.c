@@ -14,7 +14,7 @@ typedef struct gather_slot {
     zoff_comm_work work;
 } gather_slot;
 
-/* As zoff_comm_call has it. */
+/* The ranks that gather, and their stream: see zoff_comm_call. */
 typedef struct zoff_gather_group {
     zoff_comm_stream stream;
     unsigned first, members;

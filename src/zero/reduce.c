@@ -13,7 +13,7 @@
 
 typedef struct reduce_slot {
     bool used;
-    bool packs;      /* not sent yet: not packed, or an earlier bucket has not been sent */
+    bool packs;      /* the bucket is not sent yet: it is not packed, or an earlier one has not been sent */
     bool packed;     /* packed: must not be packed again, because the source may be gone */
     uint64_t number; /* position in the order of exchanges */
     size_t bucket;
@@ -32,7 +32,7 @@ typedef struct reduce_weights {
     double own, total; /* this rank's weight; sum of `factors` */
     double *all;       /* weights by rank */
     float *factors;    /* by rank */
-    float own_factor;  /* this rank's, known before those of the others */
+    float own_factor;  /* factor of this rank, known before those of the others */
     bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
     bool asked, known; /* the all-gather has started; it is done */
     zoff_comm_work work;
@@ -43,7 +43,7 @@ struct zoff_reduce {
     unsigned ranks;
     size_t count; /* buckets */
     reduce_bucket *buckets;
-    uint32_t *order, *arrivals, *learned; /* of exchange; of completion on this rank; as broadcast by rank 0 */
+    uint32_t *order, *arrivals, *learned; /* bucket order of exchange, of completion on this rank, and as broadcast by rank 0 */
     size_t arrived;                       /* number of entries in `arrivals` */
     size_t next;                          /* index in `order` of the bucket to exchange next */
     bool order_asked, order_known;

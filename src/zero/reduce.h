@@ -19,10 +19,10 @@ typedef struct zoff_reduce_opts {
     zoff_comm_channel *channel;
     unsigned slots; /* most buckets in flight */
     char *memory;   /* slots * zoff_zero_reduce_slot_bytes() */
-    double factor;  /* multiplies the weights of all micro-batches */
+    double factor;  /* factor of the weights of all micro-batches */
     bool adds;      /* parts are fp32 and the communicator adds them up (zoff_comm_call.adds): `sum` gets one part */
     size_t bucket_most, part_most; /* upper bounds in bytes, for a bucket and for this rank's part of one */
-    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* sent bytes; must be the same on all ranks */
+    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* sent bytes, the same on all ranks */
     /* Write the parts of all ranks, packed in rank order. With `adds`, pad every part to the longest one and multiply it by
      * zoff_zero_reduce_own_weight().  @return PENDING or an error: the call is repeated */
     zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
@@ -47,8 +47,8 @@ void zoff_zero_reduce_weigh(zoff_reduce *r, double weight);
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last);
 /* End the micro-batch: no further slice will come. Incomplete buckets are exchanged as they are. */
 void zoff_zero_reduce_close_batch(zoff_reduce *r);
-/* The same after an error of this rank: until the next micro-batch, buckets are exchanged without their content, and nothing is
- * packed or summed. */
+/* End the micro-batch after an error of this rank: until the next micro-batch, buckets are exchanged without their content, and
+ * nothing is packed or summed. */
 void zoff_zero_reduce_give_up(zoff_reduce *r);
 /* Advance without waiting; calls `pack` and `sum`.  @return OK: every bucket that can be exchanged is done; PENDING; an error
  * of the communicator or of a callback */
@@ -65,8 +65,8 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
 /* The sum over all ranks of their micro-batch weights times the factor, added in rank order. Valid once a bucket of the
  * micro-batch is done. */
 double zoff_zero_reduce_total_weight(const zoff_reduce *r);
-/* The micro-batches that were exchanged so far, with the present one. The same on all ranks, because they exchange together:
- * valid once a bucket of the micro-batch is done. */
+/* Number of micro-batches exchanged so far, with the present one. The same on all ranks, because they exchange together: valid
+ * once a bucket of the micro-batch is done. */
 uint64_t zoff_zero_reduce_batches(const zoff_reduce *r);
 
 #endif

@@ -14,8 +14,8 @@ typedef enum zoff_plan_stream { ZOFF_STREAM_MASTER, ZOFF_STREAM_M, ZOFF_STREAM_V
 typedef struct zoff_plan_tensor {
     size_t count, slices;
     bool frozen;
-    size_t bytes[ZOFF_STREAM_COUNT];   /* of an element in each stream; 0: the parameter lacks it */
-    size_t weight_bytes;               /* of one weight if the engine stores it; 0: weights are in the caller's memory */
+    size_t bytes[ZOFF_STREAM_COUNT];   /* bytes of an element in each stream; 0: the parameter lacks the stream */
+    size_t weight_bytes;               /* bytes of one weight if the engine stores it; 0: weights are in the caller's memory */
     size_t block;                      /* elements that share a header; it divides the plan's unit */
     size_t headers[ZOFF_STREAM_COUNT]; /* bytes of the header before each block, in each stream; 0: there are none */
 } zoff_plan_tensor;
@@ -57,7 +57,7 @@ typedef struct zoff_plan_piece {
 typedef struct zoff_plan_chunk {
     size_t first_piece, piece_count;   /* in plan.pieces */
     size_t first_run, run_count;       /* runs of the bucket, in plan.runs */
-    size_t elements;                   /* without padding, including frozen ones */
+    size_t elements;                   /* elements without padding, including frozen ones */
     size_t blocks;                     /* number of units; a shorter tail counts as one */
     size_t lengths[ZOFF_STREAM_COUNT]; /* bytes of each stream, with padding; 0: absent */
     size_t starts[ZOFF_STREAM_COUNT];  /* offset of each stream in bytes */
@@ -82,12 +82,12 @@ typedef struct zoff_plan_cursor {
 enum { ZOFF_PLAN_LINE = 64, ZOFF_PLAN_PAD = 16 };
 
 typedef struct zoff_plan_opts {
-    size_t unit;               /* elements; pieces are cut at multiples of it, so that blocks of the norm stay whole */
+    size_t unit;               /* elements of a unit; pieces are cut at its multiples, so that blocks of the norm stay whole */
     size_t max_chunk_elements; /* a chunk gets at least one unit, even if that is beyond the limits */
     size_t max_chunk_bytes;    /* with padding */
     unsigned rank, ranks;      /* ranks 0 means 1 */
     bool replicated;           /* each rank owns all of every bucket */
-    size_t max_bucket_units;   /* for several ranks only; 0: no limit */
+    size_t max_bucket_units;   /* most units of a bucket, for several ranks only; 0: no limit */
 } zoff_plan_opts;
 
 /* The maximum of each quantity over all chunks. */
@@ -110,16 +110,16 @@ typedef struct zoff_plan_most {
  * A plan stores the pieces that this rank owns, and the runs of slices in each bucket. The parts of other ranks are computed
  * from numbers of blocks. So the plan does not grow with the number of ranks (docs/adr/0005-plan.md#0030). */
 struct zoff_plan {
-    zoff_plan_piece *pieces; /* this rank's, ordered by parameter, slice, first; cut where a rank's part begins */
-    zoff_plan_piece *runs;   /* all ranks', in the same order; cut where a bucket begins. With a single rank: `pieces` */
-    zoff_plan_chunk *chunks; /* this rank's, one for each bucket */
+    zoff_plan_piece *pieces; /* pieces of this rank, ordered by parameter, slice, first; cut where a rank's part begins */
+    zoff_plan_piece *runs;   /* runs of all ranks in the same order, cut where a bucket begins. With a single rank: `pieces` */
+    zoff_plan_chunk *chunks; /* chunks of this rank, one for each bucket */
     size_t piece_count, run_count, chunk_count;
     size_t unit, blocks; /* elements of a unit; blocks in the list, set only with several ranks */
     unsigned rank, ranks;
     bool replicated;
     size_t elements;       /* trained elements that this rank owns, without padding */
     size_t weight_bytes;   /* weights that the engine stores, without padding */
-    size_t state_bytes;    /* all streams, without padding */
+    size_t state_bytes;    /* bytes of all streams, without padding */
     size_t owned_elements; /* length of the gradient accumulator, with padding */
     zoff_plan_most most;
     size_t max_chunk_elements, max_chunk_bytes; /* the limits from zoff_plan_opts */
@@ -149,7 +149,7 @@ bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out);
 /* The pieces of this rank's part of a bucket. If states are replicated, its chunk has the parts of other ranks as well. */
 zoff_plan_span zoff_zero_plan_own(const zoff_plan *plan, size_t bucket);
 
-/* The same in whole buckets: those that all ranks have are given to the ranks in turns. */
+/* The pieces of this rank in whole buckets. Buckets that all ranks have are given to the ranks in turns. */
 zoff_plan_span zoff_zero_plan_own_whole(const zoff_plan *plan, size_t bucket);
 
 /* The overlap of a rank's part with a run: returns the number of elements, and sets *out_first to the first one in the slice.

@@ -12,16 +12,16 @@
 enum {
     APART_LINE = 64,               /* bytes */
     APART_ARRAYS = 4,              /* master, m, v, and lower halves or a copy */
-    APART_TURN = 64,               /* elements of a turn; moments in 8 bits need a whole block */
-    APART_AHEAD = ZOFF_NORM_BLOCK, /* elements from a line that is read to the one that is prefetched */
+    APART_TURN = 64,               /* elements of a turn, 64 because moments in 8 bits need a whole block */
+    APART_AHEAD = ZOFF_NORM_BLOCK, /* elements between a line that is read and the one that is prefetched */
 };
 _Static_assert(ZOFF_NORM_BLOCK % APART_TURN == 0, "a block is whole turns");
 
 /* One array of a block. */
 typedef struct apart_array {
-    const char *old; /* NULL: a step writes it only */
+    const char *old; /* old place; NULL: a step only writes the array */
     char *now, *scratch;
-    size_t width, header; /* bytes of an element, and in front of a block */
+    size_t width, header; /* bytes of an element, and of the header in front of a block */
     size_t head, written; /* bytes before the first whole line of the new place, and those before the next line to write */
 } apart_array;
 
@@ -37,14 +37,14 @@ ZOFF_KERNEL_INLINE size_t apart_bytes(const apart_array *a, size_t elements)
     return elements ? a->header + elements * a->width : 0;
 }
 
-/* Fetch bytes for a later turn. Those behind an array may be fetched, too: that is no access. */
+/* Fetch bytes for a later turn. Bytes behind an array may be fetched, too, because a prefetch is no access. */
 ZOFF_KERNEL_INLINE void apart_prefetch(const void *from, size_t ahead, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += APART_LINE)
         __builtin_prefetch((const void *)((uintptr_t)from + ahead + i));
 }
 
-/* Copy to the scratch. Most turns are whole, and of fp32 numbers; without a loop they are faster. */
+/* Copy to the scratch. Most turns are whole and of fp32 numbers, so they are copied without a loop, which is faster. */
 ZOFF_KERNEL_INLINE void apart_copy(char *to, const char *from, size_t bytes)
 {
     size_t i = 0;
@@ -59,7 +59,7 @@ ZOFF_KERNEL_INLINE void apart_copy(char *to, const char *from, size_t bytes)
         __builtin_memcpy(to + i, from + i, bytes - i);
 }
 
-/* Copy the elements [first, end) of a block to the scratch. Then fetch the same of the next block. */
+/* Copy the elements [first, end) of a block to the scratch. Then prefetch the same elements of the next block. */
 ZOFF_KERNEL_INLINE void apart_read(const apart_block *b, size_t first, size_t end)
 {
     for (const apart_array *a = b->arrays; a < b->arrays + b->used; a++) {
@@ -90,7 +90,7 @@ ZOFF_KERNEL_INLINE void apart_stream(apart_array *a, size_t ready, bool ends)
 }
 
 /* Where the new place does not begin with a line, each of its lines lies across two stores to the scratch. A load of both waits
- * until they are in the cache. So these lines are written a turn later. */
+ * until they are in the cache, so write these lines a turn later. */
 ZOFF_KERNEL_INLINE void apart_write(apart_block *b, size_t first, size_t end, bool ends)
 {
     for (apart_array *a = b->arrays; a < b->arrays + b->used; a++) {
@@ -102,12 +102,12 @@ ZOFF_KERNEL_INLINE void apart_write(apart_block *b, size_t first, size_t end, bo
     }
 }
 
-/* Let a step work on an array in the scratch; `now`: its new place. @return where the step finds it */
+/* Let a step work in the scratch on an array, whose new place is `now`. @return the address for the step */
 ZOFF_KERNEL_INLINE void *apart_add(apart_block *b, char *scratch, const void *old, void *now, size_t width, size_t header,
                                    size_t begin)
 {
     const size_t at = begin * width + begin / ZOFF_NORM_BLOCK * header;
-    if (old == now) /* in place, or there is none */
+    if (old == now) /* the step works in place, or the array does not exist */
         return now ? (char *)now + at : NULL;
     const size_t head = (0 - ((uintptr_t)now + at)) % APART_LINE;
     b->arrays[b->used++] = (apart_array){.old = old ? (const char *)old + at : NULL,
@@ -132,8 +132,8 @@ ZOFF_KERNEL_INLINE void *apart_add_state(apart_block *b, char *scratch, const vo
     return apart_add(b, scratch, old, now, apart_state_width(form), has_header ? Q8_HEADER : 0, begin);
 }
 
-/* Bytes of an array's block, and a distance between arrays. At a distance of 4 KiB, a load would wait for a store to another.
- */
+/* Bytes of an array's block, which is also the distance between arrays. It is not 4 KiB, because a load would then wait for a
+ * store to another array. */
 enum { APART_SCRATCH = ZOFF_NORM_BLOCK * sizeof(float) + 8 * APART_LINE };
 
 /* The block that begins with element `begin`: its arrays, and the step on it. */

@@ -3,7 +3,7 @@
 #ifndef ZOFF_BODY_CAST_H
 #define ZOFF_BODY_CAST_H
 
-/* Past the caches the destination is not read before it is written. The caller ends a list of such casts by v_stream_end(). */
+/* Past the caches the destination is not read before it is written. A list of such casts must end with v_stream_end(). */
 ZOFF_KERNEL_INLINE void cast_span(const zoff_cast_piece *piece, size_t begin, size_t count, zoff_dtype from, zoff_dtype to)
 {
     void *dst = piece->dst;
@@ -65,7 +65,7 @@ static void cast_any(const zoff_cast_piece *piece, size_t begin, size_t count)
     const zoff_dtype from = piece->src_dtype, to = piece->dst_dtype;
     if (count == 0)
         return;
-    if (from == to) { /* a copy, NaN and all */
+    if (from == to) { /* the types are the same, so copy every bit, NaN and all */
         const size_t bytes = zoff_adam_dtype_bytes(to);
         char *dst = (char *)piece->dst + begin * bytes;
         const char *src = (const char *)piece->src + begin * bytes;

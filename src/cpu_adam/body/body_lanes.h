@@ -9,7 +9,7 @@
 typedef struct update_streams {
     char *p;
     const char *g;
-    char *copy;    /* NULL: there is none */
+    char *copy;    /* copy of the weights; NULL: there is none */
     uint16_t *low; /* lower halves of split weights, whose upper ones are at p */
 } update_streams;
 
@@ -26,7 +26,7 @@ ZOFF_KERNEL_INLINE v_f load_weights(const update_streams *s, size_t i, size_t le
                        : load_any(s->p, i, left, types.weights);
 }
 
-/* `ordered`: no number is NaN. */
+/* Store weights. `ordered`: no number is NaN. */
 ZOFF_KERNEL_INLINE void store_weights(const update_streams *s, size_t i, v_f p, size_t left, update_types types, bool ordered)
 {
     if (types.split)
@@ -53,7 +53,7 @@ ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_str
     const v_f g = v_mul(load_any(s->g, i, left, types.grads), v_set1(k->grad_scale));
     v_f m = g, v = g;
     const v_f p = rule_apply(k, rule, load_weights(s, i, left, types), g, states, i, left, &m, &v);
-    /* Rounding to 16 bits replaces NaN. One test for all is cheaper: v is NaN only where the weight is. */
+    /* Rounding to 16 bits replaces NaN. One test for all is cheaper, because v is NaN only where the weight is. */
     const bool has_16_bits = types.moments == ZOFF_MOMENTS_BF16 || types.moments == ZOFF_MOMENTS_M8V16;
     if ((types.split || has_16_bits) && !v_any_nan(p, rule_has_m(rule) ? m : p))
         store_result(s, states, i, p, m, v, left, rule, types, true);
@@ -67,8 +67,8 @@ ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_str
 
 /* ---- moments in 8 bits: see body_q8.h ---- */
 
-/* The larger of each lane and |g| of one register, with the decay of ADAM_L2 but, without it, not yet multiplied by grad_scale.
- */
+/* The larger of each lane and |g| of one register. |g| has the decay of ADAM_L2; without decay it is not yet multiplied by
+ * grad_scale. */
 ZOFF_KERNEL_INLINE v_f q8_largest_lanes(const zoff_adam_consts *k, const update_streams *s, v_f largest, size_t i, size_t left,
                                         zoff_adam_rule rule, update_types types)
 {
@@ -84,7 +84,7 @@ ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool 
 {
     if (!weight)
         return first ? g : v_add(sum, g);
-    if (*weight == 0) /* 0 * NaN is NaN: a gradient of weight 0 is not read at all */
+    if (*weight == 0) /* a gradient of weight 0 is not read at all, because 0 * NaN is NaN */
         return first ? v_set1(0) : sum;
     return first ? v_mul(v_set1(*weight), g) : v_fma(v_set1(*weight), g, sum);
 }
@@ -92,7 +92,7 @@ ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool 
 ZOFF_KERNEL_INLINE void accumulate_lanes(const zoff_accumulate_piece *piece, size_t i, size_t left, zoff_dtype grads,
                                          bool first, bool weighted)
 {
-    const char *grad = (const char *)piece->grad; /* this must compile as C++, too */
+    const char *grad = (const char *)piece->grad; /* a cast, because this must compile as C++, too */
     v_f sum = first ? v_set1(0) : v_load(piece->sum + i, left);
     sum = accumulate_one(sum, load_any(grad, i, left, grads), weighted ? piece->weights : NULL, first);
     for (size_t source = 1; source < piece->sources; source++) {

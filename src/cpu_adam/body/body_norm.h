@@ -11,7 +11,8 @@ ZOFF_KERNEL_INLINE v_sum square_sum_lanes(v_sum sum, const void *grad, size_t i,
 }
 
 /* Fetch what the loop reads a block later. One stream alone, read by one core, waits for memory in the same time in which it
- * computes: the prefetchers of CPUs are not far enough ahead. Bytes behind the array may be fetched, too: that is no access. */
+ * computes: the prefetchers of CPUs are not far enough ahead. Bytes behind the array may be fetched, too, because a prefetch is
+ * no access. */
 ZOFF_KERNEL_INLINE void square_sum_prefetch(const void *grad, size_t i, zoff_dtype grads)
 {
     __builtin_prefetch((const void *)((uintptr_t)grad + (i + ZOFF_NORM_BLOCK) * width_of(grads)));

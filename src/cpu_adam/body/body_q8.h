@@ -4,7 +4,8 @@
 #ifndef ZOFF_BODY_Q8_H
 #define ZOFF_BODY_Q8_H
 
-/* The largest magnitude of numbers, as bits: numbers are ordered like these. Compilers make vectors of such loops. */
+/* The largest magnitude of numbers, as bits, because magnitudes are ordered like their bits. Compilers make vectors of such
+ * loops. */
 static __attribute__((noinline)) uint16_t q8_largest_half(const uint16_t *halves, size_t count)
 {
     uint16_t largest = 0;
@@ -33,7 +34,7 @@ ZOFF_KERNEL_INLINE float q8_largest(const zoff_adam_consts *k, const update_stre
 {
     if (rule_decays_grads(rule))
         return q8_largest_of(k, s, count, rule, types);
-    /* Rounding is monotone: the largest product is that of the largest number. */
+    /* Rounding is monotone, so the largest product is that of the largest number. */
     const float largest = types.grads == ZOFF_BF16
                               ? q8_number((uint32_t)q8_largest_half((const uint16_t *)(const void *)s->g, count) << 16)
                               : q8_largest_of(k, s, count, rule, types);
@@ -51,7 +52,7 @@ static __attribute__((noinline)) uint32_t q8_largest_code(const uint8_t *codes, 
     return largest;
 }
 
-/* Whether more codes than a block has outliers are at least `least`. Compilers make vectors of the inner loop. */
+/* Whether more codes than a block can have outliers are `least` or larger. Compilers make vectors of the inner loop. */
 static __attribute__((noinline)) bool q8_has_many(const uint8_t *codes, size_t count, uint8_t mask, uint8_t least)
 {
     enum { TURN = 64 };
@@ -79,15 +80,15 @@ ZOFF_KERNEL_INLINE bool q8_shows_none(const uint8_t *codes, size_t count, uint8_
 
 /* ---- outliers ---- */
 
-/* The new numbers of an element that was or is an outlier. The loop over its block takes it for an element without moments, and
- * q8_end() replaces that. */
+/* The new numbers of an element that was or is an outlier. The loop over its block treats it as an element without moments, and
+ * q8_end() replaces the result. */
 typedef struct q8_other {
     float p;
-    uint16_t at; /* in the block */
+    uint16_t at; /* index of the element in the block */
     uint8_t m, v;
 } q8_other;
 
-/* Each moment may have had its outliers, and may have others now. */
+/* The outliers of a block: each moment may have had some, and may have others now. */
 typedef struct q8_others {
     unsigned count;
     q8_other list[4 * Q8_OUTLIERS];
@@ -95,7 +96,7 @@ typedef struct q8_others {
 
 enum { Q8_LISTED = 1, Q8_OUT_M = 2, Q8_OUT_V = 4 };
 
-/* The old numbers of a block in fp32, the bounds of its elements, and marks: see above. */
+/* The old numbers of a block in fp32, the bounds of its elements, and marks of its outliers. */
 typedef struct q8_block {
     q8_header m_header, v_header;
     float g[ZOFF_NORM_BLOCK], m[ZOFF_NORM_BLOCK], v[ZOFF_NORM_BLOCK], m_bounds[ZOFF_NORM_BLOCK], v_bounds[ZOFF_NORM_BLOCK];
@@ -152,8 +153,8 @@ ZOFF_KERNEL_INLINE unsigned q8_count_far(const float *bounds, size_t first, size
     return found;
 }
 
-/* Read a block, but only until more elements are as large as an outlier than can be one. `now`: bounds that no element exceeds,
- * but for old outliers.  @return whether it was read as a whole */
+/* Read a block, but stop when both moments have more elements that are as large as an outlier than a block has outliers. `now`:
+ * bounds that no element exceeds, except old outliers.  @return whether the whole block was read */
 static __attribute__((noinline)) bool q8_read_block(const zoff_adam_consts *k, const update_streams *s,
                                                     const rule_states *states, size_t count, update_types types, q8_bounds now,
                                                     q8_block *b)
@@ -196,14 +197,15 @@ static __attribute__((noinline)) float q8_largest_number(const float *numbers, s
     return largest;
 }
 
-/* The bound of the codes of a moment, whose outliers get a mark. `bounds`: of each element  @return negative: there is no
- * outlier */
+/* Find the outliers of a moment, mark them, and return the bound of the other elements. `bounds` has the bound of each element.
+ * @return negative: there is no outlier */
 static __attribute__((noinline)) float q8_choose(float *bounds, size_t count, int digits, uint8_t mark, uint8_t *marks)
 {
     return q8_take_outliers(bounds, count, digits, mark, marks) ? q8_largest_number(bounds, count) : -1;
 }
 
-/* The outliers of a block with a largest |g| of `g`. `now`: the bounds of all elements, and then those of the codes. */
+/* Find the outliers of a block whose largest |g| is `g`. `now` has the bounds of all elements, and is set to those of the
+ * codes. */
 static __attribute__((noinline)) void q8_find_others(const zoff_adam_consts *k, const update_streams *s,
                                                      const rule_states *states, size_t count, float g, update_types types,
                                                      q8_bounds *now, q8_others *others)
@@ -281,13 +283,13 @@ static __attribute__((noinline)) zoff_adam_consts q8_begin_block(const zoff_adam
 ZOFF_KERNEL_INLINE zoff_adam_consts q8_begin(const zoff_adam_consts *k, const update_streams *s, const rule_states *states,
                                              size_t count, zoff_adam_rule rule, update_types types, q8_others *others)
 {
-    /* Copies, because the loop keeps in registers only what no function has got the address of. */
+    /* Copies, because the loop keeps in registers only values whose address no function has got. */
     const update_streams own_streams = *s;
     const rule_states own_states = *states;
     return q8_begin_block(k, &own_streams, &own_states, count, q8_largest(k, s, count, rule, types), types, others);
 }
 
-/* Write what others became, behind the step of their block. */
+/* Write the new numbers of outliers, after the step of their block. */
 static __attribute__((noinline)) void q8_write_others(const update_streams *s, const rule_states *states, update_types types,
                                                       const q8_others *others)
 {
@@ -301,7 +303,7 @@ static __attribute__((noinline)) void q8_write_others(const update_streams *s, c
     }
 }
 
-/* The same, with copies as in q8_begin(). */
+/* End a block, with copies as in q8_begin(). */
 ZOFF_KERNEL_INLINE void q8_end(const update_streams *s, const rule_states *states, update_types types, const q8_others *others)
 {
     const update_streams own_streams = *s;

@@ -13,8 +13,9 @@ ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
     return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED;
 }
 
-/* The rule whose loop does the steps of `rule`. Adam has loops for each decay, because models are trained with it. The loops of
- * the other rules look for decay in the constants of their step, because twice as many would take longer to compile. */
+/* The rule whose loop computes the steps of `rule`. Adam has loops for each decay, because models are trained with it. The
+ * loops of the other rules look for decay in the constants of their step, because twice as many would take longer to
+ * compile. */
 ZOFF_KERNEL_INLINE zoff_adam_rule rule_of_loop(zoff_adam_rule rule)
 {
     switch (rule) {
@@ -41,10 +42,10 @@ ZOFF_KERNEL_INLINE bool rule_is_adam(zoff_adam_rule rule)
 /* The states of a piece from some element on, with the random bits by which they are rounded. The forms are constants of the
  * caller. */
 typedef struct rule_states {
-    void *m, *v; /* NULL where the rule has no such state */
+    void *m, *v; /* NULL if the rule has no such state */
     state_form m_form, v_form;
-    const uint16_t *m_lanes, *v_lanes; /* of the register's elements */
-    uint16_t m_key, v_key;             /* of the block */
+    const uint16_t *m_lanes, *v_lanes; /* random bits of the register's lanes */
+    uint16_t m_key, v_key;             /* random bits of the block */
 } rule_states;
 
 ZOFF_KERNEL_INLINE v_f rule_load_m(const rule_states *s, size_t i, size_t left)
@@ -126,7 +127,7 @@ ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule
     if (rule_decays_grads(exact))
         g = v_fma(v_set1(k->decay), p, g);
 
-    v_f u = g; /* SGD without momentum */
+    v_f u = g; /* SGD without momentum: u is the gradient */
     if (rule_is_adam(rule))
         u = rule_adam(k, g, s, i, left, m_out, v_out);
     else if (rule == ZOFF_RULE_ADAGRAD)
@@ -138,7 +139,8 @@ ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule
     else if (rule == ZOFF_RULE_NESTEROV)
         u = rule_momentum(k, g, s, i, left, true, m_out);
 
-    if (rule_decays_weights(exact)) /* round the weight once: with two roundings the first would be the same in every step */
+    /* Round the weight once, because with two roundings the first would be the same in every step. */
+    if (rule_decays_weights(exact))
         return v_add(p, v_fma(v_set1(k->step_size), u, v_mul(v_set1(k->decay), p)));
     return v_fma(v_set1(k->step_size), u, p);
 }

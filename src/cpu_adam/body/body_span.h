@@ -8,9 +8,9 @@ ZOFF_KERNEL_INLINE size_t update_state_at(state_form form, size_t first)
     return form == STATE_F32 ? first * sizeof(float) : form == STATE_BF16 ? first * sizeof(uint16_t) : q8_block_at(first);
 }
 
-/* Ask for the codes of the next block, which body_q8.h reads all at once before its step. Without this the time of that pass
- * adds to the time of the steps: the prefetcher of some CPUs loses one of these two arrays at some distances between them.
- * (Narrower registers would ask for each line many times.) */
+/* Prefetch the codes of the next block, which body_q8.h reads all at once before its step. Without this the time of that pass
+ * adds to the time of the steps, because the prefetcher of some CPUs loses one of these two arrays at some distances between
+ * them. Narrower registers would ask for each line many times. */
 ZOFF_KERNEL_INLINE void update_ask_for_codes(const rule_states *states, size_t i)
 {
     enum { NEXT = ZOFF_NORM_BLOCK + Q8_HEADER };
@@ -20,7 +20,7 @@ ZOFF_KERNEL_INLINE void update_ask_for_codes(const rule_states *states, size_t i
         __builtin_prefetch((const void *)((uintptr_t)states->v + i + NEXT), 1);
 }
 
-/* `states` is a copy: which lanes of a block a register has changes from one to the next. */
+/* Update one register. `states` is a copy, because the lanes of a block change from register to register. */
 ZOFF_KERNEL_INLINE void update_register(const zoff_adam_consts *k, const update_streams *s, rule_states states, size_t i,
                                         size_t left, bool stream, zoff_adam_rule rule, update_types types)
 {
@@ -90,7 +90,7 @@ ZOFF_KERNEL_INLINE void update_part(const zoff_adam_consts *k, const update_stre
         update_streams now = *s;
         rule_states own = states;
         size_t at = i, stop = streams ? i : end - (end - i) % v_lanes();
-        if (__builtin_expect(part != 0, 0)) { /* keeps constants of the loop in registers */
+        if (__builtin_expect(part != 0, 0)) { /* the hint keeps constants of the loop in registers */
             update_take(&r, *s, states, i, part, types);
             now = (update_streams){r.p, r.g, r.copy, (uint16_t *)(void *)r.low};
             own.m = r.m;
@@ -129,7 +129,7 @@ ZOFF_KERNEL_INLINE void update_blocks(const zoff_adam_piece *piece, const zoff_a
     }
 }
 
-/* The same for moments in 8 bits. `s` and `states` are copies, which go from block to block. */
+/* Update blocks with moments in 8 bits. `s` and `states` are copies, which move from block to block. */
 ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zoff_adam_consts *k, const update_streams *whole,
                                          rule_states states, size_t begin, size_t count, zoff_adam_rule rule,
                                          update_types types)
@@ -199,17 +199,17 @@ ZOFF_KERNEL_INLINE zoff_adam_piece update_from(const zoff_adam_piece *piece, siz
         rest.m = (char *)piece->m + update_state_at(state_form_m(moments), first);
     if (piece->v)
         rest.v = (char *)piece->v + update_state_at(state_form_v(moments), first);
-    if (piece->copy_out) /* or lower halves */
+    if (piece->copy_out) /* copy_out and `low` share their place */
         rest.copy_out = (char *)piece->copy_out + first * sizeof(uint16_t);
     rest.key += first / ZOFF_NORM_BLOCK;
     return rest;
 }
 
 /* clang-format off */
-#define UPDATE_RULES_FUSED(R) R(ADAM) R(ADAM_DECOUPLED) /* those with loops for the types of most models */
-#define UPDATE_RULES_Q8(R) UPDATE_RULES_FUSED(R) R(ADAM_L2) /* those with moments in 8 bits */
+#define UPDATE_RULES_FUSED(R) R(ADAM) R(ADAM_DECOUPLED) /* rules with loops for the types of most models */
+#define UPDATE_RULES_Q8(R) UPDATE_RULES_FUSED(R) R(ADAM_L2) /* rules with moments in 8 bits */
 #define UPDATE_RULES_OTHER(R) R(ADAGRAD) R(LION) R(MOMENTUM) R(NESTEROV)
-#define UPDATE_RULES(R) UPDATE_RULES_Q8(R) UPDATE_RULES_OTHER(R) /* those with states; see rule_of_loop() */
+#define UPDATE_RULES(R) UPDATE_RULES_Q8(R) UPDATE_RULES_OTHER(R) /* rules with states; see rule_of_loop() */
 /* clang-format on */
 
 #endif

@@ -20,7 +20,7 @@ ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dt
         v_store((float *)p + i, x, left);
 }
 
-/* How a moment is stored. Those in 8 bits are multiples of the scale of their block, see q8.h. */
+/* How a moment is stored. Moments in 8 bits are multiples of the scale of their block, see q8.h. */
 typedef enum state_form { STATE_F32, STATE_BF16, STATE_M8, STATE_V8 } state_form;
 
 ZOFF_KERNEL_INLINE state_form state_form_m(zoff_moments moments)
@@ -46,7 +46,7 @@ ZOFF_KERNEL_INLINE v_f load_kept(const void *p, size_t i, size_t left, state_for
                                                 : v_mul(v_set1(keep), load_state(p, i, left, form));
 }
 
-/* Store a state. It is rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: none is NaN. */
+/* Store a state, rounded with the random bits of `lanes` and `key`; see dither.h. `ordered`: no number is NaN. */
 ZOFF_KERNEL_INLINE void store_state(void *p, size_t i, v_f x, const uint16_t *lanes, uint16_t key, size_t left, state_form form,
                                     bool ordered)
 {

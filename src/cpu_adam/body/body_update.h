@@ -45,7 +45,7 @@ UPDATE_RULES_Q8(R)
 UPDATE_RULES_FUSED(R)
 #undef R
 
-/* The loops of a rule by the format of moments; NULL: there is none. */
+/* The loops of a rule, by the format of moments; NULL: the rule has no such loop. */
 typedef struct update_loops {
     update_fn *plain[4], *split[4], *in_place[4], *copy_bf16[4], *copy_f16[4];
 } update_loops;
@@ -109,7 +109,7 @@ static inline bool update_is_whole(const zoff_adam_piece *piece)
     return !piece->split && width_of(piece->master_dtype) == sizeof(float);
 }
 
-/* The loop for the types of a piece, or NULL. */
+/* The loop for the types of a piece; NULL: there is none. */
 static update_fn *update_loop(const zoff_adam_piece *piece)
 {
     const update_loops *loops = update_loops_of(piece);
@@ -125,7 +125,7 @@ static update_fn *update_loop(const zoff_adam_piece *piece)
     return (piece->split ? loops->split : loops->in_place)[piece->moments];
 }
 
-/* One of the casts below. `low`: lower halves, or NULL */
+/* Cast elements. `low`: lower halves, or NULL. */
 ZOFF_KERNEL_INLINE void update_cast(void *dst, zoff_dtype to, const void *src, zoff_dtype from, uint16_t *low, bool stream,
                                     size_t begin, size_t count)
 {

@@ -73,7 +73,7 @@ ZOFF_KERNEL_INLINE __m128i v_upper(__m256i numbers)
     return _mm_packus_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
 }
 
-/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
+/* The upper halves of `rounded`, with the canonical NaN where `x` is NaN. */
 ZOFF_KERNEL_INLINE __m128i v_upper_bf16(__m256i rounded, v_f x)
 {
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
@@ -85,7 +85,7 @@ ZOFF_KERNEL_INLINE __m128i v_round_bf16(v_f x)
     return v_upper_bf16(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x8000)), x);
 }
 
-/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
+/* Replace every NaN by the canonical one first, because the instruction keeps a part of a NaN's bits. */
 ZOFF_KERNEL_INLINE __m128i v_round_f16(v_f x)
 {
     const v_f nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
@@ -114,7 +114,7 @@ ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size
     const __m256i bits = ordered ? _mm256_castps_si256(x) : _mm256_blendv_epi8(_mm256_castps_si256(x), one, nan);
     const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
     const __m256i lower = _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
-    /* Lanes 0-3 of both, then lanes 4-7: both halves of the result are put in place by one instruction. */
+    /* Lanes 0-3 of both, then lanes 4-7, so that one instruction puts both halves of the result in place. */
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, lower), _MM_SHUFFLE(3, 1, 2, 0));
     v_store_halves(high, _mm256_castsi256_si128(both), left);
     v_store_halves(low, _mm256_extracti128_si256(both, 1), left);
@@ -217,7 +217,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* `size` with the sign of x, or the opposite one if `size` is negative. */
+/* copysign(size, x), negated if size < 0. */
 ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
 {
     return _mm256_xor_ps(_mm256_and_ps(x, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(size));
@@ -273,7 +273,7 @@ ZOFF_KERNEL_INLINE __m256d v_sum_quarter(__m256d sum, __m128 x)
     return _mm256_fmadd_pd(wide, wide, sum);
 }
 
-/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero, and adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f low, v_f high)
 {
     sum.a = v_sum_quarter(sum.a, _mm256_castps256_ps128(low));
@@ -283,7 +283,7 @@ ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f low, v_f high)
     return sum;
 }
 
-/* Loads of the size of a quarter need no shuffle, of which a core can do one in a cycle. */
+/* Loads of a quarter of a register need no shuffle, and a core can do only one shuffle in a cycle. */
 ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
 {
     if (left >= 2 * v_lanes()) {

@@ -80,7 +80,7 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
     return (v_f){_mm256_castsi256_ps(_mm256_slli_epi32(halves, 16)), _mm256_castsi256_ps(v_odd_only(halves))};
 }
 
-/* A lower half that is negative takes one from the upper one. */
+/* A negative lower half borrows one from the upper half. */
 ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
 {
     const __m256i lower = v_load_halves(low, left);
@@ -89,7 +89,7 @@ ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, s
                  _mm256_castsi256_ps(v_merge(_mm256_srli_epi32(lower, 16), upper))};
 }
 
-/* The upper half of a number and the first bit of the lower one make the rounded upper half. */
+/* The rounded upper half is the upper half of a number plus the first bit of the lower one. */
 ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
 {
     const __m256i even = v_one_nan(x.even, ordered), odd = v_one_nan(x.odd, ordered);
@@ -162,7 +162,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* `size` with the sign of x, or the opposite one if `size` is negative. */
+/* copysign(size, x), negated if size < 0. */
 ZOFF_KERNEL_INLINE __m256 v_signed(__m256 x, float size)
 {
     return _mm256_xor_ps(_mm256_and_ps(x, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(size));
@@ -186,7 +186,7 @@ ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign,
     return (v_f){v_kept(_mm256_slli_epi32(halves, 16), has_sign, keep), v_kept(v_odd_only(halves), has_sign, keep)};
 }
 
-/* The number whose bits from bit 20 on are a code, without its last four bits: those are never part of a code. */
+/* The number whose bits from bit 20 on are a code. Its last four bits are zero, because they are never part of a code. */
 ZOFF_KERNEL_INLINE __m256i v_number(__m256 x, bool has_sign)
 {
     const __m256 number = _mm256_add_ps(x, has_sign ? v_signed(x, 2) : _mm256_set1_ps(2));
@@ -198,7 +198,8 @@ ZOFF_KERNEL_INLINE void v_store_code_dithered(uint8_t *p, v_f x, const uint16_t 
 {
     const __m256i words = v_dither(v_number(x.even, has_sign), v_number(x.odd, has_sign), lanes, key);
     const __m256i digits = _mm256_and_si256(words, _mm256_set1_epi16(has_sign ? 0x7f : 0xff));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(words, 4), _mm256_set1_epi16(0x80)); /* was bit 11 */
+    /* the sign, which was bit 11 */
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(words, 4), _mm256_set1_epi16(0x80));
     const __m256i codes = has_sign ? _mm256_or_si256(digits, sign) : digits;
     const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
     if (left >= v_lanes())

@@ -59,7 +59,7 @@ ZOFF_KERNEL_INLINE __m512i v_odd_halves(void)
     return _mm512_castsi256_si512(_mm256_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1));
 }
 
-/* The upper halves of `rounded`; where `x` is NaN, that of the canonical one. */
+/* The upper halves of `rounded`, with the canonical NaN where `x` is NaN. */
 ZOFF_KERNEL_INLINE __m256i v_upper_bf16(__m512i rounded, v_f x)
 {
     const __m512i odd = v_odd_halves();
@@ -72,7 +72,7 @@ ZOFF_KERNEL_INLINE __m256i v_round_bf16(v_f x)
     return v_upper_bf16(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)), x);
 }
 
-/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
+/* Replace every NaN by the canonical one first, because the instruction keeps a part of a NaN's bits. */
 ZOFF_KERNEL_INLINE __m256i v_round_f16(v_f x)
 {
     const v_f nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
@@ -203,7 +203,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm512_reduce_max_ps(a);
 }
 
-/* `size` with the sign of x, or the opposite one if `size` is negative. */
+/* copysign(size, x), negated if size < 0. */
 ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
 {
     return _mm512_xor_ps(_mm512_and_ps(x, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(size));
@@ -260,7 +260,7 @@ ZOFF_KERNEL_INLINE v_sum v_sum_halves(v_sum sum, __m256 low, __m256 high)
     return sum;
 }
 
-/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero, and adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f x)
 {
     return v_sum_halves(sum, _mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));

@@ -72,7 +72,7 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
                  _mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)))};
 }
 
-/* A lower half that is negative takes one from the upper one. */
+/* A negative lower half borrows one from the upper half. */
 ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
 {
     const __m512i lower = v_load_halves(low, left);
@@ -80,7 +80,7 @@ ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, s
     return (v_f){_mm512_castsi512_ps(v_lower(lower, upper)), _mm512_castsi512_ps(v_upper(lower, upper))};
 }
 
-/* The upper half of a number and the first bit of the lower one make the rounded upper half. */
+/* The rounded upper half is the upper half of a number plus the first bit of the lower one. */
 ZOFF_KERNEL_INLINE void v_store_split(uint16_t *high, uint16_t *low, v_f x, size_t left, bool ordered)
 {
     const __m512i even = v_one_nan(x.even, ordered), odd = v_one_nan(x.odd, ordered);
@@ -139,7 +139,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return _mm512_reduce_max_ps(_mm512_max_ps(a.even, a.odd));
 }
 
-/* `size` with the sign of x, or the opposite one if `size` is negative. */
+/* copysign(size, x), negated if size < 0. */
 ZOFF_KERNEL_INLINE __m512 v_signed(__m512 x, float size)
 {
     return _mm512_xor_ps(_mm512_and_ps(x, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(size));
@@ -163,7 +163,7 @@ ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign,
                  v_kept(_mm512_and_si512(halves, _mm512_set1_epi32((int)0xffff0000)), has_sign, keep)};
 }
 
-/* The number whose bits from bit 20 on are a code, without its last four bits: those are never part of a code. */
+/* The number whose bits from bit 20 on are a code. Its last four bits are zero, because they are never part of a code. */
 ZOFF_KERNEL_INLINE __m512i v_number(__m512 x, bool has_sign)
 {
     const __m512 number = _mm512_add_ps(x, has_sign ? v_signed(x, 2) : _mm512_set1_ps(2));

@@ -88,7 +88,7 @@ ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
     return quad_load_f16(p, left);
 }
 
-/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
+/* Replace every NaN by the canonical one first, because the instruction keeps a part of a NaN's bits. */
 ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 {
     v_store_halves(p, vreinterpret_u16_f16(vcvt_f16_f32(v_one_nan(x))), left);
@@ -136,7 +136,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return vmaxvq_f32(a);
 }
 
-/* `size` with the sign of x */
+/* copysign(size, x) */
 ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
 {
     return vbslq_f32(vdupq_n_u32(0x80000000), x, vdupq_n_f32(size));

@@ -65,7 +65,7 @@ ZOFF_KERNEL_INLINE float64x2_t quad_square_high(float64x2_t sum, float32x4_t x)
     return vfmaq_f64(sum, wide, wide);
 }
 
-/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero, and adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum quad_sum_add(v_sum sum, float32x4_t first, float32x4_t second, float32x4_t third, float32x4_t fourth)
 {
     sum.a = quad_square_low(sum.a, first);

@@ -2,7 +2,7 @@
 #ifndef ZOFF_SIMD_PAIRS_NEVER_H
 #define ZOFF_SIMD_PAIRS_NEVER_H
 
-/* The other types: no step of this vocabulary has them. */
+/* The other types, which no step of this vocabulary has. */
 #define NEVER(declaration, ...)                                                                                                \
     ZOFF_KERNEL_INLINE declaration                                                                                             \
     {                                                                                                                          \

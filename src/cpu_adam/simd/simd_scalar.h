@@ -53,7 +53,7 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7fc0u : (bits + 0x8000u) >> 16);
 }
 
-/* An fp32 number in two halves: the upper one is rounded as v_store_bf16() does, the lower one is as it is. Their sum, with the
+/* Store an fp32 number in two halves: the upper one rounded as v_store_bf16() does, the lower one as it is. Their sum, with the
  * lower half as a signed integer, has the bits of the number. Every NaN becomes the canonical one; `ordered`: there is none. */
 ZOFF_KERNEL_INLINE v_f v_load_split(const uint16_t *high, const uint16_t *low, size_t left)
 {
@@ -85,7 +85,8 @@ ZOFF_KERNEL_INLINE void v_store_bf16_dithered(uint16_t *p, v_f x, const uint16_t
     *p = (uint16_t)(!ordered && x != x ? 0x7fc0u : (bits + (uint16_t)(*lanes + key)) >> 16);
 }
 
-/* Every fp16 is exact in fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as with the instructions. */
+/* Every fp16 number is exact in fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as with the
+ * instructions. */
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {
     (void)left;

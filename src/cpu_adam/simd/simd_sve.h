@@ -87,7 +87,7 @@ ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
     return svcvt_f32_f16_x(svptrue_b32(), svreinterpret_f16_u32(svld1uh_u32(v_mask(left), p)));
 }
 
-/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
+/* Replace every NaN by the canonical one first, because the instruction keeps a part of a NaN's bits. */
 ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 {
     svst1h_u32(v_mask(left), p, svreinterpret_u32_f16(svcvt_f16_f32_x(svptrue_b32(), v_one_nan(x))));
@@ -135,7 +135,7 @@ ZOFF_KERNEL_INLINE float v_largest(v_f a)
     return svmaxv_f32(svptrue_b32(), a);
 }
 
-/* `size` with the sign of x */
+/* copysign(size, x) */
 ZOFF_KERNEL_INLINE v_f v_signed(v_f x, float size)
 {
     const svbool_t all = svptrue_b32();
