@@ -16,13 +16,13 @@ extern "C" {
 typedef struct zoff_accel_info {
     size_t struct_size;         /**< set by ZOFF_ACCEL_INFO_INIT */
     const char *backend;        /**< static text */
-    const char *name;           /**< of the device; valid until it is closed */
-    int index;                  /**< as passed to zoff_accel_open() */
+    const char *name;           /**< name of the device; valid until it is closed */
+    int index;                  /**< index, as passed to zoff_accel_open() */
     int numa_node;              /**< host node that the device is attached to; -1: none, or unknown */
     uint64_t memory_bytes;      /**< device memory */
     uint64_t pinned_bytes;      /**< host memory pinned now */
     uint64_t pin_refused_bytes; /**< host memory that the system refused to pin, in all */
-    uint64_t bounced_bytes;     /**< copied through another pinned buffer for that reason */
+    uint64_t bounced_bytes;     /**< bytes copied through another pinned buffer because their own memory could not be pinned */
     uint64_t pageable_copies;   /**< copies from or to memory that is not pinned: always 0 */
     uint64_t allocated_bytes;   /**< device memory that engines hold now */
 } zoff_accel_info;

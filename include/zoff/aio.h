@@ -51,10 +51,10 @@ typedef struct zoff_aio_info {
     const char *backend;     /**< "io_uring", "threads" or "posix"; static text */
     bool direct;             /**< O_DIRECT is in use */
     bool registered;         /**< the kernel has pinned the memory given to zoff_aio_register() */
-    size_t alignment;        /**< bytes; requests whose memory, offset and length are aligned to it need no copy */
+    size_t alignment;        /**< bytes to which memory, offset and length of a request are aligned if it needs no copy */
     uint64_t read_bytes;     /**< bytes read from the file since open */
     uint64_t write_bytes;    /**< bytes written to the file since open */
-    uint64_t bounce_bytes;   /**< part of both that was copied through aligned memory of the queue */
+    uint64_t bounce_bytes;   /**< bytes of both that were copied through aligned memory of the queue */
     uint64_t resumed_pieces; /**< pieces that the kernel moved partly, so that the rest was submitted again */
 } zoff_aio_info;
 #define ZOFF_AIO_INFO_INIT ZOFF_SIZED(zoff_aio_info)
@@ -107,9 +107,9 @@ ZOFF_API zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out);
 /** Options of a measurement. All zero: defaults. */
 typedef struct zoff_aio_tune_opts {
     size_t struct_size;     /**< set by ZOFF_AIO_TUNE_OPTS_INIT */
-    const char *backend;    /**< as in zoff_aio_opts */
+    const char *backend;    /**< back-end, as in zoff_aio_opts */
     double seconds;         /**< longest measurement; 0: 2; at most 60 */
-    zoff_aio_direct direct; /**< as in zoff_aio_opts */
+    zoff_aio_direct direct; /**< page cache, as in zoff_aio_opts */
     bool fresh;             /**< measure again, although the folder has an earlier result */
 } zoff_aio_tune_opts;
 #define ZOFF_AIO_TUNE_OPTS_INIT ZOFF_SIZED(zoff_aio_tune_opts)
@@ -117,15 +117,15 @@ typedef struct zoff_aio_tune_opts {
 /** The settings with which a folder is fastest, and its rates with them. */
 typedef struct zoff_aio_tune_result {
     size_t struct_size;   /**< set by ZOFF_AIO_TUNE_RESULT_INIT */
-    size_t block_bytes;   /**< for zoff_aio_opts: 512 KiB, 1 MiB or 4 MiB */
-    const char *backend;  /**< the one that was measured; static text */
+    size_t block_bytes;   /**< block size for zoff_aio_opts: 512 KiB, 1 MiB or 4 MiB */
+    const char *backend;  /**< back-end that was measured; static text */
     double read_rate;     /**< bytes per second, reading alone */
     double write_rate;    /**< bytes per second, writing alone */
-    double mixed_rate;    /**< bytes per second of both, half reading, half writing. Decides */
+    double mixed_rate;    /**< bytes per second of both, half reading, half writing; this rate decides */
     double seconds;       /**< duration of the measurement */
     uint64_t device;      /**< st_dev of the folder */
     char file_system[32]; /**< "ext4" */
-    unsigned depth;       /**< for zoff_aio_opts: 8, 16 or 32 */
+    unsigned depth;       /**< depth for zoff_aio_opts: 8, 16 or 32 */
     bool direct;          /**< O_DIRECT was in use */
     bool registered;      /**< the memory was registered */
     bool cached;          /**< an earlier result of this folder, not measured now */

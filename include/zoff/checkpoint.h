@@ -36,7 +36,7 @@ typedef struct zoff_checkpoint zoff_checkpoint;
 typedef struct zoff_checkpoint_opts {
     size_t struct_size; /**< set by ZOFF_CHECKPOINT_OPTS_INIT */
     const zoff_checkpoint_data
-        *data; /**< the program's own bytes, data_count of them. A load ignores others of the checkpoint */
+        *data; /**< data_count entries of the program's own bytes. A load ignores other entries of the checkpoint */
     size_t data_count;
     const char *name;    /**< name of the checkpoint's folder. NULL: a save takes "step-" and ten digits, a load the newest. An
                               engine that saves alone with a label puts the label and a "." before it */
@@ -95,9 +95,10 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *
  *  Tied parameters share one set of states, so the checkpoint needs it under one of their names only. A parameter that `allow`
  *  names takes what the checkpoint has, and one warning lists such parameters. The rest stays as it is: in a new engine as it
- *  was registered, with moments of zero. Trained after frozen: the master is the frozen weight. Frozen after trained: the
- * weight is the master, rounded. Another number of rows (the first of `dims`) or slices: the first ones are taken. Other dims
- * of as many elements: these, in their order. Another optimizer: the moments that both have.
+ *  was registered, with moments of zero. A parameter that was frozen and is trained now takes the frozen weight as its master;
+ *  one that was trained and is frozen now takes the rounded master as its weight. If the number of rows (the first of `dims`)
+ *  or slices differs, the first ones are taken. If other dims have as many elements, they are taken in their order. If the
+ *  optimizer differs, the moments that both have are taken.
  *
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With
@@ -121,11 +122,11 @@ typedef struct zoff_checkpoint_info {
     size_t struct_size;   /**< set by ZOFF_CHECKPOINT_INFO_INIT */
     const char *folder;   /**< the checkpoint's own folder */
     const char *id;       /**< 16 hexadecimal digits, new for each save */
-    const char *label;    /**< of the engine; "" for the only one */
+    const char *label;    /**< label of the engine; "" for the only one */
     int64_t t;            /**< updates made */
-    uint64_t bytes;       /**< of all files */
+    uint64_t bytes;       /**< bytes of all files */
     size_t param_count;   /**< parameters, tied ones included */
-    unsigned ranks;       /**< that have written it */
+    unsigned ranks;       /**< ranks that have written the checkpoint */
     bool has_loss_scaler; /**< loss_scaler is set */
     zoff_loss_scaler loss_scaler;
     size_t data_count; /**< bytes of the program: entries of zoff_checkpoint_reader_data_at() */
@@ -139,10 +140,10 @@ typedef struct zoff_checkpoint_param {
     const char *slice_name; /**< as zoff_param_desc.slice_name; NULL: none */
     const char *tied_to;    /**< the parameter that has the states; NULL: this one */
     const size_t *dims;     /**< shape of a slice; their product is `count` */
-    size_t dim_count;       /**< a writer takes 0 as one dimension of `count` */
+    size_t dim_count;       /**< number of dims; a writer takes 0 as one dimension of `count` */
     size_t count, slices;   /**< elements of a slice, and slices */
-    zoff_dtype dtype;       /**< of the weights */
-    unsigned states;        /**< bit k: there is state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone */
+    zoff_dtype dtype;       /**< type of the weights */
+    unsigned states;        /**< bits: k for state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone */
 } zoff_checkpoint_param;
 #define ZOFF_CHECKPOINT_PARAM_INIT ZOFF_SIZED(zoff_checkpoint_param)
 
@@ -151,9 +152,9 @@ typedef struct zoff_checkpoint_param {
  *  @owns caller; zoff_checkpoint_reader_close()
  *  @return ERR_IO, ERR_CORRUPT with file and place, or ERR_UNSUPPORTED with what a newer version needs */
 ZOFF_API zoff_status zoff_checkpoint_reader_open(const char *folder, const char *label, zoff_checkpoint_reader **out);
-/** Close it. NULL is allowed. */
+/** Close a reader. NULL is allowed. */
 ZOFF_API void zoff_checkpoint_reader_close(zoff_checkpoint_reader *r);
-/** Read the facts. @owns texts are the reader's */
+/** Read the facts of a checkpoint. @owns texts are the reader's */
 ZOFF_API zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r, zoff_checkpoint_info *out);
 /** Read the description of parameter `index`. @owns texts and dims are the reader's */
 ZOFF_API zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out);
@@ -164,7 +165,7 @@ ZOFF_API zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r
  *  @blocks for the disk  @return ERR_CORRUPT with file and place */
 ZOFF_API zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind, size_t first,
                                                  size_t count, float *dst);
-/** Read the program's bytes.  @param rank of data of each rank; otherwise ignored
+/** Read the program's bytes.  @param rank whose bytes to read, if each rank has its own
  *  @return OK; *out_count (may be NULL) is their number, also where `dst` has less room; ERR_INVALID: there are none */
 ZOFF_API zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *name, unsigned rank, void *dst,
                                                  size_t room, size_t *out_count);
@@ -206,7 +207,7 @@ ZOFF_API zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, cons
  *  @blocks for the disk  @return ERR_STATE after zoff_checkpoint_writer_write() or a flush has failed at the disk: close the
  *  writer and begin again */
 ZOFF_API zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w);
-/** Close; without a commit before, remove what was written. NULL is allowed. */
+/** Close a writer; without a commit before, remove what was written. NULL is allowed. */
 ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
 
 /* ---- state files of zoff.persist, without an engine ---- */

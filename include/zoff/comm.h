@@ -21,11 +21,11 @@ typedef struct zoff_comm_opts {
 /** Facts and counters of a communicator. */
 typedef struct zoff_comm_info {
     size_t struct_size;      /**< set by ZOFF_COMM_INFO_INIT */
-    const char *backend;     /**< static text; over a zoff_comm_transport its name */
+    const char *backend;     /**< name; static text, or over a zoff_comm_transport its name */
     unsigned rank, size;     /**< as zoff_comm_rank() and zoff_comm_size() */
     uint64_t operations;     /**< finished collective operations of all engines */
-    uint64_t sent_bytes;     /**< that they sent to other ranks */
-    uint64_t received_bytes; /**< that they received from other ranks */
+    uint64_t sent_bytes;     /**< bytes that these sent to other ranks */
+    uint64_t received_bytes; /**< bytes that these received from other ranks */
 } zoff_comm_info;
 #define ZOFF_COMM_INFO_INIT ZOFF_SIZED(zoff_comm_info)
 
@@ -71,20 +71,20 @@ typedef struct zoff_comm_transport {
     size_t struct_size;   /**< set by ZOFF_COMM_TRANSPORT_INIT */
     const char *name;     /**< static text, for messages */
     void *ctx;            /**< first argument of the functions */
-    unsigned rank, size;  /**< of this process; number of ranks */
-    size_t most_bytes;    /**< of one message; 0: 64 MiB */
+    unsigned rank, size;  /**< rank of this process, and number of ranks */
+    size_t most_bytes;    /**< most bytes of one message; 0: 64 MiB */
     double close_seconds; /**< how long zoff_comm_close() waits until other ranks close, too; 0: not at all */
     /** Begin to send, or to receive from a rank or ZOFF_COMM_ANY_RANK. The memory is in use until test() returns 1. */
     int (*send)(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out_request);
     int (*receive)(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out_request);
-    int (*test)(void *ctx, void **request);   /**< 1: done, and the request is freed; 0: not yet */
+    int (*test)(void *ctx, void **request);   /**< returns 1: done, and the request is freed; 0: not yet */
     int (*cancel)(void *ctx, void **request); /**< cancel a receive; test() then returns 1 when it has ended */
     const char *(*error)(void *ctx);          /**< message of the last error */
     /** Free ctx. `clean` is 0 when messages may still be in flight: then the memory that they use must stay. */
     void (*close)(void *ctx, int clean);
-    const char *failure; /**< not NULL: why there is no transport; nothing else is read */
-    int any_thread;    /**< not 0: any thread may call the functions, one at a time, while others of the program run. Needed for
-                            zoff_engine_opts.progress_thread */
+    const char *failure; /**< reason why there is no transport, in which case nothing else is read; NULL: there is one */
+    int any_thread; /**< not 0 if any thread may call the functions, one at a time, while others of the program run. Needed for
+                       zoff_engine_opts.progress_thread */
     size_t world_size; /**< all ranks that the network knows, where the program asked for all or some of them; 0: not compared
                             with the launcher. A world of one rank beside launcher's variables of more is an error */
 } zoff_comm_transport;
@@ -100,7 +100,7 @@ ZOFF_API zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const 
 /** Options of a communicator over NCCL: either `nccl_comm`, or rank, size, device and broadcast. */
 typedef struct zoff_nccl_opts {
     size_t struct_size;     /**< set by ZOFF_NCCL_OPTS_INIT */
-    unsigned rank, size;    /**< of this process; number of ranks */
+    unsigned rank, size;    /**< rank of this process, and number of ranks */
     int device;             /**< index of the CUDA device; -1: the thread's current one */
     double timeout_seconds; /**< as zoff_comm_opts.timeout_seconds; also limits joining */
     /** Copy bytes from rank 0 to all ranks, such as MPI_Bcast(). Every rank calls it once; it may block.  @return 0 */

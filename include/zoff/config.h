@@ -20,7 +20,7 @@ ZOFF_API zoff_status zoff_config_open(const char *path, zoff_config **out);
  *  @return as zoff_config_open(); after an error the configuration is unchanged */
 ZOFF_API zoff_status zoff_config_read(zoff_config *config, const char *path);
 
-/** Replace it by `bytes` of JSON text; otherwise like zoff_config_read().
+/** Replace the contents of `config` by `bytes` of JSON text; otherwise like zoff_config_read().
  *  @param name stands for the file in messages; NULL: "configuration" */
 ZOFF_API zoff_status zoff_config_read_text(zoff_config *config, const char *text, size_t bytes, const char *name);
 
@@ -49,7 +49,7 @@ ZOFF_API zoff_status zoff_config_dump(const zoff_config *config, char *dst, size
 /** Write the reference of all keys as Markdown, generated from the schema that parses them; sizes as zoff_config_dump(). */
 ZOFF_API zoff_status zoff_config_reference(char *dst, size_t dst_bytes, size_t *out_bytes);
 
-/** Free. NULL is allowed. */
+/** Free a configuration. NULL is allowed. */
 ZOFF_API void zoff_config_close(zoff_config *config);
 
 #ifdef __cplusplus

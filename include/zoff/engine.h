@@ -44,7 +44,7 @@ typedef struct zoff_engine_opts {
                                   offload_optimizer.nvme_path */
     uint64_t host_bytes;     /**< DRAM budget for states; 0: zoff.host_memory */
     uint64_t chunk_elements; /**< largest chunk in which states are stored and moved, at least 1024; 0: automatic */
-    unsigned threads;        /**< of the update; 0: zoff.threads, by default one for each physical core */
+    unsigned threads;        /**< threads of the update; 0: zoff.threads, by default one for each physical core */
     bool progress_thread;    /**< run zoff_engine_progress() on a thread of the engine while the program computes, without
                                   updates of an open step (zoff.background_threads adds those). Useful with several ranks from
                                   stage 2 on, or on a device. The thread polls 5,000 times a second while something is in
@@ -55,8 +55,8 @@ typedef struct zoff_engine_opts {
                             its checksums and then removes the newer one. 0: the last. Another number is ERR_INVALID,
                             which lists those that there are */
     zoff_progress_fn progress; /**< called by seal at least every 64 MiB that it writes to files or reads from them, or every
-                                    aio.block_size * aio.queue_depth bytes if that is more; with false
-                                    seal ends with ERR_CANCELED on all ranks. NULL: a line of level info every 5 seconds */
+                                  aio.block_size * aio.queue_depth bytes if that is more; if it returns false, seal ends with
+                                  ERR_CANCELED on all ranks. NULL: a line of level info every 5 seconds */
     void *progress_ctx;        /**< passed to progress */
     zoff_comm *norm_comm; /**< ranks whose engines train other parts of one model, as tensor and pipeline parallel ranks do:
                                gradient norm, clipping, skipped steps and zoff_engine_request_stop() are those of all of them.
@@ -70,25 +70,25 @@ typedef struct zoff_engine_opts {
  *  @owns value and grad are the caller's; they must live until destroy, or until zoff_param_bind() replaces them.
  *  Trained bf16 weights may be half of the state (zoff.master): docs/how-to/choose-tiers.md says what follows */
 typedef struct zoff_param_desc {
-    size_t struct_size;     /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
-    void *value;            /**< weights; read at seal, written by each step. May be NULL when count is 0 */
-    void *grad;             /**< gradients; NULL: bound later, lent by zoff_grad_acquire(), or none. With a device, a parameter
-                                 without it at seal reserves memory to lend, and the host measures the gradients */
-    size_t count;           /**< elements of a slice; 0, 1 and more than 2^31 are legal */
-    size_t slices;          /**< 0 means 1 */
-    size_t value_stride;    /**< elements from one slice to the next; 0 means count */
-    size_t grad_stride;     /**< elements from one slice to the next; 0 means count */
-    zoff_dtype dtype;       /**< of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
-    zoff_dtype grad_dtype;  /**< of grad: any type beside any dtype; 0 means the same as dtype */
-    unsigned group;         /**< index of its hyper-parameters */
-    bool frozen;            /**< never updated; has no states */
-    const char *name;       /**< in messages, checkpoints and exports; at most 4,095 bytes, and no other parameter may have it;
-                                 copied; NULL: "param<index>" */
-    bool engine_owned;      /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights,
-                                 which seal reads once, in host memory also where the engine has a device; NULL: zeros, until
-                                 zoff_param_write() */
-    const size_t *dims;     /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
-    size_t dim_count;       /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
+    size_t struct_size;    /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
+    void *value;           /**< weights; read at seal, written by each step. May be NULL when count is 0 */
+    void *grad;            /**< gradients; NULL: bound later, lent by zoff_grad_acquire(), or none. With a device, a parameter
+                                without it at seal reserves memory to lend, and the host measures the gradients */
+    size_t count;          /**< elements of a slice; 0, 1 and more than 2^31 are legal */
+    size_t slices;         /**< 0 means 1 */
+    size_t value_stride;   /**< elements from one slice to the next; 0 means count */
+    size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
+    zoff_dtype dtype;      /**< type of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
+    zoff_dtype grad_dtype; /**< type of grad: any type beside any dtype; 0 means the same as dtype */
+    unsigned group;        /**< index of its hyper-parameters */
+    bool frozen;           /**< never updated; has no states */
+    const char *name;   /**< name in messages, checkpoints and exports; at most 4,095 bytes, and no other parameter may have it;
+                           copied; NULL: "param<index>" */
+    bool engine_owned;  /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights,
+                             which seal reads once, in host memory also where the engine has a device; NULL: zeros, until
+                             zoff_param_write() */
+    const size_t *dims; /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
+    size_t dim_count;   /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
     const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
                                  "layers.{}.weight"; at most 4,095 bytes; copied. No other parameter or slice may have the
                                  resulting names. NULL: slices are exported as one tensor */
@@ -96,19 +96,18 @@ typedef struct zoff_param_desc {
                                  gradients: its norm counts once, on the lowest of them. Seal compares the weights, and each step
                                  that measures the gradients compares the sums of squares of their blocks: a difference is
                                  ERR_INVALID on all ranks, names the parameter, and changes nothing */
-    bool reduced;           /**< every rank of the engine hands over the same gradient, which the trainer has reduced itself:
-                                 the engine neither exchanges nor averages it. The owner of an element reads its own copy, for
-                                 the norm, the check for inf and nan, and the update. Steps compare the bits of all copies: 16
-                                 blocks of 1,024 elements of each slice, and other blocks in the next step. A difference is
-                                 ERR_INVALID on all ranks, names the parameter, and changes nothing. Several ranks: not where
-                                 their communicator reaches the memory of the device */
+    bool reduced; /**< every rank of the engine hands over the same gradient, which the trainer has reduced itself: the engine
+                     neither exchanges nor averages it. The owner of an element reads its own copy, for the norm, the check for
+                     inf and nan, and the update. Steps compare the bits of all copies: 16 blocks of 1,024 elements of each
+                     slice, and other blocks in the next step. A difference is ERR_INVALID on all ranks, names the parameter,
+                     and changes nothing. Not for several ranks whose communicator reaches the memory of the device */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 
 /** Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers. */
 typedef struct zoff_plan_info {
     size_t struct_size;         /**< set by ZOFF_PLAN_INFO_INIT */
-    zoff_tier tier;             /**< of the states */
+    zoff_tier tier;             /**< tier of the states */
     uint64_t elements;          /**< trainable elements of this rank */
     uint64_t state_bytes;       /**< masters and moments, without padding */
     uint64_t host_bytes;        /**< DRAM for states: all of them; on the NVMe tier the slots and resident_bytes */
@@ -118,14 +117,14 @@ typedef struct zoff_plan_info {
     uint64_t chunk_count;       /**< chunks in which states are stored and moved */
     uint64_t chunk_bytes;       /**< size of the largest chunk */
     unsigned slots;             /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
-    unsigned threads;           /**< of the update */
+    unsigned threads;           /**< threads of the update */
     uint64_t resident_bytes;    /**< NVMe tier: states that stay in DRAM because the budget has room beside the slots. Part of
                                      host_bytes; in files only with zoff.persist */
-    uint64_t step_read_bytes;   /**< read from files in a step that updates every parameter */
-    uint64_t step_write_bytes;  /**< written to files in such a step */
+    uint64_t step_read_bytes;   /**< bytes read from files in a step that updates every parameter */
+    uint64_t step_write_bytes;  /**< bytes written to files in such a step */
     uint64_t weight_bytes;      /**< weights that the engine owns, without padding */
-    uint64_t weight_host_bytes; /**< DRAM for them: all, or buffers, cached ones, and slices that are lent. With a device:
-                                   stored ones, buffers, and small slices that stay whole */
+    uint64_t weight_host_bytes; /**< DRAM for engine-owned weights: all, or buffers, cached ones, and slices that are lent. With
+                                   a device: stored ones, buffers, and small slices that stay whole */
     uint64_t weight_nvme_bytes; /**< files of weights */
     uint64_t exchange_bytes;    /**< DRAM for data to and from other ranks; 0 for one rank */
     uint64_t device_host_bytes; /**< DRAM for gradients downloaded from a device, weights to upload, and 8 bytes for each 1024
@@ -163,7 +162,7 @@ ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engin
  *  params, count, &engine).
  *  @param opts NULL: defaults  @param params array of descriptions, `param_stride` bytes apart; their struct_size may be 0
  *  @owns caller; zoff_engine_destroy()  @blocks as zoff_engine_seal()
- *  @return as the calls it stands for; an error leaves nothing behind */
+ *  @return as zoff_engine_create(), zoff_engine_add_param() and zoff_engine_seal(); an error leaves nothing behind */
 ZOFF_API zoff_status zoff_engine_open_sized(const zoff_engine_opts *opts, const zoff_param_desc *params, size_t param_stride,
                                             size_t count, zoff_engine **out);
 
@@ -210,7 +209,7 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  With zoff.persist, and files of an earlier engine of the same parameters in the folder, the states are those that it has
  *  recorded last. A whole step, zoff_state_flush(), zoff_step_count_set() and zoff_checkpoint_load() record them.
  *  zoff_step_count() returns the number of the step. The weights are not changed: before the next step call zoff_params_push()
- *  to set them from the states, or zoff_params_pull() to take them as masters. Where nothing was recorded, files begin anew.
+ *  to set them from the states, or zoff_params_pull() to take them as masters. If nothing was recorded, the files begin anew.
  *  @blocks seconds; for the disk and the other ranks
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path
  *  that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to

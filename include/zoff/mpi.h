@@ -55,7 +55,7 @@ static inline int zoff_mpi_is_up(void)
     return initialised && !finalised;
 }
 
-/* 0, or -1 with a message. */
+/* Check the result of a call.  @return 0, or -1 with a message */
 static inline int zoff_mpi_check(zoff_mpi_context *c, const char *call, int ret)
 {
     int length = 0;
@@ -174,7 +174,7 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
         free(c);
         return;
     }
-    /* By default MPI ends the program on an error. */
+    /* Errors are returned, because by default MPI ends the program. */
     MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(c->comm, &rank);
     MPI_Comm_size(c->comm, &size);

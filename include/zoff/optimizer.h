@@ -18,8 +18,8 @@ typedef struct zoff_optimizer_tensor {
     float *m, *v;          /**< states, updated in place. Zeros before step 1; v of Adagrad: its initial accumulator */
     const void *grad;      /**< gradient, not changed */
     zoff_dtype grad_dtype; /**< ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
-    void *copy_out; /**< receives the new weights in 16 bits, or NULL. To nearest; ties: bf16 away from zero, fp16 to even */
-    zoff_dtype copy_dtype;   /**< of copy_out: ZOFF_BF16 (default) or ZOFF_F16 */
+    void *copy_out; /**< receives the weights rounded to 16 bits, with ties away from zero (bf16) or to even (fp16); or NULL */
+    zoff_dtype copy_dtype;   /**< type of copy_out: ZOFF_BF16 (default) or ZOFF_F16 */
     zoff_dtype master_dtype; /**< ZOFF_F32 (default); or ZOFF_BF16 or ZOFF_F16 without copy_out. In 16 bits the step is computed
                                   in fp32 and rounded once, as for copy_out, so that small updates are lost */
 } zoff_optimizer_tensor;

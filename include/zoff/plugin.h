@@ -17,7 +17,7 @@ extern "C" {
 
 /** Services of zoff for a plug-in. Valid for the life of the process. */
 typedef struct zoff_plugin_host {
-    size_t struct_size;                                           /**< of the library */
+    size_t struct_size;                                           /**< bytes of the library's struct */
     unsigned version;                                             /**< as zoff_version() */
     zoff_status (*fail)(zoff_status status, const char *message); /**< set zoff_last_error(); returns `status` */
     void (*warn)(const char *message);                            /**< write a line to the log */

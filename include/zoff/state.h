@@ -31,16 +31,16 @@ typedef struct zoff_loss_scaler {
 typedef struct zoff_checkpoint_data {
     const char *name; /**< unique in its list; at most 255 bytes */
     void *bytes;      /**< read by a save, before it returns; written by a load */
-    size_t count;     /**< bytes. A load fails if the checkpoint has another number */
+    size_t count;     /**< number of bytes; a load fails if the checkpoint has another one */
     bool each_rank;   /**< each rank has its own, and as many ranks load them; false: rank 0 saves, all ranks load */
 } zoff_checkpoint_data;
 
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
  *
  *  Call it after each change of weights, and before the next step, for every type and tier. A step without it goes on from some
- *  of the changed weights and overwrites others. It goes on from fp32 weights, which are their own masters. It goes on from
- *  16-bit weights that are the upper halves of their masters (zoff.master), beside the old lower halves. All others are
- *  computed from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of
+ *  of the changed weights and overwrites others. It goes on from fp32 weights, because they are their own masters, and from
+ *  16-bit weights that are the upper halves of their masters (zoff.master), with the old lower halves. It computes all others
+ *  from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of
  *  weights that are masters or half of them.
  *
  *  This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
@@ -75,7 +75,7 @@ ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_ki
  *  Those in 8 bits are written in whole blocks of 1,024 elements of a slice, of which the last may be shorter. They are finite,
  *  but for up to 10 second moments of a block.
  *  Call zoff_params_push() after masters were set: some weights follow at once, and others only then.
- *  The states have it at once. With zoff.persist the files get all ranges or none, at the next zoff_state_flush(),
+ *  The states have the numbers at once. With zoff.persist the files get all ranges or none, at the next zoff_state_flush(),
  *  zoff_step_count_set(), step, or zoff_engine_destroy().
  *  @return as zoff_state_read(). ERR_INVALID also for a range that cuts a block, and for numbers that it does not store */
 ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
@@ -158,11 +158,11 @@ ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
  *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
 ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out);
 
-/** Set them, from a checkpoint. Fields that a shorter struct lacks stay as they are. With zoff.persist no call is needed: each
- *  commit records them, as they are after its update, and an engine that continues with the states of an earlier run continues
- *  with them. Files get what this call sets at the next step or zoff_step_count_set().
+/** Set the loss scale and its counters from a checkpoint. Fields that a shorter struct lacks stay as they are. With
+ *  zoff.persist no call is needed: each commit records them, as they are after its update, and an engine that continues with
+ *  the states of an earlier run continues with them. Files get what this call sets at the next step or zoff_step_count_set().
  *  @return ERR_INVALID for a scale out of range, or one that differs from a static scale of the configuration; ERR_STATE
- * without fp16.enabled, and in the middle of an update (see zoff_params_pull()) */
+ *  without fp16.enabled, and in the middle of an update (see zoff_params_pull()) */
 ZOFF_API zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler);
 
 #ifdef __cplusplus

@@ -65,13 +65,13 @@ typedef enum zoff_outcome {
 /** Numbers of a step. With several ranks they are those of all ranks, except the elements, which are this rank's. */
 typedef struct zoff_step_numbers {
     double lr;                   /**< learning rate of group 0 */
-    double loss_scale;           /**< of the gradients of this step; 1 without fp16.enabled */
+    double loss_scale;           /**< loss scale of the gradients of this step; 1 without fp16.enabled */
     double grad_norm;            /**< L2 norm of all gradients after scaling, before clipping. NAN where nothing needs it:
                                       zoff.skip_nonfinite is false and nothing is clipped */
-    double clip_factor;          /**< that clipping multiplied the gradients by; 1: not clipped */
+    double clip_factor;          /**< factor by which clipping multiplied the gradients; 1: not clipped */
     uint64_t elements_owned;     /**< elements with states on this rank */
-    uint64_t elements_updated;   /**< of these, elements with a gradient */
-    uint64_t elements_on_device; /**< of these, elements that the device updated (offload_optimizer.ratio) */
+    uint64_t elements_updated;   /**< owned elements that have a gradient */
+    uint64_t elements_on_device; /**< owned elements that the device updated (offload_optimizer.ratio) */
     uint64_t reserved[4];        /**< zero */
 } zoff_step_numbers;
 
@@ -82,13 +82,14 @@ typedef struct zoff_step_bytes {
     uint64_t nvme_read;       /**< states and engine-owned weights read from files */
     uint64_t nvme_read_ahead; /**< part of nvme_read whose reading began before the step was asked for */
     uint64_t nvme_written;    /**< states and engine-owned weights written to files */
-    uint64_t device_read;     /**< downloads: gradients, weights for zoff_params_pull(), weights stored there for other ranks */
-    uint64_t device_written;  /**< uploads: new weights, and fetched ones of the engine */
-    uint64_t sent;            /**< to other ranks: gradients, weights, control messages */
-    uint64_t sent_gradients;  /**< part of sent: (N - 1) / N of the gradients over N ranks; at stage 0 also their fp32 sums */
-    uint64_t sent_weights;    /**< part of sent: weights that all ranks have whole, and fetched weights */
-    uint64_t received;        /**< from other ranks */
-    uint64_t reserved[5];     /**< zero */
+    uint64_t device_read;    /**< downloads: gradients, weights for zoff_params_pull(), weights that the device stores for other
+                                ranks */
+    uint64_t device_written; /**< uploads: new weights, and fetched ones of the engine */
+    uint64_t sent;           /**< bytes sent to other ranks: gradients, weights, control messages */
+    uint64_t sent_gradients; /**< part of sent: (N - 1) / N of the gradients over N ranks; at stage 0 also their fp32 sums */
+    uint64_t sent_weights;   /**< part of sent: replicated weights, and fetched weights */
+    uint64_t received;       /**< bytes received from other ranks */
+    uint64_t reserved[5];    /**< zero */
 } zoff_step_bytes;
 
 /** Seconds of a step on this rank. The waits are those of the calling thread. */
@@ -97,20 +98,20 @@ typedef struct zoff_step_seconds {
     double measure;     /**< accumulation, norm, and the check for inf and nan */
     double update;      /**< kernels of the update */
     double checksum;    /**< checksums of data read from files and written to them */
-    double io_wait;     /**< on the disk: submit, copy, wait */
-    double device_wait; /**< on the device: the rest of the backward pass, and copies */
-    double comm_wait;   /**< on other ranks */
-    double save_wait;   /**< on a checkpoint that is being saved: updates wait where its memory for copies is full */
-    double visible;     /**< of total: inside calls of the program. The rest was hidden beside its own work */
+    double io_wait;     /**< waits for the disk: submit, copy, wait */
+    double device_wait; /**< waits for the device: the rest of the backward pass, and copies */
+    double comm_wait;   /**< waits for other ranks */
+    double save_wait;   /**< waits for a checkpoint that is being saved, because its memory for copies is full */
+    double visible;     /**< part of total inside calls of the program; the rest was hidden beside its own work */
     double reserved[3]; /**< zero */
 } zoff_step_seconds;
 
 /** Buckets of a step on this rank that were updated before its norm was known (zoff.speculation_memory). */
 typedef struct zoff_step_buckets {
     uint64_t all;        /**< buckets of this rank with a gradient in the step */
-    uint64_t speculated; /**< of these, updated before zoff_step_begin(), or before a device had computed the last gradient */
-    uint64_t committed;  /**< of these, whose results count */
-    uint64_t redone;     /**< speculated, and updated again: the step clips, or differs from what was assumed */
+    uint64_t speculated; /**< buckets updated before zoff_step_begin(), or before a device had computed the last gradient */
+    uint64_t committed;  /**< speculated buckets whose results count */
+    uint64_t redone;     /**< speculated buckets updated again, because the step clips or differs from what was assumed */
 } zoff_step_buckets;
 
 /** The first gradient that was not finite. Valid when the step was skipped for it. */
@@ -127,7 +128,7 @@ typedef struct zoff_step_info {
     bool skipped;         /**< a gradient, the norm, or the factor that scales and clips is not finite in fp32: no weight and no
                                state has changed */
     bool accumulated;     /**< gradients were added up; a later micro-step updates */
-    uint32_t micro_step;  /**< 1 .. micro_steps */
+    uint32_t micro_step;  /**< number of the micro-step, 1 .. micro_steps */
     uint32_t micro_steps; /**< gradient_accumulation_steps */
     int64_t t;            /**< number of this step */
     zoff_step_numbers numbers;
@@ -287,8 +288,8 @@ ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
  *  @return ERR_INVALID; ERR_STATE after a failed zoff_checkpoint_load() */
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
-/** Set it, after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With zoff.persist the
- *  files record it. The next engine continues with what was recorded last, also where `t` is 0.
+/** Set the number of updates after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With
+ *  zoff.persist the files record it. The next engine continues with what was recorded last, also where `t` is 0.
  *  @return an error leaves count and files as they were; call it again */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
 

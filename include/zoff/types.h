@@ -53,14 +53,14 @@ typedef struct zoff_optimizer_hyper {
     size_t struct_size; /**< set by zoff_optimizer_hyper_init() */
     double lr; /**< learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4
                   (Lion) */
-    double beta1, beta2; /**< in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion) */
-    double eps;          /**< added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad) */
-    double weight_decay; /**< >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD); at
-                              most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0 */
-    zoff_decay decay;    /**< Adam: default decoupled */
-    double momentum;     /**< SGD: >= 0; default 0, which needs no state */
-    double dampening;    /**< SGD: default 0 */
-    double lr_decay;     /**< Adagrad: >= 0; default 0 */
+    double beta1, beta2;      /**< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion) */
+    double eps;               /**< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad) */
+    double weight_decay;      /**< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion,
+                                 SGD); at most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0 */
+    zoff_decay decay;         /**< Adam: default decoupled */
+    double momentum;          /**< SGD: >= 0; default 0, which needs no state */
+    double dampening;         /**< SGD: default 0 */
+    double lr_decay;          /**< Adagrad: >= 0; default 0 */
     zoff_optimizer optimizer; /**< the update rule */
     bool nesterov;            /**< SGD: needs momentum > 0 and dampening 0; default false */
     bool filled;              /**< set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant */
