@@ -58,7 +58,7 @@ static void finish(zoff_nccl_lane *lane)
 
 /* ---- which operation is next ---- */
 
-/* Seconds until notes go again, while no operation is common to all ranks. */
+/* Seconds until notes are sent again, while no operation is common to all ranks. */
 static const double WAIT_LEAST = 50e-6, WAIT_MOST = 2e-3;
 
 /* Choose the oldest operation that was started and is not done, over all channels. After the ranks' notes have differed, choose
@@ -114,7 +114,7 @@ static zoff_status complete(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
-/* Look at the communicator first: an error that is already there says more than the failure of the next call would. */
+/* Look at the communicator first, because an error that is already there says more than the failure of the next call would. */
 static zoff_status begin(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status = ZOFF_OK;
@@ -149,7 +149,7 @@ static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status;
     status = zoff_nccl_hear(n, lane);
-    n->owes_notes = status < 0; /* the others have to find the same in the notes of this rank */
+    n->owes_notes = status < 0; /* the other ranks must find the same error in the notes of this rank */
     ZOFF_TRY(status);
     if (status == ZOFF_PENDING)
         return differ(lane);
@@ -196,7 +196,7 @@ static zoff_status advance(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_PENDING;
 }
 
-/* While the stream waits, only the communicator shows an error of the network. So look at it as well. */
+/* While the stream waits, only the communicator shows an error of the network, so look at it as well. */
 static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status;
@@ -256,7 +256,7 @@ static zoff_status nccl_poll(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_PENDING;
 }
 
-/* NCCL does not report this: zoff_comm.blind is set. */
+/* NCCL reports nothing about single ranks: see zoff_comm.blind. */
 static bool nccl_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
     (void)comm;
@@ -271,22 +271,22 @@ static zoff_status nccl_open_channel(zoff_comm *comm, zoff_comm_channel *channel
     return ZOFF_OK;
 }
 
-/* All ranks have closed the channel that had this slot before. */
+/* The slot is free, because all ranks have closed the channel that had it before. */
 static void nccl_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         memset(&zoff_nccl_of(comm)->lanes[i].queues[channel->slot], 0, sizeof(zoff_nccl_queue));
 }
 
-/* Tell nobody: every message in a lane must be expected by its receiver. */
+/* Tell nobody, because every message in a lane must be expected by its receiver. */
 static void nccl_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     (void)comm;
     (void)channel;
 }
 
-/* Send nothing: the next notes carry the visits. A message of its own, which no rank expects, would occupy the device until all
- * ranks use that lane. */
+/* Send nothing, because the next notes carry the visits. A message of its own, which no rank expects, would occupy the device
+ * until all ranks use that lane. */
 static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
     (void)call;

@@ -205,8 +205,8 @@ zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const voi
         return ZOFF_OK;
     ZOFF_TRY(kind_of(a, dst, &to));
     ZOFF_TRY(kind_of(a, src, &from));
-    /* Use a host function even for pinned memory: CUDA performs a host-to-host copy before it returns, and so waits for the
-     * stream. */
+    /* Use a host function even for pinned memory, because CUDA performs a host-to-host copy before it returns, and so waits for
+     * the stream. */
     if (is_host(to) && is_host(from))
         return zoff_cuda_check(a, zoff_cuda_host_copy(stream, dst, src, bytes), "cudaLaunchHostFunc");
     if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered) {

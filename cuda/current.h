@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct zoff_cuda_before {
-    int device; /* -1: do not change it */
+    int device; /* device to go back to; -1: it has not changed */
     enum cudaStreamCaptureMode mode;
 } zoff_cuda_before;
 
@@ -37,7 +37,8 @@ static inline bool zoff_cuda_current_is_used(int device)
 
 static inline zoff_cuda_before zoff_cuda_current_enter(int device)
 {
-    /* Relaxed: otherwise an event query or an allocation here would invalidate a graph that another thread is capturing. */
+    /* The mode is relaxed, because otherwise an event query or an allocation here would invalidate a graph that another thread
+     * is capturing. */
     zoff_cuda_before before = {.device = -1, .mode = cudaStreamCaptureModeRelaxed};
     int now = device;
     if (cudaGetDevice(&now) == cudaSuccess && now != device) {

@@ -6,7 +6,7 @@
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
-#define ZOFF_HAVE_NVTX /* headers alone: they do nothing without a profiler */
+#define ZOFF_HAVE_NVTX /* NVTX is headers alone, which do nothing without a profiler */
 #endif
 
 #include <ctype.h>
@@ -63,7 +63,7 @@ zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *c
 {
     if (error == cudaSuccess)
         return ZOFF_OK;
-    (void)cudaGetLastError(); /* it is reported here, so nobody may find it again */
+    (void)cudaGetLastError(); /* the error is reported here, so nobody may find it again */
     if (error == cudaErrorMemoryAllocation)
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "%s on CUDA device %d: %s", call, a->base.index,
                                      cudaGetErrorString(error));

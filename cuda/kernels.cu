@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<up
     }
 }
 
-/* Two words that lanes of a warp exchange, as the bits of a number: shuffles of 64 bits take numbers. */
+/* Two words that lanes of a warp exchange, as the bits of a number, because shuffles of 64 bits take numbers. */
 struct two_words {
     uint32_t a, b;
 };
@@ -148,7 +148,7 @@ static __device__ __forceinline__ float gradient_of(const q8_view &b, size_t i)
     return rule_decays_grads(b.k->rule) ? fmaf(b.k->decay, load_weights(b.s, i, 1, b.types), g) : g;
 }
 
-/* An old moment. */
+/* The old moment of an element. */
 static __device__ __forceinline__ float old_of(const q8_view &b, const q8_header &h, const void *codes, bool has_sign, size_t i)
 {
     for (unsigned e = 0; e < Q8_OUTLIERS && h.places[e]; e++) {
@@ -178,8 +178,8 @@ static __device__ __forceinline__ float bound_of(const q8_view &b, bool is_v, si
     return is_v ? q8_bound_v(b.k, old_v(b, i), gradient_of(b, i)) : q8_bound_m(b.k, old_m(b, i), gradient_of(b, i));
 }
 
-/* Whether more elements than a block has outliers are as large as one, for both moments. `now`: bounds of the block, which are
- * not below the largest element's. It looks at as few elements as show it. */
+/* Whether both moments have more elements that are as large as an outlier than a block has outliers. `now`: bounds of the
+ * block, which are not below the largest element's. It stops when enough elements were seen. */
 static __device__ __forceinline__ bool has_no_outlier(const q8_view &b, q8_bounds now)
 {
     const float far_m = q8_far(now.m, Q8_FAR_M), far_v = q8_far(now.v, Q8_FAR_V);
@@ -228,7 +228,7 @@ static __device__ __forceinline__ unsigned bits_of(uint32_t mask)
     return bits;
 }
 
-/* Where the outliers of this lane go in a list by element: how many of all masks come before the bit `n`. */
+/* The place of this lane's outlier in a list by element: the number of outliers in all masks before the bit `n`. */
 static __device__ __forceinline__ unsigned rank_of(const uint32_t *masks, unsigned lane, unsigned n)
 {
     unsigned rank = 0;
@@ -237,7 +237,7 @@ static __device__ __forceinline__ unsigned rank_of(const uint32_t *masks, unsign
     return rank;
 }
 
-/* Where a header keeps outlier `e`. */
+/* Store outlier `e` in a header. */
 static __device__ __forceinline__ void store_outlier(uint8_t *block, unsigned e, uint16_t place, float value)
 {
     memcpy(block + offsetof(q8_header, values) + e * sizeof value, &value, sizeof value);
@@ -300,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_update_q8(const batch
     const size_t own = (size_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     const unsigned lane = threadIdx.x % WARP;
     uint16_t m_lane = 0, v_lane = 0;
-    for (size_t round = 0; round * groups < blocks; round++) { /* equally many for all warps, as the shuffles need */
+    for (size_t round = 0; round * groups < blocks; round++) { /* equally many rounds for all warps, as the shuffles need */
         const size_t block = round * groups + own, first = block * ZOFF_NORM_BLOCK;
         const size_t end = block >= blocks ? 0 : p.count - first < ZOFF_NORM_BLOCK ? p.count : first + ZOFF_NORM_BLOCK;
         uint8_t *m = (uint8_t *)p.m + q8_block_at(first), *v = has_v ? (uint8_t *)p.v + q8_block_at(first) : NULL;
@@ -389,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_square_sum(const batc
                  blocks = (p.count + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
     const unsigned lane = threadIdx.x % ZOFF_ADAM_SUM_LANES;
     const size_t own = (size_t)blockIdx.x * (THREADS / ZOFF_ADAM_SUM_LANES) + threadIdx.x / ZOFF_ADAM_SUM_LANES;
-    /* All threads of a warp take the same number of rounds: the shuffles need every one of them. */
+    /* All threads of a warp take the same number of rounds, because the shuffles need every one of them. */
     for (size_t round = 0; round * groups < blocks; round++) {
         const size_t block = round * groups + own, first = block * ZOFF_NORM_BLOCK;
         double sum = 0;

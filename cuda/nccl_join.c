@@ -85,7 +85,7 @@ static zoff_status split(zoff_nccl *n, ncclComm_t parent, unsigned lane, unsigne
     return wait_for(n, *made, made, "ncclCommSplit", until);
 }
 
-/* Rank 0's part, which it sends to all. */
+/* The data that rank 0 sends to all ranks. */
 typedef struct ticket {
     ncclUniqueId id;
     int result;
@@ -129,8 +129,8 @@ static zoff_status join_first(zoff_nccl *n, const zoff_comm_join *join, const nc
                : wait_for(n, *made, made, "ncclCommInitRankConfig", until);
 }
 
-/* Send a first message to all ranks: NCCL connects two ranks when their first message is sent, and allocates memory for it. Do
- * it one lane at a time, while nothing else on the device waits for a rank. */
+/* Send a first message to all ranks, because NCCL connects two ranks when their first message is sent, and allocates memory
+ * then. Do it one lane at a time, while nothing else on the device waits for a rank. */
 static zoff_status connect_lane(zoff_nccl *n, zoff_nccl_lane *lane, double until)
 {
     const zoff_status status = zoff_nccl_say(n, lane, 1, ZOFF_NCCL_JOINS, n->comm.timeout_seconds < 0 ? HUGE_VAL : until);
@@ -212,7 +212,7 @@ static zoff_status find_device(zoff_nccl *n, const zoff_comm_join *join)
     return ZOFF_OK;
 }
 
-/* Rank, size and device are those of the program's communicator. */
+/* Take rank, size and device from the program's communicator. */
 static zoff_status ask_parent(zoff_nccl *n, ncclComm_t parent)
 {
     int rank, size;
@@ -224,7 +224,7 @@ static zoff_status ask_parent(zoff_nccl *n, ncclComm_t parent)
     return ZOFF_OK;
 }
 
-/* Do the program's broadcast before anything that can fail on one rank alone: the other ranks wait in theirs. */
+/* Do the program's broadcast before anything that can fail on one rank alone, because the other ranks wait in it. */
 static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
 {
     ncclUniqueId id;
@@ -234,7 +234,7 @@ static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
     } else {
         const zoff_status status = join->opts.broadcast ? find_id(n, join, &id) : ZOFF_OK;
         known = join->opts.broadcast ? &id : NULL;
-        ZOFF_TRY(find_device(n, join)); /* its message says more than NCCL's */
+        ZOFF_TRY(find_device(n, join)); /* first, because its error says more than NCCL's */
         ZOFF_TRY(status);
     }
     n->cut = zoff_nccl_cut(n->comm.size);

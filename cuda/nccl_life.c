@@ -64,7 +64,8 @@ zoff_status zoff_nccl_open_lane(zoff_nccl *n, zoff_nccl_lane *lane, unsigned fir
     return ZOFF_OK;
 }
 
-/* Drop errors of the teardown. An error that the program had not asked for stays for the program. cudaErrorNotReady is none. */
+/* Drop errors of the teardown. An error that the program had not asked for stays for the program. cudaErrorNotReady is no
+ * error. */
 void zoff_nccl_forgive(cudaError_t before)
 {
     if (before == cudaSuccess || cudaPeekAtLastError() == cudaErrorNotReady)
@@ -249,13 +250,14 @@ zoff_status zoff_nccl_say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, z
 
 /* ---- leaving ---- */
 
-/* Sent in the place of the next operation, in all lanes. A rank that does call an operation learns that this one has left. */
+/* Tell in all lanes that this rank leaves, in the place of the next operation, and hear the same from others. A rank that does
+ * call an operation learns that this one has left. */
 static zoff_status hear_all_leave(zoff_nccl *n, double until)
 {
     return zoff_nccl_say(n, n->lanes, ZOFF_COMM_STREAMS, ZOFF_NCCL_LEAVES, until);
 }
 
-/* After this, destroying a communicator does not wait. One at a time: each is a group of this thread. */
+/* Finalize the communicators one at a time, because each is a group of this thread. Destroying one does not wait afterwards. */
 static zoff_status finalize(zoff_nccl *n, double until)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {

@@ -8,7 +8,8 @@
 
 enum { AT_ONCE = 64 << 10 };
 
-/* A reduction of NCCL takes its operands whole, in device memory: it has no rounds in which they could be staged. */
+/* Check the memory of a reduction, which needs whole operands in device memory: it has no rounds in which they could be
+ * staged. */
 zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
 {
     bool in_is_device = true, out_is_device = true;
@@ -59,7 +60,7 @@ zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane)
     const zoff_nccl_piece *to = &lane->to[n->comm.rank], *from = &lane->from[n->comm.rank];
     if (work->call.kind == ZOFF_COMM_BROADCAST || work->call.kind == ZOFF_COMM_BARRIER)
         return ZOFF_OK;
-    if (work->call.adds && n->comm.size > 1) /* NCCL's sum already includes it */
+    if (work->call.adds && n->comm.size > 1) /* NCCL's sum already includes this rank's piece */
         return ZOFF_OK;
     ZOFF_FAIL_IF(to->bytes != from->bytes, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for itself, and expects %zu",
                  n->tools->name(&n->comm, work), n->comm.rank, to->bytes, from->bytes);

@@ -7,7 +7,7 @@ zoff_status zoff_nccl_check_cuda(const zoff_nccl *n, cudaError_t error, const ch
 {
     if (error == cudaSuccess)
         return ZOFF_OK;
-    (void)cudaGetLastError(); /* it is reported here, so nobody may find it again */
+    (void)cudaGetLastError(); /* the error is reported here, so nobody may find it again */
     return zoff_base_status_fail(error == cudaErrorMemoryAllocation ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_DEVICE,
                                  "rank %u: %s on CUDA device %d: %s (%s)", n->comm.rank, call, n->device,
                                  cudaGetErrorName(error), cudaGetErrorString(error));

@@ -26,10 +26,10 @@
 
 enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations in flight in a stream */
-    ZOFF_NCCL_NOTE_BYTES = 664, /* on the wire */
+    ZOFF_NCCL_NOTE_BYTES = 664, /* bytes of a note on the wire */
     ZOFF_NCCL_VISITS = 2,
     ZOFF_NCCL_SMALL = 448,     /* pieces of host memory up to this size travel in notes */
-    ZOFF_NCCL_BOUNCE = 2 << 20 /* for pageable host memory */
+    ZOFF_NCCL_BOUNCE = 2 << 20 /* bytes of a buffer for pageable host memory */
 };
 
 /* A rank's message about its call, sent to each other rank before anything moves. It has fixed widths, so that it is the same
@@ -52,8 +52,8 @@ typedef enum zoff_nccl_says { ZOFF_NCCL_CALLS = 0x6e6f7465, ZOFF_NCCL_LEAVES, ZO
 /* A piece for another rank or from it. */
 typedef struct zoff_nccl_piece {
     char *at;
-    size_t bytes; /* 0: nothing, or the note carries it */
-    char *slot;   /* on the device, for a round; NULL: `at` is device memory */
+    size_t bytes; /* bytes of the piece; 0: nothing, or the note carries it */
+    char *slot;   /* place on the device for a round; NULL: `at` is device memory */
 } zoff_nccl_piece;
 
 typedef enum zoff_nccl_phase {
@@ -70,48 +70,48 @@ typedef struct zoff_nccl_queue {
     uint64_t started, done; /* number of the last operation that was started, that was done */
     struct {
         zoff_comm_work *work; /* NULL: none */
-        uint64_t time;        /* by the lane's clock */
+        uint64_t time;        /* time by the lane's clock */
         bool is_done;
-    } ops[ZOFF_NCCL_DEPTH]; /* by number of the operation */
+    } ops[ZOFF_NCCL_DEPTH]; /* operations by their number */
 } zoff_nccl_queue;
 
 typedef struct zoff_nccl_lane {
-    ncclComm_t nccl;      /* NULL: not open, or of one rank */
+    ncclComm_t nccl;      /* communicator; NULL: not open, or of one rank */
     unsigned first, size; /* its ranks; NCCL numbers them from 0 */
     cudaStream_t stream;
     cudaEvent_t event;
     zoff_nccl_phase phase;
-    zoff_nccl_queue queues[ZOFF_COMM_SLOTS]; /* by slot of the channel */
+    zoff_nccl_queue queues[ZOFF_COMM_SLOTS]; /* queues by slot of the channel */
     uint64_t clock;                          /* operations that were started, in all channels */
     uint64_t mask;      /* slots with an operation that was started and not done, when the last notes were written */
     uint64_t common;    /* slots that were in the mask of every rank's last notes; 0: the notes agreed, or none is common */
-    double retry, wait; /* when notes go again, after a wait of how many seconds; 0: no wait */
+    double retry, wait; /* time at which notes go again, and seconds of the wait until then; 0: no wait */
 
     /* The current operation: */
     zoff_comm_work *work;
     bool in_is_device, out_is_device;
     bool has_copies;            /* copies were enqueued that were not waited for yet */
-    zoff_nccl_piece *to, *from; /* by rank of all ranks, as everything below */
+    zoff_nccl_piece *to, *from; /* pieces by rank, of all ranks, as everything below */
     size_t round, rounds;
     double *rows; /* the rows of a sum: those of rank 0, 1, ... */
 
     /* All memory that a lane ever needs. An allocation during an operation may wait for a kernel that waits for another rank,
      * while that rank waits likewise. */
-    zoff_nccl_note *notes; /* pinned: to rank 0, 1, ..., then from rank 0, 1, ... */
-    char *wire;            /* the same, on the device */
-    char *slots;           /* on the device: a cut to each rank, and one from each */
-    char *bounce;          /* pinned: ZOFF_NCCL_BOUNCE bytes */
+    zoff_nccl_note *notes; /* notes in pinned memory: to rank 0, 1, ..., then from rank 0, 1, ... */
+    char *wire;            /* the same notes on the device */
+    char *slots;           /* cuts on the device: one to each rank, and one from each */
+    char *bounce;          /* buffer of ZOFF_NCCL_BOUNCE pinned bytes */
 } zoff_nccl_lane;
 
 typedef struct zoff_nccl {
     zoff_comm comm;
     const zoff_comm_tools *tools;
     int device;
-    int version; /* of libnccl, in the format of NCCL_VERSION() */
+    int version; /* version of libnccl, in the format of NCCL_VERSION() */
     size_t cut;  /* bytes of a piece that travel in a round; the same on all ranks */
     zoff_nccl_lane lanes[ZOFF_COMM_STREAMS];
     bool is_over;    /* nothing will complete any more; `over` says why */
-    bool owes_notes; /* what is over was found in the notes of a call */
+    bool owes_notes; /* the failure was found in notes, and other ranks must find it in this rank's notes */
     bool is_aborted;
     bool is_promised; /* NCCL may still write the handle of a communicator into this struct, so it must not be freed */
     char over[1024];
@@ -169,7 +169,7 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane);
 /* nccl_move.c */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane); /* the pieces of an operation that begins */
 void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane);
-zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call); /* call before it counts as started */
+zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call); /* call before the operation counts as started */
 zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane);               /* pass the round to NCCL */
 zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane);             /* call when the round is in the stream */
 zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);

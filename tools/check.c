@@ -46,14 +46,14 @@ static void remove_folder(const char *path)
     DIR *folder = opendir(path);
     for (const struct dirent *entry; folder && (entry = readdir(folder));) {
         if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < (int)sizeof file)
-            (void)unlink(file); /* fails for . and .. */
+            (void)unlink(file); /* this fails for . and .. */
     }
     if (folder)
         closedir(folder);
     (void)rmdir(path);
 }
 
-/* Replace what is about the folders by what suits an empty one, without measuring it. */
+/* Replace the values about folders by values for an empty one, so that nothing measures it. */
 static bool set_folder(zoff_config *config, const char *folder)
 {
     static const char *const SETS[][2] = {{"aio.block_size", "64KiB"}, {"aio.queue_depth", "4"}, {"zoff.direct_io", "auto"}};
@@ -66,7 +66,7 @@ static bool set_folder(zoff_config *config, const char *folder)
     return works;
 }
 
-/* Log lines of seal are about this engine and its folder, so only those of create are shown. */
+/* Show only log lines of create, because those of seal are about this engine and its folder. */
 static int open_engine(zoff_config *config, zoff_accel *device, const zoff_param_desc *desc)
 {
     const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .accel = device};
@@ -80,7 +80,7 @@ static int open_engine(zoff_config *config, zoff_accel *device, const zoff_param
     return result;
 }
 
-/* Refuse what an engine refuses, by the same code: open one of one parameter on one rank, with an empty folder in place of each
+/* Refuse what an engine refuses, by the same code: open an engine of one parameter on one rank. An empty folder replaces each
  * path, because the file may be for another machine. */
 static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
 {
@@ -94,7 +94,7 @@ static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
                                   .dtype = is_on(config, "fp16.enabled")   ? ZOFF_F16
                                            : is_on(config, "bf16.enabled") ? ZOFF_BF16
                                                                            : ZOFF_F32};
-    if (ranks > 1 && ranks <= MOST_RANKS) { /* what create refuses because of other ranks */
+    if (ranks > 1 && ranks <= MOST_RANKS) { /* find what create refuses because of other ranks */
         set_log(false);
         int result = plan_param(config, ranks, device, &desc, &info);
         set_log(true);
@@ -105,7 +105,7 @@ static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
         !is_nvme(config, "zero_optimization.offload_param.device"))
         return open_engine(config, device, &desc);
     temporary = temporary && *temporary ? temporary : "/tmp";
-    /* A relative one could begin as JSON does, and be read as a list. */
+    /* Make the path absolute, because a relative one could begin as JSON does, and be read as a list. */
     const int length = snprintf(folder, sizeof folder, "%s%s/zoff-check-XXXXXX", *temporary == '/' ? "" : "./", temporary);
     if (length >= (int)sizeof folder || !mkdtemp(folder))
         return failed("cannot make the folder %s: set TMPDIR to one that can be written", folder);
@@ -167,7 +167,7 @@ int verb_check(int argc, char **argv)
         } else if (strcmp(argv[i], "--changed") == 0) {
             changed = true;
         } else if (takes_value) {
-            argv[set_count++] = argv[++i]; /* collect the values at the front of argv, which has been read already */
+            argv[set_count++] = argv[++i]; /* collect the values at the front of argv, because it has been read already */
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return usage_error("check: there is no option \"%s\"", argv[i]);
         } else if (path) {

@@ -14,7 +14,7 @@ typedef struct checkpoint_options {
     const char *folders[2];
     int folder_count;
     const char *label;
-    bool manifest; /* inspect: print it as it is */
+    bool manifest; /* inspect: print the manifest as it is */
 } checkpoint_options;
 
 static const char *const KINDS[] = {"master", "m", "v", "weights"};

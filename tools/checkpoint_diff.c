@@ -18,8 +18,8 @@ typedef struct comparison {
     zoff_checkpoint_reader *sides[2];
     float *blocks[2];
     zoff_checkpoint_info infos[2];
-    size_t next_datum[2];              /* behind the last one that was found */
-    uint64_t differences, done, total; /* done and total: bytes */
+    size_t next_datum[2];              /* index behind the last one that was found */
+    uint64_t differences, done, total; /* number of differences; bytes compared, and bytes in all */
     progress progress;
 } comparison;
 
@@ -101,7 +101,7 @@ static bool is_same_shape(const zoff_checkpoint_param *a, const zoff_checkpoint_
            memcmp(a->dims, b->dims, a->dim_count * sizeof *a->dims) == 0;
 }
 
-/* Most often the parameters have the same order. */
+/* Find a parameter by name. Most often the parameters have the same order. */
 static bool find_other(const comparison *c, int side, size_t index, const char *name, size_t *out)
 {
     zoff_checkpoint_param p = ZOFF_CHECKPOINT_PARAM_INIT;
@@ -110,7 +110,7 @@ static bool find_other(const comparison *c, int side, size_t index, const char *
            zoff_checkpoint_reader_find(c->sides[side], name, out) >= 0;
 }
 
-/* Print how a parameter is tied if the checkpoints differ in it. The states of its owners are compared there. */
+/* Print how a parameter is tied if the checkpoints differ in it. The states are compared at its owners. */
 static bool is_tied_alike(comparison *c, const zoff_checkpoint_param *a, const zoff_checkpoint_param *b)
 {
     if (!a->tied_to == !b->tied_to && (!a->tied_to || strcmp(a->tied_to, b->tied_to) == 0))
@@ -181,7 +181,7 @@ static int compare_params(comparison *c)
 /* Bytes that a program has saved. */
 typedef struct datum {
     zoff_checkpoint_data facts;
-    unsigned rank; /* that has saved them; 0 for those of all ranks */
+    unsigned rank; /* rank that has saved the bytes; 0 for those of all ranks */
 } datum;
 
 static bool read_datum(const zoff_checkpoint_reader *r, size_t index, datum *out)
@@ -189,8 +189,8 @@ static bool read_datum(const zoff_checkpoint_reader *r, size_t index, datum *out
     return zoff_checkpoint_reader_data_at(r, index, &out->facts, &out->rank) >= 0;
 }
 
-/* Find those of the same name and rank. Both sides have mostly the same in the same order, so the search begins behind the last
- * hit, and there is none for those that are missing. */
+/* Find the bytes of the same name and rank. Both sides have mostly the same bytes in the same order, so the search begins
+ * behind the last hit. Nothing is searched that the side does not have. */
 static bool find_datum(comparison *c, int side, const datum *like, datum *out)
 {
     const size_t count = c->infos[side].data_count;
@@ -231,7 +231,7 @@ static int compare_bytes(comparison *c, const datum *d, char *a, char *b)
     return EXIT_DONE;
 }
 
-/* Compare what `side` has with the other side; what both have, once. */
+/* Compare bytes of `side` with the other side. Bytes that both have are compared once. */
 static int compare_datum(comparison *c, int side, const datum *mine)
 {
     datum other;

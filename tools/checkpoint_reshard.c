@@ -16,7 +16,7 @@ typedef struct reshard_options {
     zoff_checkpoint_opts opts; /* name and label */
 } reshard_options;
 
-/* Tell how a run goes on with the checkpoint. A load needs its label, and finds one of a given name by its own folder. */
+/* Tell how a run goes on with the checkpoint. A load needs its label, and its own folder if it has a name. */
 static void print_hint(const reshard_options *o, const char *path)
 {
     const char *label = o->opts.label && *o->opts.label ? o->opts.label : NULL;
@@ -28,7 +28,7 @@ static void print_hint(const reshard_options *o, const char *path)
     printf(". That writes its state files.\n");
 }
 
-/* The checkpoint that was written, and how to go on with it. */
+/* Print the checkpoint that was written, and how to go on with it. */
 static int print_result(const reshard_options *o)
 {
     zoff_checkpoint_reader *r;
@@ -40,7 +40,7 @@ static int print_result(const reshard_options *o)
     int result = zoff_checkpoint_reader_info(r, &info) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
         progress_bytes(bytes, (double)info.bytes);
-        const char *slash = strrchr(info.folder, '/'); /* the folder is an absolute path there */
+        const char *slash = strrchr(info.folder, '/'); /* the reader gives an absolute path of the folder */
         print_line(stdout, "%s/%s: step %" PRId64 ", %s, from %u rank%s", o->to, slash ? slash + 1 : info.folder, info.t, bytes,
                    info.ranks, info.ranks == 1 ? "" : "s");
         print_hint(o, path);

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-enum { TEXT_MOST = 64 << 20 }; /* of the result, untouched beyond its end: 4 KiB for each file are usual */
+/* most bytes of the result: 4 KiB for each file are usual, and memory beyond them is not touched */
+enum { TEXT_MOST = 64 << 20 };
 
 /* Print a text of which each character stands for one byte. */
 static void print_bytes(const char *text)

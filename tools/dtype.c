@@ -51,11 +51,11 @@ static uint16_t fp16_of(uint32_t bits)
         return 0x7e00;
     if (exponent >= 143) /* 65536 and more */
         return (uint16_t)(sign | 0x7c00u);
-    if (exponent >= 113) /* 2^-14 and more: a normal number; a carry from 65520 on gives the bits of infinity */
+    if (exponent >= 113) /* from 2^-14 on a normal number, where a carry from 65520 on gives the bits of infinity */
         return (uint16_t)(sign | drop_bits(size - (112u << 23), 13));
-    if (exponent < 102) /* less than half of the least subnormal number, 2^-24 */
+    if (exponent < 102) /* less than half of the least subnormal number, 2^-24, is 0 */
         return (uint16_t)sign;
-    const uint32_t fraction = (size & 0x7fffffu) | 0x800000u; /* in units of 2^(exponent - 150) */
+    const uint32_t fraction = (size & 0x7fffffu) | 0x800000u; /* fraction in units of 2^(exponent - 150) */
     return (uint16_t)(sign | drop_bits(fraction, 126 - exponent));
 }
 
@@ -76,7 +76,7 @@ void dtype_round(zoff_dtype to, const float *src, size_t count, void *dst)
 static uint32_t widen_fp16(uint16_t half)
 {
     const uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31u, fraction = half & 0x3ffu;
-    const float subnormal = (float)fraction / 16777216; /* of 2^-24; a normal number in fp32 */
+    const float subnormal = (float)fraction / 16777216; /* a multiple of 2^-24, which is a normal number in fp32 */
     uint32_t bits;
     memcpy(&bits, &subnormal, sizeof bits);
     if (exponent == 31)

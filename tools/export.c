@@ -16,12 +16,12 @@
 #include <unistd.h>
 #include <zoff/zoff.h>
 
-/* Elements that are read, rounded and written together. Memory does not grow with the tensors. */
+/* Number of elements that are read, rounded and written together, so that memory does not grow with the tensors. */
 enum { BLOCK = 1 << 20 };
 
 typedef struct export_options {
     const char *from, *to, *label;
-    zoff_dtype dtype; /* ZOFF_DTYPE_DEFAULT: of each parameter its own */
+    zoff_dtype dtype; /* type of the weights; ZOFF_DTYPE_DEFAULT: that of each parameter */
     uint64_t shard_bytes;
 } export_options;
 
@@ -32,7 +32,7 @@ typedef struct exporter {
     export_plan plan;
     progress progress;
     uint64_t written; /* bytes of data */
-    size_t complete;  /* files that have their names */
+    size_t complete;  /* files that have their final names */
     bool made_folder, has_index;
     float *block;
     void *rounded;
@@ -53,7 +53,7 @@ static char *path_of(const exporter *x, size_t shard)
     return NULL;
 }
 
-/* The same for the index. */
+/* Return the path of the index, which the caller frees; NULL after an error. */
 static char *index_path_of(const exporter *x)
 {
     char *path = NULL;
@@ -75,7 +75,7 @@ static bool is_of_an_export(const char *name)
     return false;
 }
 
-/* Make the folder, or refuse one that has an export: the files of two exports would be mixed. */
+/* Make the folder, or refuse one that has an export, because the files of two exports would be mixed. */
 static int prepare_folder(exporter *x)
 {
     const char *to = x->options->to;
@@ -133,8 +133,8 @@ static int write_tensor(exporter *x, st_writer *w, const planned_tensor *t)
     return EXIT_DONE;
 }
 
-/* Put the tensors of one file in order. Those in fp32 come first, so that each is aligned to its elements: Python's loaders map
- * the file into memory. */
+/* Put the tensors of one file in order. Tensors in fp32 come first, so that each is aligned to its elements, because Python's
+ * loaders map the file into memory. */
 static size_t sort_tensors(const exporter *x, size_t shard, size_t *begin, size_t *order)
 {
     size_t count = 0, end = *begin;
@@ -164,7 +164,7 @@ static int write_shard(exporter *x, size_t shard, const size_t *order, size_t co
         result = write_tensor(x, &w, &x->plan.tensors[order[i]]);
     if (result == EXIT_DONE)
         result = st_writer_commit(&w);
-    if (!w.file.part) /* it has its name, also if the folder is not durable */
+    if (!w.file.part) /* a file with its final name counts, even if the folder is not durable */
         x->complete++;
     st_writer_close(&w);
     return result;
@@ -206,7 +206,7 @@ static json_t *make_index(const exporter *x)
     return json_pack("{s:o, s:o}", "metadata", metadata, "weight_map", map);
 }
 
-/* Write the index last: an export without it is not complete. */
+/* Write the index last, because an export without it is not complete. */
 static int write_index(exporter *x)
 {
     char *path = index_path_of(x);

@@ -14,12 +14,12 @@ typedef struct planner {
     zoff_checkpoint_reader *reader;
     zoff_checkpoint_param *params;
     size_t param_count;
-    size_t *first_tensor; /* of each parameter */
+    size_t *first_tensor; /* index of the first tensor of each parameter */
     json_t *names;        /* every name in use */
     zoff_dtype dtype;
 } planner;
 
-/* Set the shape: that of a slice, with the number of slices before it where they are one tensor. */
+/* Set the shape of a slice, preceded by the number of slices if they are one tensor. */
 static int set_shape(planner *m, const zoff_checkpoint_param *p, st_tensor *t)
 {
     const bool is_stack = !p->slice_name && p->slices != 1;
@@ -37,7 +37,7 @@ static int set_shape(planner *m, const zoff_checkpoint_param *p, st_tensor *t)
     return EXIT_DONE;
 }
 
-/* Two names may be one after encoding, or by their slices. */
+/* Take a name once, because two names may become one by encoding, or by their slices. */
 static int take_name(planner *m, const zoff_checkpoint_param *p, const char *name)
 {
     if (!name)
@@ -53,7 +53,7 @@ static int add_tensors(planner *m, size_t index)
 {
     const zoff_checkpoint_param *p = &m->params[index];
     const bool has_masters = p->states >> ZOFF_STATE_MASTER & 1;
-    if (!p->states) { /* zoff_checkpoint_opts.skip_frozen */
+    if (!p->states) { /* left out by zoff_checkpoint_opts.skip_frozen */
         m->plan->missing_count++;
         return EXIT_DONE;
     }
@@ -99,7 +99,7 @@ static void choose_shards(export_plan *plan, uint64_t shard_bytes)
 
 /* ---- metadata ---- */
 
-/* The metadata of a file; a new one where there is none yet. Loaders of Python want "format": "pt". */
+/* The metadata of a file, which is made if there is none yet. Loaders of Python want "format": "pt". */
 static json_t *metadata_of(export_plan *plan, size_t shard)
 {
     while (json_array_size(plan->shards) <= shard) {
@@ -109,7 +109,7 @@ static json_t *metadata_of(export_plan *plan, size_t shard)
     return json_array_get(plan->shards, shard);
 }
 
-/* Add a record to the list of a file, which stays a list until all are there. */
+/* Add a record to the list of a file, which becomes a text when all are there. */
 static int add_record(export_plan *plan, const zoff_checkpoint_param *p, size_t shard)
 {
     json_t *metadata = metadata_of(plan, shard), *records = json_object_get(metadata, RECORDS_KEY);
@@ -121,7 +121,7 @@ static int add_record(export_plan *plan, const zoff_checkpoint_param *p, size_t 
     return works ? EXIT_DONE : failed("out of memory for the record of parameter \"%s\"", p->name);
 }
 
-/* Record a tied parameter, and its tensors as the reference implementation does it: {name without data: name with data}. */
+/* Record a tied parameter, and its tensors as the reference implementation does: {name without data: name with data}. */
 static int add_tie(planner *m, const zoff_checkpoint_param *p)
 {
     size_t owner;
@@ -140,7 +140,8 @@ static int add_tie(planner *m, const zoff_checkpoint_param *p)
         if (result != EXIT_DONE)
             return result;
         json_t *kept = json_string(with_data[i].tensor.name), *metadata = metadata_of(m->plan, with_data[i].shard);
-        const bool is_free = strcmp(name, RECORDS_KEY) != 0 && !json_object_get(metadata, name); /* "format" is taken */
+        /* a name such as "format" is taken */
+        const bool is_free = strcmp(name, RECORDS_KEY) != 0 && !json_object_get(metadata, name);
         const bool works =
             json_object_set(m->plan->aliases, name, kept) == 0 && (!is_free || json_object_set(metadata, name, kept) == 0);
         json_decref(kept);

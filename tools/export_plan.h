@@ -9,15 +9,15 @@
 /* A tensor of an export: a whole parameter or one of its slices. */
 typedef struct planned_tensor {
     st_tensor tensor;
-    size_t param;         /* index in the checkpoint */
+    size_t param;         /* index of the parameter in the checkpoint */
     zoff_state_kind kind; /* masters, or weights of a frozen parameter */
-    uint64_t first;       /* its first element in the parameter */
+    uint64_t first;       /* first element in the parameter */
     size_t shard;         /* index of its file */
 } planned_tensor;
 
 /* All of an export. */
 typedef struct export_plan {
-    planned_tensor *tensors; /* in the order of parameters, and so of files */
+    planned_tensor *tensors; /* tensors in the order of parameters, and so of files */
     size_t tensor_count, shard_count, alias_count;
     size_t missing_count; /* frozen parameters that the checkpoint leaves out */
     uint64_t data_bytes;
@@ -27,11 +27,11 @@ typedef struct export_plan {
 } export_plan;
 
 /* Plan the export of a checkpoint.
- * @param dtype of all tensors; ZOFF_DTYPE_DEFAULT: of each its own  @param shard_bytes largest data of a file; a tensor that is
- * larger has a file of its own  @return the exit status; export_plan_free() also after an error */
+ * @param dtype type of all tensors; ZOFF_DTYPE_DEFAULT: that of each  @param shard_bytes largest data of a file; a tensor that
+ * is larger has a file of its own  @return the exit status; export_plan_free() also after an error */
 int export_plan_make(export_plan *plan, zoff_checkpoint_reader *r, zoff_dtype dtype, uint64_t shard_bytes);
 
-/* Free it. */
+/* Free a plan. */
 void export_plan_free(export_plan *plan);
 
 #endif

@@ -14,7 +14,7 @@ void fault_write(fault *f, const char *format, ...) __attribute__((format(printf
 /* Put "WHERE: " before the message. */
 void fault_prefix(fault *f, const char *where);
 
-/* The same as expressions that are false, so that a function can return them. The compiler sees that they are. */
+/* The same functions as expressions that are false, so that a function can return them, and the compiler sees that. */
 #define fault_set(...) (fault_write(__VA_ARGS__), false)
 #define fault_at(f, where) (fault_prefix((f), (where)), false)
 

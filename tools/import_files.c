@@ -50,7 +50,7 @@ static unsigned shards_in(const char *path, unsigned *out_shard)
     return count;
 }
 
-/* Files without an index tell by their names whether some are missing: a part of a model is no model. */
+/* Files without an index tell by their names whether some are missing. Refuse a part of a model. */
 static int check_shards(const import_files *f)
 {
     for (size_t i = 0; i < f->file_count; i++) {
@@ -71,7 +71,7 @@ static int check_shards(const import_files *f)
 
 /* ---- the index ---- */
 
-/* Open the files of an index, each once. A name with "/" could lead out of the folder. */
+/* Open the files of an index, each once. Refuse a name with "/", because it could lead out of the folder. */
 static int open_shards(import_files *f, const char *folder, const json_t *map, const char *const *skip)
 {
     const char *name;

@@ -14,7 +14,7 @@ typedef struct source_tensor {
 typedef struct import_files {
     st_reader *files;
     size_t file_count;
-    source_tensor *tensors; /* in the order of the index, or of the files; without those that are skipped */
+    source_tensor *tensors; /* tensors in the order of the index, or of the files, without those that are skipped */
     size_t tensor_count;
     uint64_t data_bytes;
     json_t *names; /* {name: index in `tensors`} */
@@ -29,7 +29,7 @@ int import_files_open(import_files *f, char *const *paths, size_t count, const c
 /* Find a tensor by its name.  @return NULL: there is none */
 const source_tensor *import_files_find(const import_files *f, const char *name);
 
-/* Close them. */
+/* Close all files. */
 void import_files_close(import_files *f);
 
 #endif

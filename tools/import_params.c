@@ -12,14 +12,14 @@
 typedef struct maker {
     const import_files *files;
     import_params *out;
-    import_param *special, *tied; /* of records and stacks; without data */
-    const char **tied_files;      /* of each tied one, the file of its record */
+    import_param *special, *tied; /* parameters of records and stacks; parameters without data */
+    const char **tied_files;      /* file of the record of each tied parameter */
     size_t special_count, tied_count, room;
-    size_t *owner;      /* of each tensor: 1 + the index of its special parameter; 0: none */
-    size_t *param;      /* of each tensor that is the first of a parameter: 1 + the index of that; 0: none */
+    size_t *owner;      /* for each tensor, 1 + the index of its special parameter; 0: none */
+    size_t *param;      /* for each tensor that is the first of a parameter, 1 + the index of that parameter; 0: none */
     json_t *names;      /* {encoded name of a parameter: its index} */
     json_t *listed;     /* every name in the metadata of the files */
-    json_t *tied_names; /* those of them that are tensors without data of a record */
+    json_t *tied_names; /* names among these that are tensors without data of a record */
     const import_options *options;
 } maker;
 
@@ -93,8 +93,8 @@ static int add_special(maker *m, const char *whose, const zoff_checkpoint_param 
     return result == EXIT_DONE ? compare_slices(p) : result;
 }
 
-/* Add a tied parameter of a record, and the names of its tensors that the metadata lists. The number of slices is not trusted:
- * the names end where one is not listed, or belongs to another record, so they are as few as the names in the files. */
+/* Add a tied parameter of a record, and the names of its tensors that the metadata lists. The number of slices is not trusted,
+ * so the names end where one is not listed, or belongs to another record. */
 static int add_tied_record(maker *m, const char *file, const zoff_checkpoint_param *facts)
 {
     m->tied_files[m->tied_count] = file;
@@ -156,7 +156,7 @@ static int add_stack(maker *m, const char *text)
 
 /* ---- all parameters ---- */
 
-/* Add a parameter to the result, which has each name once. */
+/* Add a parameter to the result, which must not have its name yet. */
 static int emit(maker *m, const import_param *p)
 {
     const char *key = name_encode(&m->out->memory, p->facts.name);
@@ -197,7 +197,7 @@ static int emit_owners(maker *m)
     return result;
 }
 
-/* Emit a tied parameter. They stand behind the others. */
+/* Emit a tied parameter, behind all others. */
 static int emit_tied(maker *m, const char *file, const import_param *tied)
 {
     import_param p = *tied;
@@ -214,7 +214,7 @@ static int emit_tied(maker *m, const char *file, const import_param *tied)
     return emit(m, &p);
 }
 
-/* Emit a tied parameter for each text of metadata that is the name of a tensor, unless a record has told of it. Files of the
+/* Emit a tied parameter for each text of metadata that is the name of a tensor, unless a record describes it. Files of the
  * reference implementation have such texts: {name without data: name with data}. */
 static int emit_tied_names(maker *m, const st_reader *file)
 {
@@ -242,7 +242,7 @@ static int emit_tied_names(maker *m, const st_reader *file)
     return EXIT_DONE;
 }
 
-/* Take the memory of a maker for what the files can have at most. */
+/* Allocate for the most that the files can have. */
 static int take_memory(maker *m, const json_t *const *records)
 {
     size_t metadata = 0;

@@ -10,11 +10,11 @@
 /* A parameter and the tensors that hold it. */
 typedef struct import_param {
     zoff_checkpoint_param facts;
-    const source_tensor **tensors; /* one, or one for each slice; none for a tied parameter */
+    const source_tensor **tensors; /* tensors: one, or one for each slice; none for a tied parameter */
     size_t tensor_count;
 } import_param;
 
-/* All parameters: those with tensors in the order of their first one, then the tied ones. */
+/* All parameters: those with tensors, in the order of their first tensor, then the tied ones. */
 typedef struct import_params {
     import_param *params;
     size_t count, tied_count;
@@ -26,7 +26,7 @@ typedef struct import_params {
  * @param o stacks, frozen and moments are used  @return the exit status; import_params_free() also after an error */
 int import_params_make(import_params *p, const import_files *f, const import_options *o);
 
-/* Free them. */
+/* Free the parameters. */
 void import_params_free(import_params *p);
 
 #endif

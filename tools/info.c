@@ -13,7 +13,7 @@ static void print_gib(const char *what, long pages)
         printf("%-14s %.1f GiB\n", what, (double)pages * (double)page_bytes / 0x1p30);
 }
 
-/* One line for each feature of the library. */
+/* Print one line for each feature of the library. */
 static int print_features(void)
 {
     size_t bytes = 0;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-/* Print text whose control characters are escaped. U+0080 to U+009F are such, too: terminals take U+009B as the begin of a
- * command. */
+/* Print text whose control characters are escaped. U+0080 to U+009F are escaped, too, because terminals take U+009B as the
+ * begin of a command. */
 static void put_printable(FILE *to, const char *text, bool has_lines)
 {
     while (*text) {

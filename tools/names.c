@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Surrogates and longer forms than needed are no characters. */
+/* Refuse surrogates, and forms longer than needed, because they are no characters. */
 size_t name_character(const char *at)
 {
     const unsigned char *text = (const unsigned char *)at;
@@ -36,10 +36,10 @@ bool name_is_utf8(const char *text)
     return true;
 }
 
-/* The key of safetensors for what is no tensor. */
+/* The key of safetensors for metadata, which no tensor may have. */
 static const char RESERVED[] = "__metadata__";
 
-/* The value of a digit as name_encode() writes it; -1: none. */
+/* The value of a digit of name_encode(); -1: it is none. */
 static int digit_of(char c)
 {
     static const char DIGITS[] = "0123456789ABCDEF";
@@ -47,7 +47,7 @@ static int digit_of(char c)
     return digit ? (int)(digit - DIGITS) : -1;
 }
 
-/* Whether a byte that name_encode() writes as digits is here in that form. */
+/* Whether the text at `c` is a byte as name_encode() writes it. */
 static bool is_encoded(const char *c)
 {
     const int high = *c == '%' ? digit_of(c[1]) : -1, low = high < 0 ? -1 : digit_of(c[2]);
@@ -104,7 +104,8 @@ static char *fill_in(pool *p, const char *pattern, size_t slice)
 {
     char index[24];
     const size_t digits = (size_t)snprintf(index, sizeof index, "%zu", slice);
-    char *name = pool_take(p, strlen(pattern) + 1, digits); /* "{}" has two bytes: enough for any number of them */
+    /* each "{}" has two bytes, so this is enough for any number of them */
+    char *name = pool_take(p, strlen(pattern) + 1, digits);
     char *to = name;
     while (name && *pattern) {
         const bool is_place = pattern[0] == '{' && pattern[1] == '}';

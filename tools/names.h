@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Not a slice. */
+/* The index that means no slice. */
 #define NAME_WHOLE ((size_t)-1)
 
 /* True if JSON can hold the text as it is. */
@@ -29,7 +29,7 @@ char *name_decode(pool *p, const char *text);
  * @return as pool_take() */
 char *name_of_slice(pool *p, const char *pattern, size_t slice);
 
-/* The same as the name of a tensor: a name that is not plain is encoded. */
+/* Name one slice as a tensor: a name that is not plain is encoded. */
 char *name_of_tensor(pool *p, const char *pattern, size_t slice);
 
 #endif

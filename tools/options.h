@@ -10,7 +10,7 @@
 /* Read --step: a number of updates. */
 int option_step(const char *text, int64_t *out);
 
-/* Read --dtype: the name of a type. `keep`, which only some verbs take, is ZOFF_DTYPE_DEFAULT. */
+/* Read --dtype: the name of a type. "keep", which only some verbs take, is ZOFF_DTYPE_DEFAULT. */
 int option_dtype(const char *text, zoff_dtype *out);
 int option_dtype_or_keep(const char *text, zoff_dtype *out);
 

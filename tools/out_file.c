@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* No other program's name: downloads that are cut end in ".part". */
+/* An ending that no other program uses: downloads that are cut end in ".part". */
 #define PART ".zoff-part"
 
 static int cannot_write(const char *path)
@@ -20,17 +20,17 @@ static int cannot_write(const char *path)
     return failed("%s: cannot write: %s", path, strerror(errno));
 }
 
-/* Open the temporary file, also one that a killed command has left. A command that writes has a lock on it.  @return -1:
- * another one does (EWOULDBLOCK), or another errno */
+/* Open the temporary file, even one that a killed command has left. A command holds a lock on it while it writes.  @return -1:
+ * another command writes it (EWOULDBLOCK), or another errno */
 static int open_part(const char *part)
 {
     struct stat ours, named;
     const int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return -1;
-    bool works = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks */
+    bool works = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* the file is locked, or there are no locks */
     if (works && (fstat(fd, &ours) != 0 || stat(part, &named) != 0 || ours.st_ino != named.st_ino)) {
-        works = false; /* the other one has just given it its name */
+        works = false; /* the other command has just renamed the file */
         errno = EWOULDBLOCK;
     }
     if (works && ftruncate(fd, 0) == 0)
@@ -69,7 +69,7 @@ int out_file_write(out_file *f, const void *bytes, size_t count)
 int out_file_sync_name(const char *path)
 {
     size_t bytes = strlen(path);
-    while (bytes > 1 && path[bytes - 1] == '/') /* "a/b/" is in "a/" */
+    while (bytes > 1 && path[bytes - 1] == '/') /* "a/b/" is in "a/", so the last "/" does not count */
         bytes--;
     while (bytes > 0 && path[bytes - 1] != '/')
         bytes--;
@@ -90,14 +90,14 @@ int out_file_commit(out_file *f)
     if (rename(f->part, f->path) != 0)
         return failed("%s: cannot rename it to %s: %s", f->part, f->path, strerror(errno));
     free(f->part);
-    f->part = NULL; /* out_file_close() has nothing to remove */
+    f->part = NULL; /* so out_file_close() has nothing to remove */
     return out_file_sync_name(f->path);
 }
 
 void out_file_close(out_file *f)
 {
     if (f->to && f->part)
-        unlink(f->part); /* before its lock ends: another command may begin to write it then */
+        unlink(f->part); /* remove it before its lock ends, because another command may begin to write it then */
     if (f->to)
         fclose(f->to);
     free(f->path);

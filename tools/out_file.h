@@ -8,7 +8,7 @@
 /* A file that is being written. All zero: none. */
 typedef struct out_file {
     FILE *to;
-    char *path, *part; /* the final name; the name until then, which ends in ".zoff-part" */
+    char *path, *part; /* final name, and temporary name, which ends in ".zoff-part" */
 } out_file;
 
 /* Begin to write a file. A file that a killed command has left under the temporary name is overwritten, and one that another
@@ -24,7 +24,7 @@ int out_file_commit(out_file *f);
 /* Make the name of a file or folder durable, by a flush of the folder it is in.  @return the exit status */
 int out_file_sync_name(const char *path);
 
-/* Close it; without a commit before, remove what was written. */
+/* Close a file; without a commit before, remove it. */
 void out_file_close(out_file *f);
 
 #endif

@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 enum {
-    PICKLE_DEPTH = 100,                /* containers within containers */
-    PICKLE_VALUES_MAX = 6000000,       /* values of a pickle: enough for the model states of 200,000 parameters */
-    PICKLE_BYTES_MAX = 128 * (1 << 20) /* bytes of a pickle */
+    PICKLE_DEPTH = 100,                /* most containers within containers */
+    PICKLE_VALUES_MAX = 6000000,       /* most values of a pickle: enough for the model states of 200,000 parameters */
+    PICKLE_BYTES_MAX = 128 * (1 << 20) /* most bytes of a pickle */
 };
 
 typedef enum pickle_type {
@@ -29,7 +29,7 @@ typedef enum pickle_type {
     PICKLE_LIST,
     PICKLE_DICT,   /* items are key, value, key, value, ... */
     PICKLE_GLOBAL, /* a Python object: its text is the module, a line end, and the name */
-    PICKLE_OBJECT, /* the result of a call that was not made; items as of a list or a dict, where it was filled as one */
+    PICKLE_OBJECT, /* the result of a call that is not made; its items are those of a list or a dict that it was filled as */
     PICKLE_STORAGE /* a persistent id, which names the data of a tensor */
 } pickle_type;
 
@@ -42,8 +42,8 @@ typedef struct pickle_item {
 
 struct pickle_value {
     pickle_type type;
-    unsigned depth;      /* of what it contains; 0: of nothing */
-    uint32_t begin, end; /* the bytes of the opcode that made it */
+    unsigned depth;      /* nesting depth of its content; 0: it has none */
+    uint32_t begin, end; /* bytes of the opcode that made the value */
     pickle_item *first;  /* items of a container */
     pickle_item *last;
     union {
@@ -55,8 +55,8 @@ struct pickle_value {
         };
         struct {
             const pickle_value *callee;    /* OBJECT */
-            const pickle_value *arguments; /* OBJECT: a tuple; STORAGE: the id */
-            const pickle_value *state;     /* OBJECT: what it was built from; NULL: nothing */
+            const pickle_value *arguments; /* OBJECT: a tuple of arguments; STORAGE: the id */
+            const pickle_value *state;     /* OBJECT: the state it was built from; NULL: none */
         };
     };
 };
@@ -65,8 +65,8 @@ typedef struct pickle pickle;
 
 /* Which Python objects a pickle may name. */
 typedef enum pickle_names {
-    PICKLE_NAMES_LISTED, /* those of tensors and of DeepSpeed's universal files */
-    PICKLE_NAMES_ANY     /* any, since none is ever looked up: for files from which a caller wants only numbers */
+    PICKLE_NAMES_LISTED, /* objects of tensors and of DeepSpeed's universal files */
+    PICKLE_NAMES_ANY     /* any object, because none is ever looked up: for files from which a caller wants only numbers */
 } pickle_names;
 
 /* Read a pickle. `bytes` stay the caller's and must outlive *out.
@@ -92,11 +92,12 @@ bool pickle_number(const pickle_value *v, int64_t *out);
 /* A copy of the pickle's bytes in which numbers are replaced. */
 typedef struct pickle_edit {
     const pickle_value
-        *value; /* INT or FLOAT of the pickle; it keeps its type, but a fraction or more than 64 bits is a float */
+        /* an INT or FLOAT of the pickle, which keeps its type; a fraction or a number of more than 64 bits becomes a float */
+        *value;
     double number;
 } pickle_edit;
 
-/* Copy with `edits`, which this sorts by their place. On success the caller frees *out. */
+/* Copy a pickle with `edits`, which are sorted by their place. On success the caller frees *out. */
 bool pickle_copy_edited(const void *bytes, size_t count, pickle_edit *edits, size_t edit_count, unsigned char **out,
                         size_t *out_count, fault *f);
 

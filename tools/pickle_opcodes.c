@@ -55,7 +55,7 @@ static bool op_binint(pickle_reader *r)
     return pickle_reader_unsigned(r, 4, &number) && push_int(r, PICKLE_INT, (int32_t)(uint32_t)number);
 }
 
-/* Two's complement of as many bytes as the number needs. */
+/* Push an integer: two's complement in as many bytes as it needs. */
 static bool op_long1(pickle_reader *r)
 {
     uint64_t bytes, number;
@@ -233,7 +233,7 @@ static bool op_long_binget(pickle_reader *r)
 
 /* ---- Python objects ---- */
 
-/* The objects that the tensor files of a universal checkpoint name. */
+/* The objects that tensor files of a universal checkpoint name. */
 static const char *const LISTED[] = {
     "collections OrderedDict",
     "torch._utils _rebuild_tensor_v2",
@@ -255,7 +255,7 @@ static bool is_listed(const pickle_value *v)
     return false;
 }
 
-/* Two lines, the module and the name. The value's text has both, with the end of the first line between them. */
+/* Read two lines, the module and the name. The value's text has both, with the end of the first line between them. */
 static bool op_global(pickle_reader *r)
 {
     enum { NAME_MAX_BYTES = 400 };
@@ -277,7 +277,7 @@ static bool op_global(pickle_reader *r)
     return pickle_reader_push(r, v);
 }
 
-/* Pop arguments and what is called, and push an object for the result. */
+/* Pop the arguments and the called object, and push an object for the result. */
 static bool op_call(pickle_reader *r)
 {
     pickle_value *arguments, *callee, *v = pickle_reader_make(r, PICKLE_OBJECT);

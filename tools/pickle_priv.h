@@ -10,7 +10,7 @@ typedef struct pickle_reader {
     pickle *pickle;
     const unsigned char *bytes;
     size_t count, at;
-    size_t opcode_at; /* where the current opcode begins */
+    size_t opcode_at; /* place of the current opcode */
     pickle_names names;
     pickle_value **stack, **memo;
     size_t stack_room, height, memo_room, memo_count;
@@ -21,18 +21,19 @@ typedef struct pickle_reader {
     fault *fault;
 } pickle_reader;
 
-/* All functions return false after an error, with its message in r->fault; pickle_reader_make() returns NULL. */
+/* The functions return false after an error, with its message in r->fault; pickle_reader_make() returns NULL. */
 bool pickle_reader_push(pickle_reader *r, pickle_value *v);
 pickle_value *pickle_reader_make(pickle_reader *r, pickle_type type);
-bool pickle_reader_pop(pickle_reader *r, pickle_value **out); /* a value above the last mark */
+bool pickle_reader_pop(pickle_reader *r, pickle_value **out); /* pops a value above the last mark */
 bool pickle_reader_mark(pickle_reader *r);
-bool pickle_reader_unmark(pickle_reader *r, size_t *out_first); /* the last mark, as a height of the stack */
-size_t pickle_reader_floor(const pickle_reader *r);             /* the last mark; 0: none */
+bool pickle_reader_unmark(pickle_reader *r, size_t *out_first); /* pops the last mark, a height of the stack */
+size_t pickle_reader_floor(const pickle_reader *r);             /* returns the last mark; 0: none */
 bool pickle_reader_add(pickle_reader *r, pickle_value *to, const pickle_value *v);
 bool pickle_reader_remember(pickle_reader *r, size_t index);
 bool pickle_reader_recall(pickle_reader *r, size_t index);
 bool pickle_reader_bytes(pickle_reader *r, size_t count, const unsigned char **out);
-bool pickle_reader_unsigned(pickle_reader *r, size_t bytes, uint64_t *out); /* little-endian; at most 8 bytes */
+/* reads a little-endian number of at most 8 bytes */
+bool pickle_reader_unsigned(pickle_reader *r, size_t bytes, uint64_t *out);
 
 /* Carry out one opcode. */
 bool pickle_opcode_run(pickle_reader *r, unsigned char code);

@@ -66,8 +66,8 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Write `number` as an opcode: a float of 9 bytes, or an integer of 10. A fraction, and what an integer of 64 bits cannot hold,
- * is a float in any case. Returns its end. */
+/* Write `number` as an opcode: a float of 9 bytes, or an integer of 10. A fraction becomes a float, as does a number that an
+ * integer of 64 bits cannot hold. Returns the end. */
 static unsigned char *put_number(unsigned char *to, pickle_type type, double number)
 {
     const bool is_whole = number == floor(number) && number >= -0x1p63 && number < 0x1p63;
@@ -98,7 +98,7 @@ bool pickle_copy_edited(const void *bytes, size_t count, pickle_edit *edits, siz
     size_t at = 0;
     for (size_t i = 0; i < edit_count; i++) {
         const pickle_value *v = edits[i].value;
-        if (v->begin < at) /* the same number again */
+        if (v->begin < at) /* the same number is edited again */
             continue;
         memcpy(to, from + at, v->begin - at);
         to = put_number(to + (v->begin - at), v->type, edits[i].number);

@@ -17,7 +17,7 @@
 
 typedef struct plan_options {
     const char *path;
-    double elements, tbw; /* elements of the model; write endurance of the drive in terabytes, 0: not given */
+    double elements, tbw; /* elements of the model; write endurance of the drive in terabytes, 0 if it is not given */
     zoff_dtype dtype;
     unsigned ranks;
     bool measures; /* measure the folder as well */
@@ -76,7 +76,7 @@ static const char *first_folder(const zoff_config *config)
     const char *folder = NULL;
     for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0] && !folder; i++) {
         if (zoff_config_string(config, KEYS[i], &folder) < 0)
-            folder = NULL; /* a list of folders: zoff_engine_seal() checks their total, this command does not */
+            folder = NULL; /* nothing is checked for a list of folders, because only zoff_engine_seal() checks their total */
     }
     return folder;
 }
@@ -164,7 +164,7 @@ static void print_seconds(const plan_options *o, const zoff_plan_info *info, con
     }
 }
 
-/* How states are stored, which decides their bytes. */
+/* Print how states are stored, which decides their bytes. */
 static void print_formats(const zoff_config *config)
 {
     const char *master = "auto", *moments = "fp32";
@@ -199,7 +199,7 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     return finish_output();
 }
 
-/* The other ranks of the group of threads do nothing. */
+/* Plan on rank 0 of a group of threads. The other ranks of the group do nothing, because a plan needs no exchange. */
 int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info)
 {
     zoff_engine *e = NULL;
@@ -285,7 +285,7 @@ static int read_option(plan_options *o, const char *option, char *value)
     if (strcmp(option, "--dtype") == 0)
         return option_dtype(value, &o->dtype);
     if (strcmp(option, "--set") == 0) {
-        o->sets[o->set_count++] = value; /* collect the values at the front of argv, which has been read already */
+        o->sets[o->set_count++] = value; /* collect the values at the front of argv, because it has been read already */
         return EXIT_DONE;
     }
     return usage_error("plan: there is no option \"%s\"", option);

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* All zero: empty. */
+/* A list of allocations. All zero: empty. */
 typedef struct pool {
     struct pool_piece *last;
 } pool;
@@ -15,7 +15,7 @@ void *pool_take(pool *p, size_t count, size_t element_bytes);
 /* Copy the first `bytes` of a text, and add a final 0.  @return as pool_take() */
 char *pool_text(pool *p, const char *text, size_t bytes);
 
-/* Free all of it. */
+/* Free all memory of the pool. */
 void pool_free(pool *p);
 
 #endif

@@ -24,7 +24,7 @@ static double now(void)
 
 void progress_begin(progress *p, const char *what)
 {
-    /* After one signal the default is back, so a second Ctrl-C works even if a disk does not answer. */
+    /* After one signal the default is restored, so that a second Ctrl-C works even if a disk does not answer. */
     struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     signal_came = 0;
     sigaction(SIGINT, &action, NULL);

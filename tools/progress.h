@@ -7,7 +7,7 @@
 /* The progress of a verb so far. */
 typedef struct progress {
     const char *what;    /* static text: the verb */
-    double began, shown; /* seconds of a clock; of the last line */
+    double began, shown; /* times by the clock, in seconds: of the begin, and of the last line */
     uint64_t done;       /* bytes */
     bool is_terminal;
 } progress;
@@ -20,14 +20,14 @@ void progress_begin(progress *p, const char *what);
  * @return false after a signal: end the work, and remove what it has written */
 bool progress_tell(const char *what, uint64_t done, uint64_t total, void *ctx);
 
-/* Print a last line on stderr if the verb took more than a second. Elsewhere than on a terminal that line is the only one.
- * @param works false: the verb has failed, and its error is enough */
+/* Print a last line on stderr if the verb took more than a second. If stderr is no terminal, that line is the only one.
+ * @param works false: print nothing, because the verb has failed, and its error is enough */
 void progress_end(progress *p, bool works);
 
 /* True after SIGINT or SIGTERM. */
 bool progress_canceled(void);
 
-/* Print "1.25 GB" and the like. */
+/* Print a number of bytes as "1.25 GB". */
 void progress_bytes(char text[32], double bytes);
 
 #endif

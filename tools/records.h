@@ -18,18 +18,18 @@ bool record_is_needed(const zoff_checkpoint_param *p);
  * parameter "tied_to" and "dims". Names are encoded by name_encode().  @return NULL when memory is exhausted */
 json_t *record_make(const zoff_checkpoint_param *p);
 
-/* Read a record: name, slices, slice_name, tied_to; states has ZOFF_STATE_WEIGHTS if it is frozen; dims and count of a tied
- * one.
+/* Read a record: name, slices, slice_name, tied_to, and for a tied parameter dims and count. `states` has ZOFF_STATE_WEIGHTS if
+ * the parameter is frozen.
  * @param file for messages  @return the exit status */
 int record_read(pool *memory, const char *file, const json_t *record, zoff_checkpoint_param *out);
 
 /* True if the parameter is frozen: it has weights instead of masters. */
 bool record_is_frozen(const zoff_checkpoint_param *p);
 
-/* Tensors that hold a parameter: one, or one for each slice. */
+/* The number of tensors that hold a parameter: one, or one for each slice. */
 size_t record_tensors(const zoff_checkpoint_param *p);
 
-/* Name one of them.  @return as pool_take() */
+/* Name one tensor of a parameter.  @return as pool_take() */
 char *record_tensor_name(pool *memory, const zoff_checkpoint_param *p, size_t i);
 
 #endif

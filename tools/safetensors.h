@@ -16,7 +16,7 @@ enum { ST_HEADER_MAX = 100000000 };
 /* A tensor of a file. */
 typedef struct st_tensor {
     const char *name; /* UTF-8 */
-    zoff_dtype dtype; /* ZOFF_DTYPE_DEFAULT in a file that is read: a type that cannot be weights */
+    zoff_dtype dtype; /* type of the elements; ZOFF_DTYPE_DEFAULT in a file that is read: a type that cannot be weights */
     const size_t *dims;
     size_t dim_count;
     uint64_t count; /* elements, the product of the dimensions */
@@ -26,7 +26,7 @@ typedef struct st_tensor {
 /* A file that is being written. */
 typedef struct st_writer {
     out_file file;
-    uint64_t data_bytes, written; /* of all tensors; so far */
+    uint64_t data_bytes, written; /* bytes of all tensors, and bytes written so far */
 } st_writer;
 
 /* Begin to write a file. Computes `begin` of the tensors in their order, and writes the header.
@@ -39,13 +39,13 @@ int st_writer_append(st_writer *w, const void *bytes, size_t count);
 /* Make the file durable, and give it its name. All bytes must have been written.  @return the exit status */
 int st_writer_commit(st_writer *w);
 
-/* Close the file; without a commit before, remove it. */
+/* Close a file; without a commit before, remove it. */
 void st_writer_close(st_writer *w);
 
 /* A file that is open for reading. */
 typedef struct st_reader {
     const char *path;
-    st_tensor *tensors; /* in the order of their bytes */
+    st_tensor *tensors; /* tensors in the order of their bytes */
     size_t tensor_count;
     json_t *metadata; /* an object of texts; NULL: none */
     uint64_t data_at, data_bytes;
@@ -58,13 +58,13 @@ typedef struct st_reader {
  * @return the exit status; an error names the file, and the tensor if there is one */
 int st_reader_open(st_reader *r, const char *path, const char *const *skip);
 
-/* True if a name matches one of the patterns, which are as of a shell and end with NULL. NULL: none. */
+/* True if a name matches a pattern of a list, which ends with NULL. The patterns are those of a shell. NULL: no patterns. */
 bool st_matches(const char *name, const char *const *patterns);
 
 /* Read elements of a tensor.  @return the exit status */
 int st_reader_read(const st_reader *r, const st_tensor *t, uint64_t first, size_t count, void *dst);
 
-/* Close it. */
+/* Close a file. */
 void st_reader_close(st_reader *r);
 
 #endif

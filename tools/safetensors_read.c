@@ -115,7 +115,7 @@ static int compare_places(const void *a, const void *b)
     return one->end != two->end ? (one->end < two->end ? -1 : 1) : strcmp(one->tensor.name, two->tensor.name);
 }
 
-/* Every byte of the data must belong to one tensor: a gap may hide data, and an overlap may be an attack. */
+/* Every byte of the data must belong to one tensor, because a gap may hide data, and an overlap may be an attack. */
 static int check_cover(const st_reader *r, const placed *all)
 {
     uint64_t at = 0;
@@ -233,7 +233,8 @@ static int read_header(st_reader *r, const char *const *skip)
 
 int st_reader_open(st_reader *r, const char *path, const char *const *skip)
 {
-    *r = (st_reader){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)}; /* a FIFO would block here, before it is refused */
+    /* O_NONBLOCK, because a FIFO would block here before it is refused */
+    *r = (st_reader){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (r->fd < 0)
         return failed("%s: cannot open: %s", path, strerror(errno));
     r->path = pool_text(&r->memory, path, strlen(path));

@@ -12,7 +12,7 @@ static const char *type_name(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? "F32" : dtype == ZOFF_F16 ? "F16" : "BF16";
 }
 
-/* The entry of a tensor in the header.  @return NULL when memory is exhausted */
+/* Make the entry of a tensor in the header.  @return NULL when memory is exhausted */
 static json_t *entry_of(const st_tensor *t, uint64_t end)
 {
     json_t *shape = json_array();

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-/* Bytes; more than the library's limit for a configuration, so the library reports a text that is too large. */
+/* Most bytes from standard input. The library's limit is lower, so the library reports a text that is too large. */
 enum { STDIN_MAX = 32 << 20 };
 
 static int read_stdin(zoff_config *config)

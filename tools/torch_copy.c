@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 enum {
-    ALIGNMENT = 64,        /* of elements, as PyTorch aligns them */
+    ALIGNMENT = 64,        /* alignment of elements, as PyTorch has it */
     LOCAL_HEADER = 30,     /* bytes of an entry's header before its name */
     EXTRA_HEADER = 4,      /* bytes of an extra field before its contents */
     ZIP64_FIELD = 20,      /* bytes of the extra field of an entry from 4 GiB on */
@@ -17,9 +17,9 @@ enum {
 /* The state of the changed elements while libzip asks for them. */
 typedef struct elements {
     const torch_change *change;
-    size_t at, bytes;     /* of the entry */
+    size_t at, bytes;     /* place in the entry, and bytes of the entry */
     float *block;         /* elements that are on their way */
-    size_t first, filled; /* of the entry: bytes of the block */
+    size_t first, filled; /* range of the entry that the block has, in bytes */
     zip_error_t error;
     fault *fault;
 } elements;
@@ -28,7 +28,7 @@ typedef struct copy {
     const torch_file *from;
     const torch_change *change;
     zip_t *zip;
-    uint64_t at; /* where the next entry begins */
+    uint64_t at; /* place of the next entry */
     unsigned char *pickle;
     size_t pickle_bytes;
     elements elements;
@@ -42,7 +42,7 @@ static bool copy_fault(copy *c, fault *f)
 
 /* ---- the changed elements ---- */
 
-/* Fill the block with the elements from byte `at` on: those of the tensor, and zeros beside it. */
+/* Fill the block with the elements from byte `at` on: elements of the tensor, and zeros outside of it. */
 static bool fill_block(elements *e)
 {
     const torch_tensor *tensor = e->change->tensor;
@@ -137,7 +137,7 @@ static bool add_entry(copy *c, const char *name, uint64_t bytes, zip_source_t *s
     return place_entry(c, (uint64_t)index, strlen(name), bytes);
 }
 
-/* PyTorch writes where it put the entries, which no longer holds, and a digest of their contents, which nobody reads. */
+/* Leave out two entries: the places of entries, which no longer hold, and a digest of their contents, which nobody reads. */
 static bool is_dropped(const char *name)
 {
     return strcmp(name, ".format_version") == 0 || strcmp(name, ".storage_alignment") == 0 ||
@@ -174,7 +174,7 @@ static int is_stopped(zip_t *zip, void *ctx)
     return c->change->stops && c->change->stops();
 }
 
-/* Write the archive, whose entries are known. */
+/* Write the archive with the entries that were added. */
 static bool close_archive(copy *c, const char *path)
 {
     fault_write(c->elements.fault, "%s", "");

@@ -31,7 +31,7 @@ static bool find_entry(const torch_file *t, const char *name, size_t name_bytes,
     return true;
 }
 
-/* torch.save() stores entries as they are. A few compressed bytes may be gigabytes. */
+/* Accept entries as torch.save() stores them, because a few compressed bytes may be gigabytes. */
 static bool is_stored(const torch_file *t, uint64_t index)
 {
     zip_stat_t about;
@@ -80,7 +80,7 @@ static bool open_archive(torch_file *t, fault *f)
 {
     int code;
     struct stat about;
-    if (stat(t->path, &about) == 0 && !S_ISREG(about.st_mode)) /* libzip would wait for the writer of a FIFO */
+    if (stat(t->path, &about) == 0 && !S_ISREG(about.st_mode)) /* not a FIFO, because libzip would wait for its writer */
         return fault_set(f, "%s is not a file", t->path);
     t->zip = zip_open(t->path, ZIP_RDONLY, &code);
     if (!t->zip) {
@@ -98,7 +98,7 @@ static bool open_archive(torch_file *t, fault *f)
     return true;
 }
 
-/* Files from before the entry existed are little-endian. */
+/* Check the byte order. Files from before the entry existed are little-endian. */
 static bool check_byte_order(torch_file *t, fault *f)
 {
     uint64_t index, bytes;
@@ -186,7 +186,7 @@ static bool dtype_of(const pickle_value *storage, zoff_dtype *out)
     return false;
 }
 
-/* An index or a size. */
+/* Read an index or a size. */
 static bool size_of(const pickle_value *v, size_t *out)
 {
     if (!v || v->type != PICKLE_INT || v->number < 0)
@@ -211,7 +211,7 @@ static bool find_elements(const torch_file *t, const pickle_value *key, torch_te
     return true;
 }
 
-/* The persistent id is ("storage", type, key, place, elements). */
+/* Read a persistent id, which is ("storage", type, key, place, elements). */
 static bool read_storage(const torch_file *t, const pickle_value *v, torch_tensor *out, fault *f)
 {
     const pickle_value *id = v && v->type == PICKLE_STORAGE ? v->arguments : NULL;
@@ -229,7 +229,8 @@ static bool read_storage(const torch_file *t, const pickle_value *v, torch_tenso
     return find_elements(t, key, out, f);
 }
 
-/* Read the dimensions and compare the strides with those of a contiguous tensor. A dimension of one element may have any. */
+/* Read the dimensions and compare the strides with those of a contiguous tensor. A dimension of one element may have any
+ * stride. */
 static bool read_shape(const torch_file *t, const pickle_value *sizes, const pickle_value *strides, torch_tensor *out, fault *f)
 {
     if (!sizes || !strides || sizes->type != PICKLE_TUPLE || strides->type != PICKLE_TUPLE)
@@ -263,7 +264,7 @@ bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor 
     *out = (torch_tensor){.count = 0};
     if (!torch_file_is_tensor(v))
         return fault_set(f, "%s: there is no tensor where one is needed", t->path);
-    if (pickle_is_global(v->callee, "torch._utils _rebuild_parameter")) /* (tensor, ...), and only one such layer */
+    if (pickle_is_global(v->callee, "torch._utils _rebuild_parameter")) /* of (tensor, ...); one such layer at most */
         v = pickle_at(v->arguments, 0);
     if (!torch_file_is_tensor(v) || !size_of(pickle_at(v->arguments, 1), &out->offset))
         return fault_set(f, "%s: a tensor has not the usual form", t->path);

@@ -19,17 +19,16 @@ typedef struct torch_file torch_file;
 
 /* A contiguous tensor of a file. */
 typedef struct torch_tensor {
-    uint64_t entry;   /* of the archive, where its elements are */
+    uint64_t entry;   /* index of the archive's entry that has its elements */
     zoff_dtype dtype; /* fp32, fp16 or bf16; ZOFF_DTYPE_DEFAULT: 64-bit integers */
     size_t dims[TORCH_DIMS_MAX];
     size_t dim_count;      /* 0: a single number */
     size_t count;          /* elements */
-    size_t offset, stored; /* its first element, and all elements, in that entry */
+    size_t offset, stored; /* its first element in that entry, and the number of elements stored there */
 } torch_tensor;
 
 /* Open a file and read its pickle.
- * @param most  bytes that its pickle may have, up to PICKLE_BYTES_MAX
- * On success the caller closes *out. */
+ * @param most  most bytes of its pickle, up to PICKLE_BYTES_MAX On success the caller closes *out. */
 bool torch_file_open(const char *path, pickle_names names, size_t most, torch_file **out, fault *f);
 void torch_file_close(torch_file *t); /* NULL is allowed */
 const char *torch_file_path(const torch_file *t);
@@ -50,17 +49,17 @@ bool torch_file_next(torch_file *t, size_t count, float *dst, fault *f);
 /* Read a tensor of one element, or a number of the pickle, if it is a whole number. */
 bool torch_file_number(torch_file *t, const pickle_value *v, int64_t *out, fault *f);
 
-/* Gives elements in order: `first` is where the call before has ended. */
+/* A source of elements in order: `first` is where the call before has ended. */
 typedef bool (*torch_source)(void *ctx, size_t first, size_t count, float *dst, fault *f);
 
-/* The contents that a copy of a file has instead. */
+/* The changes in a copy of a file. */
 typedef struct torch_change {
     pickle_edit *edits; /* numbers of the pickle; edit_count of them */
     size_t edit_count;
-    const torch_tensor *tensor; /* fp32; NULL: none. Elements that are stored beside it become zero */
-    torch_source source;        /* gives its elements */
+    const torch_tensor *tensor; /* tensor of fp32 to change; NULL: none. Elements that are stored beside it become zero */
+    torch_source source;        /* source of its elements */
     void *ctx;
-    bool (*stops)(void); /* true: end the copy with an error; asked again and again. NULL: never */
+    bool (*stops)(void); /* returns true to end the copy with an error; called again and again; may be NULL */
 } torch_change;
 
 /* Write a copy of a file with changes. All else stays as it is, except that entries which PyTorch does not need are left out.

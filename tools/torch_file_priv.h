@@ -9,14 +9,14 @@
 struct torch_file {
     char *path;
     zip_t *zip;
-    char folder[256];     /* of the archive, with its "/" */
-    unsigned char *bytes; /* of the pickle */
+    char folder[256];     /* folder in the archive, with its "/" */
+    unsigned char *bytes; /* bytes of the pickle */
     size_t byte_count;
     pickle *pickle;
-    /* the tensor that is being read */
+    /* data of the tensor that is being read */
     zip_file_t *data;
     torch_tensor tensor;
-    size_t done; /* elements of it */
+    size_t done; /* number of its elements that were read */
 };
 
 /* Bytes of an element. */

@@ -7,7 +7,7 @@ static bool data_fault(const torch_file *t, const char *why, fault *f)
     return fault_set(f, "%s: cannot read the elements of a tensor: %s", t->path, why);
 }
 
-/* Read bytes of the open entry, not fewer. */
+/* Read exactly so many bytes of the open entry. */
 static bool read_bytes(torch_file *t, void *dst, size_t bytes, fault *f)
 {
     for (char *to = dst; bytes > 0;) {
@@ -32,7 +32,7 @@ static bool skip_bytes(torch_file *t, size_t bytes, fault *f)
     return true;
 }
 
-/* Read what is stored behind the tensor. libzip compares the checksum at the end of an entry. */
+/* Read the bytes behind the tensor, because libzip compares the checksum at the end of an entry. */
 static bool finish(torch_file *t, fault *f)
 {
     const size_t size = torch_file_element(t->tensor.dtype);

@@ -28,7 +28,7 @@ static int print_table(const char *folder, const zoff_aio_tune_result *result)
     return finish_output();
 }
 
-/* Always measures anew (`fresh`). The result is stored in the folder, where "aio": "auto" finds it. */
+/* Measure anew always (`fresh`). The result is stored in the folder, where "aio": "auto" finds it. */
 int verb_tune(int argc, char **argv)
 {
     const char *folder = NULL;

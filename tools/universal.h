@@ -21,7 +21,7 @@
 #include <zoff/state.h>
 
 enum {
-    UNIVERSAL_STATES = 3, /* the first kinds of zoff_state_kind, which have a file each */
+    UNIVERSAL_STATES = 3, /* number of kinds of zoff_state_kind that have a file each: the first ones */
     UNIVERSAL_PATH_MAX = 4096
 };
 
@@ -29,17 +29,17 @@ typedef struct universal_param {
     const char *name;
     size_t dims[TORCH_DIMS_MAX];
     size_t dim_count, count;
-    bool is_flat;        /* its files have no dict, and perhaps not its shape */
-    bool has_step;       /* it has a step.pt */
-    unsigned states;     /* bit k: there is a file of state k of zoff_state_kind */
-    zoff_dtype dtype;    /* of the model's weights; ZOFF_DTYPE_DEFAULT: not known */
-    size_t order;        /* in the model; SIZE_MAX: not known */
-    const char *tied_to; /* the parameter whose weights and states it shares; NULL: it has its own */
+    bool is_flat;        /* its files have no dict, and perhaps another shape */
+    bool has_step;       /* the parameter has a step.pt */
+    unsigned states;     /* bit k is set if there is a file of state k of zoff_state_kind */
+    zoff_dtype dtype;    /* type of the model's weights; ZOFF_DTYPE_DEFAULT: not known */
+    size_t order;        /* place in the order of the model; SIZE_MAX: not known */
+    const char *tied_to; /* parameter whose weights and states it shares; NULL: it has its own */
 } universal_param;
 
 typedef struct universal_folder {
-    char path[UNIVERSAL_PATH_MAX]; /* the folder that has zero/ */
-    universal_param *params;       /* in the order of their names, bytewise */
+    char path[UNIVERSAL_PATH_MAX]; /* path of the folder that has zero/ */
+    universal_param *params;       /* parameters in the bytewise order of their names */
     size_t count;
     pool memory;
 } universal_folder;
@@ -48,7 +48,7 @@ typedef struct universal_folder {
 typedef struct universal_facts {
     int64_t step; /* updates made; -1: not known */
     bool has_scaler;
-    zoff_loss_scaler scaler; /* a dynamic loss scale */
+    zoff_loss_scaler scaler; /* a dynamic loss scale is known */
 } universal_facts;
 
 /* Write a path of FOLDER/A, or FOLDER/A/B where b is not NULL. */
@@ -78,9 +78,9 @@ bool universal_facts_read(const universal_folder *u, universal_facts *out, fault
 
 /* Open zero/optimizer_state.pt. On success the caller closes *out. */
 bool universal_optimizer_open(const universal_folder *u, torch_file **out, fault *f);
-/* The state of a dynamic loss scaler in it, a dict; NULL: none. */
+/* The state of a dynamic loss scaler in the optimizer's file, a dict; NULL: none. */
 const pickle_value *universal_optimizer_scaler(const pickle_value *root);
-/* The step of its first state, or of its first group; NULL: none. */
+/* The step of the first state or of the first group in that file; NULL: none. */
 const pickle_value *universal_optimizer_step(const pickle_value *root);
 
 /* Read from the model's part the order of the parameters, their types, the shapes of flat ones, and which are tied.

@@ -15,15 +15,15 @@ typedef struct export_options {
     const char *folder, *out, *like, *label;
 } export_options;
 
-/* A parameter of ours as DeepSpeed sees it: a whole one, or a slice that has a name. */
+/* A parameter of the checkpoint as DeepSpeed sees it: a whole one, or a slice that has a name. */
 typedef struct ours {
     const char *name;
-    size_t index, owner; /* parameter of the checkpoint; the one that has its states */
-    size_t first, count; /* elements in it */
+    size_t index, owner; /* index of the parameter in the checkpoint, and of the one that has its states */
+    size_t first, count; /* first element in it, and number of elements */
     size_t dims[TORCH_DIMS_MAX + 1];
     size_t dim_count;
     unsigned states;
-    bool is_used; /* it, or one that is tied to it, is in the pattern */
+    bool is_used; /* the pattern has this parameter, or one that is tied to it */
 } ours;
 
 typedef struct export
@@ -31,9 +31,9 @@ typedef struct export
     zoff_checkpoint_reader *from;
     zoff_checkpoint_info info;
     universal_folder like;
-    ours *params; /* in the order of their names */
+    ours *params; /* parameters in the order of their names */
     size_t count, room;
-    size_t *places; /* of each parameter of the pattern, its place in `params` */
+    size_t *places; /* for each parameter of the pattern, its index in `params` */
     pool memory;
     progress progress;
 }
@@ -65,7 +65,7 @@ static bool add_param(export *e, size_t index, const zoff_checkpoint_param *p, f
 {
     ours one = {.index = index, .owner = index, .count = p->count, .states = p->states & ((1u << UNIVERSAL_STATES) - 1)};
     if (one.states == 0 && !p->tied_to)
-        return true; /* frozen: its weights are in the model's part */
+        return true; /* the weights of a frozen parameter are in the model's part */
     if (p->tied_to && zoff_checkpoint_reader_find(e->from, p->tied_to, &one.owner) < 0)
         return library_fault(f);
     const bool is_cut = p->slice_name;
@@ -91,7 +91,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ours *)a)->name, ((const ours *)b)->name);
 }
 
-/* A tied parameter has the states of its owner. */
+/* List the parameters of the checkpoint. A tied parameter has the states of its owner. */
 static bool list_ours(export *e, fault *f)
 {
     for (size_t i = 0; i < e->info.param_count; i++) {
@@ -118,7 +118,7 @@ static bool same_shape(const ours *a, const universal_param *b)
 {
     if (b->is_flat)
         return a->count == b->count;
-    if (a->dim_count != b->dim_count) /* a single number is one element here */
+    if (a->dim_count != b->dim_count) /* a single number has one dimension of one element in the checkpoint */
         return a->dim_count == 1 && b->dim_count == 0 && a->count == 1;
     return memcmp(a->dims, b->dims, a->dim_count * sizeof a->dims[0]) == 0;
 }
@@ -129,7 +129,7 @@ static ours *find_ours(const export *e, const char *name)
     return e->count > 0 ? bsearch(&key, e->params, e->count, sizeof key, by_name) : NULL;
 }
 
-/* Find the parameter of ours for each one of the pattern. */
+/* Find the checkpoint's parameter for each one of the pattern. */
 static bool match(export *e, fault *f)
 {
     e->places = calloc(e->like.count, sizeof *e->places);
@@ -138,7 +138,7 @@ static bool match(export *e, fault *f)
     for (size_t i = 0; i < e->like.count; i++) {
         const universal_param *p = &e->like.params[i];
         ours *found = find_ours(e, p->name);
-        if (!found && p->tied_to) /* the program has only the one that it shares weights with */
+        if (!found && p->tied_to) /* the checkpoint has only the one that it shares weights with */
             found = find_ours(e, p->tied_to);
         if (!found)
             return fault_set(f, "%s has a parameter %s, which the checkpoint has not", e->like.path, p->name);
@@ -156,7 +156,7 @@ static bool match(export *e, fault *f)
     return true;
 }
 
-/* The pattern must have each of ours, or one that is tied to it. */
+/* Check that the pattern has each parameter of the checkpoint, or one that is tied to it. */
 static bool check_all_used(const export *e, fault *f)
 {
     bool *by_other_name = calloc(e->info.param_count + 1, sizeof *by_other_name);
@@ -202,7 +202,7 @@ static bool export_checkpoint(export *e, const export_options *o, fault *f)
     if (!list_ours(e, f) || !universal_find(o->like, like, f) || !universal_folder_open(like, &e->like, f))
         return false;
     fault of_model;
-    (void)universal_model_read(&e->like, false, &of_model); /* where it tells no ties, there are none */
+    (void)universal_model_read(&e->like, false, &of_model); /* a part that cannot be read tells of no ties */
     if (!match(e, f) || !check_all_used(e, f))
         return false;
     const universal_order order = {.like = &e->like,

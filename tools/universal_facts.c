@@ -26,7 +26,7 @@ const pickle_value *universal_optimizer_scaler(const pickle_value *root)
 
 const pickle_value *universal_optimizer_step(const pickle_value *root)
 {
-    const pickle_value *optimizer = pickle_find(root, "optimizer_state_dict"); /* stage 3 */
+    const pickle_value *optimizer = pickle_find(root, "optimizer_state_dict"); /* stage 3 has its steps here */
     const pickle_value *step = pickle_find(pickle_at(pickle_find(optimizer, "state"), 1), "step");
     if (!step)
         step = pickle_find(pickle_at(pickle_find(optimizer, "param_groups"), 0), "step");
@@ -108,7 +108,7 @@ static bool read_group(universal_folder *u, const pickle_value *group, size_t *o
         const pickle_value *name = item->value, *shape = item->next->value;
         universal_param *p = name->type == PICKLE_TEXT ? universal_folder_find(u, name->text, name->text_bytes) : NULL;
         if (!p)
-            continue; /* of another rank of tensor or pipeline parallelism, or without states */
+            continue; /* the parameter is another rank's of tensor or pipeline parallelism, or has no states */
         p->order = (*order)++;
         if (!p->is_flat || shape->type != PICKLE_OBJECT || !pickle_is_global(shape->callee, "torch Size"))
             continue;
@@ -154,7 +154,8 @@ static bool add_tied(universal_folder *u, const char *name, const char *owner, f
         return fault_set(f, "out of memory for %zu parameters", u->count + 1);
     u->params = moved;
     universal_param *p = &moved[u->count];
-    *p = *universal_folder_find(u, owner, strlen(owner)); /* as large; the list is in order until it has one more */
+    /* a copy has the owner's size; find it before the list grows, because the list is in order only until then */
+    *p = *universal_folder_find(u, owner, strlen(owner));
     u->count++;
     p->name = name;
     p->tied_to = owner;
@@ -175,7 +176,7 @@ static bool read_ties(universal_folder *u, const pickle_value *root, bool adds_t
         const universal_param *owner = universal_folder_find(u, of->text, of->text_bytes);
         universal_param *p = universal_folder_find(u, name->text, name->text_bytes);
         if (!owner || owner == p || owner->tied_to || (!p && !adds_tied))
-            continue; /* without states, or not asked for */
+            continue; /* the owner has no states, or tied ones are not asked for */
         const char *tied_to = owner->name, *copy = p ? p->name : pool_text(&u->memory, name->text, name->text_bytes);
         if (!copy)
             return fault_set(f, "out of memory for the name of a parameter");

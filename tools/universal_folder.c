@@ -30,11 +30,12 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Read the name in latest_universal. It may not lead out of the folder. */
+/* Read the name in latest_universal, which must not lead out of the folder. */
 static bool read_latest(const char *path, char name[256], fault *f)
 {
     struct stat about;
-    const bool is_special = stat(path, &about) == 0 && !S_ISREG(about.st_mode); /* fopen() would wait for its writer */
+    /* fopen() would wait for the writer of a FIFO */
+    const bool is_special = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
     FILE *file = is_special ? NULL : fopen(path, "r");
     if (is_special)
         return fault_set(f, "%s is not a file", path);
@@ -54,7 +55,7 @@ bool universal_find(const char *path, char out[UNIVERSAL_PATH_MAX], fault *f)
     if (!universal_path(zero, path, "zero", NULL, f))
         return false;
     if (is_folder(zero)) {
-        zero[strlen(zero) - 5] = 0; /* "/zero" */
+        zero[strlen(zero) - 5] = 0; /* remove "/zero" */
         memcpy(out, zero, strlen(zero) + 1);
         return true;
     }
@@ -66,7 +67,7 @@ bool universal_find(const char *path, char out[UNIVERSAL_PATH_MAX], fault *f)
 
 /* ---- one parameter ---- */
 
-/* Beside the tensor, a dict tells how to cut it for tensor and expert parallelism. The tensor itself is whole. */
+/* Check the keys beside the tensor, which tell how to cut it for tensor and expert parallelism. The tensor itself is whole. */
 static bool check_keys(const torch_file *t, const pickle_value *dict, fault *f)
 {
     static const char *const KEYS[] = {"param",           "cat_dim",        "param_n_sub_params", "sub_param_shape",
@@ -177,7 +178,7 @@ static bool add_param(universal_folder *u, const char *name, size_t *room, fault
     return p->name || fault_set(f, "out of memory for the name of a parameter");
 }
 
-/* Every folder in zero/ is a parameter; beside them is one file. */
+/* List the parameters. Every folder in zero/ is a parameter; beside them is one file. */
 static bool list_params(universal_folder *u, fault *f)
 {
     char zero[UNIVERSAL_PATH_MAX], path[UNIVERSAL_PATH_MAX];
@@ -235,7 +236,7 @@ universal_param *universal_folder_find(const universal_folder *u, const char *na
         const int order = strncmp(name, there, name_bytes);
         if (order == 0 && there[name_bytes] == 0)
             return &u->params[middle];
-        if (order <= 0) /* also where `name` is only the beginning of the other */
+        if (order <= 0) /* `name` may be only the beginning of the other name */
             high = middle;
         else
             low = middle + 1;

@@ -15,8 +15,8 @@
 
 typedef struct import_options {
     const char *folder, *out, *name;
-    zoff_dtype dtype; /* ZOFF_DTYPE_DEFAULT: as in the folder */
-    int64_t step;     /* -1: as in the folder */
+    zoff_dtype dtype; /* type of the weights; ZOFF_DTYPE_DEFAULT: as in the folder */
+    int64_t step;     /* number of updates; -1: as in the folder */
     char **stacks;    /* texts NAME=PATTERN */
     size_t stack_count;
 } import_options;
@@ -28,7 +28,7 @@ typedef struct import {
     zoff_checkpoint_writer *to;
     float *block;
     progress progress;
-    uint64_t done, total; /* bytes */
+    uint64_t done, total; /* bytes copied, and bytes in all */
 } import;
 
 /* ---- the tensors ---- */
@@ -81,7 +81,7 @@ static int move_params(import *m)
 
 /* ---- the description ---- */
 
-/* Read all that is known before the first element. */
+/* Read the facts that are needed before the first element. */
 static bool read_folder(import *m, const import_options *o, fault *f)
 {
     char path[UNIVERSAL_PATH_MAX];
@@ -93,7 +93,7 @@ static bool read_folder(import *m, const import_options *o, fault *f)
     if (m->facts.step < 0)
         return fault_set(f, "%s does not tell how many updates it has; give --step N", path);
     fault of_model;
-    if (!universal_model_read(&m->from, true, &of_model)) /* its facts can be given or done without */
+    if (!universal_model_read(&m->from, true, &of_model)) /* only a note, because options can give these facts */
         print_line(stderr,
                    "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
                    "dimension",

@@ -88,7 +88,7 @@ static bool add_stack(const universal_folder *u, universal_targets *t, const cha
 
 /* ---- all ---- */
 
-/* By the order of the first source, tied ones behind the owner. Names decide where the model's order is not known. */
+/* Order parameters by their first source, tied ones behind the owner. Names decide where the model's order is not known. */
 static int by_order(const void *a, const void *b)
 {
     const universal_target *x = a, *y = b;

@@ -1,5 +1,5 @@
-/* universal_verbs.h: the verbs for DeepSpeed's universal checkpoint folders. They are there in every build; one without libzip
- * says that it cannot. */
+/* universal_verbs.h: the verbs for DeepSpeed's universal checkpoint folders. Every build has them, and one without libzip says
+ * that it cannot. */
 #ifndef ZOFF_TOOL_UNIVERSAL_VERBS_H
 #define ZOFF_TOOL_UNIVERSAL_VERBS_H
 

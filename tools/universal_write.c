@@ -11,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COPY_BYTES = 16 << 20 }; /* of a file that are copied between two looks for a signal */
+enum { COPY_BYTES = 16 << 20 }; /* most bytes of a file that are copied between two looks for a signal */
 
 static const char LATEST[] = "latest_universal";
 
 typedef struct writing {
     const universal_order *order;
-    char part[UNIVERSAL_PATH_MAX]; /* the folder until it is complete */
+    char part[UNIVERSAL_PATH_MAX]; /* path of the folder until it is complete */
     uint64_t done, total;          /* bytes of elements */
 } writing;
 
@@ -39,7 +39,7 @@ static bool make_folder(const char *path, fault *f)
     return mkdir(path, 0777) == 0 || fault_set(f, "cannot make the folder %s: %s", path, strerror(errno));
 }
 
-/* Make the folder that becomes OUT. A folder of this name may be the user's own. */
+/* Make the folder that becomes OUT, unless it exists, because it may be the user's own. */
 static bool make_part(const char *path, fault *f)
 {
     if (mkdir(path, 0777) == 0)
@@ -88,7 +88,7 @@ static bool give_step(void *ctx, size_t first, size_t count, float *dst, fault *
     return true;
 }
 
-/* Have the step replaced, which is a number, or a tensor of one. */
+/* Replace the step, which is a number, or a tensor of one number. */
 static bool change_step(const torch_file *t, const pickle_value *v, const int64_t *step, torch_tensor *tensor,
                         torch_change *change, fault *f)
 {
@@ -102,7 +102,7 @@ static bool change_step(const torch_file *t, const pickle_value *v, const int64_
         return fault_set(f, "%s has a step of %zu numbers", torch_file_path(t), tensor->count);
     change->tensor = tensor;
     change->source = give_step;
-    change->ctx = (void *)(uintptr_t)step; /* give_step() only reads it */
+    change->ctx = (void *)(uintptr_t)step; /* the cast is safe, because give_step() only reads it */
     return true;
 }
 
@@ -146,8 +146,8 @@ static size_t items_of(const pickle_value *v)
     return count;
 }
 
-/* Have the steps of a list of groups, or of a dict of states, replaced. A step that is a tensor is replaced only in the first
- * state, which is the only one that DeepSpeed reads. */
+/* Replace the steps of a list of groups, or of a dict of states. A step that is a tensor is replaced only in the first state,
+ * because DeepSpeed reads no other. */
 static bool change_steps(const torch_file *t, const pickle_value *v, const int64_t *step, torch_tensor *tensor,
                          torch_change *change, fault *f)
 {
@@ -187,7 +187,7 @@ static bool write_optimizer(const writing *w, fault *f)
     const pickle_value *root = torch_file_root(t), *optimizer = pickle_find(root, "optimizer_state_dict");
     const pickle_value *const holders[] = {pickle_find(optimizer, "state"), pickle_find(optimizer, "param_groups"),
                                            pickle_find(root, "param_groups")};
-    size_t most = 4; /* numbers of the loss scaler */
+    size_t most = 4; /* 4 is the number of edits for the loss scaler */
     for (size_t i = 0; i < 3; i++)
         most += items_of(holders[i]);
     torch_tensor tensor;
@@ -215,7 +215,7 @@ static bool copy_bytes(const writing *w, int from, int to, const char *path, fau
         if (moved < 0 && errno == EINTR)
             continue;
         if (moved < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
-            break; /* not between these file systems */
+            break; /* the system cannot copy between these file systems */
         if (moved < 0)
             return fault_set(f, "cannot copy %s: %s", path, strerror(errno));
     }
@@ -247,7 +247,7 @@ static bool copy_file(const writing *w, const char *from_path, const char *to_pa
     return ok;
 }
 
-/* Copy the files beside zero/. Folders there are what a converter has left. */
+/* Copy the files beside zero/, without folders, because a converter has left those. */
 static bool copy_model(const writing *w, fault *f)
 {
     const char *like = w->order->like->path;

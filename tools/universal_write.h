@@ -10,18 +10,18 @@ typedef bool (*universal_source)(void *ctx, size_t index, zoff_state_kind kind, 
                                  fault *f);
 
 typedef struct universal_order {
-    const universal_folder *like; /* the pattern: its files are copied with other elements, steps and loss scale */
+    const universal_folder *like; /* pattern, whose files are copied with other elements, steps and loss scale */
     const char *out;              /* a new folder */
     int64_t step;
-    const zoff_loss_scaler *scaler; /* NULL: that of `like` */
+    const zoff_loss_scaler *scaler; /* loss scale; NULL: that of `like` */
     universal_source source;
     void *ctx;
     progress *progress;
 } universal_order;
 
-/* Write the folder. It is OUT.part until it is complete and durable. Then it gets its name, and latest_universal beside it
- * names it. After an error nothing is left. A process that is killed leaves
- * OUT.part, which the next export names and does not touch. */
+/* Write the folder. It is OUT.part until it is complete and durable. Then it gets its name, which latest_universal beside it
+ * contains. After an error nothing is left. A process that is killed leaves OUT.part, which the next export names and does not
+ * touch. */
 bool universal_folder_write(const universal_order *order, fault *f);
 
 #endif

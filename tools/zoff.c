@@ -93,7 +93,7 @@ static int help_of(size_t verb)
     return finish_output();
 }
 
-/* How many arguments name this verb: two where its name is two words; 0: they name another one. */
+/* How many arguments name this verb: one or two, as many as its name has words; 0: they name another one. */
 static int words_of(size_t verb, int argc, char **argv)
 {
     const char *name = VERBS[verb].name, *space = strchr(name, ' ');
@@ -155,7 +155,7 @@ void set_log(bool prints)
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : NULL;
-    signal(SIGXFSZ, SIG_IGN); /* a file beyond `ulimit -f` is an error that names it */
+    signal(SIGXFSZ, SIG_IGN); /* so that a file beyond `ulimit -f` becomes an error that names it */
     if (!verb) {
         print_usage(stderr);
         return EXIT_USAGE;

@@ -23,10 +23,9 @@
 #include <unistd.h>
 
 enum {
-    THREAD_BITS = 11, /* bits of a word for the number of threads of its run; the other bits count runs */
-    POLLS = 16,       /* polls between two looks at the clock */
-    STACK_BYTES =
-        512 << 10, /* stack of a worker: kernels need little, and 1,000 threads must not need gigabytes of address space */
+    THREAD_BITS = 11,        /* bits of a word for the number of threads of its run; the other bits count runs */
+    POLLS = 16,              /* polls between two looks at the clock */
+    STACK_BYTES = 512 << 10, /* small, because 1,000 threads must not need gigabytes of address space */
     STACK_BYTES_MOST = 1 << 30,
 };
 #define OWNER_SLEEPS (1u << 31) /* bit in `left` */
