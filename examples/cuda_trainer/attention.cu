@@ -29,7 +29,7 @@ static __global__ void merge(gpu_heads h, size_t parts, const float *in, bf16 *o
     out[i] = __float2bfloat16(in[apart(h, parts, i)]);
 }
 
-/* A thread has what one token of one head looks at. */
+/* A thread computes the row of one token in one head. */
 static __global__ void softmax_forward(size_t rows, size_t context, const float *scores, bf16 *weights)
 {
     FOR_EACH(row, rows)

@@ -14,7 +14,7 @@ static __global__ void embed_forward(size_t rows, size_t context, size_t width, 
     }
 }
 
-/* A thread has one column of one byte, and adds up the rows with this byte in ascending order. */
+/* A thread sums one column of one byte: the rows with this byte in ascending order. */
 static __global__ void embed_backward_bytes(size_t count, size_t width, gpu_batch batch, const float *d_out,
                                             const float *d_head, bf16 *d_wte)
 {
@@ -39,7 +39,7 @@ static __global__ void embed_backward_positions(size_t rows, size_t context, siz
     }
 }
 
-/* A thread has a row. */
+/* A thread computes one row. */
 static __global__ void cross_entropy(size_t rows, size_t classes, const uint8_t *targets, const float *logits, float *losses,
                                      bf16 *d_logits)
 {

@@ -6,8 +6,8 @@
 
 /* Bytes. */
 typedef struct footprint {
-    uint64_t planned, sealed; /* by the plan, and when the first look was taken */
-    uint64_t most;            /* at any look */
+    uint64_t planned, sealed; /* bytes by the plan, and bytes when the first look was taken */
+    uint64_t most;            /* most bytes at any look */
 } footprint;
 
 /* Take a look, the first one before the first step. Returns -1 with an error in zoff_last_error(). */

@@ -2,8 +2,8 @@
 #include "gemm.h"
 #include "check.h"
 
-/* cuBLAS reads matrices by columns, so to it each of ours is transposed. Asked for the transposed product, b' * a', it writes
- * the rows of ours. */
+/* cuBLAS reads matrices by columns, so each of our matrices is transposed to it. It is asked for the transposed product, b' *
+ * a', so that it writes our rows. */
 void gemm(cublasHandle_t blas, gemm_shape s, gemm_matrix a, gemm_matrix b, void *out)
 {
     const float none = 0.0f;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Tensors start at multiples of 256 bytes: cuBLAS is fastest then. */
+/* Tensors start at multiples of 256 bytes, because cuBLAS is fastest then. */
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) & ~(size_t)255;
@@ -40,7 +40,7 @@ const char *gpu_first_create(gpt_shape shape, uint64_t seed, gpu_first *out)
     gpu_first first = {0};
     describe(shape, &first);
     CUDA(cudaMallocHost(&first.block, first.bytes));
-    memset(first.block, 0, first.bytes); /* between tensors */
+    memset(first.block, 0, first.bytes); /* clear the gaps between tensors */
     char *at = first.block;
     for (int id = 0; id < GPT_TENSORS; id++) {
         gpt_tensor *t = &first.tensor[id];

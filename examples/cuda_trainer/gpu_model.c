@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Arrays start at multiples of 256 bytes: cuBLAS is fastest then. */
+/* Arrays start at multiples of 256 bytes, because cuBLAS is fastest then. */
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) & ~(size_t)255;

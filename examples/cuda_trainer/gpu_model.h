@@ -18,7 +18,7 @@ typedef struct gpu_activations {
     float *mean1, *inverse1, *mean2, *inverse2;  /* [layers][rows] */
     bf16 *norm1, *heads, *weights, *attended;    /* [layers]: operands of the products in attention */
     bf16 *norm2, *hidden, *active;               /* [layers]: operands of the products in the MLP */
-    float *mean, *inverse, *logits;              /* after the last layer */
+    float *mean, *inverse, *logits;              /* final norm and logits, after the last layer */
     bf16 *norm, *d_logits;                       /* the same */
     float *d_stream, *d_wte, *product, *scores;  /* temporaries of a pass */
     float *column_parts, *losses;                /* the same; losses: [rows] */

@@ -37,7 +37,7 @@ static slices borrow_layer(const gpu_model *m, size_t l)
     return borrow(m, GPT_LN1_G, GPT_OUT_B, l);
 }
 
-/* The kernels that read them are in the stream. */
+/* Give the slices back, because the kernels that read them are in the stream. */
 static void give_back(const gpu_model *m, const slices *w)
 {
     for (int id = w->first; id <= w->last; id++)
@@ -108,7 +108,7 @@ static void multiply_heads(const gpu_model *m, size_t columns, size_t inner, flo
 
 /* ---- forward ---- */
 
-/* Multiply into fp32, without the bias: the next kernel adds it. */
+/* Multiply into fp32, without the bias, because the next kernel adds it. */
 static void linear(const gpu_model *m, const slices *w, size_t in_width, size_t out_width, const bf16 *in, int weights)
 {
     multiply(m, rows_of(m), out_width, in_width, as_is(in, in_width), as_is(w->value[weights], out_width), m->act.product);
@@ -185,7 +185,7 @@ void gpu_model_forward(gpu_model *m, const uint8_t *inputs, const uint8_t *targe
     const slices end = borrow(m, GPT_LNF_G, GPT_LNF_B, 0), head = borrow(m, GPT_WTE, GPT_WTE, 0);
     const gpu_layernorm last = norm_of(m, &end, 0);
     gpu_layernorm_forward(&last, a->norm, m->stream);
-    /* The head is the embedding, transposed. */
+    /* The head is the transposed embedding. */
     multiply(m, rows, GPT_VOCABULARY, C, as_is(a->norm, C), transposed(head.value[GPT_WTE], C), a->logits);
     give_back(m, &end);
     give_back(m, &head);
@@ -216,7 +216,7 @@ static void linear_backward(const backward *b, const slices *w, size_t in_width,
              m->act.product);
 }
 
-/* The same with the stream's gradient as d_out. */
+/* Backward through a linear layer with the stream's gradient as d_out. */
 static void linear_backward_of_stream(const backward *b, const slices *w, size_t in_width, const bf16 *in, int weights)
 {
     const gpu_model *m = b->m;
@@ -227,7 +227,7 @@ static void linear_backward_of_stream(const backward *b, const slices *w, size_t
     linear_backward(b, w, in_width, C, in, weights, a->d_narrow);
 }
 
-/* The same with d_wide as d_out. */
+/* Backward through a linear layer with d_wide as d_out. */
 static void linear_backward_of_wide(const backward *b, const slices *w, size_t out_width, const bf16 *in, int weights)
 {
     const gpu_model *m = b->m;

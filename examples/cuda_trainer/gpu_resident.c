@@ -5,10 +5,10 @@
 #include <string.h>
 
 typedef struct resident {
-    gpu_weights base; /* first: callers have a pointer to it */
+    gpu_weights base; /* first, because callers have a pointer to it */
     cudaStream_t stream;
     void *values, *grads;
-    size_t bytes; /* of each */
+    size_t bytes; /* bytes of each block */
 } resident;
 
 static const bf16 *borrow(const gpu_weights *w, int id, size_t slice)

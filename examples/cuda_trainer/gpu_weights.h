@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#include "model.h" /* a header for C alone */
+#include "model.h" /* included as C, because the header is for C alone */
 
 /* The model's first weights, those of ../gpt for the same seed, in pinned host memory. */
 typedef struct gpu_first {
@@ -25,13 +25,13 @@ void gpu_first_destroy(gpu_first *first);
 
 typedef struct gpu_weights gpu_weights;
 struct gpu_weights {
-    gpt_tensor tensor[GPT_TENSORS]; /* as the optimizer registers them */
+    gpt_tensor tensor[GPT_TENSORS]; /* tensors as the optimizer registers them */
     size_t parameter_count;
     bool lent; /* the optimizer owns the weights: values are the first weights, in host memory, and gradients are NULL */
 
     /* Kernels enqueued after this call find the weights of the slice, until it is given back. */
     const bf16 *(*borrow)(const gpu_weights *w, int id, size_t slice);
-    /* No kernel reads them that is enqueued after this call. */
+    /* No kernel that is enqueued after this call reads the slice. */
     void (*give_back)(const gpu_weights *w, int id, size_t slice);
     /* Device memory for the gradient of the slice, until the optimizer is told that it is ready. Overwrite it. */
     bf16 *(*gradient)(const gpu_weights *w, int id, size_t slice);
@@ -39,10 +39,10 @@ struct gpu_weights {
     void (*close)(gpu_weights *w);
 };
 
-/* Weights and gradients in two blocks of device memory. The weights are there when the call returns. */
+/* Put weights and gradients into two blocks of device memory. The weights are there when the call returns. */
 gpu_weights *gpu_resident_open(const gpu_first *first, cudaStream_t stream);
 
-/* Write all weights, tensor after tensor without gaps. For tests. */
+/* Write all weights, tensor after tensor without gaps, for tests. */
 void gpu_resident_write(gpu_weights *w, const void *values);
 
 #ifdef __cplusplus

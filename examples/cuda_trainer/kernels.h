@@ -26,7 +26,7 @@ typedef struct gpu_layernorm {
     size_t rows, width;
     const float *in;
     const bf16 *gain, *offset;
-    float *mean, *inverse; /* of each row, stored for the backward pass */
+    float *mean, *inverse; /* mean and inverse deviation of each row, stored for the backward pass */
 } gpu_layernorm;
 
 void gpu_layernorm_forward(const gpu_layernorm *layer, bf16 *out, cudaStream_t stream);
@@ -58,11 +58,11 @@ typedef struct gpu_heads {
 
 /* From [batch * context][parts * width], plus a bias (or NULL), to [parts][batch * heads][context][width / heads]. */
 void gpu_heads_split(const gpu_heads *h, size_t parts, const float *in, const bf16 *bias, bf16 *out, cudaStream_t stream);
-/* The reverse. */
+/* Reverse gpu_heads_split(). */
 void gpu_heads_merge(const gpu_heads *h, size_t parts, const float *in, bf16 *out, cudaStream_t stream);
 
-/* Each token attends to itself and to those before it: softmax over these scores of [batch * heads][context][context]. Others
- * get 0. */
+/* Each token attends to itself and to those before it: softmax over these scores of [batch * heads][context][context]. Tokens
+ * behind it get 0. */
 void gpu_softmax_forward(const gpu_heads *h, const float *scores, bf16 *weights, cudaStream_t stream);
 void gpu_softmax_backward(const gpu_heads *h, const bf16 *weights, const float *d_weights, bf16 *d_scores, cudaStream_t stream);
 
@@ -71,8 +71,8 @@ void gpu_softmax_backward(const gpu_heads *h, const bf16 *weights, const float *
 /* A batch on the device, for both ends of the model. */
 typedef struct gpu_batch {
     uint8_t *inputs, *targets;
-    uint32_t *order;  /* the rows, sorted by their input byte; those of one byte in ascending order */
-    uint32_t *starts; /* starts[byte]: where its rows begin in `order`; starts[256] is their number */
+    uint32_t *order;  /* rows sorted by their input byte; rows of one byte are in ascending order */
+    uint32_t *starts; /* starts[byte] is where the rows of a byte begin in `order`; starts[256] is the number of rows */
 } gpu_batch;
 
 /* out = embedding of the byte + embedding of the position */

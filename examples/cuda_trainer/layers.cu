@@ -103,7 +103,8 @@ static __global__ void layernorm_backward(gpu_layernorm layer, const float *d_ou
     {
         const float *x = layer.in + row * width, *dy = d_out + row * width;
         const float mean = layer.mean[row], inverse = layer.inverse[row];
-        float sum = 0.0f, product = 0.0f; /* of the gradient of the normalised value, and of it times that value */
+        /* sum of the gradient of the normalised value, and of that gradient times the value */
+        float sum = 0.0f, product = 0.0f;
         for (size_t c = 0; c < width; c++) {
             const float d_norm = dy[c] * load(layer.gain[c]);
             sum += d_norm;
@@ -151,7 +152,7 @@ static __global__ void gelu_forward(size_t count, size_t width, const float *in,
     FOR_EACH(i, count)
     {
         hidden[i] = __float2bfloat16(in[i] + load(bias[i % width]));
-        const float x = load(hidden[i]); /* as the way back will see it */
+        const float x = load(hidden[i]); /* rounded, as the backward pass will read it */
         active[i] = __float2bfloat16(x * gelu_gate(x));
     }
 }

@@ -50,7 +50,7 @@ static int optimizer_step(const optimizer *o, zoff_step_info *info) /* returns w
 /* Totals of the link and the library, over all steps. */
 typedef struct totals {
     double down_bytes, up_bytes, step_seconds, seconds;
-    unsigned long long buckets, ahead, again; /* updated; before their step; and once more in it */
+    unsigned long long buckets, ahead, again; /* buckets that were updated; before their step; and once more in it */
     footprint memory;
 } totals;
 
@@ -67,10 +67,10 @@ typedef struct trainer_run {
     gpu_model *model;
     optimizer *o;
     totals *sum;
-    size_t step; /* its number, from 1 */
+    size_t step; /* number of the step, from 1 */
     double loss;
     zoff_step_info info;
-    bool is_open; /* the step is not over: --just-in-time */
+    bool is_open; /* the step is not over, with --just-in-time */
 } trainer_run;
 
 static int begin_step(trainer_run *r, size_t step)
@@ -80,7 +80,7 @@ static int begin_step(trainer_run *r, size_t step)
     r->is_open = r->options->just_in_time;
     if (!r->is_open)
         return optimizer_step(r->o, &r->info);
-    r->loss = gpu_model_loss(r->model); /* the next forward pass has another one */
+    r->loss = gpu_model_loss(r->model); /* before the next forward pass replaces it */
     return r->o->status < 0 ? -1 : gpu_hidden_begin(r->o->engine);
 }
 
@@ -115,7 +115,7 @@ static int train(const gpt_text *text, trainer_run *r)
     const double start = now();
     for (size_t step = 0; step < r->options->steps && result == 0; step++) {
         gpt_text_batch(text, r->options->seed, step, s.batch, s.context, inputs, targets);
-        gpu_model_forward(r->model, inputs, targets); /* beside the step before it, if that is open */
+        gpu_model_forward(r->model, inputs, targets); /* this pass runs beside the step before it, if that is open */
         result = r->is_open ? end_step(r) : 0;
         if (result == 0) {
             gpu_model_backward(r->model, gradient_is_ready, r->o);
@@ -139,7 +139,7 @@ static void report(const trainer_options *options, gpu_model *model, const total
     const double tokens = steps * (double)(options->shape.batch * options->shape.context);
     printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->weights->parameter_count,
            sum->down_bytes / steps / parameters, sum->up_bytes / steps / parameters);
-    /* The passes still run when the step begins, so most of their time counts in the step. */
+    /* The passes still run when the step begins, so most of their time counts as time of the step. */
     printf("  %.6f s a step, %.6f of them in calls from zoff_step_begin() to zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
     if (sum->ahead)
@@ -151,7 +151,7 @@ static void report(const trainer_options *options, gpu_model *model, const total
     printf("  weights %016llx\n", (unsigned long long)gpu_model_hash(model));
 }
 
-/* Here it is decided where weights and gradients are. */
+/* Run the training. Where weights and gradients are is decided here. */
 static int run(const trainer_options *options, const gpt_text *text, gpu_first *first, optimizer *o)
 {
     gpu_model model = {0};

@@ -10,14 +10,14 @@ typedef struct trainer_options {
     size_t steps;
     uint64_t seed;
     const char *config_path;           /* ds_config for zoff; NULL: its defaults */
-    const char *stage, *offload_param; /* as on the command line; NULL: what the configuration says */
+    const char *stage, *offload_param; /* values of the command line; NULL: what the configuration says */
     bool just_in_time;                 /* a forward pass begins before the step is over */
     int device;
     const char *accel; /* zoff's name of the device */
 
     /* Set by trainer_settings_open(). */
     struct zoff_config *config;
-    bool lent; /* stage 3: zoff owns the weights */
+    bool lent; /* stage 3, where zoff owns the weights */
 } trainer_options;
 
 /* Returns 0; 1 after --help; -1 after an error message on stderr. */

@@ -98,7 +98,7 @@ void gpt_attention_backward(const gpt_attention *a, const float *d_out, float *d
             const float *p = h.weights + t * context;
             const float *dy = d_out + (index / a->heads * context + t) * a->width + index % a->heads * width;
             const float *q = h.q + t * h.stride;
-            products(context, width, t, dy, h.transposed, h.row); /* gradients of the attention weights */
+            products(context, width, t, dy, h.transposed, h.row); /* products are the gradients of the attention weights */
             float mean = 0.0f;
             for (size_t j = 0; j <= t; j++)
                 mean += p[j] * h.row[j];

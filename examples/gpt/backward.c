@@ -47,7 +47,7 @@ static void layernorm(const gpt_model *model, const float *in, int gain, int bia
     keep(model, bias, layer, a->d_vector + C);
 }
 
-/* Rows of one byte or position are added in ascending order; each column belongs to one thread. */
+/* Add the rows of one byte or position in ascending order. Each column belongs to one thread. */
 static void embed(const gpt_model *model, const uint8_t *inputs)
 {
     enum { STRIPE = 16 };

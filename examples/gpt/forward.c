@@ -77,7 +77,7 @@ double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t 
     }
     gpt_layernorm_forward(rows, C, a->stream + L * rows * C, gpt_vector(model, GPT_LNF_G, 0, 0),
                           gpt_vector(model, GPT_LNF_B, 0, 1), a->norm, a->mean, a->inverse);
-    /* The head is the embedding, transposed. */
+    /* The head is the transposed embedding. */
     gpt_matmul(rows, GPT_VOCABULARY, C, gpt_rows(a->norm, C), gpt_transposed(gpt_weights(model, GPT_WTE, 0, C)),
                (gpt_product){.data = a->logits}, a->panels, model->threads);
     gpt_release(model, GPT_WTE, 0);

@@ -42,7 +42,7 @@ static void ready(void *ctx, int id, size_t slice)
     must(zoff_grad_ready(j->engine, (zoff_param)id, slice, NULL));
 }
 
-/* The memory is the model's. */
+/* Release nothing, because the memory is the model's. */
 static void release(void *ctx, int id, size_t slice)
 {
     (void)ctx;

@@ -6,15 +6,15 @@
 
 #include <zoff/zoff.h>
 
-/* Does not move after open. */
+/* State of --just-in-time. It must not move in memory after open. */
 typedef struct gpt_just_in_time {
     zoff_engine *engine;
     const gpt_model *model;
     gpt_keeper keeper;
-    double seconds; /* spent in zoff_param_wait() since the step began */
+    double seconds; /* seconds in zoff_param_wait() since the step began */
 } gpt_just_in_time;
 
-/* From now on the passes ask for each weight before they use it. */
+/* From now on the passes wait for each weight before they use it. */
 void gpt_just_in_time_open(gpt_just_in_time *j, zoff_engine *engine, gpt_model *model);
 
 /* Begin a step, after the backward pass; and end it, after the next forward pass and before the next backward pass. Return 0,

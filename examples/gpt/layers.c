@@ -47,7 +47,7 @@ void gpt_layernorm_backward(size_t rows, size_t width, const float *in, const fl
     for (size_t row = 0; row < rows; row++) {
         const float *x = in + row * width, *dy = d_out + row * width;
         float *dx = d_in + row * width;
-        float sum = 0.0f, product = 0.0f; /* of d_norm, and of d_norm times the normalised value */
+        float sum = 0.0f, product = 0.0f; /* sum of d_norm, and of d_norm times the normalised value */
         for (size_t c = 0; c < width; c++) {
             const float d_norm = dy[c] * gain[c];
             sum += d_norm;

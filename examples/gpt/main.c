@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* zoff, or the plain optimizer. */
+/* The optimizer of a run: zoff, or the plain one. */
 typedef struct optimizer {
-    float *m, *v; /* of the plain optimizer */
+    float *m, *v; /* moments of the plain optimizer */
     /* zoff: begin */
     zoff_engine *engine;
     /* zoff: end */
@@ -78,10 +78,10 @@ typedef struct run {
     optimizer *o;
     gpt_saves *saves;
     gpt_stats *stats;
-    double start, loss; /* when the run began; the loss of the step */
-    gpt_times seconds;  /* of the step */
+    double start, loss; /* time when the run began, and loss of the step */
+    gpt_times seconds;  /* seconds of the step */
     zoff_step_info info;
-    bool is_open; /* the step is not over: --just-in-time */
+    bool is_open; /* the step is not over, with --just-in-time */
 } run;
 
 static int begin_step(run *r, size_t step)
@@ -89,7 +89,7 @@ static int begin_step(run *r, size_t step)
     const gpt_options *options = r->saves->options;
     const double before = gpt_seconds();
     r->info = (zoff_step_info){.struct_size = sizeof r->info};
-    r->saves->position.batches = step + 1; /* where a run goes on that ends after this step */
+    r->saves->position.batches = step + 1; /* the batch from which a run that ends after this step goes on */
     int result = 0;
     if (options->just_in_time)
         result = gpt_just_in_time_begin(&r->o->hidden);
@@ -134,7 +134,8 @@ static int train(run *r)
     for (size_t step = r->saves->position.batches; step < options->steps && result == 0 && !r->saves->stops; step++) {
         gpt_text_batch(r->text, r->saves->position.seed, step, batch, context, inputs, targets);
         const double before = gpt_seconds();
-        const double loss = gpt_model_forward(r->model, inputs, targets); /* beside the step before it, if that is open */
+        /* this pass runs beside the step before it, if that is open */
+        const double loss = gpt_model_forward(r->model, inputs, targets);
         const double forward = gpt_seconds() - before - (r->is_open ? r->o->hidden.seconds : 0);
         result = r->is_open ? end_step(r) : 0;
         if (result || r->saves->stops)
@@ -154,7 +155,7 @@ static int train(run *r)
     return result;
 }
 
-/* The mean loss over batches of a text that is not trained on: the same ones in each run. */
+/* Compute the mean loss over batches of a text that is not trained on. The batches are the same in each run. */
 static int hold_out(const gpt_options *options, gpt_model *model, gpt_stats *stats)
 {
     enum { BATCHES = 64, SEED = 1 };

@@ -101,7 +101,7 @@ void gpt_matmul(size_t rows, size_t columns, size_t inner, gpt_matrix a, gpt_mat
 {
     const tile_fn tile = choose_tile();
     const float *left = a.data;
-    /* The threads share the panels as they get on: one may share its CPU with a thread of the optimizer. */
+    /* The threads take panels one by one, because one of them may share its CPU with a thread of the optimizer. */
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (size_t first = 0; first < columns; first += COLUMNS) {
         const size_t count = columns - first < COLUMNS ? columns - first : COLUMNS;

@@ -30,7 +30,7 @@ static float random_normal(uint64_t seed, uint64_t index)
     return (sum / 65536.0f - 2.0f) * 1.7320508f;
 }
 
-/* How often the elements of a tensor are in the whole model for once in a part. */
+/* How many elements of the whole model stand for one element of a part's tensor. */
 static size_t parts_of(const gpt_model *model, const gpt_tensor *tensor)
 {
     return tensor->run ? model->parallel->parts : 1;
@@ -52,7 +52,8 @@ void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size
 #undef X
     const gpt_tensor *tensor = &model->tensor[id];
     const float narrow =
-        0.02f / sqrtf(2.0f * (float)model->shape.layers); /* the scale of tensors that are added to the stream 2 L times */
+        /* smaller, because tensors of this scale are added to the stream 2 L times */
+        0.02f / sqrtf(2.0f * (float)model->shape.layers);
     const enum values values = kinds[id];
     const float deviation = values == SMALL ? narrow : 0.02f;
     const uint64_t first = first_in_whole(model, tensor, slice);

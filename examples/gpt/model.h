@@ -52,7 +52,7 @@ typedef struct gpt_tensor {
     size_t count; /* elements of a slice */
     size_t slices;
     size_t first; /* elements of the tensors before it */
-    size_t run;   /* as in the table above; 0: replicated in all parts */
+    size_t run;   /* run as in the table above; 0: replicated in all parts */
     bool bf16;
 } gpt_tensor;
 
@@ -67,7 +67,7 @@ typedef struct gpt_shape {
 
 /* Results of the forward pass for the backward pass, fp32; sizes in model.c. */
 typedef struct gpt_activations {
-    float *block;  /* all of it */
+    float *block;  /* memory of all activations */
     float *stream; /* [layers + 1][rows][width]: the input of each layer */
     float *middle; /* [layers][rows][width]: between attention and MLP */
     float *norm1, *norm2, *mean1, *mean2, *inverse1, *inverse2;
@@ -80,7 +80,7 @@ typedef struct gpt_activations {
 } gpt_activations;
 
 /* The owner of weights and gradients that are not in the model's own memory. The passes ask for a slice when they use it, and
- * hand over a gradient as soon as it is complete. A failure ends the program: the passes cannot continue. */
+ * hand over a gradient as soon as it is complete. A failure ends the program, because the passes cannot continue. */
 typedef struct gpt_keeper {
     void *ctx;
     const void *(*fetch)(void *ctx, int id, size_t slice);
@@ -94,9 +94,9 @@ typedef struct gpt_model {
     const gpt_parallel *parallel; /* which part of the model this is; borrowed */
     bool bf16;
     int threads;
-    size_t parameter_count; /* of this part, as all sizes */
+    size_t parameter_count; /* number of weights in this part; all sizes are those of the part */
     gpt_tensor tensor[GPT_TENSORS];
-    void *values, *grads;     /* NULL with a keeper */
+    void *values, *grads;     /* blocks of weights and gradients; NULL with a keeper */
     const gpt_keeper *keeper; /* borrowed */
     gpt_activations act;
     double *row_losses;
@@ -109,7 +109,7 @@ const char *gpt_shape_check(gpt_shape shape, unsigned parts);
  * part are a section of those of the whole model. Returns NULL, or an error text; then nothing is left behind. */
 const char *gpt_model_create(gpt_shape shape, const gpt_parallel *parallel, bool bf16, uint64_t seed, gpt_model *out);
 
-/* The same without memory for weights and gradients: `keeper` owns those. */
+/* Build a model without memory for weights and gradients, because `keeper` owns those. */
 const char *gpt_model_create_kept(gpt_shape shape, const gpt_parallel *parallel, bool bf16, const gpt_keeper *keeper,
                                   gpt_model *out);
 
@@ -121,13 +121,13 @@ void gpt_model_destroy(gpt_model *model);
 /* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes; 0 for an empty batch. */
 double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t *targets);
 
-/* After forward: write, do not accumulate, the gradients of all tensors. */
+/* Write the gradients of all tensors, after a forward pass. They are not accumulated. */
 void gpt_model_backward(gpt_model *model, const uint8_t *inputs);
 
 /* A 64-bit hash of all weights, for comparing runs. With a keeper it fetches slice after slice. */
 uint64_t gpt_model_hash(const gpt_model *model);
 
-/* The same of replicated tensors, which must be equal in all parts. */
+/* A 64-bit hash of replicated tensors, which must be equal in all parts. */
 uint64_t gpt_model_hash_replicated(const gpt_model *model);
 
 /* One pseudo-random number for each (seed, index). */

@@ -15,15 +15,15 @@ typedef struct gpt_options {
     bool bf16;
     bool with_zoff;
     const char *config;     /* ds_config for zoff; NULL: its defaults */
-    const char *ranks;      /* how to find the other ranks; NULL: alone */
+    const char *ranks;      /* how to find the other ranks; NULL: this rank is alone */
     size_t tensor_parallel; /* ranks that share one copy of the model */
     bool owned;             /* the library owns weights and gradients */
     bool just_in_time;      /* a forward pass begins before the step is over */
-    gpt_hyper hyper;        /* of the plain optimizer */
+    gpt_hyper hyper;        /* hyper-parameters of the plain optimizer */
     const char *name, *json;
     const char *save;        /* folder of checkpoints; NULL: none */
     const char *resume;      /* "latest", a folder of checkpoints, or one of them; NULL: begin anew */
-    size_t save_every, keep; /* updates between two saves, checkpoints that stay; 0: only the last, all */
+    size_t save_every, keep; /* updates between two saves (0: save only at the end), and checkpoints that stay (0: all) */
     bool async;
 } gpt_options;
 

@@ -1,7 +1,7 @@
 /* parallel.c: one rank that has the whole model. The ranks of a job that share one are in world_mpi.c. */
 #include "parallel.h"
 
-/* A sum over one part. */
+/* Sum over one part, which changes nothing. */
 static void sum_alone(void *ctx, float *data, size_t count)
 {
     (void)ctx;

@@ -14,10 +14,10 @@
 
 typedef struct gpt_parallel {
     unsigned part, parts;
-    const char *label; /* of this part in checkpoints; NULL: it is the whole model */
+    const char *label; /* label of this part in checkpoints; NULL: it is the whole model */
     void *ctx;
     /* Replace `data` by its sum over the parts, with the same bits on all of them. Every part calls it with the same count. A
-     * failure ends the program: the passes cannot continue. */
+     * failure ends the program, because the passes cannot continue. */
     void (*sum)(void *ctx, float *data, size_t count);
 } gpt_parallel;
 

@@ -10,7 +10,8 @@ double gpt_plain_adamw(const gpt_hyper *hyper, int t, size_t count, float *weigh
         squares += (double)grads[i] * (double)grads[i];
     const double norm = sqrt(squares);
     const float scale = hyper->clip > 0.0 && norm > hyper->clip ? (float)(hyper->clip / (norm + 1e-6)) : 1.0f;
-    const float beta1 = (float)hyper->beta1, rest1 = (float)(1.0 - hyper->beta1); /* 1.0f - 0.999f would be off by 5e-5 */
+    /* the double is rounded, because 1.0f - 0.999f would be off by 5e-5 */
+    const float beta1 = (float)hyper->beta1, rest1 = (float)(1.0 - hyper->beta1);
     const float beta2 = (float)hyper->beta2, rest2 = (float)(1.0 - hyper->beta2), eps = (float)hyper->eps;
     const float decay = (float)(hyper->lr * hyper->weight_decay), rate = (float)(hyper->lr / (1.0 - pow(hyper->beta1, t)));
     const float correction = (float)(1.0 / sqrt(1.0 - pow(hyper->beta2, t)));

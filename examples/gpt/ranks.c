@@ -29,7 +29,7 @@ static int complain(const job *j, const char *words)
 
 /* ---- weights and gradients of the engine ---- */
 
-/* End the program on an error: a pass cannot continue without a weight. mpirun notices it and ends the job. */
+/* End the program on an error, because a pass cannot continue without a weight. mpirun notices it and ends the job. */
 static void must(const job *j, zoff_status status)
 {
     if (status < 0) {
@@ -66,8 +66,8 @@ static void ready(void *ctx, int id, size_t slice)
     must(j, zoff_grad_ready(j->engine, j->param[id], slice, NULL));
 }
 
-/* Write the first weights slice by slice: all of them never fit into memory. Every rank writes all; the engine stores its own
- * part. */
+/* Write the first weights slice by slice, because all of them may not fit into memory. Every rank writes all; the engine stores
+ * its own part. */
 static int write_first_weights(const job *j)
 {
     for (int id = 0; id < GPT_TENSORS; id++) {
@@ -119,7 +119,7 @@ static int open_engine(job *j)
     for (int id = 0; id < GPT_TENSORS; id++) {
         const gpt_tensor *t = &j->model.tensor[id];
         const zoff_param_desc desc = {.struct_size = sizeof desc,
-                                      .value = t->value, /* NULL with --owned, and so is the gradient */
+                                      .value = t->value, /* NULL with --owned, as is the gradient */
                                       .grad = t->grad,
                                       .count = t->count,
                                       .slices = t->slices,
@@ -133,13 +133,13 @@ static int open_engine(job *j)
         if (zoff_engine_add_param(j->engine, &desc, &j->param[id]) < 0)
             return complain(j, zoff_last_error());
     }
-    int64_t updates = 0; /* of an earlier run, whose states persist */
+    int64_t updates = 0; /* number of updates of an earlier run, whose states persist */
     if (zoff_engine_seal(j->engine) < 0 || zoff_step_count(j->engine, &updates) < 0)
         return complain(j, zoff_last_error());
     return j->options->owned && updates == 0 ? write_first_weights(j) : 0;
 }
 
-/* The mean over all ranks' tokens is the mean of the ranks' losses, weighted by their sequences: --json has both numbers. */
+/* The mean over all ranks' tokens is the mean of the ranks' losses, weighted by their sequences, so --json has both numbers. */
 static void print_step(const job *j, size_t step, double loss, const zoff_step_info *info)
 {
     const gpt_options *o = j->options;
@@ -171,7 +171,7 @@ static int train(job *j, const gpt_text *text, gpt_stats *stats)
         const double between = gpt_seconds();
         seconds.forward += between;
         gpt_model_backward(&j->model, own);
-        j->saves.position.batches = step + 1; /* where a run goes on that ends after this step */
+        j->saves.position.batches = step + 1; /* the batch from which a run that ends after this step goes on */
         const double before = gpt_seconds();
         seconds.backward = before - between;
         if (zoff_step(j->engine, NULL, &info) < 0)

@@ -10,14 +10,14 @@
 
 /* The demo's promises. */
 #define LEAST_NATS_BELOW 0.4   /* final loss below the entropy of single bytes */
-#define MOST_PLAIN_DIFF 1e-5   /* relative, over the first steps */
-#define LEAST_RSS_SAVED 0.8    /* of the state bytes */
-#define LEAST_STATE_MIB 512    /* of part two */
-#define MOST_BUDGET_MIB 64     /* of part two */
+#define MOST_PLAIN_DIFF 1e-5   /* relative difference over the first steps */
+#define LEAST_RSS_SAVED 0.8    /* share of the state bytes */
+#define LEAST_STATE_MIB 512    /* least states of part two, in MiB */
+#define MOST_BUDGET_MIB 64     /* largest budget of part two, in MiB */
 #define LEAST_BUDGET_RATIO 4.0 /* part one: states over budget */
-#define LEAST_MOVED 0.99       /* of the state bytes, read and written in each step of part two */
-#define LEAST_HIDDEN 0.95      /* of the tokens/s with states in DRAM, where the forward pass is longer than the step */
-#define LEAST_AHEAD 0.5        /* of the buckets, updated during the backward pass */
+#define LEAST_MOVED 0.99       /* share of the state bytes that each step of part two reads and writes */
+#define LEAST_HIDDEN 0.95      /* share of the tokens/s with states in DRAM, where the forward pass is longer than the step */
+#define LEAST_AHEAD 0.5        /* share of the buckets that are updated during the backward pass */
 enum { PLAIN_STEPS = 50 };
 
 enum role { PLAIN, DRAM, NVME, BIG_DRAM, BIG_NVME, HIDDEN, LONG_DRAM, LONG_HIDDEN, LONG_AHEAD, ROLES };
@@ -180,7 +180,7 @@ static double iteration(const json_t *run)
     return median_seconds(run, KEYS, sizeof KEYS / sizeof *KEYS);
 }
 
-/* Steps in turns, then beside the next forward pass, with the context of part two. */
+/* Judge steps in turns with the passes, and steps beside the next forward pass, with the context of part two. */
 static bool judge_hidden(report *r, json_t *out)
 {
     json_t *const *run = r->run;
@@ -206,7 +206,7 @@ static double sum_of(const report *r, enum role role, const char *key)
     return sum;
 }
 
-/* Passes that are longer than a step. The bound of both ways is then the passes alone. */
+/* Judge passes that are longer than a step. The bound of both ways is then the passes alone. */
 static bool judge_long(report *r, json_t *out)
 {
     json_t *const *run = r->run;
@@ -246,8 +246,8 @@ static void judge_time(report *r, json_t *out)
                         json_boolean(first && second && json_is_true(json_object_get(out, "bit_identical"))));
 }
 
-/* A multiple of the context of two runs, with states in DRAM and in files. With it a forward pass takes 3.5 times as long
- * as a step with states in files: a step takes some CPU time from the pass. */
+/* A multiple of the context of two runs, with states in DRAM and in files. With it a forward pass takes 3.5 times as long as a
+ * step with states in files: a step takes some CPU time from the pass, too. */
 static int print_context(const char *dram_path, const char *nvme_path)
 {
     enum { MOST = 1024 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static zoff_engine *to_stop; /* a signal handler has no other argument */
+static zoff_engine *to_stop; /* global, because a signal handler has no other argument */
 
 static void on_sigterm(int number)
 {
@@ -62,7 +62,7 @@ static zoff_status load(gpt_saves *s)
 {
     const gpt_options *o = s->options;
     const bool latest = strcmp(o->resume, "latest") == 0;
-    bool has_position = true; /* an import knows none */
+    bool has_position = true; /* an import has no position */
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.data = &s->data;
     opts.data_count = 1;
@@ -73,7 +73,7 @@ static zoff_status load(gpt_saves *s)
     const zoff_status status = zoff_checkpoint_load(s->engine, latest ? o->save : o->resume, &opts);
     if (status >= 0 && !has_position && prints(s))
         printf("  the checkpoint has no position in the text: its weights and states begin with the first batch\n");
-    return status < 0 ? status : zoff_state_flush(s->engine); /* files that persist get the position, too */
+    return status < 0 ? status : zoff_state_flush(s->engine); /* record the position in files that persist, too */
 }
 
 int gpt_saves_open(const gpt_options *options, const gpt_parallel *parallel, zoff_engine *engine, gpt_saves *out)
@@ -111,7 +111,7 @@ static int save(gpt_saves *s, bool beside_steps)
     opts.keep = (unsigned)o->keep;
     opts.label = s->parallel->label;
     opts.engines = s->parallel->parts;
-    (void)finish(s); /* an earlier save that failed is no reason not to try again */
+    (void)finish(s); /* an earlier save that failed must not prevent this one */
     return check(beside_steps ? zoff_checkpoint_begin(s->engine, o->save, &opts, &s->under_way)
                               : zoff_checkpoint_save(s->engine, o->save, &opts));
 }

@@ -9,16 +9,16 @@
 
 /* The program's own state, which is saved with that of the optimizer. */
 typedef struct gpt_position {
-    uint64_t batches; /* used so far */
-    uint64_t seed;    /* of their order */
+    uint64_t batches; /* batches used so far */
+    uint64_t seed;    /* seed of their order */
 } gpt_position;
 
-/* Does not move between open and close. */
+/* The saves of a run. It must not move in memory between open and close. */
 typedef struct gpt_saves {
     const gpt_options *options;
     const gpt_parallel *parallel;
     zoff_engine *engine;        /* NULL: the plain optimizer, whose runs are not saved */
-    gpt_position position;      /* of the run: read `batches` before the first step, and raise it before each */
+    gpt_position position;      /* position of the run: read `batches` before the first step, and raise it before each */
     zoff_checkpoint_data data;  /* describes `position` to the library */
     zoff_checkpoint *under_way; /* a save beside the steps, of --async; NULL: none */
     bool stops;                 /* the run ends after this step */

@@ -54,8 +54,8 @@ int gpt_stats_begin(size_t steps, gpt_stats *out)
     return 0;
 }
 
-/* Regular files that came with the optimizer, open for writing: its state files. One that is open twice (once to hold its lock,
- * once to move data) is one file, and direct when one of the two is. */
+/* Count the state files: regular files that came with the optimizer, open for writing. One that is open twice (once to hold its
+ * lock, once to move data) is one file, and direct when one of the two is. */
 static void count_files(gpt_stats *stats)
 {
     enum { FILES = 64 };
@@ -95,7 +95,7 @@ int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine
 {
     stats->open_seconds = gpt_seconds() - stats->open_seconds;
     stats->plan.struct_size = sizeof stats->plan;
-    stats->plan.tier = ZOFF_TIER_HOST; /* the plain optimizer: two moments in DRAM */
+    stats->plan.tier = ZOFF_TIER_HOST; /* the plain optimizer has two moments in DRAM */
     stats->plan.elements = model->parameter_count;
     stats->plan.state_bytes = stats->plan.host_bytes = model->parameter_count * 2 * sizeof(float);
     if (engine && zoff_engine_plan(engine, &stats->plan) < 0) {

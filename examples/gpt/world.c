@@ -1,4 +1,4 @@
-/* world.c: the ranks of a job that have the whole model each. Those that share one are in world_mpi.c. */
+/* world.c: the ranks of a job that have the whole model each. Ranks that share one are in world_mpi.c. */
 #include "world.h"
 
 #include <zoff/zoff.h>

@@ -9,12 +9,12 @@
 #include <zoff/comm.h>
 
 typedef struct gpt_world {
-    unsigned rank, ranks;  /* of the job */
-    unsigned copy, copies; /* of the model; the number of this rank in `comm` */
+    unsigned rank, ranks;  /* rank in the job, and number of ranks */
+    unsigned copy, copies; /* number of copies of the model; `copy` is the number of this rank in `comm` */
     gpt_parallel parallel; /* this rank's part of its copy */
     zoff_comm *comm;       /* ranks that have the same part */
     zoff_comm *norm_comm;  /* ranks that have the other parts of this copy; NULL: none */
-    void *own;             /* of whoever has opened it */
+    void *own;             /* data of the file that opened the world */
     void (*close)(struct gpt_world *world);
 } gpt_world;
 
@@ -25,9 +25,9 @@ int gpt_world_open(const gpt_options *options, gpt_world *out);
 /* Leave the ranks, also after an error and if opening has failed. */
 void gpt_world_close(gpt_world *world);
 
-/* The same for --tensor-parallel above 1, which needs MPI. */
+/* Join the ranks for --tensor-parallel above 1, which needs MPI. */
 int gpt_world_open_mpi(const gpt_options *options, gpt_world *out);
 
-enum { GPT_TIMEOUT_SECONDS = 120 }; /* how long a rank waits for another */
+enum { GPT_TIMEOUT_SECONDS = 120 }; /* seconds that a rank waits for another */
 
 #endif

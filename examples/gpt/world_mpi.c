@@ -23,7 +23,7 @@ typedef struct parts {
     char label[16];
 } parts;
 
-/* Wait for a collective operation. End the program on an error: mpirun notices it and ends the job. */
+/* Wait for a collective operation. An error ends the program, so that mpirun notices it and ends the job. */
 static void must(const parts *p, const char *call, int result, MPI_Request *request)
 {
     char words[MPI_MAX_ERROR_STRING] = "another part did not call in time";
@@ -42,7 +42,7 @@ static void must(const parts *p, const char *call, int result, MPI_Request *requ
     exit(1);
 }
 
-/* Each part adds up one piece, in the order of parts, and sends it to the others. So all have the same bits. */
+/* Each part adds up one piece, in the order of parts, and sends it to the others, so that all have the same bits. */
 static void sum(void *ctx, float *data, size_t count)
 {
     const parts *p = ctx;
@@ -80,7 +80,7 @@ static void close_mpi(gpt_world *world)
     MPI_Finalize();
 }
 
-/* Errors that all ranks see are told by one of them. */
+/* Report an error that all ranks see, from one of them. */
 static int complain(const gpt_world *world, const char *words)
 {
     if (world->rank == 0)
@@ -92,7 +92,7 @@ static int complain(const gpt_world *world, const char *words)
 static int split(const gpt_world *world, unsigned color, MPI_Comm *out_mpi, zoff_comm **out)
 {
     const zoff_comm_opts opts = {.struct_size = sizeof opts, .timeout_seconds = GPT_TIMEOUT_SECONDS};
-    MPI_Comm_split(MPI_COMM_WORLD, (int)color, (int)world->rank, out_mpi); /* an error ends the program */
+    MPI_Comm_split(MPI_COMM_WORLD, (int)color, (int)world->rank, out_mpi); /* unchecked, because an error ends the program */
     if (zoff_comm_from_mpi(*out_mpi, &opts, out) < 0) {
         fprintf(stderr, "gpt: rank %u: %s\n", world->rank, zoff_last_error());
         return -1;
@@ -123,7 +123,7 @@ static int arrange(gpt_world *world, unsigned count, parts *p)
     return 0;
 }
 
-/* Whether the states persist. Their files are named after the rank in `comm`, which the parts of a copy have in common. */
+/* Whether the states persist. Their files are named after the rank in `comm`, which the parts of a copy share. */
 static bool persists(const gpt_options *options, unsigned copies)
 {
     zoff_config *config = NULL;

@@ -34,7 +34,7 @@ static request *add(request **list, request *r)
         list = &(*list)->next;
     return *list = r;
 }
-static request *take(request **list, int tag, int any) /* the first with this tag */
+static request *take(request **list, int tag, int any) /* the first request with this tag */
 {
     for (; *list; list = &(*list)->next) {
         request *r = *list;
@@ -53,7 +53,7 @@ static int post(void *ctx, int sends, int tag, void *data, size_t bytes, void **
         return -1;
     *r = (request){.data = data, .bytes = bytes, .tag = tag, .sends = sends, .h = {tag, (int64_t)bytes}};
     *out = r;
-    if (!sends && (early = take(&w->held, tag, 0))) { /* came before it was asked for */
+    if (!sends && (early = take(&w->held, tag, 0))) { /* the message came before it was asked for */
         memcpy(data, early->data, early->bytes);
         r->over = 1, free(early->data), free(early);
     } else {
@@ -67,7 +67,7 @@ static int begin_send(void *ctx, unsigned to, int tag, const void *data, size_t 
 }
 static int begin_receive(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out)
 {
-    (void)from; /* there is only one other rank */
+    (void)from; /* unused, because there is only one other rank */
     return post(ctx, 0, tag, data, bytes, out);
 }
 static int some(ssize_t n) /* bytes moved now; -1: the other process is gone */
@@ -90,7 +90,7 @@ static int move(wire *w)
         if (w->h_done < sizeof w->h) {
             int n = some(recv(w->socket, (char *)&w->h + w->h_done, sizeof w->h - w->h_done, MSG_DONTWAIT));
             if (n <= 0)
-                return w->receives ? n : 0; /* a peer that has closed is missed only by who waits for it */
+                return w->receives ? n : 0; /* only a rank that waits for it misses a peer that has closed */
             w->h_done += (size_t)n;
         }
         if (w->h_done == sizeof w->h && !w->now) {
@@ -112,7 +112,7 @@ static int move(wire *w)
             request *early = w->now->over < 0 ? w->now : NULL, *asked;
             if (!early)
                 w->now->over = 1;
-            else if ((asked = take(&w->receives, early->tag, 0))) /* asked for while it came */
+            else if ((asked = take(&w->receives, early->tag, 0))) /* the message was asked for while it came */
                 memcpy(asked->data, early->data, early->bytes), asked->over = 1, free(early->data), free(early);
             else
                 add(&w->held, early);
