@@ -95,7 +95,7 @@ struct model {
 struct outcome {
     zoff_status status = ZOFF_OK;
     std::string message, call;
-    std::vector<char> weights; // after the steps
+    std::vector<char> weights; // weights after the steps
 };
 
 inline zoff_status make(const saying &s, zoff_comm *ranks, zoff_engine **out)

@@ -20,7 +20,7 @@ class group
     std::string join(const cell &c);
     void leave();
 
-    std::string memory, wire; // of the group that is open
+    std::string memory, wire; // memory and wire of the open group
     std::vector<zoff_comm *> comms;
     std::vector<std::unique_ptr<place>> places;
 };

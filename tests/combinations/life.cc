@@ -34,7 +34,7 @@ bool life::fails(zoff_status status, const char *call)
     if (status >= 0)
         return false;
     words = std::string(call) + ": " + zoff_last_error();
-    for (size_t at; (at = words.find(folder)) != std::string::npos;) // differs between runs
+    for (size_t at; (at = words.find(folder)) != std::string::npos;) // the folder's name differs between runs
         words.replace(at, folder.size(), "FOLDER");
     return true;
 }

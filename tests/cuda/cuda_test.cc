@@ -193,7 +193,7 @@ TEST_F(Cuda, AnErrorThatLosesNothingIsReportedOnce)
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
 }
 
-// For example the error of a launch, which a program sees only if it asks for it.
+/* Such an error may be that of a launch, which a program sees only if it asks for it. */
 TEST_F(Cuda, APendingErrorOfTheProgramStays)
 {
     const auto peek = in_cudart<cudaError_t (*)()>("cudaPeekAtLastError");
@@ -210,7 +210,7 @@ TEST_F(Cuda, APendingErrorOfTheProgramStays)
     ASSERT_ZOFF_OK(zoff_accel_stream_open(second, &other));
     ASSERT_ZOFF_OK(ops->event_open(second, &event));
     ASSERT_ZOFF_OK(ops->alloc(second, memory.size(), &there));
-    ASSERT_ZOFF_OK(ops->copy(second, other, there, memory.data(), memory.size())); /* through a buffer */
+    ASSERT_ZOFF_OK(ops->copy(second, other, there, memory.data(), memory.size())); /* a copy through a buffer */
     ASSERT_ZOFF_OK(ops->pages.pin(second, memory.data(), memory.size()));
     ASSERT_ZOFF_OK(ops->event_record(second, event, other));
     ops->pages.unpin(second, memory.data());

@@ -21,7 +21,7 @@ struct row {
     std::string zero, zoff; // members of zero_optimization and of zoff; FOLDER stands for one
     unsigned accumulation;
     bool owned, on_device;
-    uint64_t host_bytes; // 0: what is needed
+    uint64_t host_bytes; // DRAM for states; 0: as much as they need
 };
 
 const char NVME[] = "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"FOLDER\", \"buffer_count\": 3}";
@@ -168,7 +168,7 @@ TEST(Plans, MeanWhatTheyMeant)
             all << "rank " << rank << ": " << texts[rank];
         all << "\n";
     }
-    // Large ones are planned without memory. Their chunks are counted.
+    /* Large models are planned without memory, and only their chunks are counted. */
     static const char *const LARGE[] = {"{\"zoff\": {\"host_memory\": \"1TiB\"}}",
                                         "{\"gradient_accumulation_steps\": 4, \"zero_optimization\": {\"stage\": 3, "
                                         "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/none\"}}, \"zoff\": "

@@ -14,7 +14,7 @@ using namespace zoff_test;
 
 namespace
 {
-const double MOST = 6; // for 4 times as many
+const double MOST = 6; // the most that a cost may grow by for 4 times as many
 
 enum class axis { slices, params, chunks, ties, slots };
 

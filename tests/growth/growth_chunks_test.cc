@@ -11,7 +11,7 @@ using namespace zoff_test;
 namespace
 {
 const double MOST = 1.1;   // the largest exponent allowed
-const size_t CHUNK = 1024; // in elements; the smallest size possible
+const size_t CHUNK = 1024; // elements of a chunk, the fewest possible
 const uint64_t SLOTS = 4;
 
 size_t largest()
@@ -195,7 +195,8 @@ TEST_P(GrowthOfBytes, WindowsMoveTheStatesOnce)
             all.seal();
             all.step();
             const zoff_plan_info plan = plan_of(all.engine_of());
-            const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10; // commit records, /proc
+            /* commit records and /proc */
+            const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10;
             const uint64_t most_read = states - (GetParam().persist ? plan.resident_bytes : 0) + slack;
             const traffic saving = traffic_of([&] { all.windows(false, window, order.lists); });
             EXPECT_LE(saving.read, most_read + states / 10);

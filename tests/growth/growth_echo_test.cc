@@ -30,9 +30,9 @@ struct echo {
         bool done;
         char *data;
     };
-    std::deque<std::string> headers;  // on their way to rank 0
-    std::deque<receive *> listening;  // in the order in which they were posted
-    uint64_t messages = 0, bytes = 0; // that rank 0 has sent
+    std::deque<std::string> headers;  // headers on their way to rank 0
+    std::deque<receive *> listening;  // receives in the order in which they were posted
+    uint64_t messages = 0, bytes = 0; // traffic that rank 0 has sent
 
     void deliver()
     {

@@ -85,7 +85,7 @@ static void make_numbers(bits_data *data)
     }
     for (size_t i = 0; i < POOL; i++) {
         data->bf16[i] = (uint16_t)(data->f32[POOL - 1 - i] >> 16);
-        data->f16[i] = next_random(&state) % 8 ? data->all[i] & 0xbfff : data->all[i]; /* most are below 2 */
+        data->f16[i] = next_random(&state) % 8 ? data->all[i] & 0xbfff : data->all[i]; /* most values are below 2 */
     }
 }
 

@@ -16,13 +16,13 @@ void bits_close(bits_data *data);
 
 /* Place array number `slot` (0 to 4) of so many bytes directly before a page that must not be touched. */
 void *bits_place(bits_data *data, unsigned slot, size_t bytes);
-/* The same, filled with `n` elements of a type: ordinary numbers, one in five special. Each call gives other numbers. */
+/* Place an array filled with `n` elements of a type: ordinary numbers, one in five special. Each call gives other numbers. */
 void *bits_fill(bits_data *data, unsigned slot, zoff_dtype dtype, size_t n);
-/* The same with finite numbers only. */
+/* Place an array of finite numbers only. */
 void *bits_fill_finite(bits_data *data, unsigned slot, zoff_dtype dtype, size_t n);
-/* The same with fp32 numbers that are not negative, except for the special ones. */
+/* Place an array of fp32 numbers that are not negative, except for the special ones. */
 void *bits_fill_squares(bits_data *data, unsigned slot, size_t n);
-/* The same with 16-bit patterns; 65536 elements are all patterns. */
+/* Place an array of 16-bit patterns; 65536 elements are all patterns. */
 void *bits_fill_all(bits_data *data, unsigned slot, size_t n);
 /* Copy numbers of a series, from number `from` on, into an array of the caller. */
 void bits_copy(void *out, const bits_data *data, zoff_dtype dtype, size_t from, size_t n);

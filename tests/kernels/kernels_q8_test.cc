@@ -265,12 +265,12 @@ float adversary(unsigned kind, int64_t t, size_t i, random_source &random)
         return (float)(random.unit() * 3e17);
     case 7:
         return random.next() % 16 ? 0.0f : (float)random.unit();
-    case 8: // one after the other, ever larger, until v overflows
+    case 8: // large gradients one after the other, ever larger, until v overflows
         return (float)(i == (size_t)t / 16 % 100 ? std::pow(10.0, x / 30) : random.unit());
     case 9: // up to 12 at once, of sizes that take several rounds to tell apart
         return (float)(t % 50 == 3 && i % 8 == 1 && i / 8 < (size_t)t / 50 % 13 ? std::pow(10.0, 2 + (double)(i / 8) * 1.4)
                                                                                 : random.unit() * 1e-3);
-    default: // zeros but for a few
+    default: // gradients of zero but for a few
         return i % 11 || (size_t)t % 30 > i / 11 ? 0.0f : (float)(random.unit() * std::pow(10.0, (double)(i / 11)));
     }
 }

@@ -29,10 +29,10 @@ struct parameter {
     zoff_optimizer_tensor tensor;
     zoff_moments moments;
     unsigned char *m, *v;
-    uint64_t key;                  // of the first block
+    uint64_t key;                  // key of the first block
     double over_m = 0, over_v = 0; // the largest of all moments, before they were rounded, over their bounds,
                                    // or over the least normal number of fp32
-    size_t outliers = 0;           // of all blocks and steps
+    size_t outliers = 0;           // outliers of all blocks and steps
 };
 
 // Step `t`; `k` are its constants.

@@ -23,9 +23,9 @@ float usual(size_t i, std::mt19937 &random)
 
 struct disturbance {
     size_t count;              // elements
-    std::vector<size_t> where; // these get large gradients
+    std::vector<size_t> where; // elements that get large gradients
     double size;
-    bool is_repeated; // every third step; else once
+    bool is_repeated; // in every third step; otherwise once
 };
 
 // How far each weight went after the disturbance began.

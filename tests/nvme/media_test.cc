@@ -161,7 +161,7 @@ class Media : public testing::TestWithParam<const char *>
         EXPECT_NE(std::string::npos, words.find(strerror(ENODATA))) << words; // Linux reports a medium error by this errno
     }
 
-    // The same, and the named request must contain the bad place.
+    /* Expect such words, and that the request they name contains the bad place. */
     static void expect_told(const std::string &path, int64_t place)
     {
         const std::string words = zoff_last_error(), mark = " bytes at offset ";
@@ -261,7 +261,7 @@ TEST_P(Media, TheDriveIsPulled)
         EXPECT_NE(ZOFF_OUTCOME_AFTER, info.outcome);
     }
     e.reset();
-    for (auto &line : log.warnings) // about the file that cannot be removed
+    for (auto &line : log.warnings) // warnings about the file that cannot be removed
         log.expect(line);
 }
 } // namespace

@@ -83,8 +83,8 @@ class AccelKernels : public testing::Test
         }
     }
 
-    // Gradients with up to 13 in a block that are far above the others. Those are other ones in each step, of which some turn
-    // back.
+    /* Fill in gradients of which up to 13 in a block are far above the others. Each step has other ones, and some of them turn
+     * back. */
     void fill_with_spikes(array &a, size_t turn)
     {
         const zoff_dtype dtype = a.dtype;
@@ -116,7 +116,7 @@ TEST_F(AccelKernels, AStepIsTheCpus)
             for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 // Every second case has moments in bf16; there are 18 for each rule, so all cases have them for some rule.
                 const zoff_dtype states = turn++ % 2 ? ZOFF_BF16 : ZOFF_F32;
-                if (STRENGTH == 1 && turn % 7) // a sanitizer takes every seventh
+                if (STRENGTH == 1 && turn % 7) // a sanitizer takes every seventh case
                     continue;
                 const std::string what = std::string(rule.name) + ", weights " + kind.name + ", gradients " +
                                          zoff_adam_dtype_name(grads) + ", moments " + zoff_adam_dtype_name(states);

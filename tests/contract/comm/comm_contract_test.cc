@@ -91,7 +91,7 @@ TEST_P(Comm, PiecesComeToWhomTheyAreFor)
         uint64_t sent = 0;
         for (unsigned round = 0; round < ROUNDS; round++) {
             std::vector<operation> all(FLIGHT);
-            std::mt19937 random(round); // the same on each rank
+            std::mt19937 random(round); // the same numbers on each rank
             for (unsigned k = 0; k < FLIGHT; k++) {
                 operation &o = all[k];
                 const bool gathers = random() % 2;
@@ -224,7 +224,8 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
             EXPECT_LT(took, 10.0);
             meet();
         }
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // still broken, same reason
+        /* the communicator is still broken, for the same reason */
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm));
     });
 }
 

@@ -91,7 +91,7 @@ TEST_P(Several, ChannelsAreIndependentOfOneAnother)
     });
 }
 
-// The same kind and number of bytes, but for another slice.
+/* The ranks gather the same kind and number of bytes, but for another slice. */
 TEST_P(Several, AnotherItemIsNamed)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -127,7 +127,7 @@ TEST_P(Several, ChannelsOfOtherUsersAreNamed)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 seals the engine whose first parameter is \"user0\"",
                           zoff_comm_channel_open(comm, &channels[rank == 1]));
         EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("Rank 1 seals")) << zoff_last_error();
-        for (auto &channel : channels) // and the channels still work
+        for (auto &channel : channels) // the channels still work
             EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
         for (auto &channel : channels)
             zoff_comm_channel_leave(comm, &channel);

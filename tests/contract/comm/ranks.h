@@ -79,7 +79,7 @@ class Comm : public testing::TestWithParam<kind>
             if (comms[rank])
                 run(comms[rank].get(), rank);
         }
-        meet(); // before the next test begins
+        meet(); // wait before the next test begins
     }
 
     // A barrier over all ranks of the group that does not use zoff.

@@ -16,7 +16,7 @@ using namespace zoff_test;
 
 namespace
 {
-const size_t BYTES = 16 << 20; // of each rank: a copy takes some milliseconds
+const size_t BYTES = 16 << 20; // bytes of each rank; a copy takes some milliseconds
 enum { RANKS = 3, LEAVES = 2 };
 
 // The pieces of all ranks, and this rank's own, which is unmapped when it leaves.

@@ -24,7 +24,7 @@ struct range {
     cudaMemoryType kind;
 };
 std::mutex lock;
-std::map<const char *, range> ranges; // by their first byte
+std::map<const char *, range> ranges; // ranges by their first byte
 std::atomic<size_t> most{(size_t)-1};
 
 // The range that contains this byte, or the end.

@@ -28,7 +28,7 @@ struct message {
 
 // Inputs of a sum; freed when the last rank has taken its piece.
 struct sum {
-    std::vector<const float *> in; // by rank; NULL: the rank has not arrived, or has left
+    std::vector<const float *> in; // inputs by rank; NULL: the rank has not arrived, or has left
     std::vector<size_t> counts;
     int taken = 0;
 };
@@ -39,8 +39,8 @@ struct group {
     int size, joined = 0, finalized = 0;
     int exchanging = 0, adding = 0;                           // number of ranks that have started their first one
     std::map<int, sum> sums;                                  // by number
-    std::map<int, std::map<int, std::set<int>>> splits;       // by number, by color: the ranks that have called it
-    std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
+    std::map<int, std::map<int, std::set<int>>> splits;       // ranks that have called a split, by number and color
+    std::map<std::pair<int, int>, std::deque<message>> boxes; // messages by sender and receiver
 };
 struct batch;
 

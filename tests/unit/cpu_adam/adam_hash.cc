@@ -102,7 +102,7 @@ int main(int argc, char **argv)
             piece.m = rule.states.m ? j.m.data() : nullptr;
             piece.v = rule.states.v ? j.v.data() : nullptr;
             piece.grad = grad;
-            piece.copy_out = j.weights.copy || j.weights.split ? j.copy.data() : nullptr; // or the lower halves
+            piece.copy_out = j.weights.copy || j.weights.split ? j.copy.data() : nullptr; // the copy, or the lower halves
             piece.grad_dtype = dtype;
             piece.copy_dtype = j.weights.copy;
             piece.consts = &consts[k / (3 * kinds)];

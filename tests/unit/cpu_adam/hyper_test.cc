@@ -142,7 +142,7 @@ TEST(hyper, each_value_out_of_range_is_named)
     struct {
         double zoff_optimizer_hyper::*field;
         const char *name;
-        std::vector<zoff_optimizer> optimizers; // that read it
+        std::vector<zoff_optimizer> optimizers; // optimizers that read the number
         std::vector<double> bad, good;
     } cases[] = {
         {&zoff_optimizer_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},

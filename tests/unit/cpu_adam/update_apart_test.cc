@@ -130,7 +130,7 @@ struct tensor {
         p.grad_dtype = as.grads;
         p.copy_dtype = as.weights.copy;
         p.consts = &consts;
-        const bool is_default = as.weights.master == ZOFF_F32 && count % 2; // both words for fp32
+        const bool is_default = as.weights.master == ZOFF_F32 && count % 2; // use both words for fp32
         p.master_dtype = as.weights.split ? ZOFF_BF16 : is_default ? ZOFF_DTYPE_DEFAULT : as.weights.master;
         p.moments = (uint8_t)as.moments;
         p.split = as.weights.split;
