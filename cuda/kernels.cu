@@ -136,7 +136,7 @@ struct q8_view {
     const update_streams *s;
     update_types types;
     const rule_states *states; /* element i of the piece is element i of these, too */
-    size_t first, end;         /* in the piece; a warp without a block has none */
+    size_t first, end;         /* elements of the block, counted in the piece; none if the warp has no block */
     unsigned lane;
     bool has_v;
     q8_header m, v; /* old ones */

@@ -69,7 +69,7 @@ typedef enum zoff_nccl_phase {
 typedef struct zoff_nccl_queue {
     uint64_t started, done; /* number of the last operation that was started, that was done */
     struct {
-        zoff_comm_work *work; /* NULL: none */
+        zoff_comm_work *work; /* the operation; NULL: none */
         uint64_t time;        /* time by the lane's clock */
         bool is_done;
     } ops[ZOFF_NCCL_DEPTH]; /* operations by their number */
@@ -77,7 +77,7 @@ typedef struct zoff_nccl_queue {
 
 typedef struct zoff_nccl_lane {
     ncclComm_t nccl;      /* communicator; NULL: not open, or of one rank */
-    unsigned first, size; /* its ranks; NCCL numbers them from 0 */
+    unsigned first, size; /* ranks of the lane; NCCL numbers them from 0 */
     cudaStream_t stream;
     cudaEvent_t event;
     zoff_nccl_phase phase;
@@ -98,7 +98,7 @@ typedef struct zoff_nccl_lane {
     /* All memory that a lane ever needs. An allocation during an operation may wait for a kernel that waits for another rank,
      * while that rank waits likewise. */
     zoff_nccl_note *notes; /* notes in pinned memory: to rank 0, 1, ..., then from rank 0, 1, ... */
-    char *wire;            /* the same notes on the device */
+    char *wire;            /* notes on the device */
     char *slots;           /* cuts on the device: one to each rank, and one from each */
     char *bounce;          /* buffer of ZOFF_NCCL_BOUNCE pinned bytes */
 } zoff_nccl_lane;

@@ -15,7 +15,7 @@ typedef struct planned_tensor {
     size_t shard;         /* index of its file */
 } planned_tensor;
 
-/* All of an export. */
+/* The facts of an export. */
 typedef struct export_plan {
     planned_tensor *tensors; /* tensors in the order of parameters, and so of files */
     size_t tensor_count, shard_count, alias_count;

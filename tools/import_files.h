@@ -10,7 +10,7 @@ typedef struct source_tensor {
     const st_reader *file;
 } source_tensor;
 
-/* All files of an import. */
+/* The files of an import. */
 typedef struct import_files {
     st_reader *files;
     size_t file_count;

@@ -264,7 +264,8 @@ bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor 
     *out = (torch_tensor){.count = 0};
     if (!torch_file_is_tensor(v))
         return fault_set(f, "%s: there is no tensor where one is needed", t->path);
-    if (pickle_is_global(v->callee, "torch._utils _rebuild_parameter")) /* of (tensor, ...); one such layer at most */
+    /* The tensor is the first argument of such a call. Only one such layer is legal. */
+    if (pickle_is_global(v->callee, "torch._utils _rebuild_parameter"))
         v = pickle_at(v->arguments, 0);
     if (!torch_file_is_tensor(v) || !size_of(pickle_at(v->arguments, 1), &out->offset))
         return fault_set(f, "%s: a tensor has not the usual form", t->path);

@@ -22,9 +22,9 @@ typedef struct torch_tensor {
     uint64_t entry;   /* index of the archive's entry that has its elements */
     zoff_dtype dtype; /* fp32, fp16 or bf16; ZOFF_DTYPE_DEFAULT: 64-bit integers */
     size_t dims[TORCH_DIMS_MAX];
-    size_t dim_count;      /* 0: a single number */
+    size_t dim_count;      /* number of dimensions; 0: a single number */
     size_t count;          /* elements */
-    size_t offset, stored; /* its first element in that entry, and the number of elements stored there */
+    size_t offset, stored; /* first element in that entry, and the number of elements stored there */
 } torch_tensor;
 
 /* Open a file and read its pickle.

@@ -29,7 +29,7 @@ typedef struct universal_param {
     const char *name;
     size_t dims[TORCH_DIMS_MAX];
     size_t dim_count, count;
-    bool is_flat;        /* its files have no dict, and perhaps another shape */
+    bool is_flat;        /* the files have no dict, and perhaps another shape */
     bool has_step;       /* the parameter has a step.pt */
     unsigned states;     /* bit k is set if there is a file of state k of zoff_state_kind */
     zoff_dtype dtype;    /* type of the model's weights; ZOFF_DTYPE_DEFAULT: not known */

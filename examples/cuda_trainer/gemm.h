@@ -9,7 +9,7 @@
 /* A row-major bf16 matrix to read, or one for each product, in a row. */
 typedef struct gemm_matrix {
     const void *data;
-    size_t columns;  /* in memory */
+    size_t columns;  /* columns in memory */
     bool transposed; /* read it transposed */
 } gemm_matrix;
 

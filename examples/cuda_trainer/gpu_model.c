@@ -104,7 +104,7 @@ double gpu_model_loss(gpu_model *model)
 /* Reads the weights for the hash of ../gpt. */
 typedef struct reader {
     const gpu_model *model;
-    void *slice; /* on the host */
+    void *slice; /* slice in host memory */
 } reader;
 
 static const void *read_slice(void *ctx, int id, size_t slice)

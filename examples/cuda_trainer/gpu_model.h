@@ -19,10 +19,10 @@ typedef struct gpu_activations {
     bf16 *norm1, *heads, *weights, *attended;    /* [layers]: operands of the products in attention */
     bf16 *norm2, *hidden, *active;               /* [layers]: operands of the products in the MLP */
     float *mean, *inverse, *logits;              /* final norm and logits, after the last layer */
-    bf16 *norm, *d_logits;                       /* the same */
+    bf16 *norm, *d_logits;                       /* norm: output of the final norm */
     float *d_stream, *d_wte, *product, *scores;  /* temporaries of a pass */
-    float *column_parts, *losses;                /* the same; losses: [rows] */
-    bf16 *d_narrow, *d_wide, *d_heads, *d_score; /* the same */
+    float *column_parts, *losses;                /* temporaries of a pass; losses: [rows] */
+    bf16 *d_narrow, *d_wide, *d_heads, *d_score; /* temporaries of the backward pass */
     gpu_batch batch;
 } gpu_activations;
 
@@ -33,8 +33,8 @@ typedef struct gpu_model {
     const gpu_weights *weights; /* borrowed */
     void *block;                /* device memory of the activations */
     gpu_activations act;
-    gpu_batch batch; /* on the host, pinned */
-    float *losses;   /* the same */
+    gpu_batch batch; /* batch in pinned memory */
+    float *losses;   /* losses in pinned memory */
     cudaEvent_t loss_is_here;
 } gpu_model;
 

@@ -119,7 +119,7 @@ static int open_engine(job *j)
     for (int id = 0; id < GPT_TENSORS; id++) {
         const gpt_tensor *t = &j->model.tensor[id];
         const zoff_param_desc desc = {.struct_size = sizeof desc,
-                                      .value = t->value, /* NULL with --owned, as is the gradient */
+                                      .value = t->value, /* value; NULL with --owned, as is the gradient */
                                       .grad = t->grad,
                                       .count = t->count,
                                       .slices = t->slices,

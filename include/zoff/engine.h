@@ -75,7 +75,7 @@ typedef struct zoff_param_desc {
     void *grad;            /**< gradients; NULL: bound later, lent by zoff_grad_acquire(), or none. With a device, a parameter
                                 without it at seal reserves memory to lend, and the host measures the gradients */
     size_t count;          /**< elements of a slice; 0, 1 and more than 2^31 are legal */
-    size_t slices;         /**< 0 means 1 */
+    size_t slices;         /**< number of slices; 0 means 1 */
     size_t value_stride;   /**< elements from one slice to the next; 0 means count */
     size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
     zoff_dtype dtype;      /**< type of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */

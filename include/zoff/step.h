@@ -56,7 +56,7 @@ typedef struct zoff_step_args {
 
 /** State of the weights and optimizer states when a call on a step returns. */
 typedef enum zoff_outcome {
-    ZOFF_OUTCOME_BEFORE = 0, /**< as before the step */
+    ZOFF_OUTCOME_BEFORE = 0, /**< the state before the step */
     ZOFF_OUTCOME_AFTER = 1,  /**< the step is complete */
     ZOFF_OUTCOME_TORN = 2    /**< the step failed half way. zoff_step_retry() finishes it; with zoff.persist zoff_grads_drop()
                                   undoes it */

@@ -13,7 +13,7 @@ typedef enum zoff_dtype { ZOFF_DTYPE_DEFAULT = 0, ZOFF_F32 = 1, ZOFF_F16 = 2, ZO
 
 /** Where optimizer states are between steps. */
 typedef enum zoff_tier {
-    ZOFF_TIER_AUTO = 0, /**< as the configuration says; DRAM without one */
+    ZOFF_TIER_AUTO = 0, /**< the tier of the configuration; DRAM without one */
     ZOFF_TIER_HOST = 1, /**< DRAM */
     ZOFF_TIER_NVME = 2  /**< files under nvme_path, streamed through a DRAM budget */
 } zoff_tier;

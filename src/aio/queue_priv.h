@@ -84,7 +84,7 @@ enum { ZOFF_AIO_READS, ZOFF_AIO_WRITES, ZOFF_AIO_LANES };
 /* Aligned memory for requests that are not aligned. */
 typedef struct zoff_aio_stages {
     zoff_map memory; /* mapped at the first request that needs it */
-    size_t bytes;    /* of one stage */
+    size_t bytes;    /* size of one stage */
     char *free[ZOFF_AIO_STAGES_MOST];
     unsigned free_count;
 } zoff_aio_stages;

@@ -33,7 +33,7 @@ typedef struct uring {
     char *base;      /* registered memory, in buffers of 1 GiB; NULL: none */
     size_t bytes;
     unsigned out;      /* taken and not returned, refused ones included */
-    unsigned refusals; /* in a row */
+    unsigned refusals; /* refusals in a row */
     unsigned refused_count;
     int refused_res;
     zoff_aio_io *refused[]; /* taken, but the kernel did not start them; `depth` of them */

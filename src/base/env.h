@@ -43,7 +43,7 @@ const char *zoff_base_env_name(zoff_env id);
 /* clang-format on */
 
 typedef struct zoff_env_ranks {
-    unsigned count;       /* at least 1 */
+    unsigned count;       /* ranks on this host, at least 1 */
     unsigned index;       /* below count */
     const char *launcher; /* the launcher that set them; NULL: none */
 } zoff_env_ranks;

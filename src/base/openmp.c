@@ -42,9 +42,9 @@ static const double ASLEEP_SECONDS = 0.3;
 
 /* The calling thread's OpenMP pool, as far as it is known. */
 static _Thread_local struct {
-    unsigned threads; /* 0: no pool is known */
+    unsigned threads; /* threads of a known pool; 0: none */
     pid_t tids[BORROWED_MOST];
-    bool awake;         /* they were awake at the last check */
+    bool awake;         /* the pool's threads were awake at the last check */
     double now;         /* time of the last question, in seconds */
     double check;       /* time to check whether its threads still exist */
     double next, pause; /* time of the next check, and the pause after a check that found nothing */

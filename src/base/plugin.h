@@ -6,7 +6,7 @@
 #include <zoff/plugin.h>
 
 typedef struct zoff_plugin_wish {
-    const char *name;   /* of libzoff_NAME.so */
+    const char *name;   /* name of libzoff_NAME.so */
     const char *what;   /* "the communicator \"mpi\"", for messages */
     const char *advice; /* a sentence without its full stop: the remedy if it cannot be loaded */
     bool shares_names;  /* its libraries look up one another among the program's symbols, as some MPIs do */

@@ -16,7 +16,7 @@
  * This is one of the few pieces of global state, because places belong to the process. */
 static struct {
     pthread_once_t once;
-    bool seated;                          /* there are several nodes, and nobody else has placed the threads */
+    bool seated;                          /* seats are used: there are several nodes, and nobody else has placed the threads */
     atomic_uint preferred;                /* preferred node + 1; 0: none */
     atomic_bool forked;                   /* this process is a child of one that had a team */
     const zoff_team_watch *_Atomic watch; /* the watch of a trace; NULL: there is none */
@@ -110,8 +110,8 @@ typedef struct part {
     const zoff_policy *policy; /* NULL: threads stay where they are */
     zoff_team_fn fn;
     void *ctx;
-    const zoff_team_watch *watch; /* NULL: nobody watches this run */
-    const void *who;              /* for watch */
+    const zoff_team_watch *watch; /* NULL: no run is watched */
+    const void *who;              /* argument for watch */
     const char *work;
 } part;
 

@@ -50,7 +50,7 @@ typedef struct zoff_topology {
     zoff_cpus cpus;
     unsigned end;                 /* all CPUs of the set are below this number */
     uint16_t core[ZOFF_CPUS_MAX]; /* the lowest CPU of the set on this CPU's core; the CPU itself if nothing is known */
-    uint16_t node[ZOFF_CPUS_MAX]; /* 0 if nothing is known */
+    uint16_t node[ZOFF_CPUS_MAX]; /* node of each CPU; 0 if unknown */
 } zoff_topology;
 
 /* Read core and node of each CPU of the set. */

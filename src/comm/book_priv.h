@@ -29,7 +29,7 @@ typedef struct zoff_comm_book {
     struct told {
         unsigned count;
         zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
-    } * theirs; /* by rank: its last report */
+    } * theirs; /* last report of each rank */
 } zoff_comm_book;
 
 #endif

@@ -379,7 +379,7 @@ static void abandon(zoff_comm *comm, zoff_comm_work *work)
                                     zoff_comm_call_name(comm, work));
         (void)break_off(comm);
     }
-    zoff_base_mem_free(work->scratch); /* NULL if the back-end has freed or leaked it */
+    zoff_base_mem_free(work->scratch); /* scratch is NULL if the back-end has freed or leaked it */
     *work = (zoff_comm_work){.outcome = ZOFF_ERR_COMM};
 }
 

@@ -16,7 +16,7 @@ typedef struct zoff_comm_lanes {
 } zoff_comm_lanes;
 
 typedef struct zoff_comm_operation {
-    zoff_comm_work *work; /* NULL: this entry is free */
+    zoff_comm_work *work; /* NULL: the entry is free */
     unsigned arrived;     /* ranks that have started the operation, including this one */
     unsigned moving;      /* lanes that are not finished */
     bool has_own;         /* this rank's own piece has been copied */
@@ -41,7 +41,7 @@ typedef struct zoff_comm_port {
     struct {
         uint64_t started[ZOFF_COMM_STREAMS]; /* number of the last operation that the rank has started */
         bool has_closed;
-    } * members;     /* by rank */
+    } * members;     /* state of each rank in the channel */
     unsigned closed; /* number of ranks that have closed the channel */
     bool is_joined;
 } zoff_comm_port;
@@ -60,7 +60,7 @@ typedef struct zoff_comm_messages {
     bool is_over;                           /* no operation will make progress any more; `over` has the reason */
     bool is_told;                           /* the reason came from another rank, or was sent to the others */
     char over[1024];
-    bool *has_left; /* by rank */
+    bool *has_left; /* one flag per rank: it has left */
     unsigned left;  /* number of ranks that have left */
 } zoff_comm_messages;
 

@@ -29,7 +29,7 @@ typedef struct message {
     int tag;
     char *data; /* memory of the caller; of a header in an inbox: the memory behind this struct */
     size_t bytes;
-    uint64_t seen; /* of a receive: the value of `arrivals` when it last looked for its message */
+    uint64_t seen; /* a receive's view: the value of `arrivals` when it last looked for its message */
     atomic_bool is_over;
 } message;
 
@@ -42,7 +42,7 @@ typedef struct inbox {
     pthread_mutex_t lock;
     bool is_closed;
     list headers;                  /* headers from all ranks, oldest first */
-    list *pieces;                  /* by sender */
+    list *pieces;                  /* lists of pieces, one per sender */
     message *blank;                /* memory of headers that were read */
     atomic_uint_fast64_t arrivals; /* number of messages put here so far; receives look only after it has changed */
     message *spare;                /* requests that this rank can use again; only its own calls do, so no lock guards them */
@@ -51,7 +51,7 @@ typedef struct inbox {
 typedef struct group {
     unsigned size;
     atomic_uint open; /* ranks that have not closed */
-    inbox inboxes[];  /* by rank */
+    inbox inboxes[];  /* inbox of each rank */
 } group;
 
 /* ---- lists ---- */

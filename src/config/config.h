@@ -19,7 +19,7 @@ typedef struct zoff_cycle_values {
     double min_lr, max_lr, lr_rate;
     double first, second;               /* cycle_*_step_size */
     double first_stairs, second_stairs; /* cycle_*_stair_count; 0: none */
-    double decay_step;                  /* 0: no decay */
+    double decay_step;                  /* a step of 0 means no decay */
     bool moves_momentum;
     double min_momentum, max_momentum, momentum_rate;
 } zoff_cycle_values;
@@ -51,7 +51,7 @@ typedef struct zoff_fp16_values {
     double scale;         /* the first scale if dynamic, else the fixed one */
     double min_scale;     /* min_loss_scale */
     int64_t window;       /* loss_scale_window */
-    uint64_t hysteresis;  /* at least 1 */
+    uint64_t hysteresis;  /* overflows until the scale falls; at least 1 */
     bool refills_at_once; /* consecutive_hysteresis */
 } zoff_fp16_values;
 
@@ -113,7 +113,7 @@ typedef struct zoff_config_values {
     bool persist_required;      /* zoff.persist is "require" */
     bool power_safe;            /* zoff.durability is "power" */
     unsigned verify;            /* zoff.verify: 0 full, 1 sample, 2 off */
-    uint64_t steps_per_print;   /* 0: never */
+    uint64_t steps_per_print;   /* 0: no prints */
     bool wants_bf16;            /* bf16.enabled */
     zoff_fp16_values fp16;
     zoff_weight_values weights;

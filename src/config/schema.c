@@ -11,7 +11,7 @@
 #define LARGEST_SHOWN 9007199254740992.0 /* messages do not show a higher limit, because nobody exceeds it */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
-#define CUTS .cuts = true          /* for counts of elements, because scripts compute them */
+#define CUTS .cuts = true          /* counts of elements may have fractions, because scripts compute them */
 #define DIFFERS .may_differ = true /* the value may differ between ranks */
 #define SECTION(path_, ...)                                                                                                    \
     {                                                                                                                          \

@@ -40,7 +40,7 @@ typedef struct zoff_config_key {
     bool counts;         /* flags: a whole number of 1 and more is a value of its own, and 0 and 1 are no flags */
     const char *choices; /* "a|b|c": every known value */
     const char *accepts; /* "a|b": the supported values among them; NULL: all; "": only null */
-    const char *why;     /* for unsupported values: the reason, and what to do instead */
+    const char *why;     /* the reason why values are unsupported, and what to do instead */
     const char *target;  /* aliases: the path of the real key */
     const char *help;    /* a phrase for docs/CONFIG.md */
 } zoff_config_key;

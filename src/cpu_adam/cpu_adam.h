@@ -73,7 +73,7 @@ typedef enum zoff_moments {
     ZOFF_MOMENTS_F32,
     ZOFF_MOMENTS_BF16,
     ZOFF_MOMENTS_M8V16, /* m in 8 bits, v in bf16 */
-    ZOFF_MOMENTS_Q8     /* both in 8 bits */
+    ZOFF_MOMENTS_Q8     /* moments of 8 bits */
 } zoff_moments;
 
 typedef enum zoff_moment { ZOFF_MOMENT_M, ZOFF_MOMENT_V } zoff_moment;

@@ -17,7 +17,7 @@
 /* clang-format on */
 
 struct zoff_kernels {
-    const char *name; /* of the instruction set */
+    const char *name; /* name of the instruction set */
 #define K(kernel, piece_type) void (*kernel)(const piece_type *piece, size_t begin, size_t count);
     ZOFF_KERNEL_LIST(K)
 #undef K

@@ -16,7 +16,7 @@ enum { ZOFF_DIGEST_ARRAYS = 3 };
 /* The blocks of one chunk, hashed in any order. Each array starts a new block. */
 typedef struct zoff_digest {
     uint64_t *hashes;
-    bool *done;                            /* of each block */
+    bool *done;                            /* one flag per block: it is hashed */
     size_t room;                           /* blocks */
     size_t ends[ZOFF_DIGEST_ARRAYS];       /* ends of the arrays in bytes; each array begins where the one before it ends */
     size_t block_ends[ZOFF_DIGEST_ARRAYS]; /* ends of the arrays in blocks */

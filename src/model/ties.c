@@ -21,7 +21,7 @@ typedef struct identity {
     uintptr_t value;
     size_t count, slices, stride;
     unsigned dtype;
-    uint32_t param; /* not compared */
+    uint32_t param; /* parameter, which is not compared */
 } identity;
 
 static int compare_weights(const identity *a, const identity *b)

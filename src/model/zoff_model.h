@@ -12,8 +12,8 @@
 
 /* Flags of one slice of a parameter. */
 enum {
-    ZOFF_SLICE_READY = 1,   /* its gradient was handed over in this micro-step */
-    ZOFF_SLICE_PRESENT = 2, /* it had a gradient in this step; with accumulation, the accumulator holds a sum */
+    ZOFF_SLICE_READY = 1,   /* the slice's gradient was handed over in this micro-step */
+    ZOFF_SLICE_PRESENT = 2, /* the slice had a gradient in this step; with accumulation, the accumulator holds a sum */
     ZOFF_SLICE_DOWN = 4,    /* device: the gradient that was handed over is downloaded */
     ZOFF_SLICE_GIVEN = 8,   /* tied weights: this parameter's gradient was handed over; READY then means the owner's sum */
     ZOFF_SLICE_REUSED = 16  /* the program may have written its next gradient: the end of the step does not clear it */
@@ -26,12 +26,12 @@ typedef struct zoff_slice_buckets {
 
 typedef struct zoff_shape {
     size_t *dims;
-    size_t count; /* at least 1 */
+    size_t count; /* number of dimensions, at least 1 */
 } zoff_shape;
 
 typedef struct zoff_model_param {
     char *name;
-    char *slice_name; /* NULL: none */
+    char *slice_name; /* name of the slices; NULL: none */
     zoff_shape shape; /* shape of a slice; `count` alone if the program gives none */
     char *value;
     char *grad;
@@ -43,7 +43,7 @@ typedef struct zoff_model_param {
     bool engine_owned;     /* the weights are in the store of weights; until seal, `value` holds the initial ones */
     bool fp32_moments;     /* zoff.fp32_moments names the parameter */
     bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have the parameter, too */
-    bool reduced;          /* its gradients are the same on all ranks, and are not exchanged */
+    bool reduced;          /* the gradients are the same on all ranks, and are not exchanged */
     bool counts_elsewhere; /* set at seal: another rank counts its squares in the norm */
     size_t first_flag;     /* index of its first slice in the model's flags */
     uint32_t tie;          /* set at seal: 1 + the index of its tie; 0: it shares its weights with no other parameter */

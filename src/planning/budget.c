@@ -298,7 +298,7 @@ zoff_planning_limits zoff_planning_budget_limits(const zoff_planning *in)
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.slices * zoff_zero_plan_state_bytes(&tensor, tensor.count);
         }
-        if (in->values->zero_stage > 0) /* only this rank's share */
+        if (in->values->zero_stage > 0) /* a rank stores only its share */
             state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(in->comm));
         zoff_offload_placement_nvme(in->host_bytes, in->values->slots, state_bytes, &placement);
         limits.chunk_bytes = placement.chunk_bytes;

@@ -24,7 +24,7 @@ typedef struct zoff_speculation_terms {
 typedef struct zoff_speculation_order {
     uint32_t *expected, *arrived; /* bucket_count each */
     size_t count, arrived_count;
-    bool *has_arrived;         /* by bucket */
+    bool *has_arrived;         /* one flag per bucket: it is complete */
     size_t heard;              /* number of buckets whose arrival was noted, see zoff_arrivals */
     size_t entered;            /* index in `arrived` of the first that waits for memory */
     size_t measured;           /* index in `arrived` of the first not measured yet, where gradients are measured early */

@@ -112,7 +112,7 @@ typedef struct zoff_trace_transfer {
     const char *path; /* path of the file; NULL: a device */
     size_t item;      /* number of the chunk, slice or bucket */
     const char *item_kind;
-    uint64_t offset; /* in the file */
+    uint64_t offset; /* place in the file */
     uint64_t bytes;
     double from, to;
 } zoff_trace_transfer;

@@ -13,8 +13,9 @@ typedef struct zoff_gather_opts {
     zoff_comm_stream stream;
     unsigned first, members; /* ranks that gather; 0, 0: all. Some of the ranks do so on ZOFF_COMM_GROUP */
     unsigned slots;          /* most items in flight */
-    zoff_comm_item (*about)(void *ctx, size_t item);             /* the description that ranks compare */
-    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* the same on all ranks that gather; 0 for others */
+    zoff_comm_item (*about)(void *ctx, size_t item); /* the description that ranks compare */
+    /* the number is the same on all ranks that gather, and 0 on others */
+    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank);
     /* Set *out to memory for the parts of all ranks, packed in rank order; this rank's part must be in place. Each slot may use
      * other memory.  @return PENDING while this rank's part is being copied there: the call is repeated */
     zoff_status (*begin)(void *ctx, size_t item, unsigned slot, char **out);

@@ -18,7 +18,7 @@ typedef struct reduce_slot {
     uint64_t number; /* position in the order of exchanges */
     size_t bucket;
     char *send, *receive;
-    size_t *send_bytes, *receive_bytes; /* by rank */
+    size_t *send_bytes, *receive_bytes; /* bytes for and from each rank */
     zoff_comm_work work;
 } reduce_slot;
 
@@ -29,9 +29,9 @@ typedef struct reduce_bucket {
 
 /* The weights of the ranks' micro-batches. Gradients are multiplied by `factors`: weight times zoff_reduce_opts.factor. */
 typedef struct reduce_weights {
-    double own, total; /* this rank's weight; sum of `factors` */
+    double own, total; /* weight of this rank, and sum of `factors` */
     double *all;       /* weights by rank */
-    float *factors;    /* by rank */
+    float *factors;    /* factor of each rank */
     float own_factor;  /* factor of this rank, known before those of the others */
     bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
     bool asked, known; /* the all-gather has started; it is done */

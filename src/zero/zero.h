@@ -55,7 +55,7 @@ typedef struct zoff_plan_piece {
  * Weights that the engine stores have memory of their own, because they may live on another tier and are read without the
  * states. A frozen parameter has only weights. If these are the caller's, the parameter is in no chunk. */
 typedef struct zoff_plan_chunk {
-    size_t first_piece, piece_count;   /* in plan.pieces */
+    size_t first_piece, piece_count;   /* pieces of the chunk, in plan.pieces */
     size_t first_run, run_count;       /* runs of the bucket, in plan.runs */
     size_t elements;                   /* elements without padding, including frozen ones */
     size_t blocks;                     /* number of units; a shorter tail counts as one */
@@ -84,7 +84,7 @@ enum { ZOFF_PLAN_LINE = 64, ZOFF_PLAN_PAD = 16 };
 typedef struct zoff_plan_opts {
     size_t unit;               /* elements of a unit; pieces are cut at its multiples, so that blocks of the norm stay whole */
     size_t max_chunk_elements; /* a chunk gets at least one unit, even if that is beyond the limits */
-    size_t max_chunk_bytes;    /* with padding */
+    size_t max_chunk_bytes;    /* bytes with padding */
     unsigned rank, ranks;      /* ranks 0 means 1 */
     bool replicated;           /* each rank owns all of every bucket */
     size_t max_bucket_units;   /* most units of a bucket, for several ranks only; 0: no limit */
