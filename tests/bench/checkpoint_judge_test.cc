@@ -162,7 +162,7 @@ TEST_F(checkpoint_judge, moved_bytes_are_those_of_both_tiers)
 {
     run.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
     expect_missing("moved_over_state", "only one of the two tiers");
-    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // its load was not counted
+    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // the tier's load was not counted
     expect_missing("moved_over_state", "only one of the two tiers");
     run.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
     expect_value("moved_over_state", 1.01, true);

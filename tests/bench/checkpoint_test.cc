@@ -63,7 +63,7 @@ TEST_F(checkpoint, counts_the_bytes_of_each_way)
 {
     run("--only save --busy 0", "8Mi"); // small chunks would consist of padding
     for (const char *tier : {"host", "nvme"}) {
-        const double files = std::string(tier) == "nvme"; // both ways
+        const double files = std::string(tier) == "nvme"; // files are used both ways
         EXPECT_NEAR(files, json_real_value(at(tier, "save_read")), 0.05) << tier;
         EXPECT_NEAR(1, json_real_value(at(tier, "save_written")), 0.05) << tier;
         EXPECT_NEAR(1, json_real_value(at(tier, "load_read")), 0.05) << tier;

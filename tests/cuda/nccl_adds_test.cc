@@ -297,7 +297,7 @@ TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
                 if (status < 0) {
                     EXPECT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
                     EXPECT_ZOFF_OK(zoff_step_retry(e, &info));
-                    failed++; // only rank 0 counts
+                    failed++; // only rank 0 counts failures
                 }
                 all.devices[rank]->fail = 0;
                 trainer copy = t;

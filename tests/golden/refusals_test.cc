@@ -28,7 +28,7 @@ TEST(Refusals, ValuesOfEachKey)
         if (keys[i].class_ == ZOFF_CLASS_ALIAS)
             continue;
         std::vector<std::string> order;
-        std::map<std::string, std::string> values; // by message
+        std::map<std::string, std::string> values; // one value for each message
         for (const char *value : VALUES) {
             zoff_config *config;
             ASSERT_ZOFF_OK(zoff_config_open(nullptr, &config));

@@ -24,7 +24,7 @@ struct scene {
     size_t few;
     bool lent, owned;      // gradients, or weights, are in memory of the engine
     bool ascends;          // the program hands gradients over and waits for weights in ascending order
-    size_t chunk_elements; // 0: the default
+    size_t chunk_elements; // elements of a chunk; 0: the default
     const char *zero, *zoff;
 };
 std::ostream &operator<<(std::ostream &out, const scene &s)

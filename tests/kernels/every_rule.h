@@ -12,7 +12,7 @@ struct rule_case {
     zoff_adam_rule rule;
     const char *name;
     zoff_optimizer_hyper hyper;
-    zoff_adam_states states; // as the header says, not as the library computes them
+    zoff_adam_states states; // states as the header names them, not as the library computes them
 };
 
 inline rule_case make_rule(zoff_adam_rule rule, const char *name, zoff_optimizer optimizer, double weight_decay, bool m, bool v)

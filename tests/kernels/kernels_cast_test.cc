@@ -48,7 +48,8 @@ TEST_P(kernels_cast, equals_the_oracle)
             const size_t src_bytes = bytes_of(from), dst_bytes = bytes_of(to);
             for (size_t n : sizes()) {
                 for (size_t shift : {0, 1}) {
-                    const bool stream = (n + shift) % 2; // each length is cast from both places, and so in both ways
+                    /* each length is cast from both places, so with and without streaming */
+                    const bool stream = (n + shift) % 2;
                     SCOPED_TRACE(::testing::Message() << zoff_adam_dtype_name(from) << " to " << zoff_adam_dtype_name(to)
                                                       << ", " << n << " elements, shift " << shift << ", streams " << stream);
                     char *src = src_array.place(n * src_bytes, shift * src_bytes);

@@ -124,7 +124,7 @@ uint16_t oracle_dither_bf16(float x, unsigned moment, uint64_t block, size_t lan
     const uint16_t sign = signbit(x) ? 0x8000 : 0;
     if (isinf(x))
         return (uint16_t)(sign | BF16.infinity);
-    const double random = (double)oracle_dither(moment, block, lane, t) / 65536; /* in [0, 1) */
+    const double random = (double)oracle_dither(moment, block, lane, t) / 65536; /* number in [0, 1) */
     const double magnitude = fabs((double)x);
     const uint32_t low = pattern_below(&BF16, magnitude);
     const double from = magnitude_of(&BF16, low), to = magnitude_of(&BF16, low + 1);

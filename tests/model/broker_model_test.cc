@@ -28,7 +28,7 @@ struct slot {
 
 struct state {
     std::array<std::array<slot, SLOTS_MOST>, POOLS> pools;
-    std::array<bool, CHUNKS_MOST> asked = {}, updated = {}; // by bucket: it has places; it is given back
+    std::array<bool, CHUNKS_MOST> asked = {}, updated = {}; // flags of each bucket: it has places; it is given back
     uint8_t fetched = 0;
     bool has_asked = false, has_failed = false; // the fetch has a place; one transfer has failed
 
@@ -242,7 +242,7 @@ class model
             if (is_granted(s, STATES, c, STEP) && is_granted(s, WEIGHTS, c, STEP))
                 update(s, c);
             else if (r.all_at_once && !s.asked[c])
-                break; // those behind it ask later
+                break; // requests behind it come later
         }
         if (s.fetched < FETCHES)
             fetch(s);

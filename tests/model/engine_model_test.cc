@@ -552,7 +552,7 @@ class sequence
     size_t added = 0;
     unsigned accumulation = 1, micro = 0;
     bool stop_asked = false, stop_told = false;
-    struct { // by zoff_step_wait()
+    struct { // values that zoff_step_wait() must return
         unsigned micro_step;
         bool stops;
         decltype(reference::step(t.tensors, groups, 1, 1, 1, 0)) update;

@@ -115,7 +115,7 @@ TEST_F(Numa, InterleavedMemoryLiesOnAllNodes)
     int mode = -1;
     ASSERT_EQ(0, get_mempolicy(&mode, nullptr, 0, map.base, MPOL_F_ADDR)) << strerror(errno);
     EXPECT_EQ(MPOL_INTERLEAVE, mode);
-    memset(map.base, 1, bytes); // by one thread, on one node
+    memset(map.base, 1, bytes); // one thread, on one node, touches all of it
     ASSERT_NO_FATAL_FAILURE(expect_even(nodes_of(map.base, bytes)));
     zoff_base_map_free(&map);
 }

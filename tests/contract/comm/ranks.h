@@ -24,7 +24,7 @@ extern "C" {
 struct kind {
     const char *how;     // how the group is opened: see open()
     const char *backend; // the name that zoff_comm_get_info() gives
-    unsigned size;       // 0: all ranks of the job
+    unsigned size;       // ranks of the group; 0: all ranks of the job
 };
 
 inline zoff_comm_opts opts_of(double timeout_seconds, const char *backend = nullptr)

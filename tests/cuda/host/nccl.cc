@@ -41,7 +41,7 @@ std::map<std::string, std::weak_ptr<group>> groups;
 
 std::map<std::string, int> fails;
 std::set<int> stopped;
-std::map<int, std::chrono::milliseconds> delays; // by rank
+std::map<int, std::chrono::milliseconds> delays; // delay of each rank
 std::set<ncclComm *> all;
 int version = NCCL_VERSION_CODE;
 std::map<std::thread::id, ncclComm *> under_way; // the open group of each thread, for versions of NCCL that allow one

@@ -38,7 +38,7 @@ struct group {
     std::condition_variable changed;
     int size, joined = 0, finalized = 0;
     int exchanging = 0, adding = 0;                           // number of ranks that have started their first one
-    std::map<int, sum> sums;                                  // by number
+    std::map<int, sum> sums;                                  // sums by number
     std::map<int, std::map<int, std::set<int>>> splits;       // ranks that have called a split, by number and color
     std::map<std::pair<int, int>, std::deque<message>> boxes; // messages by sender and receiver
 };

@@ -196,7 +196,7 @@ TEST(step, each_rule_asks_for_its_own_states)
         tensor.v = nullptr;
         if (rule.states.v)
             EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.v is NULL", zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
-        tensor = f.tensor(); // with NULL for the states that it does not have
+        tensor = f.tensor(); // NULL for states that the rule does not have
         EXPECT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
     }
 }

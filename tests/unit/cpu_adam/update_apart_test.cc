@@ -290,7 +290,7 @@ TEST(update_apart_run, gives_the_same_bits_with_any_number_of_threads)
 TEST(update_apart_run, gives_the_same_bits_past_the_caches)
 {
     const auto all = every_format();
-    const size_t formats = 8, least_bytes = 14; // of an element
+    const size_t formats = 8, least_bytes = 14; // bytes of an element
     const size_t most = ((size_t)64 << 20) / formats / least_bytes + 1;
     std::vector<format> some;
     for (const auto &f : all) {

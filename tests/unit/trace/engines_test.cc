@@ -175,7 +175,7 @@ TEST_F(Trace, ThreadsHaveATrackEach)
     std::map<int64_t, size_t> tracks;
     for (const auto &e : read_trace(path))
         tracks[e.tid] += e.name == "work";
-    tracks.erase(0); // of the process
+    tracks.erase(0); // the track of the process
     EXPECT_EQ((size_t)THREADS, tracks.size());
     for (const auto &track : tracks)
         EXPECT_EQ((size_t)ROWS, track.second);

@@ -148,7 +148,7 @@ TEST_F(Marks, TransfersAreOfTheEngineWhoseCallItIs)
         zoff_trace_end_transfer(&x);
         x.from = 0; // it began before the trace
         zoff_trace_end_transfer(&x);
-        x.from = 1; // the same
+        x.from = 1; // this transfer, too, began before the trace
         zoff_trace_end_transfer(&x);
     });
     const auto all = events();
@@ -192,7 +192,7 @@ TEST_F(Marks, SharesOfATeamAreNamedAfterTheRow)
     EXPECT_EQ(3u, tracks.size());
     end();
     zoff_base_team_run(
-        3, [](void *, unsigned, unsigned) {}, nullptr); // of the program, not of the engine
+        3, [](void *, unsigned, unsigned) {}, nullptr); // threads of the program, not of the engine
     EXPECT_EQ(3u, count_events(events(), "X", "share of update") + count_events(events(), "X", "share of work"));
 }
 

@@ -105,7 +105,7 @@ TEST_F(CheckUse, WeightsAreAccessibleAfterAStepThatIsGivenUp)
 {
     engine e = make();
     ASSERT_NO_FATAL_FAILURE(begin(e.get()));
-    e.reset(); // in the middle of a step
+    e.reset(); // the step is still open
     weights[0][4000] = 1;
     EXPECT_EQ(1, weights[0][4000]);
 }
