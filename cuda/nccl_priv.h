@@ -87,7 +87,7 @@ typedef struct zoff_nccl_lane {
     uint64_t common;    /* slots that were in the mask of every rank's last notes; 0: the notes agreed, or none is common */
     double retry, wait; /* time at which notes go again, and seconds of the wait until then; 0: no wait */
 
-    /* The current operation: */
+    /* Fields of the current operation: */
     zoff_comm_work *work;
     bool in_is_device, out_is_device;
     bool has_copies;            /* copies were enqueued that were not waited for yet */
@@ -98,7 +98,7 @@ typedef struct zoff_nccl_lane {
     /* All memory that a lane ever needs. An allocation during an operation may wait for a kernel that waits for another rank,
      * while that rank waits likewise. */
     zoff_nccl_note *notes; /* notes in pinned memory: to rank 0, 1, ..., then from rank 0, 1, ... */
-    char *wire;            /* notes on the device */
+    char *wire;            /* the notes' copy on the device */
     char *slots;           /* cuts on the device: one to each rank, and one from each */
     char *bounce;          /* buffer of ZOFF_NCCL_BOUNCE pinned bytes */
 } zoff_nccl_lane;

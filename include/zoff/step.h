@@ -66,8 +66,8 @@ typedef enum zoff_outcome {
 typedef struct zoff_step_numbers {
     double lr;                   /**< learning rate of group 0 */
     double loss_scale;           /**< loss scale of the gradients of this step; 1 without fp16.enabled */
-    double grad_norm;            /**< L2 norm of all gradients after scaling, before clipping. NAN where nothing needs it:
-                                      zoff.skip_nonfinite is false and nothing is clipped */
+    double grad_norm;            /**< L2 norm of all gradients after scaling, before clipping. NAN where nothing needs it,
+                                      because zoff.skip_nonfinite is false and nothing is clipped */
     double clip_factor;          /**< factor by which clipping multiplied the gradients; 1: not clipped */
     uint64_t elements_owned;     /**< elements with states on this rank */
     uint64_t elements_updated;   /**< owned elements that have a gradient */

@@ -71,7 +71,7 @@ typedef struct zoff_aio_piece {
     struct zoff_aio_piece *next_free;
     char *user; /* the piece's part of the request */
     size_t user_bytes;
-    /* Staged pieces: */
+    /* Fields of staged pieces: */
     char *stage;
     uint64_t window; /* file offset of the stage's first byte */
     size_t skip;     /* where the part begins in the stage */

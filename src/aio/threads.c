@@ -31,10 +31,10 @@ typedef struct place {
 typedef struct threads {
     int fd;
     unsigned depth;
-    /* Only the caller uses these: */
+    /* Only the caller uses these fields: */
     unsigned out; /* taken and not returned */
     unsigned taken_count;
-    /* The lock guards these: */
+    /* The lock guards these fields: */
     pthread_mutex_t lock;
     pthread_cond_t work, finished;
     bool stopping, caller_waits;

@@ -135,7 +135,7 @@ typedef enum zoff_comm_visit_call {
     ZOFF_COMM_IN_CALLS,         /* number of calls, plus one */
     ZOFF_COMM_IN_STEP = 0x100,  /* flag: inside zoff_step(); not compared */
     ZOFF_COMM_IN_RETRY = 0x200, /* flag: inside zoff_step_retry(); not compared */
-    ZOFF_COMM_IN_OPEN = 0x400,  /* flag: in an open step, in which other ranks may be in zoff_param_fetch() already */
+    ZOFF_COMM_IN_OPEN = 0x400,  /* flag: the call is in an open step, in which other ranks may fetch weights already */
 } zoff_comm_visit_call;
 
 typedef struct zoff_comm_visit {
@@ -180,7 +180,7 @@ struct zoff_comm {
     unsigned rank, size;
     double timeout_seconds;      /* negative: no timeout */
     zoff_comm_channel common;    /* the communicator's own channel, on which ranks open others */
-    struct zoff_comm_book *book; /* channels, calls and the lock: book_priv.h */
+    struct zoff_comm_book *book; /* channels, calls and the lock, see book_priv.h */
     zoff_comm_info info;         /* the back-end fills `backend` */
     bool is_broken;
     bool one_thread;     /* only the program's own threads may use it, not the engine's progress thread */
