@@ -8,9 +8,9 @@ static const char INTRODUCTION[] =
     "# Configuration\n"
     "\n"
     "zoff reads the configuration file of DeepSpeed (`ds_config.json`). This page is generated from the\n"
-    "table with which zoff parses that file. The command `zoff reference` prints it. The command\n"
-    "`zoff check FILE` prints the effective configuration of a file, each value with its source, or the\n"
-    "error with which an engine would refuse it.\n"
+    "table with which zoff parses it, and `zoff reference` prints it. The command `zoff check FILE` prints\n"
+    "the effective configuration of a file, each value with its source, or the error with which an engine\n"
+    "would refuse it.\n"
     "\n"
     "- **Three kinds of keys.** Most keys below change what zoff does. Other keys of DeepSpeed change\n"
     "  none of zoff's results; they are ignored, and one warning lists them. Values that would change\n"
@@ -36,8 +36,7 @@ static const char INTRODUCTION[] =
     "  `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`. Any two\n"
     "  of the three keys decide the third, and one alone is enough. If none is given, the accumulation\n"
     "  is 1 and the trainer decides the batch.\n"
-    "- **Stages and tiers.** States can be on every tier at every stage. Weights that the engine stores\n"
-    "  can be on every tier at stage 3.\n"
+    "- **Stages and tiers** of states, and of weights that the engine stores:\n"
     "\n"
     /* A test takes a step with each cell of this table. */
     "| stage | states `none`, `cpu` | states `nvme` | weights `none` | weights `cpu`, `nvme` |\n"
@@ -66,7 +65,10 @@ static void add_type(zoff_config_sink *sink, const zoff_config_key *row)
     } else {
         zoff_config_schema_expected(row, expected, sizeof expected);
         size_t article = strcspn(expected, " "); /* which an error needs, but not a list */
-        zoff_config_sink_add(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
+        if (row->type == ZOFF_KEY_BYTES)         /* the head of the page says how to write them */
+            zoff_config_sink_add(sink, "bytes%s", strrchr(expected, ',') + 1);
+        else
+            zoff_config_sink_add(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
     }
 }
 
@@ -86,7 +88,9 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
         if (bytes && !same) {
             char section[256] = "";
             memcpy(section, row->path, bytes < sizeof section ? bytes : sizeof section - 1);
-            zoff_config_sink_add(sink, "\n### %s\n\n%s.\n\n", section, zoff_config_schema_find(section)->help);
+            zoff_config_sink_add(sink, "\n### %s\n\n", section);
+            if (row[-1].type == ZOFF_KEY_SECTION) /* otherwise its keys go on behind those of another section */
+                zoff_config_sink_add(sink, "%s.\n\n", row[-1].help);
         } else if (in_list && !same) {
             zoff_config_sink_add(sink, "\n### Sums over ranks\n\n");
         }
