@@ -193,9 +193,9 @@ static void leave_to_device(zoff_engine *e)
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
     e->settings.owns_accel = false;
-    if (!e->lending.there.stream)
+    if (!e->lending.there.link.stream)
         return;
-    e->lending.there = (zoff_lending_device){.stream = NULL};
+    e->lending.there = (zoff_lending_device){.link.stream = NULL};
     zoff_engine_stores_leave_weights(e);
 }
 

@@ -11,7 +11,7 @@
 void zoff_engine_stats_count_device_anew(zoff_engine *e)
 {
     e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
-    e->lending.there.read_bytes = e->lending.there.write_bytes = 0;
+    e->lending.there.link.read_bytes = e->lending.there.link.write_bytes = 0;
 }
 
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)

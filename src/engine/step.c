@@ -261,8 +261,8 @@ static void complete_info(zoff_engine *e)
     info->seconds.visible = info->seconds.total - e->run.clock.hidden;
     info->seconds.save_wait = e->run.save_wait_seconds;
     zoff_transfer_ranks_count(&e->transfer, info);
-    info->bytes.device_read = e->transfer.device.read_bytes + e->lending.there.read_bytes;
-    info->bytes.device_written = e->transfer.device.write_bytes + e->lending.there.write_bytes;
+    info->bytes.device_read = e->transfer.device.read_bytes + e->lending.there.link.read_bytes;
+    info->bytes.device_written = e->transfer.device.write_bytes + e->lending.there.link.write_bytes;
     info->seconds.measure += e->transfer.batch.early.measure_seconds;
     info->bytes.host_read += e->transfer.batch.early.read_bytes;
     info->bytes.host_written += e->transfer.batch.early.write_bytes;

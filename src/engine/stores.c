@@ -135,7 +135,6 @@ static zoff_store_opts weight_opts(const zoff_engine *e, const zoff_store_chunk 
     opts.tier = values->tier;
     opts.what = "the weights";
     opts.progress.write = "write weights";
-    opts.slots = values->slots;
     opts.paths = (const char *const *)e->settings.weight_paths.texts;
     opts.path_count = e->settings.weight_paths.count;
     return opts;
@@ -152,7 +151,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     opts.fill = fill;
     const zoff_planning planning = zoff_engine_planning(e);
     opts.residents = zoff_planning_budget_weights(&planning, &e->plan);
-    ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_STORE, &l->store));
+    ZOFF_TRY(zoff_lending_homes_open(l, &opts, ZOFF_PINNED_STORE, &l->store));
     l->group.store = l->store;
     return zoff_agreement_open_fill(&e->agreement, l->store, &opts);
 }
@@ -175,7 +174,7 @@ static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
     opts.what = "the weights of the secondary shard";
     opts.fill = fill_nothing;
     opts.residents = zoff_lending_secondary_residents(l);
-    ZOFF_TRY(l->home->open(l, &opts, ZOFF_PINNED_SECONDARY, &l->secondary.store));
+    ZOFF_TRY(zoff_lending_homes_open(l, &opts, ZOFF_PINNED_SECONDARY, &l->secondary.store));
     l->group.store = l->secondary.store;
     l->pollers.reads = &e->io.secondary;
     return zoff_agreement_open_fill(&e->agreement, l->secondary.store, &opts);

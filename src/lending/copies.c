@@ -10,7 +10,9 @@ zoff_status zoff_lending_copies_open(zoff_lending *l)
 {
     if (zoff_accel_in_place(l->accel) || !zoff_model_params_any_owned(l->model))
         return ZOFF_OK;
-    return l->accel->ops->streams.open(l->accel, &l->there.stream);
+    l->there.link = (zoff_store_link){
+        .accel = l->accel, .progress = l->progress, .poller = l->pollers.device, .advice = "offload_param can move them"};
+    return l->accel->ops->streams.open(l->accel, &l->there.link.stream);
 }
 
 zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t bytes, zoff_lending_pinned which)
@@ -54,35 +56,35 @@ static void close_events(zoff_lending *l)
 
 void zoff_lending_copies_close(zoff_lending *l)
 {
-    if (!l->there.stream)
+    if (!l->there.link.stream)
         return;
-    l->accel->ops->streams.close(l->accel, l->there.stream);
+    l->accel->ops->streams.close(l->accel, l->there.link.stream);
     close_events(l);
     for (int which = 0; which < ZOFF_PINNED_COUNT; which++)
         zoff_lending_copies_unpin(l, (zoff_lending_pinned)which);
     zoff_base_map_free(&l->there.bounce);
-    l->there = (zoff_lending_device){.stream = NULL};
+    l->there = (zoff_lending_device){.link.stream = NULL};
 }
 
 /* ---- copies ---- */
 
 zoff_status zoff_lending_copies_within(zoff_lending *l, void *to, const void *from, size_t bytes)
 {
-    l->there.moves = true;
-    return bytes ? l->accel->ops->copy(l->accel, l->there.stream, to, from, bytes) : ZOFF_OK;
+    l->there.link.moves = true;
+    return bytes ? l->accel->ops->copy(l->accel, l->there.link.stream, to, from, bytes) : ZOFF_OK;
 }
 
 zoff_status zoff_lending_copies_up(zoff_lending *l, void *to, const void *from, size_t bytes)
 {
     ZOFF_TRY(zoff_lending_copies_within(l, to, from, bytes));
-    l->there.write_bytes += bytes;
+    l->there.link.write_bytes += bytes;
     return ZOFF_OK;
 }
 
 zoff_status zoff_lending_copies_down(zoff_lending *l, void *to, const void *from, size_t bytes)
 {
     ZOFF_TRY(zoff_lending_copies_within(l, to, from, bytes));
-    l->there.read_bytes += bytes;
+    l->there.link.read_bytes += bytes;
     return ZOFF_OK;
 }
 
@@ -92,7 +94,7 @@ zoff_status zoff_lending_copies_record(zoff_lending *l, void **event)
 {
     if (!*event)
         ZOFF_TRY(l->accel->ops->event_open(l->accel, event));
-    return l->accel->ops->event_record(l->accel, *event, l->there.stream);
+    return l->accel->ops->event_record(l->accel, *event, l->there.link.stream);
 }
 
 typedef struct event_wait {
@@ -113,11 +115,11 @@ zoff_status zoff_lending_copies_wait(zoff_lending *l, void *event)
 
 zoff_status zoff_lending_copies_settle(zoff_lending *l)
 {
-    if (!l->there.moves)
+    if (!l->there.link.moves)
         return ZOFF_OK;
     ZOFF_TRY(zoff_lending_copies_record(l, &l->there.synced));
     ZOFF_TRY(zoff_lending_copies_wait(l, l->there.synced));
-    l->there.moves = false;
+    l->there.link.moves = false;
     return ZOFF_OK;
 }
 

@@ -1,17 +1,19 @@
 /* homes.c: where the weights of this rank are stored: chunks in DRAM, in files behind a ring of slots, or in the memory of a
- * device (shards.c). */
+ * device. */
 #include "lending.h"
 
 #include "try.h"
 
-static zoff_status open_store(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out)
+zoff_status zoff_lending_homes_open(zoff_lending *l, zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out)
 {
     const void *base;
     size_t bytes;
     zoff_store_found none;
+    opts->slots = l->slots;
+    opts->link = l->home->is_there ? &l->there.link : NULL;
     ZOFF_TRY(zoff_offload_store_find(opts, out, &none));
     zoff_offload_store_memory(*out, &base, &bytes);
-    return l->there.stream ? zoff_lending_copies_pin(l, base, bytes, which) : ZOFF_OK;
+    return l->there.link.stream ? zoff_lending_copies_pin(l, base, bytes, which) : ZOFF_OK;
 }
 
 static void plan_dram(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
@@ -43,16 +45,11 @@ static zoff_status borrow_in_dram(zoff_lending *l, size_t chunk, size_t piece, s
     return find_in_dram(l, chunk, out);
 }
 
-const zoff_weight_home zoff_lending_homes_dram = {.name = "DRAM",
-                                                  .is_dram = true,
-                                                  .open = open_store,
-                                                  .borrow = borrow_in_dram,
-                                                  .try_to_borrow = find_in_dram,
-                                                  .plan = plan_dram};
+const zoff_weight_home zoff_lending_homes_dram = {
+    .name = "DRAM", .is_dram = true, .borrow = borrow_in_dram, .try_to_borrow = find_in_dram, .plan = plan_dram};
 
 const zoff_weight_home zoff_lending_homes_files = {.name = "files",
                                                    .streams = true,
-                                                   .open = open_store,
                                                    .borrow = zoff_lending_held_hold,
                                                    .try_to_borrow = zoff_lending_held_borrow,
                                                    .plan = plan_files};
@@ -61,7 +58,7 @@ const zoff_weight_home zoff_lending_homes_files = {.name = "files",
 
 static zoff_status find_there(zoff_lending *l, size_t chunk, char **out)
 {
-    *out = zoff_lending_shards_there(l->group.store, chunk);
+    *out = zoff_offload_device_there(l->group.store, chunk);
     return ZOFF_OK;
 }
 
@@ -81,7 +78,6 @@ static void plan_device(const zoff_lending *l, const zoff_weight_sizes *sizes, z
 const zoff_weight_home zoff_lending_homes_device = {.name = "device memory",
                                                     .streams = true,
                                                     .is_there = true,
-                                                    .open = zoff_lending_shards_open,
                                                     .borrow = borrow_there,
                                                     .try_to_borrow = find_there,
                                                     .plan = plan_device};

@@ -160,7 +160,6 @@ typedef struct zoff_weight_home {
     bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
     bool is_dram;  /* every chunk is in DRAM all the time */
     bool is_there; /* every chunk is in device memory all the time */
-    zoff_status (*open)(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
     /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
      * elements from there on, for reading ahead.  @blocks for a read */
     zoff_status (*borrow)(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
@@ -200,7 +199,7 @@ typedef struct zoff_part_landing {
 
 /* A device in whose memory slices are made whole; empty for the host. */
 typedef struct zoff_lending_device {
-    void *stream;                       /* all copies of the lending */
+    zoff_store_link link;               /* of all copies of the lending */
     void *synced;                       /* event for a caller that waits for it at once */
     void *published;                    /* event behind the latest copy of persistent slices */
     void *landed[ZOFF_PARTS_IN_FLIGHT]; /* events: the work enqueued for a slot is done */
@@ -208,9 +207,7 @@ typedef struct zoff_lending_device {
     zoff_map bounce;                    /* host memory of the slots, where the communicator does not reach the device */
     size_t bounce_bytes;                /* of a slot */
     void *pinned[ZOFF_PINNED_COUNT];
-    bool moves;                       /* copies were enqueued since the last wait for all of them */
-    uint64_t read_bytes, write_bytes; /* over the link since the previous step */
-    bool is_vacant;                   /* all slices are stale, and no copy waits for the program's work with one */
+    bool is_vacant; /* all slices are stale, and no copy waits for the program's work with one */
 } zoff_lending_device;
 
 /* Whose weights a slice consists of that is not whole: this rank's own chunks, or the parts of several ranks. */
@@ -392,6 +389,9 @@ void zoff_lending_prefetch_gathered(zoff_lending *l);
 void zoff_lending_prefetch_turn(zoff_lending *l); /* a pass ends */
 
 /* homes.c */
+/* Find a store of weights at their home, which the caller fills and closes, after zoff_lending_copies_close(). Also after an
+ * error, if `out` is set. */
+zoff_status zoff_lending_homes_open(zoff_lending *l, zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
 extern const zoff_weight_home zoff_lending_homes_dram, zoff_lending_homes_files, zoff_lending_homes_device;
 
 /* places.c */
@@ -417,12 +417,6 @@ zoff_status zoff_lending_copies_settle(zoff_lending *l);
 zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t bytes, zoff_lending_pinned which);
 void zoff_lending_copies_unpin(zoff_lending *l, zoff_lending_pinned which);
 bool zoff_lending_copies_are_busy(const zoff_lending *l);
-
-/* shards.c: stored weights in the memory of a device. A store whose slots are host memory, from and to which chunks are copied.
- */
-/* After an error, too, `out` has to be closed, and zoff_lending_copies_close() comes first: copies may be in flight. */
-zoff_status zoff_lending_shards_open(zoff_lending *l, const zoff_store_opts *opts, zoff_lending_pinned which, zoff_store **out);
-char *zoff_lending_shards_there(const zoff_store *store, size_t chunk); /* its address in device memory */
 
 /* sources.c */
 /* Choose source, home and place, before the first plan.

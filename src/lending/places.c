@@ -226,7 +226,7 @@ static zoff_status device_take_back(zoff_lending *l, zoff_cached_slice *s, void 
     if (!s->released)
         ZOFF_TRY(ops->event_open(l->accel, &s->released));
     if (s->leaves && s->released_in != native_stream)
-        ZOFF_TRY(ops->event_await(l->accel, l->there.stream, s->released));
+        ZOFF_TRY(ops->event_await(l->accel, l->there.link.stream, s->released));
     ZOFF_TRY(ops->event_record(l->accel, s->released, native_stream));
     s->leaves = true;
     l->there.is_vacant = false;
@@ -241,7 +241,7 @@ static void vacate_one(zoff_lending *l, zoff_cached_slice *s)
     if (!s->leaves)
         return;
     s->leaves = false;
-    if (l->accel->ops->event_await(l->accel, l->there.stream, s->released) < 0)
+    if (l->accel->ops->event_await(l->accel, l->there.link.stream, s->released) < 0)
         zoff_base_progress_keep(l->pollers.device, zoff_lending_copies_wait(l, s->released));
 }
 
@@ -267,7 +267,7 @@ static zoff_status device_read(zoff_lending *l, zoff_held_chunk *held)
 
 static zoff_status device_is_read(zoff_lending *l, zoff_held_chunk *held)
 {
-    const bool may_be_read = held->is_read && l->there.moves;
+    const bool may_be_read = held->is_read && l->there.link.moves;
     if (may_be_read && held->is_unmarked)
         ZOFF_TRY(device_read(l, held));
     const zoff_status status = may_be_read ? l->accel->ops->event_poll(l->accel, held->copied) : ZOFF_OK;

@@ -1,11 +1,15 @@
-/* offload.h: the door of the room that decides where states live. A store holds chunks of bytes, on any tier. A demand borrows
- * them: ask, change, give back. The room knows no rank's share, no tensor, no optimizer.
+/* offload.h: the door of the room that decides where states live. A store holds chunks of bytes, on any tier: in DRAM, in files
+ * or in the memory of a device. A demand borrows them: ask, change, give back. The room knows no rank's share, no tensor, no
+ * optimizer.
  *
  * A chunk consists of up to three arrays, one after the other. Each array is read, written and verified separately. A set of
  * arrays is an unsigned: bit k is array k. */
 #ifndef ZOFF_OFFLOAD_H
 #define ZOFF_OFFLOAD_H
 
+#include "progress.h"
+
+#include <zoff/accel.h>
 #include <zoff/aio.h>
 
 typedef struct zoff_store zoff_store;
@@ -65,9 +69,22 @@ typedef struct zoff_store_progress {
  * whose persistent files of an earlier run have their memory already. */
 uint64_t zoff_offload_swap_file_memory(const char *const *folders, size_t count, uint64_t bytes, const zoff_store_owner *kept);
 
+/* How chunks get to the memory of a device and back: as copies in a stream of the owner. */
+typedef struct zoff_store_link {
+    zoff_accel *accel;
+    void *stream;                     /* the owner closes it before the store, because copies may be in flight */
+    zoff_progress *progress;          /* for waits */
+    zoff_poller *poller;              /* of the device, whose deadline ends them */
+    const char *advice;               /* static text: what helps where the device has too little memory */
+    bool moves;                       /* copies were enqueued; the owner sets it back when all of them are done */
+    uint64_t read_bytes, write_bytes; /* from and to the device; the owner sets them back */
+} zoff_store_link;
+
 typedef struct zoff_store_opts {
-    zoff_tier tier;   /* HOST or NVME */
-    const char *what; /* the name of the content, for messages */
+    zoff_tier tier;        /* HOST or NVME */
+    zoff_store_link *link; /* not NULL: chunks are in device memory, whatever the tier, and pass through the slots. It stays
+                              valid while chunks are borrowed or in flight */
+    const char *what;      /* the name of the content, for messages */
     const zoff_store_chunk *chunks;
     size_t chunk_count;
     zoff_store_fill fill;
@@ -78,7 +95,7 @@ typedef struct zoff_store_opts {
                       residents of NVME; at most their number. Their memory is allocated at open, each as large as the largest
                       chunk, in a mapping of its own */
     /* NVME: */
-    unsigned slots;   /* chunks in DRAM at a time */
+    unsigned slots;   /* chunks in DRAM at a time; also with a link */
     size_t residents; /* chunks that stay in DRAM, spread evenly over those that are not empty; at most their number. They are
                          not read again */
     const char *const *paths; /* folders; their measured rates decide which chunks they get */
@@ -309,6 +326,10 @@ void zoff_offload_store_memory(const zoff_store *store, const void **out_base, s
  * chunk. An undecided chunk has its first content, up to adopt or discard.
  * @return ERR_STATE: a slot has newer bytes than the file, because a write has failed */
 zoff_status zoff_offload_store_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
+
+/* The address of a chunk in device memory. Flushed bytes are there once the link's stream has reached their copy. Only for a
+ * store with a link. */
+char *zoff_offload_device_there(const zoff_store *store, size_t chunk);
 
 /* Whether a chunk is always in DRAM: borrowing it takes no slot. */
 bool zoff_offload_store_resident(const zoff_store *store, size_t chunk);

@@ -16,7 +16,8 @@ void zoff_offload_store_complete_ends(zoff_store_chunk *chunk)
 
 zoff_status zoff_offload_store_find(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found)
 {
-    const zoff_store_ops *ops = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
+    const zoff_store_ops *of_tier = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
+    const zoff_store_ops *ops = opts->link ? &zoff_offload_device_ops : of_tier;
     *out_found = (zoff_store_found){.generation = 0};
     return ops->opening.find(opts, out, out_found);
 }

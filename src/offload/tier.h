@@ -1,4 +1,4 @@
-/* tier.h: the table that a tier fills. One file for each tier: host.c, swap.c, and shards.c of the room that lends weights. */
+/* tier.h: the table that a tier fills. One file for each tier: host.c, swap.c and device.c. */
 #ifndef ZOFF_OFFLOAD_TIER_H
 #define ZOFF_OFFLOAD_TIER_H
 
@@ -24,7 +24,7 @@ typedef struct zoff_store_seconds {
     zoff_status (*discard)(zoff_store *store, size_t chunk);
 } zoff_store_seconds;
 
-/* The functions of an opening; see offload.h. A store that the room above opens itself has none. */
+/* The functions of an opening; see offload.h. */
 typedef struct zoff_store_opening {
     zoff_status (*find)(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
     zoff_status (*verify)(zoff_store *store, const zoff_store_opts *opts, uint64_t generation); /* NULL: nothing persists */
@@ -102,5 +102,6 @@ void zoff_offload_spares_close(zoff_spares *spares, bool is_idle);
 
 extern const zoff_store_ops zoff_offload_host_ops;
 extern const zoff_store_ops zoff_offload_swap_ops;
+extern const zoff_store_ops zoff_offload_device_ops;
 
 #endif

@@ -124,7 +124,7 @@ bool zoff_transfer_streams_end(zoff_transfer *t)
     const double seconds = most >= 0 && most < PATIENCE_SECONDS ? most : PATIENCE_SECONDS;
     zoff_base_status_save(&saved);
     const bool ends = is_through(t, d->down, seconds) && is_through(t, d->up, seconds) && is_through(t, d->compute, seconds) &&
-                      is_through(t, t->lending->there.stream, seconds);
+                      is_through(t, t->lending->there.link.stream, seconds);
     zoff_base_status_restore(&saved);
     return ends;
 }

@@ -1,4 +1,5 @@
 // store_contract_test.cc: what every tier must do with chunks, on each tier, back-end and number of paths.
+#include "device_link.h"
 #include "shell.h"
 #include "store_ptr.h"
 #include "zoff_test.h"
@@ -21,17 +22,33 @@ struct kind {
     size_t residents = 0;
     bool persist = false;
     zoff_store_verify verify = ZOFF_VERIFY_FULL;
+    bool on_device = false;
 };
 
 class Store : public testing::TestWithParam<kind>
 {
   protected:
+    void SetUp() override
+    {
+        if (!GetParam().on_device)
+            return;
+        ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        link = std::make_unique<device_link>(accel);
+    }
+    ~Store() override
+    {
+        if (link)
+            link->close();
+        store.reset();
+        zoff_accel_close(accel);
+    }
     void make(std::vector<zoff_store_chunk> list)
     {
         chunks = list;
         const char *paths[2] = {folders[0].path.c_str(), folders[1].path.c_str()};
         zoff_store_opts opts = {};
         opts.tier = GetParam().tier;
+        opts.link = link.get();
         opts.chunks = chunks.data();
         opts.chunk_count = chunks.size();
         opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<Store *>(ctx)->fill(chunk, (char *)base); };
@@ -85,6 +102,22 @@ class Store : public testing::TestWithParam<kind>
         return list;
     }
 
+    // Bytes that were moved since the opening, by the disk or over the link.
+    zoff_store_stats moved() const
+    {
+        zoff_store_stats stats;
+        zoff_offload_store_stats(store.get(), &stats);
+        if (link) {
+            stats.read_bytes = link->read_bytes;
+            stats.write_bytes = link->write_bytes;
+            for (const zoff_store_chunk &chunk : chunks)
+                stats.write_bytes -= chunk.bytes; // the first content
+        }
+        return stats;
+    }
+
+    zoff_accel *accel = nullptr;
+    std::unique_ptr<device_link> link;
     scratch_folder folders[2];
     std::vector<zoff_store_chunk> chunks;
     std::vector<size_t> filled;
@@ -101,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
                     kind{"unverified", ZOFF_TIER_NVME, "auto", 1, 3, 0, false, ZOFF_VERIFY_OFF},
                     kind{"persist", ZOFF_TIER_NVME, "auto", 1, 3, 0, true},
                     kind{"persist_residents", ZOFF_TIER_NVME, "posix", 2, 2, 3, true},
-                    kind{"persist_all_resident", ZOFF_TIER_NVME, "auto", 2, 2, 99, true}),
+                    kind{"persist_all_resident", ZOFF_TIER_NVME, "auto", 2, 2, 99, true},
+                    kind{"device", ZOFF_TIER_HOST, nullptr, 1, 3, 0, false, ZOFF_VERIFY_FULL, true}),
     [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Store, AFreshChunkIsAsItWasFilled)
@@ -203,7 +237,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     log_catcher log;
     ASSERT_NO_FATAL_FAILURE(make(std::vector<zoff_store_chunk>(9, {65536, 65536})));
     std::vector<void *> base(9);
-    if (GetParam().tier == ZOFF_TIER_HOST) {
+    if (GetParam().tier == ZOFF_TIER_HOST && !link) {
         // In DRAM nothing is ever in flight: all chunks can be borrowed, each at its own address.
         for (size_t c = 0; c < 9; c++)
             base[c] = borrow(c);
@@ -237,9 +271,8 @@ TEST_P(Store, SeveralAreInFlightAtATime)
             ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
         }
     }
-    zoff_store_stats stats;
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
-    zoff_offload_store_stats(store.get(), &stats);
+    const zoff_store_stats stats = moved();
     const size_t through = GetParam().persist ? 9 - files.size() : 0;
     EXPECT_EQ((files.empty() ? 0 : 65536u) + 65536u * through, stats.write_bytes)
         << "a resident chunk is not written, unless it persists";
@@ -275,11 +308,10 @@ TEST_P(Store, ChunksWithoutBytes)
         ASSERT_ZOFF_OK(flush_chunk(store.get(), c));
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
-    zoff_store_stats stats;
-    zoff_offload_store_stats(store.get(), &stats);
+    const zoff_store_stats stats = moved();
     uint64_t read = 0, written = 0;
     for (size_t c : in_files()) {
-        read += chunks[c].first_bytes;
+        read += link ? chunks[c].bytes : chunks[c].first_bytes;
         written += chunks[c].bytes;
     }
     EXPECT_EQ(read, stats.read_bytes);

@@ -14,16 +14,16 @@ TEST(Copies, AreCountedByDirectionAndDoneAfterSettling)
     ASSERT_NO_FATAL_FAILURE(t.open_cache(1024));
     ASSERT_LE(16000u, t.l.cache.bytes);
     std::vector<char> from(4000, 3), back(4000);
-    const uint64_t before = t.l.there.write_bytes;
+    const uint64_t before = t.l.there.link.write_bytes;
     ASSERT_ZOFF_OK(zoff_lending_copies_up(&t.l, t.l.cache.base, from.data(), 4000));
     ASSERT_ZOFF_OK(zoff_lending_copies_within(&t.l, t.l.cache.base + 8000, t.l.cache.base, 4000));
     ASSERT_ZOFF_OK(zoff_lending_copies_down(&t.l, back.data(), t.l.cache.base + 8000, 4000));
-    EXPECT_TRUE(t.l.there.moves);
+    EXPECT_TRUE(t.l.there.link.moves);
     ASSERT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
-    EXPECT_FALSE(t.l.there.moves);
+    EXPECT_FALSE(t.l.there.link.moves);
     EXPECT_EQ(from, back);
-    EXPECT_EQ(4000u, t.l.there.write_bytes - before);
-    EXPECT_EQ(4000u, t.l.there.read_bytes);
+    EXPECT_EQ(4000u, t.l.there.link.write_bytes - before);
+    EXPECT_EQ(4000u, t.l.there.link.read_bytes);
 }
 
 TEST(Copies, NeedNoStreamOnTheHost)
@@ -31,7 +31,7 @@ TEST(Copies, NeedNoStreamOnTheHost)
     small_lending t;
     t.add("w", 4000);
     ASSERT_NO_FATAL_FAILURE(t.open_cache(1024));
-    EXPECT_EQ(nullptr, t.l.there.stream);
+    EXPECT_EQ(nullptr, t.l.there.link.stream);
     EXPECT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
     EXPECT_FALSE(zoff_lending_copies_are_busy(&t.l));
 }
@@ -45,7 +45,7 @@ TEST(Copies, AreOnlyDoneWhenTheStreamIs)
     const std::string from(4000, 3);
     memset(t.l.cache.base, 0, 4000);
     ASSERT_ZOFF_OK(t.accel->ops->streams.call(
-        t.accel, t.l.there.stream, [](void *) { usleep(20000); }, nullptr));
+        t.accel, t.l.there.link.stream, [](void *) { usleep(20000); }, nullptr));
     ASSERT_ZOFF_OK(zoff_lending_copies_up(&t.l, t.l.cache.base, from.data(), from.size()));
     ASSERT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
     EXPECT_EQ(from, std::string(t.l.cache.base, from.size()));
@@ -68,12 +68,12 @@ class CopiesOfADevice : public testing::Test
 TEST_F(CopiesOfADevice, AreNotCountedIfItRefusesThem)
 {
     char from[64] = {};
-    const uint64_t before = t.l.there.write_bytes;
+    const uint64_t before = t.l.there.link.write_bytes;
     device.calls = 0;
     device.fail = 1;
     EXPECT_EQ(ZOFF_ERR_DEVICE, zoff_lending_copies_up(&t.l, t.l.cache.base, from, sizeof from));
     device.fail = 0;
-    EXPECT_EQ(before, t.l.there.write_bytes);
+    EXPECT_EQ(before, t.l.there.link.write_bytes);
     EXPECT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
 }
 

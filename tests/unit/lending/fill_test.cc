@@ -45,7 +45,7 @@ TEST(Fill, BringsASliceToADevice)
             t.release(0, slice);
         }
         if (!stays) {
-            EXPECT_EQ(3 * 2500 * 4u, t.l.there.write_bytes);
+            EXPECT_EQ(3 * 2500 * 4u, t.l.there.link.write_bytes);
         }
     }
 }

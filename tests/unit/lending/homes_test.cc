@@ -48,6 +48,6 @@ TEST(Homes, ChunksOfADeviceAreFoundInItsMemory)
     ASSERT_NO_FATAL_FAILURE(t.open(1024));
     char *there = nullptr;
     EXPECT_ZOFF_OK(t.l.home->try_to_borrow(&t.l, 2, &there));
-    EXPECT_EQ(zoff_lending_shards_there(t.l.store, 2), there);
+    EXPECT_EQ(zoff_offload_device_there(t.l.store, 2), there);
 }
 } // namespace

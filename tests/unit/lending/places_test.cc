@@ -82,20 +82,20 @@ TEST_F(Places, MemoryIsOverwrittenOnlyBehindTheWorkThatReadsIt)
 TEST_F(Places, SmallSlicesAreCopiedAgainOnlyAfterAChange)
 {
     ASSERT_NO_FATAL_FAILURE(open(3000));
-    const uint64_t before = t.l.there.write_bytes;
+    const uint64_t before = t.l.there.link.write_bytes;
     const char *at = lend(0, 0);
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(t.accel, stream));
     EXPECT_TRUE(t.has(at, 0, 0));
-    const uint64_t once = t.l.there.write_bytes - before;
+    const uint64_t once = t.l.there.link.write_bytes - before;
     EXPECT_LE(400u, once);
     ASSERT_ZOFF_OK(zoff_lending_fetch_release(&t.l, 0, 0, stream));
     lend(0, 0);
-    EXPECT_EQ(once, t.l.there.write_bytes - before);
+    EXPECT_EQ(once, t.l.there.link.write_bytes - before);
     ASSERT_ZOFF_OK(zoff_lending_fetch_release(&t.l, 0, 0, stream));
     ASSERT_ZOFF_OK(zoff_lending_copies_settle(&t.l));
     zoff_lending_param_cache_clear(&t.l); // weights change
     lend(0, 0);
-    EXPECT_EQ(2 * once, t.l.there.write_bytes - before);
+    EXPECT_EQ(2 * once, t.l.there.link.write_bytes - before);
     ASSERT_ZOFF_OK(zoff_lending_fetch_release(&t.l, 0, 0, stream));
 }
 
@@ -156,10 +156,10 @@ TEST_F(Places, WeightsThatStayOnTheDeviceAreLentFromThere)
     ASSERT_ZOFF_OK(claim_chunk(t.l.store, 1, &base));
     memset(base, 7, 4096);
     ASSERT_ZOFF_OK(t.accel->ops->streams.call(
-        t.accel, t.l.there.stream, [](void *) { usleep(20000); }, nullptr));
+        t.accel, t.l.there.link.stream, [](void *) { usleep(20000); }, nullptr));
     ASSERT_ZOFF_OK(flush_chunk(t.l.store, 1));
     const char *at = lend(0, 1);
-    EXPECT_EQ(zoff_lending_shards_there(t.l.store, 1), at);
+    EXPECT_EQ(zoff_offload_device_there(t.l.store, 1), at);
     std::string seen(4096, 0);
     ASSERT_ZOFF_OK(t.accel->ops->copy(t.accel, stream, &seen[0], at, 4096));
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(t.accel, stream));

@@ -119,12 +119,11 @@ class small_lending
         opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<small_lending *>(ctx)->fill(chunk, (char *)base); };
         opts.fill_ctx = this;
         opts.threads = 1;
-        opts.slots = values.slots;
         opts.paths = &path;
         opts.path_count = 1;
         opts.rank = parts.plan.rank;
         opts.ranks = parts.plan.ranks;
-        ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_STORE, &l.store));
+        ASSERT_ZOFF_OK(zoff_lending_homes_open(&l, &opts, ZOFF_PINNED_STORE, &l.store));
         ASSERT_ZOFF_OK(open_found(l.store, &opts, {}, {}));
         reads.pump = [](void *store) { return zoff_offload_store_pump((zoff_store *)store); };
         reads.park = [](void *store) { return zoff_offload_store_wait((zoff_store *)store); };
@@ -271,7 +270,7 @@ class small_lending
             chunks[i] = {l.secondary.bytes[i], 0};
         opts.what = "the weights of the secondary shard";
         opts.fill = [](void *, size_t, void *) {};
-        ASSERT_ZOFF_OK(l.home->open(&l, &opts, ZOFF_PINNED_SECONDARY, &l.secondary.store));
+        ASSERT_ZOFF_OK(zoff_lending_homes_open(&l, &opts, ZOFF_PINNED_SECONDARY, &l.secondary.store));
         ASSERT_ZOFF_OK(open_found(l.secondary.store, &opts, {}, {}));
         l.group.store = l.secondary.store;
     }
