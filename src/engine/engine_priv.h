@@ -408,19 +408,6 @@ typedef struct zoff_lent_chunk {
     zoff_chunk_memory memory;
 } zoff_lent_chunk;
 
-/* Access to the states of a bucket: in a store, on the device, or in both. */
-typedef struct zoff_states_place {
-    bool is_alone; /* they are in no store: one copy at a time is on the host */
-    /* Begin: returns memory for the initial values: `base`, which is the store's, or another. End: stores them as the bucket's
-     * states.  @blocks */
-    char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
-    zoff_status (*end_fill)(zoff_engine *e, size_t chunk, const char *base);
-    /* Borrow the states of a pass, or have its demand ask for them; and give them back, if there are any.  @blocks */
-    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
-    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
-} zoff_states_place;
-
-const zoff_states_place *zoff_engine_states_place_of(const zoff_engine *e, size_t chunk);
 /* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks */
 zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out);
 zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);

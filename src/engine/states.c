@@ -76,7 +76,8 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
         e->transfer.device.fault = ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, true)); /* seal reports it */
     if (e->transfer.device.fault)
         return;
-    base = zoff_engine_states_place_of(e, chunk)->begin_fill(e, chunk, base);
+    const bool is_there = zoff_transfer_device_tier_alone(&e->transfer, chunk);
+    base = is_there ? zoff_transfer_device_tier_begin_fill(&e->transfer, chunk) : base;
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
@@ -87,7 +88,8 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
-    e->transfer.device.fault = zoff_engine_states_place_of(e, chunk)->end_fill(e, chunk, base);
+    if (is_there)
+        e->transfer.device.fault = zoff_transfer_device_tier_put(&e->transfer, chunk, base, ZOFF_STORE_ALL);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -347,7 +349,7 @@ static zoff_status load_chunks(load_pass *p)
     const size_t count = e->plan.chunk_count, most = loading_most(e);
     size_t finished = 0;
     for (size_t chunk = 0; chunk < count; chunk++) {
-        const size_t others = zoff_engine_states_place_of(e, chunk)->is_alone ? 0 : most - 1;
+        const size_t others = zoff_transfer_device_tier_alone(&e->transfer, chunk) ? 0 : most - 1;
         while (chunk - finished > others)
             ZOFF_TRY(finish_chunk(p, finished++));
         ZOFF_TRY(begin_chunk(p, chunk));

@@ -244,41 +244,37 @@ zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, s
 
 /* ---- outside of a step ---- */
 
-static zoff_status copy_states(zoff_transfer *t, size_t bucket, bool up)
-{
-    zoff_device_tier *k = &t->device.tier;
-    if (!k->states) /* this rank owns nothing of these buckets */
-        return ZOFF_OK;
-    char *there = k->states + k->at[bucket];
-    const zoff_cast_piece move = {.count = t->plan->chunks[bucket].bytes / sizeof(float),
-                                  .dst = up ? there : k->landing.base,
-                                  .src = up ? k->landing.base : there,
-                                  .dst_dtype = ZOFF_F32,
-                                  .src_dtype = ZOFF_F32};
-    return zoff_transfer_streams_copy(t, &move, 1, up);
-}
-
 zoff_status zoff_transfer_device_tier_borrow(zoff_transfer *t, size_t bucket, char **out)
 {
-    *out = t->device.tier.landing.base;
-    return copy_states(t, bucket, false);
-}
-
-zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket)
-{
-    return copy_states(t, bucket, true);
-}
-
-zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, size_t from, size_t to)
-{
     const zoff_device_tier *k = &t->device.tier;
-    const zoff_cast_piece move = {.count = (to - from) / sizeof(float),
-                                  .dst = k->states + k->at[bucket] + from,
-                                  .src = base + from,
+    const zoff_cast_piece move = {.count = t->plan->chunks[bucket].bytes / sizeof(float),
+                                  .dst = k->landing.base,
+                                  .src = k->states + k->at[bucket],
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = ZOFF_F32};
-    const zoff_status status = zoff_transfer_streams_copy(t, &move, 1, true);
-    t->device.tier.unsettled = t->device.tier.unsettled || (status < 0 && t->pollers.device.is_overdue);
+    *out = k->landing.base;
+    return zoff_transfer_streams_copy(t, &move, 1, false);
+}
+
+/* The padding between two streams belongs to the first, so that a store gets the same bytes each time. */
+zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, unsigned streams)
+{
+    zoff_device_tier *k = &t->device.tier;
+    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    zoff_cast_piece moves[ZOFF_STREAM_COUNT];
+    size_t count = 0, end = c->bytes;
+    for (unsigned stream = ZOFF_STREAM_COUNT; bucket < k->count && stream-- > 0;) {
+        const size_t from = c->starts[stream];
+        if (c->lengths[stream] && streams & (1u << stream))
+            moves[count++] = (zoff_cast_piece){.count = (end - from) / sizeof(float),
+                                               .dst = k->states + k->at[bucket] + from,
+                                               .src = base + from,
+                                               .dst_dtype = ZOFF_F32,
+                                               .src_dtype = ZOFF_F32};
+        end = c->lengths[stream] ? from : end;
+    }
+    const zoff_status status = count ? zoff_transfer_streams_copy(t, moves, count, true) : ZOFF_OK;
+    k->unsettled = k->unsettled || (status < 0 && t->pollers.device.is_overdue);
     return status;
 }
 

@@ -209,14 +209,14 @@ size_t zoff_transfer_device_tier_kept(const zoff_transfer *t, const zoff_plan *p
 size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets);
 zoff_status zoff_transfer_device_tier_open(zoff_transfer *t);
 void zoff_transfer_device_tier_close(zoff_transfer *t);
-/* Outside of a step: copy the states of such a bucket to the host, and back.  @blocks */
+/* Outside of a step: copy the states of such a bucket to host memory, of which there is one.  @blocks */
 zoff_status zoff_transfer_device_tier_borrow(zoff_transfer *t, size_t bucket, char **out);
-zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket);
-char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket); /* returns zeroed host memory; then give back */
+char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket); /* returns this memory, zeroed; then put */
+/* Copy these streams of the states of a bucket from that memory, or from a slot of the store. Does nothing for other buckets.
+ * @blocks */
+zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, unsigned streams);
 /* zoff.persist: pin the memory of the store, which holds the states, too. */
 zoff_status zoff_transfer_device_tier_pin(zoff_transfer *t, const void *slots, size_t bytes);
-/* zoff.persist: copy bytes [from, to) of the states of a bucket from a slot of the store.  @blocks */
-zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const char *base, size_t from, size_t to);
 zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run); /* a row; starts the copy of weights, too */
 /* Copies to the host that the update of a bucket has started.  @return PENDING: in flight */

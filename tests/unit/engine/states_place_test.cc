@@ -74,9 +74,9 @@ TEST_F(StatesPlace, IsTheDeviceAloneUnlessStatesPersist)
     for (const bool persists : {false, true}) {
         ASSERT_NO_FATAL_FAILURE(open(persists));
         const size_t border = e->transfer.device.tier.count;
-        EXPECT_EQ(!persists, zoff_engine_states_place_of(e.get(), 0)->is_alone);
-        EXPECT_EQ(!persists, zoff_engine_states_place_of(e.get(), border - 1)->is_alone);
-        EXPECT_FALSE(zoff_engine_states_place_of(e.get(), border)->is_alone);
+        EXPECT_EQ(!persists, zoff_transfer_device_tier_alone(&e->transfer, 0));
+        EXPECT_EQ(!persists, zoff_transfer_device_tier_alone(&e->transfer, border - 1));
+        EXPECT_FALSE(zoff_transfer_device_tier_alone(&e->transfer, border));
         for (size_t chunk = 0; chunk < border; chunk++)
             EXPECT_TRUE(!persists || on_device(chunk) == in_store(chunk)) << "first states, chunk " << chunk;
         e.reset();
