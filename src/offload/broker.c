@@ -102,7 +102,7 @@ static zoff_status bring(const zoff_demand *d, zoff_demand_part *part)
     if (status != ZOFF_OK)
         return status;
     part->base = base; /* also if the checksum is wrong: then withdraw gives it back */
-    return ops->check(part->store, d->chunk);
+    return ZOFF_OF_TIER(part->store, check, part->store, d->chunk);
 }
 
 static zoff_status bring_all(zoff_demand *d)
@@ -155,13 +155,12 @@ zoff_status zoff_offload_broker_give(zoff_demand *d, zoff_demand_part *part, uns
 {
     if (!part->base)
         return ZOFF_OK;
-    const zoff_store_ops *ops = part->store->ops;
     end(d, part);
     if (!changed && part->overwrites) /* its content is not that of the store */
-        ops->release(part->store, d->chunk);
+        part->store->ops->release(part->store, d->chunk);
     else if (!changed || may_wait)
-        return ops->keep(part->store, d->chunk, changed);
-    return changed ? ops->flush(part->store, d->chunk) : ZOFF_OK;
+        return ZOFF_OF_TIER(part->store, keep, part->store, d->chunk, changed);
+    return changed ? ZOFF_OF_TIER(part->store, flush, part->store, d->chunk) : ZOFF_OK;
 }
 
 zoff_status zoff_offload_broker_put(zoff_demand *d, zoff_demand_part *part)

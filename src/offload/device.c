@@ -150,13 +150,6 @@ static zoff_status device_fetch(zoff_store *store, size_t chunk, unsigned arrays
     return ZOFF_PENDING;
 }
 
-static zoff_status device_nothing(zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-    return ZOFF_OK;
-}
-
 static zoff_status send(device_store *d, device_slot *slot)
 {
     slot->state = UNSENT;
@@ -233,6 +226,11 @@ static bool device_busy(const zoff_store *store, bool writes_only)
     return false;
 }
 
+static zoff_status wait_until(device_store *d, zoff_status (*until)(void *ctx), void *ctx)
+{
+    return zoff_base_progress_wait(d->link->progress, d->link->poller, until, ctx);
+}
+
 static zoff_status all_gone(void *ctx)
 {
     zoff_store *store = ctx;
@@ -242,8 +240,33 @@ static zoff_status all_gone(void *ctx)
 
 static zoff_status device_drain(zoff_store *store)
 {
-    const zoff_store_link *link = of(store)->link;
-    return zoff_base_progress_wait(link->progress, link->poller, all_gone, store);
+    return wait_until(of(store), all_gone, store);
+}
+
+typedef struct copies_wait {
+    device_store *d;
+    unsigned before; /* copies in flight when the wait began; 0: not counted yet */
+} copies_wait;
+
+static zoff_status one_is_done(void *ctx)
+{
+    copies_wait *w = ctx;
+    unsigned count = 0;
+    for (unsigned i = 0; i < w->d->slot_count; i++) {
+        device_slot *slot = &w->d->slots[i];
+        const zoff_status status = slot->state == COMES || slot->state == GOES ? poll(w->d, slot) : ZOFF_OK;
+        if (status < 0)
+            return status;
+        count += status == ZOFF_PENDING;
+    }
+    const bool is_done = count < w->before || !count;
+    w->before = count;
+    return is_done ? ZOFF_OK : ZOFF_PENDING;
+}
+
+static zoff_status device_wait(zoff_store *store)
+{
+    return wait_until(of(store), one_is_done, &(copies_wait){.d = of(store)});
 }
 
 /* ---- places for demands ---- */
@@ -278,24 +301,6 @@ static zoff_status device_clear(zoff_store *store, size_t chunk, bool *repeated)
     *repeated = true;
     ZOFF_TRY(device_retry(store));
     return ZOFF_PENDING;
-}
-
-static zoff_status device_idle(zoff_store *store)
-{
-    (void)store;
-    return ZOFF_OK;
-}
-
-static void device_confirm(zoff_store *store, int64_t t)
-{
-    store->t = t;
-}
-
-static bool device_resident(const zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-    return false;
 }
 
 static zoff_status device_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
@@ -388,21 +393,18 @@ static zoff_status device_fill(zoff_store *store, const zoff_store_opts *opts)
     return device_drain(store);
 }
 
-const zoff_store_ops zoff_offload_device_ops = {
-    .opening = {.find = device_find, .fill = device_fill},
-    .close = device_close,
-    .has_place = device_has_place,
-    .clear = device_clear,
-    .fetch = device_fetch,
-    .claim = device_claim,
-    .check = device_nothing,
-    .flush = device_flush,
-    .keep = device_keep,
-    .release = device_release,
-    .pump = device_pump,
-    .wait = device_idle,
-    .drain = device_drain,
-    .busy = device_busy,
-    .commits = {.settled = device_settled, .confirm = device_confirm, .rollback = device_idle, .retry = device_retry},
-    .resident = device_resident,
-    .source = device_source};
+const zoff_store_ops zoff_offload_device_ops = {.opening = {.find = device_find, .fill = device_fill},
+                                                .close = device_close,
+                                                .has_place = device_has_place,
+                                                .clear = device_clear,
+                                                .fetch = device_fetch,
+                                                .claim = device_claim,
+                                                .flush = device_flush,
+                                                .keep = device_keep,
+                                                .release = device_release,
+                                                .pump = device_pump,
+                                                .wait = device_wait,
+                                                .drain = device_drain,
+                                                .busy = device_busy,
+                                                .commits = {.settled = device_settled, .retry = device_retry},
+                                                .source = device_source};

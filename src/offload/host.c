@@ -95,20 +95,6 @@ static zoff_status host_fetch(zoff_store *store, size_t chunk, unsigned arrays, 
     return host_claim(store, chunk, out);
 }
 
-/* States in DRAM need no writing, comparing or prefetching. */
-static zoff_status host_nothing(zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-    return ZOFF_OK;
-}
-
-static zoff_status host_keep(zoff_store *store, size_t chunk, unsigned changed)
-{
-    (void)changed;
-    return host_nothing(store, chunk);
-}
-
 /* ---- second contents ---- */
 
 static zoff_status host_second(zoff_store *store, size_t chunk, void **out)
@@ -179,40 +165,6 @@ static zoff_status host_rollback(zoff_store *store)
     return ZOFF_OK;
 }
 
-/* ---- the rest ---- */
-
-/* Nothing is ever in flight. */
-static zoff_status host_idle(zoff_store *store)
-{
-    (void)store;
-    return ZOFF_OK;
-}
-
-static zoff_status host_settled(const zoff_store *store)
-{
-    (void)store;
-    return ZOFF_OK;
-}
-
-static bool host_busy(const zoff_store *store, bool writes_only)
-{
-    (void)store;
-    (void)writes_only;
-    return false;
-}
-
-static void host_confirm(zoff_store *store, int64_t t)
-{
-    store->t = t;
-}
-
-static bool host_resident(const zoff_store *store, size_t chunk)
-{
-    (void)store;
-    (void)chunk;
-    return true;
-}
-
 static zoff_status host_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
 {
     const host_store *h = (const host_store *)store;
@@ -222,20 +174,13 @@ static zoff_status host_source(const zoff_store *store, size_t chunk, unsigned a
     return ZOFF_OK;
 }
 
+/* Chunks in DRAM are never written, compared or in flight. */
 const zoff_store_ops zoff_offload_host_ops = {
     .opening = {.find = host_find},
     .close = host_close,
     .fetch = host_fetch,
     .claim = host_claim,
-    .check = host_nothing,
-    .flush = host_nothing,
-    .keep = host_keep,
     .release = host_release,
-    .pump = host_idle,
-    .wait = host_idle,
-    .drain = host_idle,
-    .busy = host_busy,
-    .commits = {.settled = host_settled, .confirm = host_confirm, .rollback = host_rollback, .retry = host_idle},
+    .commits = {.rollback = host_rollback},
     .seconds = {.begin = host_second, .put = host_put, .adopt = host_adopt, .discard = host_discard},
-    .resident = host_resident,
     .source = host_source};

@@ -24,12 +24,12 @@ zoff_status zoff_offload_store_find(const zoff_store_opts *opts, zoff_store **ou
 
 zoff_status zoff_offload_store_verify(zoff_store *store, const zoff_store_opts *opts, uint64_t generation)
 {
-    return store->ops->opening.verify ? store->ops->opening.verify(store, opts, generation) : ZOFF_OK;
+    return ZOFF_OF_TIER(store, opening.verify, store, opts, generation);
 }
 
 zoff_status zoff_offload_store_fill(zoff_store *store, const zoff_store_opts *opts)
 {
-    return store->ops->opening.fill ? store->ops->opening.fill(store, opts) : ZOFF_OK;
+    return ZOFF_OF_TIER(store, opening.fill, store, opts);
 }
 
 zoff_status zoff_offload_store_ready(zoff_store *store)
@@ -90,22 +90,22 @@ bool zoff_offload_store_is_undecided(const zoff_store *store)
 
 zoff_status zoff_offload_store_pump(zoff_store *store)
 {
-    return store->ops->pump(store);
+    return ZOFF_OF_TIER(store, pump, store);
 }
 
 zoff_status zoff_offload_store_wait(zoff_store *store)
 {
-    return store->ops->wait(store);
+    return ZOFF_OF_TIER(store, wait, store);
 }
 
 zoff_status zoff_offload_store_drain(zoff_store *store)
 {
-    return store->ops->drain(store);
+    return ZOFF_OF_TIER(store, drain, store);
 }
 
 bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 {
-    return store->ops->busy(store, writes_only);
+    return store->ops->busy && store->ops->busy(store, writes_only);
 }
 
 zoff_status zoff_offload_store_record(zoff_store *store, int64_t t)
@@ -116,13 +116,15 @@ zoff_status zoff_offload_store_record(zoff_store *store, int64_t t)
         "report it",
         store->undecided);
     /* The only check of files before a record: nothing may be recorded that is not in them. */
-    ZOFF_TRY(store->ops->commits.settled(store));
-    return store->ops->commits.record ? store->ops->commits.record(store, t) : ZOFF_OK;
+    ZOFF_TRY(ZOFF_OF_TIER(store, commits.settled, store));
+    return ZOFF_OF_TIER(store, commits.record, store, t);
 }
 
 void zoff_offload_store_confirm(zoff_store *store, int64_t t)
 {
-    store->ops->commits.confirm(store, t);
+    store->t = t;
+    if (store->ops->commits.confirm)
+        store->ops->commits.confirm(store);
 }
 
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
@@ -157,7 +159,7 @@ bool zoff_offload_store_can_rollback(const zoff_store *store)
 
 zoff_status zoff_offload_store_rollback(zoff_store *store)
 {
-    return store->ops->commits.rollback(store);
+    return ZOFF_OF_TIER(store, commits.rollback, store);
 }
 
 bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
@@ -168,12 +170,12 @@ bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
 
 zoff_status zoff_offload_store_retry(zoff_store *store)
 {
-    return store->ops->commits.retry(store);
+    return ZOFF_OF_TIER(store, commits.retry, store);
 }
 
 bool zoff_offload_store_resident(const zoff_store *store, size_t chunk)
 {
-    return store->ops->resident(store, chunk);
+    return store->ops->resident ? store->ops->resident(store, chunk) : !store->ops->has_place;
 }
 
 bool zoff_offload_store_overlaps(const zoff_store *store)

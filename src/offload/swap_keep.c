@@ -171,7 +171,7 @@ zoff_status zoff_offload_swap_keep_record(zoff_store *store, int64_t t)
     return status < 0 ? zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t) : ZOFF_OK;
 }
 
-void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t)
+void zoff_offload_swap_keep_confirm(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     for (size_t i = 0; s->persist && i < s->file_count; i++)
@@ -181,7 +181,6 @@ void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t)
     s->record.in_doubt = false;
     s->record.stepped = s->record.stepped || s->store.is_open;
     s->record.generation++;
-    s->store.t = t;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_move_lifetime(s);
 }
 

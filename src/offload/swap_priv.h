@@ -282,7 +282,7 @@ zoff_status zoff_offload_swap_lend_source(const zoff_store *store, size_t chunk,
 /* ---- swap_keep.c ---- */
 
 zoff_status zoff_offload_swap_keep_record(zoff_store *store, int64_t t);
-void zoff_offload_swap_keep_confirm(zoff_store *store, int64_t t);
+void zoff_offload_swap_keep_confirm(zoff_store *store);
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
 /* Write again what was written before a failed flush of the drive. A chunk that used the ring is first read back and compared
  * with its checksum.  @blocks yes  @return ERR_IO if it differs or cannot be compared */

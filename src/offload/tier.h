@@ -6,11 +6,14 @@
 
 #include "map.h"
 
+/* Call a function that a tier may lack. */
+#define ZOFF_OF_TIER(store, function, ...) ((store)->ops->function ? (store)->ops->function(__VA_ARGS__) : ZOFF_OK)
+
 /* Recording what was written, and going back to the last record. */
 typedef struct zoff_store_commits {
-    zoff_status (*settled)(const zoff_store *store);     /* nothing is dirty, in flight or failed */
-    zoff_status (*record)(zoff_store *store, int64_t t); /* NULL: a commit writes nothing */
-    void (*confirm)(zoff_store *store, int64_t t);
+    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
+    zoff_status (*record)(zoff_store *store, int64_t t);
+    void (*confirm)(zoff_store *store);
     zoff_status (*rollback)(zoff_store *store);
     zoff_status (*retry)(zoff_store *store);
 } zoff_store_commits;
@@ -27,14 +30,16 @@ typedef struct zoff_store_seconds {
 /* The functions of an opening; see offload.h. */
 typedef struct zoff_store_opening {
     zoff_status (*find)(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
-    zoff_status (*verify)(zoff_store *store, const zoff_store_opts *opts, uint64_t generation); /* NULL: nothing persists */
-    zoff_status (*fill)(zoff_store *store, const zoff_store_opts *opts);                        /* NULL: it is filled already */
+    zoff_status (*verify)(zoff_store *store, const zoff_store_opts *opts, uint64_t generation);
+    zoff_status (*fill)(zoff_store *store, const zoff_store_opts *opts);
 } zoff_store_opening;
 
+/* A function that is NULL has nothing to do, and a tier without has_place has memory for every chunk. Each has find, close,
+ * fetch, claim, release and source. */
 typedef struct zoff_store_ops {
     zoff_store_opening opening;
     void (*close)(zoff_store *store);
-    /* For the broker (broker.c). The first three are NULL where every chunk has memory of its own. */
+    /* For the broker (broker.c). */
     /* Whether the chunk would get memory now, so that `reserved` places are left. */
     bool (*has_place)(zoff_store *store, size_t chunk, unsigned reserved);
     /* Without a place: do what ends that. `repeated`: a failed write in its way was started again before.  @return PENDING: it
@@ -45,7 +50,7 @@ typedef struct zoff_store_ops {
     zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
     zoff_status (*check)(zoff_store *store, size_t chunk); /* compare what was read; an error: the place is given up */
-    void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: not useful for this tier */
+    void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to);
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     zoff_status (*keep)(zoff_store *store, size_t chunk, unsigned changed);
     void (*release)(zoff_store *store, size_t chunk); /* also while it is being read, or where the place is given up already */
@@ -55,7 +60,7 @@ typedef struct zoff_store_ops {
     bool (*busy)(const zoff_store *store, bool writes_only);
     zoff_store_commits commits;
     zoff_store_seconds seconds;
-    bool (*resident)(const zoff_store *store, size_t chunk);
+    bool (*resident)(const zoff_store *store, size_t chunk); /* NULL: none is, or all without has_place */
     zoff_status (*source)(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 } zoff_store_ops;
 

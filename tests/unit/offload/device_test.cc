@@ -105,6 +105,28 @@ TEST_F(DeviceTier, IsBusyWhileCopiesAreInFlight)
     EXPECT_EQ(all(7), there(1));
 }
 
+// The wait for a copy has the deadline of the device, and may be repeated.
+TEST_F(DeviceTier, ADeviceThatStandsStillEndsTheWait)
+{
+    std::atomic<bool> let_go{false};
+    const auto hold = [](void *ctx) {
+        while (!*static_cast<std::atomic<bool> *>(ctx))
+            usleep(100);
+    };
+    ASSERT_ZOFF_OK(device.accel->ops->streams.call(device.accel, link.stream, hold, &let_go));
+    void *base = nullptr;
+    EXPECT_ZOFF_OK(zoff_offload_store_wait(store.get())) << "nothing is in flight";
+    EXPECT_EQ(ZOFF_PENDING, borrow_chunk(store.get(), 0, &base));
+    link.poller->timeout_seconds = 0.05;
+    link.poller->overdue = [](void *, double) { return zoff_base_status_fail(ZOFF_ERR_DEVICE, "it stands still"); };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "it stands still", zoff_offload_store_wait(store.get()));
+    let_go = true;
+    link.poller->timeout_seconds = -1;
+    EXPECT_ZOFF_OK(zoff_offload_store_wait(store.get()));
+    EXPECT_ZOFF_OK(borrow_chunk(store.get(), 0, &base));
+    EXPECT_EQ(all(1), std::string((char *)base, BYTES));
+}
+
 // The device refuses the copy up, or the event behind it. The chunk stays in its slot, and the next calls say so.
 TEST_F(DeviceTier, ChunksThatCouldNotGoUpAreSentAgain)
 {
