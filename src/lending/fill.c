@@ -28,8 +28,10 @@ zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s)
 {
     while (s->filled < s->count) {
         const zoff_plan_piece *piece = next_piece(l, s);
+        const zoff_weight_home *home = l->home;
         char *base;
-        ZOFF_TRY(l->home->borrow(l, piece->bucket, (size_t)(piece - l->plan->pieces), s->count - s->filled, &base));
+        ZOFF_TRY(home->borrow ? home->borrow(l, piece->bucket, (size_t)(piece - l->plan->pieces), s->count - s->filled, &base)
+                              : home->try_to_borrow(l, piece->bucket, &base));
         ZOFF_TRY(put_piece(l, s, piece, base));
     }
     return ZOFF_OK;

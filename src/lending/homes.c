@@ -38,15 +38,8 @@ static zoff_status find_in_dram(zoff_lending *l, size_t chunk, char **out)
     return zoff_offload_broker_give(&demand, &demand.weights, 0, false);
 }
 
-static zoff_status borrow_in_dram(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
-{
-    (void)piece;
-    (void)count;
-    return find_in_dram(l, chunk, out);
-}
-
 const zoff_weight_home zoff_lending_homes_dram = {
-    .name = "DRAM", .is_dram = true, .borrow = borrow_in_dram, .try_to_borrow = find_in_dram, .plan = plan_dram};
+    .name = "DRAM", .is_dram = true, .try_to_borrow = find_in_dram, .plan = plan_dram};
 
 const zoff_weight_home zoff_lending_homes_files = {.name = "files",
                                                    .streams = true,
@@ -62,22 +55,11 @@ static zoff_status find_there(zoff_lending *l, size_t chunk, char **out)
     return ZOFF_OK;
 }
 
-static zoff_status borrow_there(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
-{
-    (void)piece;
-    (void)count;
-    return find_there(l, chunk, out);
-}
-
 static void plan_device(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
 {
     info->weight_host_bytes += (uint64_t)l->slots * sizes->most;
     info->device_bytes += sizes->stored;
 }
 
-const zoff_weight_home zoff_lending_homes_device = {.name = "device memory",
-                                                    .streams = true,
-                                                    .is_there = true,
-                                                    .borrow = borrow_there,
-                                                    .try_to_borrow = find_there,
-                                                    .plan = plan_device};
+const zoff_weight_home zoff_lending_homes_device = {
+    .name = "device memory", .streams = true, .is_there = true, .try_to_borrow = find_there, .plan = plan_device};

@@ -160,10 +160,11 @@ typedef struct zoff_weight_home {
     bool streams;  /* chunks pass through few slots, so only some are borrowed at a time */
     bool is_dram;  /* every chunk is in DRAM all the time */
     bool is_there; /* every chunk is in device memory all the time */
-    /* The memory of a chunk of l->group.store, from which slices are copied. `piece` and `count`: where the slice begins, and
-     * elements from there on, for reading ahead.  @blocks for a read */
+    /* The memory of a chunk of l->group.store, from which slices are copied.  @return PENDING, where `borrow` is set */
+    zoff_status (*try_to_borrow)(zoff_lending *l, size_t chunk, char **out);
+    /* The same, and wait. `piece` and `count`: where the slice begins, and elements from there on, for reading ahead.  @blocks
+     * for a read */
     zoff_status (*borrow)(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
-    zoff_status (*try_to_borrow)(zoff_lending *l, size_t chunk, char **out); /* the same without waiting; PENDING */
     void (*plan)(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info); /* add its memory to a plan */
 } zoff_weight_home;
 

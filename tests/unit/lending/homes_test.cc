@@ -34,7 +34,7 @@ TEST(Homes, ChunksInDramAreFoundWithoutHoldingThem)
     t.add("w", 1500, 3);
     ASSERT_NO_FATAL_FAILURE(t.open(1024));
     char *once = nullptr, *again = nullptr;
-    EXPECT_ZOFF_OK(t.l.home->borrow(&t.l, 1, 0, 10, &once));
+    EXPECT_ZOFF_OK(t.l.home->try_to_borrow(&t.l, 1, &once));
     EXPECT_ZOFF_OK(t.l.home->try_to_borrow(&t.l, 1, &again));
     EXPECT_EQ(once, again);
     EXPECT_FALSE(t.l.cache.held[0].is_used);
