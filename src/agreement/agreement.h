@@ -19,11 +19,11 @@ enum { ZOFF_VOTE_NUMBERS = 5 };
 typedef struct zoff_voters {
     zoff_comm *comm;
     zoff_comm_channel *channel;
-    const char *whose; /* behind the number of a rank in messages: "", or " of zoff_engine_opts.norm_comm" */
-    uint64_t *words;   /* the last vote, by rank: whether it failed, and its numbers. Allocated before any message, because a
-                          rank that fails to allocate must not leave others waiting */
+    const char *whose; /* words behind the number of a rank in messages: "", or " of zoff_engine_opts.norm_comm" */
+    uint64_t *words; /* the last vote of each rank: whether it failed, and its numbers. Allocated before any message, because a
+                        rank that fails to allocate must not leave others waiting */
     zoff_comm_work work;
-    bool is_over; /* a vote has failed, so all know of an error */
+    bool is_over; /* a vote has failed, so all ranks know of an error */
 } zoff_voters;
 
 /* A list of named values that all ranks must have alike. The same function makes it as a checksum and, if checksums differ, as
@@ -33,7 +33,7 @@ typedef struct zoff_fields {
     uint64_t sum;
     char *text; /* "name\0value\0name\0value\0" */
     size_t bytes, capacity;
-    zoff_status status; /* as text: the first error */
+    zoff_status status; /* the first error while the text was made */
 } zoff_fields;
 
 typedef void (*zoff_fields_list)(const void *ctx, zoff_fields *out);
@@ -43,8 +43,8 @@ typedef struct zoff_step_inputs {
     int64_t t;
     double clip_norm, grad_scale, loss_scale;
     unsigned flags;
-    double weight;                     /* sum over all micro-batches of all ranks; 0 where nothing is trained */
-    const zoff_optimizer_hyper *hyper; /* per group, after the schedule */
+    double weight;                     /* sum of weights over all micro-batches of all ranks; 0 where nothing is trained */
+    const zoff_optimizer_hyper *hyper; /* hyper-parameters of each group, after the schedule */
     uint64_t norm_sum;                 /* checksum of zoff_step_args.norm_sum; 0: none */
 } zoff_step_inputs;
 
@@ -58,22 +58,22 @@ typedef struct zoff_standing {
 
 /* See open.c. */
 typedef struct zoff_open_barrier {
-    zoff_voters *of;            /* the ranks that meet; NULL: this rank meets nobody */
-    zoff_comm_channel *channel; /* of the rounds, which begin at any time; NULL: the communicator's own */
+    zoff_voters *of;            /* ranks that meet; NULL: this rank meets nobody */
+    zoff_comm_channel *channel; /* channel of the rounds, which begin at any time; NULL: the communicator's own */
     zoff_comm_work work;        /* the current round */
     double began;
-    zoff_standing own, *all; /* this rank's; and by rank, those of the last round */
-    bool is_open;            /* until all stores are open */
+    zoff_standing own, *all; /* standing of this rank, and those of all ranks in the last round */
+    bool is_open;            /* rounds are held until all stores are open */
     bool behind;             /* some rank is in an earlier phase than this one */
     unsigned failed;         /* the rank that failed */
-    bool was_canceled;       /* by its program */
+    bool was_canceled;       /* the rank failed because its program canceled the opening */
 } zoff_open_barrier;
 
 /* The slices that take part in a step. */
 typedef struct zoff_participation {
     uint64_t *bits; /* one bit per slice, in words of 64, for each rank in turn */
     zoff_comm_work work;
-    bool asked, agreed; /* in this step */
+    bool asked, agreed; /* flags for this step */
 } zoff_participation;
 
 /* Numbers of a step that engines with one norm must have alike. */
@@ -81,27 +81,27 @@ enum { ZOFF_NORM_T, ZOFF_NORM_CLIP, ZOFF_NORM_SCALE, ZOFF_NORM_LOOKS, ZOFF_NORM_
 
 /* The vote of the ranks of one engine, or of all engines that share a norm. */
 typedef struct zoff_norm_part {
-    zoff_exact squares;            /* of gradients as they were summed, before any scaling */
+    zoff_exact squares;            /* sums of squares of gradients as they were summed, before any scaling */
     double terms[ZOFF_NORM_TERMS]; /* SCALE is 0 in an engine that trains nothing */
-    int32_t status;                /* an error: this engine does not take the step */
+    int32_t status;                /* an error because of which this engine does not take the step */
     bool is_poisoned;              /* a gradient is not finite; `why` names it */
     bool stop_requested;
-    uint32_t rank;     /* joined: the first rank of norm_comm whose part is poisoned */
-    uint64_t replicas; /* joined: 0 where the gradients of replicated parameters are equal in all engines */
+    uint32_t rank;     /* joined: first rank of norm_comm whose part is poisoned */
+    uint64_t replicas; /* joined: 0 if the gradients of replicated parameters are equal in all engines */
     char why[512];
 } zoff_norm_part;
 
 /* See norm.c. */
 typedef struct zoff_norm_ranks {
-    zoff_voters ranks; /* of zoff_engine_opts.norm_comm; no communicator: the norm is that of this engine */
+    zoff_voters ranks; /* ranks of zoff_engine_opts.norm_comm; without a communicator the norm is that of this engine */
     zoff_comm_channel channel;
-    zoff_norm_part *parts; /* by rank of norm_comm */
+    zoff_norm_part *parts; /* parts by rank of norm_comm */
     /* Checksums of the names of replicated parameters, by rank: `most` for each, ascending, UINT64_MAX where there are fewer.
      * The lowest bit says whether the parameter has states of its own there: a tied one does not. */
     uint64_t *names;
     size_t most;
     zoff_open_barrier barrier; /* stores of all engines are opened side by side, too */
-    bool is_open;              /* the channel */
+    bool is_open;              /* the channel is open */
 } zoff_norm_ranks;
 
 /* The owner sets the fields up to and including `transfer` before any call; they are borrowed. All other fields start as
@@ -112,8 +112,8 @@ typedef struct zoff_agreement {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_transfer *transfer;
-    zoff_voters ranks;       /* those of `comm` */
-    zoff_step_inputs inputs; /* of the last vote of a step */
+    zoff_voters ranks;       /* voters of `comm` */
+    zoff_step_inputs inputs; /* inputs of the last vote of a step */
     zoff_participation participation;
     zoff_open_barrier barrier;
     zoff_norm_ranks norm;
@@ -124,19 +124,20 @@ typedef struct zoff_agreement {
 /* Allocate memory for votes, once the communicator is known; a second call does nothing.  @return ERR_NO_MEMORY */
 zoff_status zoff_agreement_vote_open(zoff_agreement *a);
 void zoff_agreement_vote_close(zoff_agreement *a);
-zoff_status zoff_agreement_vote_allocate(zoff_voters *v); /* the same for other voters */
-/* Call on every rank with the result of its own work, and at most ZOFF_VOTE_NUMBERS numbers. Those of all are in v->words.
+zoff_status zoff_agreement_vote_allocate(zoff_voters *v); /* allocate memory for votes of other voters */
+/* Vote: every rank calls this with the result of its own work, and at most ZOFF_VOTE_NUMBERS numbers. Those of all are in
+ * v->words.
  * @blocks until all have called it  @return an error on every rank if any rank failed: its own message where it failed */
 zoff_status zoff_agreement_vote(zoff_voters *v, zoff_status own, const uint64_t *numbers, size_t count);
-/* The same without numbers. A single rank, also one without a communicator, returns its own result. */
+/* Vote without numbers. A single rank, also one without a communicator, returns its own result. */
 zoff_status zoff_agreement_vote_success(zoff_voters *v, zoff_status own);
-/* The same, and replace each number by the least of all ranks. */
+/* Vote, and replace each number by the least of all ranks. */
 zoff_status zoff_agreement_vote_least(zoff_voters *v, zoff_status own, uint64_t *numbers, size_t count);
 /* Send `bytes` of each rank to all; this rank's are already at their place in `all`.  @blocks until all have arrived */
 zoff_status zoff_agreement_vote_gather(zoff_voters *v, void *all, size_t bytes);
 /* Replace `count` bytes by those of rank `root`.  @blocks until they have arrived */
 zoff_status zoff_agreement_vote_share(zoff_voters *v, unsigned root, void *bytes, size_t count);
-/* @return ERR_COMM with a message that names the rank that has failed */
+/* Report the rank that has failed.  @return ERR_COMM with a message that names it */
 zoff_status zoff_agreement_vote_tell(const zoff_voters *v, unsigned failed);
 /* Check that all ranks on this rank's host fit into its memory together. Call it before any of them allocates. `need_bytes`:
  * bytes that this rank needs; `advice`: how it can need less.  @return ERR_NO_MEMORY on every rank  @blocks until all have
@@ -178,12 +179,12 @@ typedef struct zoff_listed_settings {
     int64_t persist_t;
 } zoff_listed_settings;
 
-/* At seal: configuration, options, parameters and groups; the plan that each rank has made from them; the initial weights of
- * engine-owned parameters.  @blocks until all have called it */
+/* Compare at seal: configuration, options, parameters and groups; the plan that each rank has made from them; the initial
+ * weights of engine-owned parameters.  @blocks until all have called it */
 zoff_status zoff_agreement_listed_compare_settings(zoff_agreement *a, const zoff_listed_settings *settings);
 zoff_status zoff_agreement_listed_compare_plan(zoff_agreement *a);
 zoff_status zoff_agreement_listed_compare_weights(zoff_agreement *a);
-/* In a step: set the checksums of this rank's vote; `hyper` must stay until the votes are compared. */
+/* Set the checksums of this rank's vote in a step; `hyper` must stay until the votes are compared. */
 void zoff_agreement_listed_tell(zoff_agreement *a, const zoff_step_inputs *inputs, zoff_vote *vote);
 /* Call when all votes have arrived, by rank: compare the inputs of the update, and the copies of gradients that the trainer has
  * reduced.  @blocks only if they differ */
@@ -201,20 +202,21 @@ unsigned zoff_agreement_norm_part(const zoff_agreement *a);
 /* At seal: find which replicated parameters count on this rank.  @blocks until all ranks of norm_comm have called it */
 zoff_status zoff_agreement_norm_open(zoff_agreement *a);
 void zoff_agreement_norm_close(zoff_agreement *a); /* call when none of its operations is in flight */
-/* Seal has failed on all ranks of this engine: tell those of the other engines, unless they know. The error is kept. */
+/* Tell the ranks of the other engines, unless they know, that seal has failed on all ranks of this one. The error is kept. */
 void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own);
-/* At seal, unless states are opened again: compare the first weights of engine-owned parameters between the ranks of the
- * engine, and those of replicated parameters between engines. Counts as a vote of norm_comm.  @blocks for all ranks
- * of norm_comm  @return ERR_INVALID */
+/* Compare, at seal and unless states are opened again, the first weights of engine-owned parameters between the ranks of the
+ * engine, and those of replicated parameters between engines. Counts as a vote of norm_comm.  @blocks for all ranks of
+ * norm_comm  @return ERR_INVALID */
 zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a);
 /* This rank's part of zoff_norm_part.replicas. */
 uint64_t zoff_agreement_norm_replicas(const zoff_agreement *a);
 /* Send what this engine has voted. The same on all ranks of the engine. */
 zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own);
-/* Join the parts of all.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their terms
- * differ */
+/* Join the parts of all engines.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their
+ * terms differ */
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
-/* The joined part says that gradients of replicated parameters differ.  @return ERR_INVALID on every rank, with a parameter
+/* Explain a joined part by which gradients of replicated parameters differ.  @return ERR_INVALID on every rank, with a
+ * parameter
  * @blocks for all ranks of all engines */
 zoff_status zoff_agreement_norm_explain(zoff_agreement *a);
 zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
@@ -223,15 +225,15 @@ void zoff_agreement_norm_abandon(zoff_agreement *a);
 /* norm_sum.c: the norm of engines whose sums the program joins */
 /* The content of a zoff_norm_sum. */
 typedef struct zoff_norm_record {
-    uint32_t mark; /* of this version */
+    uint32_t mark; /* mark of this version */
     uint32_t is_poisoned;
     int64_t t;
-    double scale;      /* ZOFF_NORM_SCALE */
+    double scale;      /* factor of the gradients: ZOFF_NORM_SCALE */
     uint64_t holds[8]; /* a Bloom filter of the measurements that were joined */
     zoff_exact squares;
 } zoff_norm_record;
 
-/* Note in a record that it is the measurement of this engine with this number: the same on all its ranks. */
+/* Name a record as the measurement of this engine with this number, which is the same on all its ranks. */
 void zoff_agreement_norm_sum_name(const zoff_agreement *a, uint64_t number, zoff_norm_record *record);
 void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum *out);
 /* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one of another step, or without `own`. With
@@ -241,21 +243,22 @@ zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_no
 /* open.c: at seal, on every rank: open the stores side by side */
 zoff_status zoff_agreement_open_allocate(zoff_agreement *a);
 void zoff_agreement_open_free(zoff_agreement *a);
-/* All stores of this rank are open, or one has failed with `own`.  @return on every rank an error, if any rank has failed
+/* Say that all stores of this rank are open, or that one has failed with `own`.  @return on every rank an error, if any rank
+ * has failed
  * @blocks until all are open, or know it */
 zoff_status zoff_agreement_open_end(zoff_agreement *a, zoff_status own);
 /* Open the store of the states. With persist all ranks continue with one commit. *out is set after an error, too: close it.
  * @blocks for all ranks of all engines with one norm */
 zoff_status zoff_agreement_open_store(zoff_agreement *a, const zoff_store_opts *opts, zoff_store **out);
-/* The rest of it, for a store that was found.  @blocks until it is filled, and with persist for all ranks */
+/* Complete the opening of a store that was found.  @blocks until it is filled, and with persist for all ranks */
 zoff_status zoff_agreement_open_fill(zoff_agreement *a, zoff_store *store, const zoff_store_opts *opts);
 /* Choose the commit to continue with.  @param wanted_t continue after this step; 0: after the last  @return ERR_INVALID if the
  * files do not have it */
 zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
                                        uint64_t *out_generation);
 double zoff_agreement_open_pause(const zoff_comm *comm); /* seconds between two rounds of a rank that works */
-/* Tell other ranks that this one is at work. Nothing after the opening.  @return the error of a rank that has failed, if this
- * one knows of it */
+/* Tell other ranks that this one is at work; does nothing after the opening.  @return the error of a rank that has failed, if
+ * this one knows of it */
 zoff_status zoff_agreement_open_pulse(zoff_agreement *a);
 
 /* first_weights.c: at seal, replace the program's weights on every rank by those of rank 0.  @blocks until all have arrived */

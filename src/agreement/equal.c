@@ -80,7 +80,7 @@ enum { SHOWN_MAX = 8, VALUE_CHARS = 120, MORE_BYTES = 32 };
 static zoff_status name_differences(side ours, side theirs, const char *call, const char *advice)
 {
     char text[1700] = "";
-    const size_t most = sizeof text - MORE_BYTES; /* the rest is for the number of values that are not shown */
+    const size_t most = sizeof text - MORE_BYTES; /* room for the text without the number of values that are not shown */
     size_t used = 0;
     unsigned shown = 0, more = 0;
     while (ours.at < ours.end && theirs.at < theirs.end && strcmp(ours.at, theirs.at) == 0) {

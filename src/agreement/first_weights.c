@@ -20,7 +20,7 @@ enum { BATCH_LEAST = 4 << 20, BATCH_MOST = 64 << 20, PART_BYTES = 128 << 10, RUN
 /* A run of elements of one slice, packed into a batch. */
 typedef struct run {
     char *program;
-    size_t at, count; /* at: byte in the batch */
+    size_t at, count; /* `at`: byte in the batch */
     zoff_dtype dtype;
     uint32_t param;
     uint64_t sum; /* checksum */
@@ -28,25 +28,25 @@ typedef struct run {
 
 /* Names of the parameters that have changed on the first rank where some have. */
 typedef struct changes {
-    bool tells; /* this is that rank */
+    bool tells; /* this rank names the parameters */
     char text[512];
-    size_t named, used; /* parameters; characters of `text` */
-    uint32_t last;      /* the latest parameter */
+    size_t named, used; /* number of parameters, and of characters of `text` */
+    uint32_t last;      /* parameter that was noted last */
 } changes;
 
 typedef struct batches {
     zoff_agreement *agreement;
     zoff_status (*visit)(struct batches *b); /* called for each batch, when its runs are listed */
-    zoff_status status;                      /* of the latest copy to the program */
+    zoff_status status;                      /* status of the latest copy to the program */
     size_t most;                             /* bytes of a batch */
-    run *runs;                               /* of the present batch; NULL: they are only counted */
+    run *runs;                               /* runs of the present batch; NULL: they are only counted */
     zoff_cast_piece *moves;
     char *wire;
-    size_t number, run_count, bytes; /* of the present batch */
-    size_t count, run_most, longest; /* of all batches; longest: bytes */
+    size_t number, run_count, bytes; /* numbers of the present batch */
+    size_t count, run_most, longest; /* numbers of all batches; `longest`: bytes */
     size_t words;                    /* a bit for each batch, in words of 64 */
-    uint64_t *sums;                  /* checksums by batch: this rank's, and behind them rank 0's */
-    uint64_t *differs; /* by rank: its bits. Those of rank 0 become the union. Behind all: a copy of the own ones */
+    uint64_t *sums;                  /* checksums by batch: those of this rank, and behind them those of rank 0 */
+    uint64_t *differs; /* bits of each rank; those of rank 0 become the union. Behind all: a copy of this rank's own bits */
     size_t *parts;     /* bytes by rank: of a batch, then sent by this rank, then received */
     changes changes;
 } batches;
@@ -97,7 +97,7 @@ static zoff_status each_batch(batches *b, zoff_status (*visit)(batches *b))
     b->number = b->run_count = b->bytes = 0;
     for (size_t i = 0; i < m->param_count; i++) {
         const zoff_model_param *p = &m->params[i];
-        const bool is_sent = zoff_model_params_owner(m, (zoff_param)i) != i; /* a tied parameter: its owner is sent */
+        const bool is_sent = zoff_model_params_owner(m, (zoff_param)i) != i; /* a tied parameter is sent by its owner */
         for (size_t slice = 0; p->value && !p->engine_owned && !is_sent && slice < p->slices; slice++)
             ZOFF_TRY(add_slice(b, i, slice));
     }
@@ -241,7 +241,7 @@ static void note_changes(batches *b)
     }
 }
 
-/* A rank whose batch is right keeps its memory as it is. */
+/* Spread a batch. A rank whose batch is right keeps its memory as it is. */
 static zoff_status spread_batch(batches *b)
 {
     zoff_agreement *a = b->agreement;

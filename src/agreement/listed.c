@@ -68,7 +68,7 @@ static void print_field(const zoff_optimizer_hyper *h, size_t i, uint64_t word, 
         snprintf(dst, dst_bytes, "%s", word < 4 ? OPTIMIZERS[word] : "unknown");
 }
 
-/* `behind`: behind the number of the group, in the names. */
+/* `behind`: text behind the number of the group, in the names. */
 static void add_hyper(zoff_fields *out, const zoff_optimizer_hyper *h, size_t group, const char *behind)
 {
     for (size_t i = 0; i < sizeof FIELDS / sizeof FIELDS[0]; i++) {
@@ -223,7 +223,7 @@ static void list_inputs(const void *ctx, zoff_fields *out)
     const zoff_step_inputs *in = &a->inputs;
     const zoff_loss_scaler *s = &a->model->scaler;
     zoff_agreement_equal_add(out, NULL, (uint64_t)in->t, "zoff_step_args.t (or the number of updates made)");
-    /* negative and 0 both mean: no clipping */
+    /* negative and 0 both mean that nothing is clipped */
     add_number(out, in->clip_norm > 0 ? in->clip_norm : 0, "zoff_step_args.clip_norm (or gradient_clipping)");
     add_number(out, in->grad_scale, "zoff_step_args.grad_scale");
     zoff_agreement_equal_add(out, NULL, in->flags, "zoff_step_args.flags");
@@ -234,12 +234,13 @@ static void list_inputs(const void *ctx, zoff_fields *out)
     add_number(out, in->weight, "the sum of the weights of all micro-batches (zoff_grad_weight())");
     zoff_agreement_equal_add(out, NULL, in->norm_sum, "zoff_step_args.norm_sum (as a checksum)");
     for (size_t i = 0; i < a->model->group_count; i++) {
-        if (a->model->groups[i].used) /* otherwise no parameter is updated with it */
+        if (a->model->groups[i].used) /* only groups that update a parameter count */
             add_hyper(out, &in->hyper[i], i, ", after the schedule,");
     }
 }
 
-/* Constants that the update computes from its inputs: hosts with different mathematical libraries may have others. */
+/* List constants that the update computes from its inputs, because hosts with different mathematical libraries may have
+ * others. */
 static void list_constants(const void *ctx, zoff_fields *out)
 {
     const zoff_agreement *a = ctx;

@@ -52,7 +52,7 @@ static zoff_status open_channel(zoff_norm_ranks *n)
     return zoff_comm_channel_open(n->ranks.comm, &n->channel);
 }
 
-/* The other engines wait for this one in their next vote. */
+/* Tell the others, because they wait for this engine in their next vote. */
 void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own)
 {
     zoff_norm_ranks *n = &a->norm;
@@ -124,9 +124,9 @@ static void find_counting(zoff_agreement *a)
 static zoff_status compare_names(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
-    const uint64_t *words = n->ranks.words; /* by rank: a status, and the number below */
+    const uint64_t *words = n->ranks.words; /* words of each rank: a status, and the number below */
     const unsigned ranks = zoff_comm_size(n->ranks.comm), rank = zoff_comm_rank(n->ranks.comm);
-    uint64_t number = a->model->values->persist; /* plus twice the number of replicated parameters */
+    uint64_t number = a->model->values->persist; /* persistence, plus twice the number of replicated parameters */
     n->most = 0;
     for (size_t i = 0; i < a->model->param_count; i++)
         number += a->model->params[i].norm_replicated ? 2 : 0;
@@ -253,7 +253,7 @@ zoff_status zoff_agreement_norm_finish(zoff_agreement *a)
     return a->norm.ranks.comm ? zoff_comm_wait(a->norm.ranks.comm, &a->norm.ranks.work) : ZOFF_OK;
 }
 
-/* Memory of a message that cannot be cancelled is not freed. */
+/* Do not free memory of a message that cannot be cancelled. */
 void zoff_agreement_norm_abandon(zoff_agreement *a)
 {
     zoff_norm_ranks *n = &a->norm;
@@ -318,7 +318,7 @@ static size_t place_of(const zoff_norm_ranks *n, const char *name)
     return (size_t)(found - n->names) - rank * n->most;
 }
 
-/* Add up what each rank of the engine has of `own`. `of_ranks`: memory for it */
+/* Add up what each rank of the engine has of `own`. `of_ranks`: memory for it. */
 static zoff_status add_up_ranks(zoff_agreement *a, uint64_t *of_ranks, uint64_t *own)
 {
     const size_t most = a->norm.most;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NORM_SUM_MARK = 0x316d736e /* "nsm1": change it with the record */ };
+enum { NORM_SUM_MARK = 0x316d736e /* "nsm1": change this mark with the record */ };
 
 void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum *out)
 {
@@ -14,7 +14,7 @@ void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum
     zoff_norm_record clean = *record;
     clean.mark = NORM_SUM_MARK;
     clean.squares = (zoff_exact){.terms = 0};
-    zoff_base_exact_join(&clean.squares, &record->squares); /* equal sums have equal bytes: no carry is pending */
+    zoff_base_exact_join(&clean.squares, &record->squares); /* so that no carry is pending, and equal sums have equal bytes */
     memset(out, 0, sizeof *out);
     memcpy(out, &clean, sizeof clean);
 }

@@ -263,7 +263,7 @@ static zoff_status choose_step(const zoff_open_barrier *g, zoff_store_found *io)
     return ZOFF_OK;
 }
 
-/* The same on every rank that meets here, so nobody need be told of an error. */
+/* Note whether the decision has failed. It is the same on every rank that meets here, so nobody need be told. */
 static void decided(const zoff_open_barrier *g, zoff_status status)
 {
     if (g->of)
@@ -279,7 +279,7 @@ zoff_status zoff_agreement_open_decide(zoff_agreement *a, const zoff_store_found
     g->own.found = *found;
     *out_generation = found->reopened ? found->generation : 0;
     ZOFF_TRY(reach_in(g, norm, FOUND));
-    /* From here to the end of this call all ranks of the engine do the same. */
+    /* All ranks of the engine do the same from here to the end of this call. */
     if (g->of)
         status = judge_found(g->all, zoff_comm_size(g->of->comm), out_generation);
     if (g->of && !norm->of && status == ZOFF_OK && *out_generation == 0)

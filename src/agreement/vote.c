@@ -31,7 +31,7 @@ zoff_status zoff_agreement_vote_open(zoff_agreement *a)
 
 void zoff_agreement_vote_close(zoff_agreement *a)
 {
-    if (!a->comm || zoff_comm_lets_go(a->comm)) /* otherwise a message may still read it */
+    if (!a->comm || zoff_comm_lets_go(a->comm)) /* free them only if no message may still read them */
         zoff_base_mem_free(a->ranks.words);
     a->ranks = (zoff_voters){.words = NULL};
 }
@@ -189,7 +189,7 @@ static zoff_status compare_memory(const zoff_agreement *a, const share *all, con
     for (size_t i = 0; i < own->levels; i++) {
         const total t = add_up(all, ranks, own->level[i].id);
         if (t.ranks < 2 || t.need <= t.have)
-            continue; /* the need of a single rank was checked before */
+            continue; /* skip a single rank, because its need was checked before */
         list_ranks(all, ranks, own->level[i].id, list, sizeof list);
         return zoff_base_status_fail(
             ZOFF_ERR_NO_MEMORY,
@@ -214,7 +214,7 @@ zoff_status zoff_agreement_vote_memory(zoff_agreement *a, uint64_t need_bytes, c
         mine->levels = zoff_base_budget_levels(mine->level);
         status = zoff_agreement_vote_gather(&a->ranks, all, sizeof *all);
     }
-    if (status == ZOFF_OK) /* ranks on other hosts must learn of it */
+    if (status == ZOFF_OK) /* vote, because ranks on other hosts must learn of it */
         status = zoff_agreement_vote(&a->ranks, compare_memory(a, all, advice), NULL, 0);
     zoff_base_mem_free(all);
     return status;
@@ -274,7 +274,7 @@ static bool has(const zoff_agreement *a, unsigned rank, size_t number)
     return a->participation.bits[rank * words_of(a) + number / 64] >> number % 64 & 1;
 }
 
-/* A gradient that the trainer has reduced is read from one rank only, so all ranks must have it, or none. */
+/* Check that all ranks have a gradient that the trainer has reduced, or none, because it is read from one rank only. */
 static zoff_status compare_reduced(const zoff_agreement *a)
 {
     for (size_t i = 0; i < a->model->param_count; i++) {
@@ -293,7 +293,7 @@ static zoff_status compare_reduced(const zoff_agreement *a)
     return ZOFF_OK;
 }
 
-/* A slice takes part on every rank if any rank has its gradient. */
+/* Mark the slices that take part: a slice takes part on every rank if any rank has its gradient. */
 static void take(zoff_agreement *a)
 {
     uint64_t *any = a->participation.bits;

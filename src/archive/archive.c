@@ -46,7 +46,7 @@ zoff_status zoff_archive_descriptor(const zoff_archive *a, uint32_t file, int *o
         }
     }
     zoff_archive_path(a, file, path);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* caches of models have links */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* links are followed, because caches of models have them */
     ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
     unsigned place = d->count;
     if (place < ZOFF_ARCHIVE_OPEN_MOST) {
@@ -116,7 +116,7 @@ static int compare_refs(const void *a, const void *b)
     return compare_places(&x->piece, y->piece.param, y->piece.kind, y->piece.slice, y->piece.first);
 }
 
-/* The pieces move from the tables into the index. */
+/* Move the pieces from the tables into the index. */
 static zoff_status make_index(zoff_archive *a)
 {
     size_t count = 0;
@@ -158,7 +158,7 @@ bool zoff_archive_is_split(const zoff_archive *a, uint32_t param)
     return first && first->piece.format == ZOFF_ARCHIVE_SPLIT;
 }
 
-/* Moments may have other formats than fp32. */
+/* Whether a moment can have the format. Moments may have other formats than fp32. */
 static bool is_format_of_moment(unsigned kind, unsigned format)
 {
     return format == ZOFF_ARCHIVE_BF16 || format == (kind == ZOFF_STATE_M ? ZOFF_ARCHIVE_M8 : ZOFF_ARCHIVE_V8);
@@ -178,7 +178,7 @@ static unsigned format_of(const zoff_archive *a, uint32_t param, unsigned kind)
     }
 }
 
-/* Pieces of one state of one slice, from *at on in the index. */
+/* Check the pieces of one state of one slice, from *at on in the index. */
 static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned kind, uint64_t slice, size_t *at)
 {
     const zoff_archive_param *p = &a->manifest.params[param];
@@ -196,7 +196,7 @@ static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned k
     return ZOFF_OK;
 }
 
-/* Each element of each state is in exactly one piece, and no piece is of something else. */
+/* Check that each element of each state is in exactly one piece, and that no piece is of something else. */
 static zoff_status check_cover(const zoff_archive *a)
 {
     size_t at = 0;
@@ -325,7 +325,7 @@ static const zoff_archive_item *find_in(const zoff_archive *a, const char *name,
     return NULL;
 }
 
-/* Rank 0 has those of all ranks; others are looked at last, as there may be many of them. */
+/* Rank 0 has the data that all ranks share. Search the other ranks last, because there may be many of them. */
 const zoff_archive_item *zoff_archive_item_find(const zoff_archive *a, const char *name, unsigned rank, uint32_t *out_file)
 {
     const zoff_archive_item *item = NULL;

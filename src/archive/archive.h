@@ -15,18 +15,19 @@
 
 enum {
     ZOFF_ARCHIVE_VERSION = 1,
-    ZOFF_ARCHIVE_PAGE = 4096,    /* regions and tables begin at multiples of this */
-    ZOFF_ARCHIVE_PAD = 64,       /* bytes: pieces begin at multiples of this in their region */
-    ZOFF_ARCHIVE_BLOCK = 1024,   /* elements: pieces begin at multiples of this in their slice */
-    ZOFF_ARCHIVE_UNIT = 4 << 20, /* bytes with one checksum, where the writer may choose */
-    ZOFF_ARCHIVE_KINDS = 4,      /* of zoff_state_kind */
+    ZOFF_ARCHIVE_PAGE = 4096,    /* pages: regions and tables begin at multiples of this */
+    ZOFF_ARCHIVE_PAD = 64,       /* padding in bytes: pieces begin at multiples of this in their region */
+    ZOFF_ARCHIVE_BLOCK = 1024,   /* elements of a block: pieces begin at multiples of this in their slice */
+    ZOFF_ARCHIVE_UNIT = 4 << 20, /* bytes with one checksum, if the writer may choose */
+    ZOFF_ARCHIVE_KINDS = 4,      /* number of kinds of zoff_state_kind */
     ZOFF_ARCHIVE_UPPER = 4,      /* kind of a piece: the upper halves of masters that are split; see below */
     ZOFF_ARCHIVE_PIECE_KINDS = 5,
-    ZOFF_ARCHIVE_NAME_MOST = 255,    /* bytes of a checkpoint's name, and of the name of program data */
-    ZOFF_ARCHIVE_LABEL_MOST = 200,   /* bytes of a label: names of files are longer, and have at most 255 */
-    ZOFF_ARCHIVE_FOLDER_MOST = 3000, /* bytes of the path of a folder of checkpoints */
-    ZOFF_ARCHIVE_CHECKPOINT_MOST = ZOFF_ARCHIVE_FOLDER_MOST + 1 + ZOFF_ARCHIVE_NAME_MOST, /* of the folder of one */
-    ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* bytes of a name of a parameter or of its slices */
+    ZOFF_ARCHIVE_NAME_MOST = 255,    /* most bytes of a checkpoint's name, and of the name of program data */
+    ZOFF_ARCHIVE_LABEL_MOST = 200,   /* most bytes of a label, because names of files are longer, and have at most 255 */
+    ZOFF_ARCHIVE_FOLDER_MOST = 3000, /* most bytes of the path of a folder of checkpoints */
+    /* most bytes of the path of one checkpoint */
+    ZOFF_ARCHIVE_CHECKPOINT_MOST = ZOFF_ARCHIVE_FOLDER_MOST + 1 + ZOFF_ARCHIVE_NAME_MOST,
+    ZOFF_ARCHIVE_PARAM_NAME_MOST = 4095, /* most bytes of a name of a parameter or of its slices */
     ZOFF_ARCHIVE_DIMS_MOST = 64,
     ZOFF_ARCHIVE_ENGINES_MOST = 1 << 24,
     ZOFF_ARCHIVE_ID_BYTES = 17 /* 16 hexadecimal digits and the final 0 */
@@ -48,12 +49,12 @@ typedef enum zoff_archive_format {
 typedef struct zoff_archive_param {
     char *name, *slice_name; /* slice_name may be NULL */
     size_t *dims;
-    size_t dim_count; /* at least 1 */
+    size_t dim_count; /* number of dimensions, at least 1 */
     size_t count, slices;
     zoff_dtype dtype;
-    unsigned states; /* as zoff_checkpoint_param */
+    unsigned states; /* states as in zoff_checkpoint_param */
     unsigned group;
-    uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
+    uint32_t tied_to; /* 1 + index of the owner of the states; 0: the parameter itself */
 } zoff_archive_param;
 
 /* The file of one rank, as the manifest describes it. All fields are filled by zoff_archive_part_finish(). */
@@ -66,14 +67,14 @@ enum { ZOFF_ARCHIVE_GROUP_NUMBERS = 10 };
 
 /* The hyper-parameters of a parameter group. */
 typedef struct zoff_archive_group {
-    char *type;                                 /* of the optimizer, as in a configuration */
-    double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS]; /* see zoff_archive_manifest_number(); NAN: not known */
+    char *type;                                 /* type of the optimizer, as in a configuration */
+    double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS]; /* numbers, see zoff_archive_manifest_number(); NAN: not known */
 } zoff_archive_group;
 
 typedef struct zoff_archive_manifest {
     char id[ZOFF_ARCHIVE_ID_BYTES];
     char *label;       /* "" for the only engine */
-    unsigned engines;  /* that save into the checkpoint */
+    unsigned engines;  /* number of engines that save into the checkpoint */
     uint64_t sequence; /* greater than that of every earlier checkpoint in the folder */
     uint64_t replaces; /* manifests of this checkpoint up to this sequence belong to an earlier save; 0 in what is written */
     int64_t t;
@@ -81,9 +82,9 @@ typedef struct zoff_archive_manifest {
     zoff_loss_scaler scaler;
     zoff_archive_param *params;
     size_t param_count;
-    zoff_archive_group *groups; /* by zoff_archive_param.group; none where the writer does not know them */
+    zoff_archive_group *groups; /* groups, by zoff_archive_param.group; none where the writer does not know them */
     size_t group_count;
-    zoff_archive_file *files; /* by rank */
+    zoff_archive_file *files; /* file of each rank */
     size_t file_count;
     char *about; /* written only: a JSON object with facts for people, such as the configuration; NULL: none */
 } zoff_archive_manifest;
@@ -93,12 +94,12 @@ typedef struct zoff_archive_manifest {
 /* Whether a text is a legal name of a checkpoint: letters, digits, ".", "_", "-", not beginning with ".", at most 255 bytes.
  * `what` begins the message.  @return ERR_INVALID */
 zoff_status zoff_archive_folder_check_name(const char *what, const char *name);
-/* The same for a label, which has at most 200 bytes. */
+/* Whether a text is a legal label, which has at most 200 bytes; otherwise as a name. */
 zoff_status zoff_archive_folder_check_label(const char *what, const char *label);
 /* Names of files in a checkpoint. */
 void zoff_archive_folder_manifest_name(const char *label, char dst[512]);
 void zoff_archive_folder_part_name(const char *label, const char *id, unsigned rank, char dst[512]);
-zoff_status zoff_archive_folder_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* a random one */
+zoff_status zoff_archive_folder_id(char out[ZOFF_ARCHIVE_ID_BYTES]); /* make a random id */
 /* The hidden folder into which a save writes: one of its own, or one for all engines that save this step together. */
 void zoff_archive_folder_work(const char *folder, const char *name, const zoff_archive_manifest *m, char dst[4096]);
 /* The folder under a path that also holds after chdir(), if there is one. `most`: FOLDER_MOST, or CHECKPOINT_MOST.
@@ -119,12 +120,13 @@ uint64_t zoff_archive_choose_sequence(const char *folder);
 
 /* ---- manifest.c, manifest_read.c ---- */
 
-/* The manifest as JSON with its checksum. @owns out: zoff_base_mem_free()  @return ERR_INVALID for numbers JSON lacks */
+/* Print the manifest as JSON with its checksum. @owns out: zoff_base_mem_free()  @return ERR_INVALID for numbers JSON lacks */
 zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **out, size_t *out_bytes);
-/* Check and parse. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT, ERR_UNSUPPORTED */
+/* Check and parse a manifest. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT,
+ * ERR_UNSUPPORTED */
 zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 void zoff_archive_manifest_free(zoff_archive_manifest *m); /* a zeroed one is allowed */
-/* The list of parameters alone. */
+/* Print the list of parameters alone. */
 zoff_status zoff_archive_manifest_print_params(const zoff_archive_manifest *m, char **out, size_t *out_bytes);
 zoff_status zoff_archive_manifest_read_params(const char *text, size_t bytes, zoff_archive_manifest *m);
 /* The names of a group's numbers: "lr" and so on. */
@@ -150,8 +152,8 @@ zoff_status zoff_archive_escape_read(const char *text, char **out);
 /* ---- table.c: regions, pieces and program data of one file ---- */
 
 typedef struct zoff_archive_region {
-    uint64_t offset;         /* in the file, a multiple of ZOFF_ARCHIVE_PAGE */
-    uint64_t bytes;          /* a multiple of ZOFF_ARCHIVE_PAGE */
+    uint64_t offset;         /* offset in the file, a multiple of ZOFF_ARCHIVE_PAGE */
+    uint64_t bytes;          /* bytes, a multiple of ZOFF_ARCHIVE_PAGE */
     uint64_t unit;           /* bytes of a unit, a multiple of ZOFF_ARCHIVE_PAGE; the last unit may be shorter */
     uint64_t first_checksum; /* index of the checksum of its first unit */
 } zoff_archive_region;
@@ -160,10 +162,10 @@ typedef struct zoff_archive_piece {
     uint32_t param;
     uint8_t kind, format;
     uint16_t reserved;
-    uint32_t block; /* elements that share a scale; 1: none do */
+    uint32_t block; /* number of elements that share a scale; 1: none do */
     uint32_t region;
     uint64_t slice, first, count;
-    uint64_t at; /* byte in the region, a multiple of ZOFF_ARCHIVE_PAD */
+    uint64_t at; /* byte in the region where the piece begins, a multiple of ZOFF_ARCHIVE_PAD */
 } zoff_archive_piece;
 
 /* Bytes of the program. */
@@ -195,7 +197,7 @@ void zoff_archive_table_write(const zoff_archive_table *t, void *dst);
  * of described.c. */
 zoff_status zoff_archive_table_read(const char *where, const void *src, size_t bytes, uint64_t end, zoff_archive_table *out);
 void zoff_archive_table_free(zoff_archive_table *t);
-size_t zoff_archive_table_element_bytes(unsigned format); /* not for formats in blocks */
+size_t zoff_archive_table_element_bytes(unsigned format); /* bytes of an element; not for formats in blocks */
 /* Elements of a block that has a header; 1: there are no blocks. */
 unsigned zoff_archive_table_block(unsigned format);
 /* Bytes of the first `count` elements of a piece. For a multiple of the block that is also the place of the next element. */
@@ -203,7 +205,7 @@ size_t zoff_archive_table_bytes_of(unsigned format, size_t count);
 /* Elements [first, first + count) as fp32 numbers; `piece`: the bytes of the first element of a block. For formats of moments.
  */
 void zoff_archive_table_load(unsigned format, const void *piece, size_t first, size_t count, float *out);
-/* Store them in a piece of `size` elements, rounded to the nearest. Whole blocks, where there are any. */
+/* Store fp32 numbers in a piece of `size` elements, rounded to the nearest. Whole blocks, where there are any. */
 void zoff_archive_table_store(unsigned format, void *piece, size_t size, size_t first, size_t count, const float *in);
 /* See zoff_adam_moments_unfit(). */
 size_t zoff_archive_table_unfit(unsigned format, size_t count, const float *in);
@@ -226,10 +228,10 @@ typedef struct zoff_archive_part {
     zoff_aio *aio;
     int fd;
     zoff_fork_guard *lock; /* rank 0: a descriptor with a lock, which tells others that the save is under way */
-    uint64_t end;          /* of the regions so far */
+    uint64_t end;          /* end of the regions so far */
     zoff_archive_table table;
     bool keeps;   /* the file stays after close */
-    bool is_lost; /* a flush failed: the system reports lost bytes only once, so another flush proves nothing */
+    bool is_lost; /* a flush failed, and the system reports lost bytes only once, so another flush proves nothing */
 } zoff_archive_part;
 
 /* Create the file. Rank 0 also makes the folder.  @return ERR_IO, ERR_NO_SPACE */
@@ -241,7 +243,7 @@ zoff_status zoff_archive_part_region(zoff_archive_part *p, uint64_t bytes, uint6
 zoff_status zoff_archive_part_reserve(zoff_archive_part *p);
 /* Program data: a region with a copy of the bytes, written at once.  @return ERR_INVALID for a name that is too long or used */
 zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count);
-/* Make its name durable. The manifest may name it afterwards.  @blocks for the disk */
+/* Make the name of the file durable. The manifest may name it afterwards.  @blocks for the disk */
 zoff_status zoff_archive_part_flush_name(const zoff_archive_part *p);
 /* Write head and table, and flush the file. May be tried again unless `is_lost` is set.  @blocks for the disk */
 zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out);
@@ -277,24 +279,26 @@ zoff_status zoff_archive_publish_manifest(const char *folder, const char *name, 
 
 /* ---- archive.c: open a checkpoint for reading ---- */
 
-enum { ZOFF_ARCHIVE_OPEN_TRIES = 100 }; /* to open the newest checkpoint of a folder where others remove the newest one */
-enum { ZOFF_ARCHIVE_OPEN_MOST = 64 }; /* files that are open at a time: a process may open 1024, and there may be more ranks */
+/* most tries to open the newest checkpoint of a folder where others remove the newest one */
+enum { ZOFF_ARCHIVE_OPEN_TRIES = 100 };
+/* most files that are open at a time, because a process may open 1024, and there may be more ranks */
+enum { ZOFF_ARCHIVE_OPEN_MOST = 64 };
 
-/* One piece in the index, and its file. */
+/* A piece in the index, and its file. */
 typedef struct zoff_archive_ref {
     zoff_archive_piece piece;
     uint32_t file;
 } zoff_archive_ref;
 
 typedef struct zoff_archive {
-    char *folder; /* of the checkpoint */
-    char *text;   /* the manifest */
+    char *folder; /* folder of the checkpoint */
+    char *text;   /* text of the manifest */
     size_t text_bytes;
     zoff_archive_manifest manifest;
-    zoff_archive_table *tables; /* by file; their pieces are in refs */
-    zoff_archive_ref *refs;     /* of all files, by parameter, kind, slice, first element */
+    zoff_archive_table *tables; /* tables by file; their pieces are in refs */
+    zoff_archive_ref *refs;     /* pieces of all files, by parameter, kind, slice, first element */
     size_t ref_count;
-    struct zoff_archive_descriptors *descriptors; /* of the files that were read last */
+    struct zoff_archive_descriptors *descriptors; /* descriptors of the files that were read last */
 } zoff_archive;
 
 /* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once.
@@ -338,7 +342,7 @@ void zoff_archive_units_expect(const zoff_archive *a, zoff_archive_unit unit);
 /* The unit with a byte of a region. */
 zoff_archive_unit zoff_archive_units_of(const zoff_archive *a, uint32_t file, uint32_t region, uint64_t byte);
 size_t zoff_archive_units_bytes(const zoff_archive *a, zoff_archive_unit unit);
-uint64_t zoff_archive_units_offset(const zoff_archive *a, zoff_archive_unit unit); /* in its file */
+uint64_t zoff_archive_units_offset(const zoff_archive *a, zoff_archive_unit unit); /* offset of a unit in its file */
 /* The largest unit of the checkpoint. */
 size_t zoff_archive_units_largest(const zoff_archive *a);
 

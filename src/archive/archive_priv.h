@@ -20,7 +20,7 @@
 /* The end of the hidden name of a folder that is being removed, and that of a checkpoint which gives up its name. */
 #define ZOFF_ARCHIVE_REMOVED ".removed"
 #define ZOFF_ARCHIVE_ASIDE ".replaced"
-enum { ZOFF_ARCHIVE_WORK_MOST = 200 }; /* bytes of a checkpoint's name in the name of the hidden folder of its save */
+enum { ZOFF_ARCHIVE_WORK_MOST = 200 }; /* most bytes of a checkpoint's name in the name of the hidden folder of its save */
 
 /* A save whose lock nobody can see counts as under way for so long after the last write of rank 0. */
 enum { ZOFF_ARCHIVE_LEASE_SECONDS = 24 * 60 * 60 };
@@ -33,10 +33,10 @@ enum { ZOFF_ARCHIVE_LEASE_SECONDS = 24 * 60 * 60 };
 
 /* ---- folder.c: files ---- */
 
-/* Write a file that appears whole: under the name `early`, which no other writer uses; then it is flushed, and renamed. The
+/* Write a file that appears whole: write it under the name `early`, which no other writer uses, flush it, and rename it. The
  * folder is not flushed.  @blocks for the disk */
 zoff_status zoff_archive_folder_write_file(const char *early, const char *path, const char *text, size_t bytes);
-zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error); /* the message of an errno */
+zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, int error); /* set the message of an errno */
 /* Read a whole file of at most `most` bytes, with a 0 behind it. @owns caller: zoff_base_mem_free()
  * @return ERR_STATE: it is not there; ERR_IO: cannot be read; ERR_CORRUPT: too long, or no file */
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
@@ -59,7 +59,7 @@ zoff_status zoff_archive_folder_lock(const char *folder, int *out, bool *out_loc
 /* Lock an open file, once others have let go of it.  @return as above */
 zoff_status zoff_archive_folder_wait(int fd, const char *path, bool *out_locked);
 void zoff_archive_folder_unlock(int lock);
-/* folder/name.  @return ERR_INVALID: it is too long */
+/* Join folder and name by "/".  @return ERR_INVALID: the path is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
 
 /* ---- manifest.c, manifest_read.c ---- */
@@ -79,7 +79,7 @@ zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text
  * read, without parameters. */
 zoff_status zoff_archive_listing_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
                                       size_t *out_bytes);
-/* The same for a manifest under any name in the folder; only the facts are read. */
+/* Read the facts of a manifest under any name in the folder. */
 zoff_status zoff_archive_listing_read_facts(const char *folder, const char *file, zoff_archive_manifest *out);
 /* Whether all files of a manifest are there, with their sizes.  @return ERR_STATE, ERR_CORRUPT and ERR_IO name a file */
 zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archive_manifest *m);
@@ -90,9 +90,9 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
 /* A folder that may be a checkpoint. */
 typedef struct zoff_archive_candidate {
     char *name;
-    uint64_t sequence; /* as its manifest says, which is not checked yet; 0: it has none of the label */
-    int error;         /* errno: it cannot be read, and stands before the others; 0: it can */
-    bool is_foreign;   /* it has manifests, but none of the label */
+    uint64_t sequence; /* sequence in its manifest, which is not checked yet; 0: there is no manifest of the label */
+    int error;         /* errno of a checkpoint that cannot be read, which stands before the others; 0: it can be read */
+    bool is_foreign;   /* the folder has manifests, but none of the label */
 } zoff_archive_candidate;
 
 typedef struct zoff_archive_listing {
@@ -124,8 +124,8 @@ void zoff_archive_remove_ended(const char *work, const char *label);
 /* Give the folder `path` of a checkpoint `name` a hidden name, under which no reader and no save needs it. Call it under the
  * lock of the folder of checkpoints, as an error may bring a folder back.  @return false: it stays */
 bool zoff_archive_remove_hide(const char *folder, const char *name, const char *path);
-/* The same, under the same lock, for hidden folders of saves that were cut short: those of the checkpoint `name` that are older
- * than `sequence`. With `others` it hides those of other names, too, if nobody has written them for a day. */
+/* Give a hidden name, under the same lock, to hidden folders of saves that were cut short: those of the checkpoint `name` that
+ * are older than `sequence`. With `others` it hides those of other names, too, if nobody has written them for a day. */
 void zoff_archive_remove_left(const char *folder, const char *name, uint64_t sequence, bool others);
 /* Remove the checkpoints in all folders with such names. The names must be durable, since a manifest without its files is worse
  * than none. Files of others stay: in the checkpoint of that name, if it is there, else in a folder of that name. */
@@ -133,7 +133,7 @@ void zoff_archive_remove_hidden(const char *folder);
 
 /* ---- latest.c: the file that names the newest checkpoint ---- */
 
-/* Point it at the checkpoint `name`, which `m` describes. */
+/* Point `latest` at the checkpoint `name`, which `m` describes. */
 zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m);
 /* @return ERR_STATE: there is none; ERR_IO, ERR_CORRUPT */
 zoff_status zoff_archive_latest_read(const char *folder, char out[ZOFF_ARCHIVE_NAME_MOST + 1]);

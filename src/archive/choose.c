@@ -66,12 +66,12 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
     char path[4096];
     for (size_t i = 0; i < l->count; i++) {
         if (best < l->count && l->all[i].sequence)
-            continue; /* an older one */
+            continue; /* the checkpoint is an older one */
         if (zoff_archive_folder_join(folder, l->all[i].name, path) < 0)
             continue;
         const zoff_status status = judge(path, label, l->all[i].error);
         if (status == ZOFF_OK && !l->all[i].sequence)
-            return ZOFF_PENDING; /* it was not complete a moment ago, and may be the newest */
+            return ZOFF_PENDING; /* the checkpoint was not complete a moment ago, and may be the newest */
         if (status == ZOFF_OK) {
             best = i;
             continue;
@@ -150,7 +150,7 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
         return outside(status);
     zoff_base_status_save(&why);
     ZOFF_TRY(zoff_archive_listing_make(folder, label, &l));
-    if (is_one && l.count) { /* other programs have files of this name, too */
+    if (is_one && l.count) { /* the file may be another program's, because others use this name, too */
         zoff_base_status_restore(&why);
         ZOFF_WARN("%s: it is ignored, as there are checkpoints beside it", zoff_last_error());
     }

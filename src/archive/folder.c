@@ -183,7 +183,7 @@ static zoff_status make_one(char *path, bool *out_made)
     } else {
         *out_made = true;
         if (stat(path, &about) == 0 && (about.st_mode & 0700) != 0700)
-            (void)chmod(path, (about.st_mode & 0777) | 0700); /* as for files: a umask must not lock the owner out */
+            (void)chmod(path, (about.st_mode & 0777) | 0700); /* a umask must not lock the owner out, as with files */
     }
     char *slash = strrchr(path, '/');
     if (!slash)
@@ -254,7 +254,7 @@ zoff_status zoff_archive_folder_make(const char *folder)
     return status;
 }
 
-/* The time is enough for 64 engines that publish one after another on a slow disk. */
+/* Wait for a lock, long enough for 64 engines that publish one after another on a slow disk. */
 zoff_status zoff_archive_folder_wait(int fd, const char *path, bool *out_locked)
 {
     enum { SECONDS = 60 };
@@ -283,7 +283,7 @@ zoff_status zoff_archive_folder_lock(const char *folder, int *out, bool *out_loc
     return status;
 }
 
-/* close() alone would leave the lock to a child of fork(). */
+/* Unlock first, because close() alone would leave the lock to a child of fork(). */
 void zoff_archive_folder_unlock(int lock)
 {
     (void)flock(lock, LOCK_UN);
@@ -332,7 +332,7 @@ static zoff_status read_open(int fd, const char *path, size_t most, char **out, 
                  (unsigned long long)about.st_size);
     const size_t bytes = (size_t)about.st_size;
     char begin[ZOFF_ARCHIVE_PAGE];
-    if (bytes > sizeof begin) { /* it may be gigabytes of something else */
+    if (bytes > sizeof begin) { /* read no more, because the file may be gigabytes of something else */
         ZOFF_TRY(zoff_archive_folder_pread(fd, path, 0, begin, sizeof begin));
         ZOFF_FAIL_IF(!memmem(begin, sizeof begin, ZOFF_ARCHIVE_SEQUENCE_LINE, strlen(ZOFF_ARCHIVE_SEQUENCE_LINE)),
                      ZOFF_ERR_CORRUPT, "'%s' is no manifest: its first %zu bytes have no line of \"sequence\"", path,

@@ -20,7 +20,7 @@ static void print(const char *name, char text[TEXT_MOST + 1])
     snprintf(text, TEXT_MOST + 1, "%.255s\n%016" PRIx64 "\n", name, zoff_digest_blocks_small(name, strlen(name)));
 }
 
-/* The new file begins in the folder of the checkpoint: where its writer is killed, it goes with that folder. */
+/* The new file begins in the folder of the checkpoint, so that it goes with that folder if its writer is killed. */
 zoff_status zoff_archive_latest_write(const char *folder, const char *name, const zoff_archive_manifest *m)
 {
     char text[TEXT_MOST + 1], early[4096], path[4096];

@@ -57,7 +57,7 @@ zoff_status zoff_archive_listing_has_files(const char *folder, const zoff_archiv
         zoff_archive_folder_part_name(m->label, m->id, rank, name);
         ZOFF_TRY(zoff_archive_folder_join(folder, name, path));
         int error = lstat(path, &about) == 0 ? 0 : errno;
-        if (!error && S_ISLNK(about.st_mode)) /* as in caches of models */
+        if (!error && S_ISLNK(about.st_mode)) /* follow links, as caches of models have them */
             error = stat(path, &about) == 0 ? 0 : errno;
         ZOFF_FAIL_IF(error == ENOENT, ZOFF_ERR_STATE, "the file '%s' of rank %u is not there", path, rank);
         ZOFF_FAIL_IF(error, ZOFF_ERR_IO, "cannot look at '%s': %s", path, zoff_base_status_errno(error));
@@ -85,7 +85,7 @@ static zoff_status add_engine(const char *folder, const char *label, const zoff_
 {
     zoff_archive_manifest other;
     zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
-    if (status < 0) /* another engine may have removed it */
+    if (status < 0) /* skip it, because another engine may have removed it */
         return status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_IO ? status : ZOFF_OK;
     const engine e = {.sequence = other.sequence, .replaces = other.replaces};
     const bool is_same = other.t == m->t && other.engines == m->engines;
@@ -119,7 +119,7 @@ zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_mani
     engines list = {.all = NULL};
     uint64_t replaced;
     zoff_saved_error why;
-    zoff_status unread = ZOFF_OK; /* of a manifest that cannot be read, which may be foreign */
+    zoff_status unread = ZOFF_OK; /* status of a manifest that cannot be read, which may be foreign */
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
     const char *name = "";
     *out_complete = true;
@@ -272,7 +272,7 @@ static zoff_status add(const char *folder, const char *label, const char *name, 
     if (name[0] == '.' || zoff_archive_folder_join(folder, name, path) < 0 || !look_into(path, label, &c))
         return ZOFF_OK;
     if (c.error && zoff_archive_folder_check_name("name", name) < 0)
-        return ZOFF_OK; /* such as lost+found: no save makes it */
+        return ZOFF_OK; /* a folder such as lost+found, which no save makes */
     ZOFF_TRY(zoff_base_array_reserve(&l->all, l->count, &l->room, l->count + 1, sizeof *l->all, "checkpoints"));
     ZOFF_TRY(zoff_base_mem_copy_text(name, &c.name));
     l->all[l->count++] = c;

@@ -103,7 +103,7 @@ static void put_groups(zoff_text *w, const zoff_archive_manifest *m)
         zoff_base_array_print(w, "    {\"type\": ");
         put_json(w, json_string(g->type));
         for (unsigned k = 0; k < ZOFF_ARCHIVE_GROUP_NUMBERS; k++) {
-            if (!isfinite(g->numbers[k])) /* JSON does not have it, and readers do not need it */
+            if (!isfinite(g->numbers[k])) /* skip a number that JSON does not have, because readers do not need it */
                 continue;
             zoff_base_array_print(w, ", \"%s\": ", NUMBERS[k]);
             put_json(w, json_real(g->numbers[k]));

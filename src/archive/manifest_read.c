@@ -199,7 +199,7 @@ zoff_status zoff_archive_manifest_read_params(const char *text, size_t bytes, zo
 
 /* ---- groups ---- */
 
-/* They are for comparisons alone, so what is missing or of another kind is not known. */
+/* Groups are for comparisons alone, so a member that is missing or of another kind counts as not known. */
 static zoff_status read_group(const json_t *object, zoff_archive_group *g)
 {
     const char *type = json_string_value(json_object_get(object, "type"));
@@ -235,7 +235,7 @@ static zoff_status read_file(const json_t *object, const zoff_archive_manifest *
     const char *name = "";
     const json_t *table = json_object_get(object, "table");
     ZOFF_TRY(text_of(object, "name", &name));
-    /* The name follows from label, id and rank: so no manifest can name a file outside of its folder. */
+    /* The name follows from label, id and rank, so that no manifest can name a file outside of its folder. */
     zoff_archive_folder_part_name(m->label, m->id, rank, wanted);
     ZOFF_FAIL_IF(strcmp(name, wanted) != 0, ZOFF_ERR_CORRUPT, "its name is '%.200s' where %s is expected", name, wanted);
     ZOFF_TRY(unsigned_of(object, "bytes", INT64_MAX, &f->bytes));
@@ -325,7 +325,7 @@ static zoff_status read_head(const json_t *root, zoff_archive_manifest *m)
     return read_scaler(root, m);
 }
 
-/* The text ends in its checksum, and in nothing else. */
+/* Check that the text ends in its checksum, and in nothing else. */
 static zoff_status check_sum(const char *text, size_t bytes)
 {
     const size_t before = sizeof ZOFF_ARCHIVE_CHECKSUM_BEFORE - 1, after = sizeof ZOFF_ARCHIVE_CHECKSUM_AFTER - 1, digits = 16;

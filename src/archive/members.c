@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Bytes of one value that is parsed: more than any parameter needs. A tree of it takes at most some MiB, then. */
+/* Most bytes of one value that is parsed: more than any parameter needs. So a tree of it takes at most some MiB. */
 enum { VALUE_MOST = 64 << 10 };
 
 typedef struct cursor {
@@ -20,7 +20,7 @@ static void skip_space(cursor *c)
         c->at++;
 }
 
-/* Whether the next character that is no space is this one; go behind it then. */
+/* Whether the next character that is no space is this one; if so, go behind it. */
 static bool take(cursor *c, char what)
 {
     skip_space(c);

@@ -9,7 +9,7 @@
 
 /* The bytes of one value. */
 typedef struct zoff_archive_value {
-    const char *text; /* NULL: the member is not there */
+    const char *text; /* text of the member; NULL: it is not there */
     size_t bytes;
 } zoff_archive_value;
 

@@ -28,7 +28,7 @@ typedef struct head {
     char magic[8];
     uint32_t version, rank;
     char id[ZOFF_ARCHIVE_ID_BYTES + 7];
-    uint64_t end; /* of the regions: the table begins here */
+    uint64_t end; /* end of the regions, where the table begins */
 } head;
 _Static_assert(sizeof(head) == 48, "no padding in what is written");
 

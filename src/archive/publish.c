@@ -70,9 +70,9 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
 /* A folder that may be a checkpoint. */
 typedef struct holding {
     bool is_there;
-    uint64_t sequence; /* the greatest of its manifests */
-    bool has_own;      /* a manifest of this save's engine, whatever is in it */
-    bool has_other;    /* it belongs to an engine that has no part in this save, and must stay */
+    uint64_t sequence; /* greatest sequence of its manifests */
+    bool has_own;      /* the folder has a manifest of this save's engine, whatever is in it */
+    bool has_other;    /* the folder belongs to an engine that has no part in this save, and must stay */
     char other[ZOFF_ARCHIVE_LABEL_MOST + 1];
 } holding;
 
@@ -108,7 +108,7 @@ static zoff_status look(const char *path, const zoff_archive_manifest *m, holdin
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
     DIR *entries = opendir(path);
-    out->is_there = entries || errno != ENOENT; /* it may have been removed since */
+    out->is_there = entries || errno != ENOENT; /* the folder may have been removed since */
     if (!out->is_there)
         return ZOFF_OK;
     ZOFF_FAIL_IF(!entries, ZOFF_ERR_IO, "cannot open the folder '%s': %s", path, zoff_base_status_errno(errno));
@@ -162,10 +162,10 @@ zoff_status zoff_archive_publish_begin(const char *folder, const char *name, zof
 /* A folder that takes its name. */
 typedef struct naming {
     const char *folder, *name;
-    char work[4096], path[4096]; /* its hidden path, and the one that it takes */
-    char old[4096];              /* where the checkpoint is that it replaces; "": there is none */
-    uint64_t sequence;           /* the greatest of its manifests */
-    struct stat own;             /* which folder it is */
+    char work[4096], path[4096]; /* hidden path of the folder, and the path that it takes */
+    char old[4096];              /* place of the checkpoint that it replaces; "": there is none */
+    uint64_t sequence;           /* greatest sequence of its manifests */
+    struct stat own;             /* identity of the folder */
     bool is_locked, is_exchanged;
 } naming;
 
@@ -188,7 +188,7 @@ static zoff_status rename_folder(const char *from, const char *to)
                                                                     : zoff_archive_folder_fail_rename(from, to, error);
 }
 
-/* By two renames. The place aside has a new name for each try: so nobody else moves what is there. */
+/* Replace by two renames. The place aside has a new name for each try, so that nobody else moves what is there. */
 static zoff_status replace_aside(naming *n, const zoff_archive_manifest *m)
 {
     char id[ZOFF_ARCHIVE_ID_BYTES];
@@ -203,7 +203,7 @@ static zoff_status replace_aside(naming *n, const zoff_archive_manifest *m)
     if (status == ZOFF_OK)
         status = rename_folder(n->work, n->path);
     if (status != ZOFF_OK)
-        (void)rename(n->old, n->path); /* fails where another save has the name: it removes what is older */
+        (void)rename(n->old, n->path); /* this fails if another save has the name, which removes what is older */
     return status;
 }
 
@@ -269,7 +269,8 @@ static zoff_status write_manifest(const naming *n, const zoff_archive_manifest *
     return zoff_archive_folder_flush(n->work);
 }
 
-/* Under the lock. Where another engine sees that all have saved, it gives the folder its name before this one comes to it. */
+/* Publish under the lock. Another engine that sees that all have saved gives the folder its name before this one comes to
+ * it. */
 static zoff_status publish(naming *n, const zoff_archive_manifest *m, bool is_new, bool *out_complete)
 {
     enum { TRIES = 100 };
@@ -331,8 +332,8 @@ static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep
 {
     char path[4096];
     unsigned kept = 0;
-    uint64_t before = 0; /* the sequence of the last one that is kept */
-    size_t count = 0;    /* the new one, and those that may be removed */
+    uint64_t before = 0; /* sequence of the last checkpoint that is kept */
+    size_t count = 0;    /* number of checkpoints: the new one, and those that may be removed */
     holding found;
     zoff_archive_listing l;
     if (zoff_archive_listing_make(n->folder, m->label, &l) < 0) {
@@ -341,7 +342,7 @@ static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep
     }
     for (size_t i = 0; i < l.count; i++)
         count += strcmp(l.all[i].name, n->name) == 0 || is_old(n, &l.all[i], path);
-    for (size_t i = 0; i < l.count && count > keep; i++) { /* with fewer, no manifest has to be read */
+    for (size_t i = 0; i < l.count && count > keep; i++) { /* no manifest has to be read if there are fewer */
         const bool may_go = is_old(n, &l.all[i], path);
         if (may_go && kept >= keep) {
             if (look(path, m, &found) == ZOFF_OK && !found.has_other && found.sequence < before)
@@ -354,7 +355,7 @@ static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep
     zoff_archive_listing_free(&l);
 }
 
-/* Under the lock. Hide what is no longer needed. */
+/* Hide what is no longer needed, under the lock. */
 static void clean(const naming *n, const zoff_archive_manifest *m, unsigned keep, bool is_pointed)
 {
     zoff_saved_error saved;

@@ -18,9 +18,9 @@ typedef struct cached {
 
 struct zoff_checkpoint_reader {
     zoff_archive *archive;
-    cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* by kind; the last one to verify */
-    const zoff_archive_param **sorted;          /* by name */
-    uint64_t bytes;                             /* of all files */
+    cached units[ZOFF_ARCHIVE_PIECE_KINDS + 1]; /* units by kind; the last one is for verify */
+    const zoff_archive_param **sorted;          /* parameters by name */
+    uint64_t bytes;                             /* bytes of all files */
     size_t data_count;                          /* program data of all files */
 };
 
@@ -138,7 +138,7 @@ static zoff_status fetch(zoff_checkpoint_reader *r, cached *c, zoff_archive_unit
     if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit == unit.unit)
         return ZOFF_OK;
     const size_t needed = zoff_archive_units_bytes(r->archive, unit);
-    /* The disk reads the next unit while this one is compared. */
+    /* Ask for the next unit, so that the disk reads it while this one is compared. */
     if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit + 1 == unit.unit)
         zoff_archive_units_expect(r->archive, (zoff_archive_unit){unit.file, unit.region, unit.unit + 1});
     c->holds = false;
@@ -304,7 +304,8 @@ zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reader *r, cha
 zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progress_fn progress, void *ctx)
 {
     ZOFF_FAIL_IF(!r, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_verify: reader must not be NULL");
-    uint64_t done = r->bytes; /* manifest, heads and tables were verified when the checkpoint was opened */
+    /* manifest, heads and tables count as done, because they were verified when the checkpoint was opened */
+    uint64_t done = r->bytes;
     for (uint32_t file = 0; file < r->archive->manifest.file_count; file++)
         done -= r->archive->manifest.files[file].table_offset - ZOFF_ARCHIVE_PAGE;
     cached *c = &r->units[ZOFF_ARCHIVE_PIECE_KINDS];

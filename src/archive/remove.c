@@ -51,7 +51,7 @@ static bool read_save(const char *folder, const char *name, char label[ZOFF_ARCH
     return true;
 }
 
-/* id NULL: those of saves of the label that have ended. */
+/* Remove files of saves; id NULL: of saves of the label that have ended. */
 static void remove_files(const char *work, const char *wanted, const char *wanted_id)
 {
     char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
@@ -68,7 +68,7 @@ static void remove_files(const char *work, const char *wanted, const char *wante
             close(lock);
     }
     end(entries);
-    (void)rmdir(work); /* fails where there is something else */
+    (void)rmdir(work); /* this fails if something else is in the folder */
     zoff_base_status_restore(&saved);
 }
 
@@ -99,7 +99,7 @@ static bool is_temporary(const char *name)
     return name[0] == '.' && bytes > 4 && strcmp(name + bytes - 4, ".new") == 0;
 }
 
-/* Manifests go first: where a folder gets its name back, because another file is in it, it is no checkpoint. */
+/* Remove manifests first, so that a folder which gets its name back, because another file is in it, is no checkpoint. */
 static void empty(const char *hidden, bool manifests)
 {
     char path[4096], label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
@@ -113,7 +113,7 @@ static void empty(const char *hidden, bool manifests)
     end(entries);
 }
 
-/* Files of others. */
+/* Move the files of others. */
 static void move_rest(const char *hidden, const char *to)
 {
     char path[4096], there[4096];
@@ -162,7 +162,7 @@ void zoff_archive_remove_hidden(const char *folder)
  * file finds that the file is gone, and makes another. */
 typedef struct remains {
     bool is_empty, is_alive;
-    uint64_t sequence; /* the greatest of its manifests: engines that have ended wait for others */
+    uint64_t sequence; /* greatest sequence of its manifests, because engines that have ended wait for others */
     time_t written;
     int *claims;
     size_t count, room;
@@ -182,7 +182,7 @@ static remains look_at(const char *work)
             r.written = about.st_mtime;
         if (zoff_archive_folder_is_part(name, label, id)) {
             zoff_archive_folder_part_name(label, id, 0, first);
-            if (strcmp(name, first) == 0) /* there may be more ranks than a process can open files */
+            if (strcmp(name, first) == 0) /* rank 0's alone, because there may be more ranks than a process can open files */
                 r.is_alive =
                     zoff_base_array_reserve(&r.claims, r.count, &r.room, r.count + 1, sizeof *r.claims, "claims") < 0 ||
                     !zoff_archive_part_claim(work, label, id, &r.claims[r.count++]);
@@ -199,7 +199,7 @@ static void hide_if_left(const char *folder, const char *name, const char *path,
 {
     remains r = look_at(path);
     if (r.is_empty && is_own)
-        (void)rmdir(path); /* fails where a save has made its file since */
+        (void)rmdir(path); /* this fails if a save has made its file since */
     else if (!r.is_alive && (is_own ? r.sequence < sequence : time(NULL) - r.written >= ZOFF_ARCHIVE_LEASE_SECONDS))
         (void)zoff_archive_remove_hide(folder, name, path);
     for (size_t i = 0; i < r.count; i++) {

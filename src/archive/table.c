@@ -153,7 +153,7 @@ void zoff_archive_table_write(const zoff_archive_table *t, void *dst)
 
 /* ---- reading ---- */
 
-/* Regions lie one behind the other from the first page to the table, so that every byte of a file has a checksum. */
+/* Check that regions lie one behind the other from the first page to the table, so that every byte of a file has a checksum. */
 static zoff_status check_regions(const zoff_archive_table *t, uint64_t end)
 {
     uint64_t at = ZOFF_ARCHIVE_PAGE, checksums = 0;
@@ -162,7 +162,7 @@ static zoff_status check_regions(const zoff_archive_table *t, uint64_t end)
         ZOFF_FAIL_IF(r->offset != at || r->bytes == 0 || r->bytes % ZOFF_ARCHIVE_PAGE || r->bytes > end - at ||
                          r->first_checksum != checksums,
                      ZOFF_ERR_CORRUPT, "region %zu does not lie behind the one before it", i);
-        /* No element lies in two units then. */
+        /* Units are whole pages, so no element lies in two of them. */
         ZOFF_FAIL_IF(r->unit == 0 || r->unit % ZOFF_ARCHIVE_PAGE, ZOFF_ERR_CORRUPT, "region %zu has units of %llu bytes", i,
                      (unsigned long long)r->unit);
         at += r->bytes;

@@ -13,9 +13,9 @@
 /* The stream of one kind: parameters one behind the other, each slice at a multiple of ZOFF_ARCHIVE_PAD. */
 typedef struct stream {
     uint32_t region;
-    uint64_t bytes;   /* of the region; 0: no parameter has this kind */
-    uint64_t *starts; /* by parameter */
-    uint64_t at;      /* bytes before it are written or left out */
+    uint64_t bytes;   /* bytes of the region; 0: no parameter has this kind */
+    uint64_t *starts; /* start of each parameter */
+    uint64_t at;      /* end of the bytes that are written or left out */
     uint64_t unit_at; /* number of the unit in memory; those before it are in the file */
     char *unit;
     bool is_zero; /* nothing was put into the unit */
@@ -27,7 +27,7 @@ struct zoff_checkpoint_writer {
     zoff_archive_manifest manifest;
     zoff_archive_part part;
     stream streams[ZOFF_ARCHIVE_KINDS];
-    uint64_t zero_checksum; /* of a whole unit of zeros; 0: not known yet */
+    uint64_t zero_checksum; /* checksum of a whole unit of zeros; 0: not known yet */
     bool is_broken;         /* a write or a flush failed, so bytes may be missing */
     bool is_ending, is_committed;
 };
@@ -78,7 +78,7 @@ static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_p
     return copy_dims(&known, p);
 }
 
-/* Names are unique, and owners are there, as a reader expects. */
+/* Tie parameters. Names are unique, and owners are there, as a reader expects. */
 static zoff_status tie_params(zoff_archive_manifest *m, const char *const *owners)
 {
     const zoff_archive_param **sorted;
@@ -122,7 +122,7 @@ static size_t slice_room(const zoff_archive_param *p, unsigned kind)
     return zoff_base_bits_align(p->count * element_of(p, kind), ZOFF_ARCHIVE_PAD);
 }
 
-/* Bytes of one kind before its last parameter: so no sum overflows. */
+/* Most bytes of one kind before its last parameter, so that no sum overflows. */
 #define BYTES_MOST ((uint64_t)1 << 61)
 
 /* Lay out one kind: where each parameter begins, and its pieces. */

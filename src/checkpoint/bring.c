@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    FLYING_MOST = 128 << 20,  /* bytes: enough for the queue to have its 64 MiB while units are verified */
-    BUFFERS_BYTES = 12 << 20, /* of all buffers, unless units are large: as much as a chunk of three units */
+    FLYING_MOST = 128 << 20,  /* most bytes in flight: enough for the queue to have its 64 MiB while units are verified */
+    BUFFERS_BYTES = 12 << 20, /* bytes of all buffers, unless units are large: as much as a chunk of three units */
     BUFFERS_LEAST = 3
 };
 
@@ -53,7 +53,7 @@ static zoff_status open_queue(zoff_bringer *b, uint32_t file)
 
 zoff_status zoff_checkpoint_bring_add(zoff_bringer *b, const zoff_bring_part *part)
 {
-    /* Parts that are done make room. */
+    /* Parts that are done make room for others. */
     if (b->done == b->count) {
         b->first += b->count;
         b->done = b->begun = b->count = 0;
@@ -144,8 +144,8 @@ static zoff_status land(zoff_bringer *b, zoff_archive_unit unit, uint64_t ticket
     return zoff_aio_wait(b->queues[unit.file], ticket);
 }
 
-/* Wait for a unit, and verify it. One thread is faster than most disks. The team helps where the disk does not let this thread
- * wait: to wake it costs time, above all on a busy machine. */
+/* Wait for a unit, and verify it. One thread is faster than most disks, so the team helps only where the disk does not let this
+ * thread wait. To wake the team costs time, above all on a busy machine. */
 static zoff_status land_verified(zoff_bringer *b, zoff_archive_unit unit, uint64_t ticket, const char *bytes)
 {
     static const double AT_ONCE = 50e-6;

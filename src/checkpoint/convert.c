@@ -26,18 +26,18 @@ typedef struct copy {
 
 typedef struct conversion {
     zoff_state_files *files;
-    zoff_archive_manifest manifest;                                  /* files: one for each rank */
+    zoff_archive_manifest manifest;                                  /* manifest; its files are one for each rank */
     char folder[4096], work[4096], name[ZOFF_ARCHIVE_NAME_MOST + 1]; /* work: the hidden folder until it is complete */
     uint64_t generation;
     bool is_replicated;     /* every rank has all states */
-    zoff_archive_part part; /* of the rank at work */
-    zoff_fork_guard *lock;  /* of the file of rank 0, to the end */
-    copy *copies;           /* of that rank */
+    zoff_archive_part part; /* part of the rank at work */
+    zoff_fork_guard *lock;  /* lock on the file of rank 0, to the end */
+    copy *copies;           /* copies of that rank */
     size_t copy_count, copy_room;
     zoff_map buffer;
     zoff_progress_fn progress;
     void *ctx;
-    uint64_t done, total; /* bytes; an estimate until all ranks are laid out */
+    uint64_t done, total; /* bytes done, and in all; an estimate until all ranks are laid out */
 } conversion;
 
 /* ---- whose files they are ---- */
@@ -251,7 +251,7 @@ static zoff_status lay_out(conversion *c, const zoff_archive_table *described, u
 
 /* ---- the program's bytes and the loss scale ---- */
 
-/* They are in the record of a rank's first file. */
+/* Write the program's bytes, which are in the record of a rank's first file. */
 static zoff_status write_program(conversion *c, uint32_t rank)
 {
     zoff_state_commit commit;
@@ -411,7 +411,8 @@ zoff_status zoff_state_files_checkpoint(const char *const *folders, size_t count
     ZOFF_FAIL_IF(!checkpoints || !*checkpoints, ZOFF_ERR_INVALID, "%s: checkpoints must not be NULL or empty", CALL);
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
-    ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, ZOFF_ARCHIVE_FOLDER_MOST, c.folder)); /* `progress` may call chdir() */
+    /* make the path absolute, because `progress` may call chdir() */
+    ZOFF_TRY(zoff_archive_folder_absolute(checkpoints, ZOFF_ARCHIVE_FOLDER_MOST, c.folder));
     const zoff_status status = convert(&c, folders, count, &known);
     zoff_offload_files_close(c.files);
     zoff_archive_manifest_free(&c.manifest);

@@ -10,7 +10,7 @@
 zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out)
 {
     const zoff_optimizer_hyper *h = zoff_model_groups_own(m, group);
-    static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD"}; /* by zoff_optimizer */
+    static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD"}; /* names by zoff_optimizer */
     const bool is_l2 = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_L2;
     const double numbers[ZOFF_ARCHIVE_GROUP_NUMBERS] = {m->groups[group].first_lr,
                                                         h->beta1,

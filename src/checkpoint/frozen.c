@@ -14,7 +14,7 @@ typedef struct stream {
     const zoff_archive_region *region;
     char *unit;
     uint64_t at;  /* bytes before it are written, or in the unit */
-    bool is_used; /* after an error: the device or the disk may still access the unit */
+    bool is_used; /* after an error the device or the disk may still access the unit */
 } stream;
 
 static zoff_status end_unit(stream *w)

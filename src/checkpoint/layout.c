@@ -14,7 +14,7 @@ static zoff_plan_span own_pieces(const zoff_engine_view *v, size_t chunk)
     return v->tier == ZOFF_TIER_NVME ? zoff_zero_plan_own_whole(v->plan, chunk) : zoff_zero_plan_own(v->plan, chunk);
 }
 
-/* Bytes of a piece in an array; 0: it has none. */
+/* Bytes of a piece in an array; 0: the array has none of it. */
 static size_t state_bytes(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)
 {
     const zoff_plan_tensor tensor = zoff_model_params_tensor(v->model, &v->model->params[piece->param]);
@@ -26,14 +26,14 @@ static const zoff_master_form *form_of(const zoff_engine_view *v, const zoff_pla
     return zoff_model_masters_of(v->model, &v->model->params[piece->param]);
 }
 
-/* Whether the weights of a piece are saved as such: they are frozen, the masters, or a half of them. */
+/* Whether the weights of a piece are saved themselves, because they are frozen, are the masters, or are half of them. */
 static bool has_weights(const zoff_engine_view *v, const zoff_plan_piece *piece, bool skip_frozen)
 {
     const bool is_copied = state_bytes(v, piece, ZOFF_STREAM_MASTER) && !form_of(v, piece)->is_split;
     return v->model->params[piece->param].frozen ? !skip_frozen : !is_copied;
 }
 
-/* The kind of those weights. */
+/* The kind of state that these weights are. */
 static unsigned weights_kind(const zoff_engine_view *v, const zoff_plan_piece *piece)
 {
     const unsigned trained = form_of(v, piece)->is_split ? (unsigned)ZOFF_ARCHIVE_UPPER : (unsigned)ZOFF_STATE_MASTER;

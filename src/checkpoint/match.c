@@ -71,7 +71,7 @@ static uint32_t find_name(const names *n, const char *name)
 
 /* ---- one parameter ---- */
 
-/* A program that gives one dimension has not told the shape. */
+/* Whether the shape is known. A program that gives one dimension has not told it. */
 static bool has_shape(const zoff_model_param *p, const zoff_archive_param *a)
 {
     return p->shape.count > 1 && a->dim_count > 1;
@@ -111,7 +111,7 @@ static bool compare_states(comparison *c, size_t param, const zoff_archive_param
     const zoff_model_param *p = &c->match->view->model->params[param];
     const unsigned need = zoff_planning_describe_states(c->match->view->model, param, false);
     if (p->frozen && a->states == 0)
-        return false; /* frozen weights were left out: they stay as they are */
+        return false; /* frozen weights were left out, so they stay as they are */
     if (a->states && p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
         add(c, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
     else if (p->frozen && p->dtype != a->dtype)
@@ -123,7 +123,7 @@ static bool compare_states(comparison *c, size_t param, const zoff_archive_param
     return false;
 }
 
-/* A tied parameter has the states of its owner in the checkpoint, too. The owner comes first in the list. */
+/* Compare a tie. A tied parameter has the states of its owner in the checkpoint, too. The owner comes first in the list. */
 static void compare_tie(comparison *c, size_t i, zoff_param owner, uint32_t found)
 {
     char what[128];
@@ -154,7 +154,7 @@ static void compare_param(comparison *c, size_t i, const names *n)
     const zoff_param owner_here = zoff_model_params_owner(m->view->model, (zoff_param)i);
     const uint32_t found = owner_here == i ? find_states(m->view->model, i, n) : find_name(n, p->name);
     if (!found) {
-        if (owner_here == i && !is_allowed(c->allow, p->name)) /* one that is tied has no states that could be missing */
+        if (owner_here == i && !is_allowed(c->allow, p->name)) /* a tied parameter has no states that could be missing */
             add(c, p->name, "is not in the checkpoint");
         return;
     }
@@ -170,7 +170,7 @@ static void compare_param(comparison *c, size_t i, const names *n)
 
 /* ---- all ---- */
 
-/* States that no parameter of the engine uses. */
+/* Note states that no parameter of the engine uses. */
 static zoff_status compare_extra(comparison *c)
 {
     uint8_t *seen;
@@ -211,7 +211,7 @@ static zoff_status compare_group(const zoff_match *m, size_t group, const zoff_a
     return ZOFF_OK;
 }
 
-/* Nothing is wrong with other hyper-parameters, if they are meant. */
+/* Warn of other hyper-parameters, which are no error, because they may be meant. */
 static zoff_status compare_groups(const zoff_match *m)
 {
     uint8_t *told;

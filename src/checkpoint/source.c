@@ -57,7 +57,7 @@ void zoff_checkpoint_source_copy(const zoff_saver *s, const zoff_save_source *so
         memcpy(dst, memory.states + source->begin + from, bytes);
 }
 
-/* The bytes behind those of the file are zero. Compare all with the checksum of the state file. */
+/* Complete the bytes: those behind the file's are zero. Compare all with the checksum of the state file. */
 static zoff_status complete(const zoff_store_source *f, size_t chunk, char *bytes, unsigned threads)
 {
     memset(bytes + f->written, 0, f->bytes - f->written);
@@ -103,7 +103,7 @@ bool zoff_checkpoint_source_share(const zoff_store_source *f, int fd, uint64_t o
     return f->written == 0 || ioctl(fd, FICLONERANGE, &range) == 0;
 }
 
-/* Only arrays whose checksum is known: it must not be computed from bytes that nobody has compared. */
+/* Share only arrays whose checksum is known, because it must not be computed from bytes that nobody has compared. */
 bool zoff_checkpoint_source_clone(const zoff_saver *s, const zoff_save_source *source)
 {
     return source->place == ZOFF_SAVE_FILE && source->file.has_checksum &&

@@ -65,7 +65,7 @@ zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
         d->weights.overwrites = d->weights.store && writes_all_weights(e, run);
     }
     const zoff_status status = d->states.store || d->weights.store ? zoff_offload_broker_ask(d) : ZOFF_OK;
-    if (status < 0) /* it has nothing any more, and may not wait behind those after it */
+    if (status < 0) /* the bucket has nothing any more, and must not wait behind later ones */
         zoff_engine_admit_ask_anew(e, run->chunk);
     return status;
 }
@@ -151,7 +151,7 @@ static size_t end_of(const zoff_engine *e)
 size_t zoff_engine_admit_until(zoff_engine *e)
 {
     if (e->walk.asked < e->walk.streamed_count) {
-        (void)zoff_lending_held_poll(&e->lending); /* an error is that of the next fetch */
+        (void)zoff_lending_held_poll(&e->lending); /* the next fetch returns the error */
         ask_in_order(e);
     }
     return end_of(e);

@@ -40,7 +40,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
     return ZOFF_OK;
 }
 
-/* Half of each split master is in the weights: they move to the new buffer. */
+/* Move the weights to the new buffer, because they are half of each split master. */
 static void move_weights(const zoff_engine *e, const zoff_model_param *p, char *value)
 {
     const zoff_model_param *owner = &e->model.params[zoff_model_params_owner(&e->model, (zoff_param)(p - e->model.params))];
@@ -49,7 +49,8 @@ static void move_weights(const zoff_engine *e, const zoff_model_param *p, char *
         !zoff_model_masters_of(&e->model, owner)->is_split)
         return;
     for (size_t i = 0; i < p->slices; i++) {
-        const size_t at = (value < p->value ? i : p->slices - 1 - i) * p->value_stride; /* both may overlap */
+        /* an order that allows both buffers to overlap */
+        const size_t at = (value < p->value ? i : p->slices - 1 - i) * p->value_stride;
         memmove(value + at, p->value + at, bytes);
     }
 }
@@ -155,7 +156,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_TRY(zoff_transfer_intake_lend(&e->transfer, e->transfer.route.lent, number, bytes, &at));
     const zoff_status status = !is_lent && bytes ? zoff_transfer_arena_clear(&e->transfer, at, bytes, native_stream) : ZOFF_OK;
     if (status < 0)
-        zoff_transfer_arena_let_go(e->transfer.route.lent, number); /* the next call clears it */
+        zoff_transfer_arena_let_go(e->transfer.route.lent, number); /* the next call clears the memory */
     ZOFF_TRY(status);
     *out = at;
     return ZOFF_OK;

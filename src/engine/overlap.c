@@ -15,7 +15,7 @@ static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void 
     return ZOFF_OK;
 }
 
-/* Work on an open step has met an error, before zoff_step_wait(): the step has failed. */
+/* Note an error of the work on an open step, before zoff_step_wait(): the step has failed. */
 static void fail(zoff_engine *e, zoff_status status)
 {
     e->run.fault.status = zoff_engine_step_fail(e, status);
@@ -33,9 +33,9 @@ static void write_again(zoff_engine *e)
     zoff_base_status_restore(&first);
 }
 
-/* Where ranks gather weights of the engine they number their calls, so this rank must repeat the call in which the others wait
- * for it: the step stays open. That call starts anew what has failed, and nobody before it, because other ranks may drop the
- * step. Once the group is broken nobody waits any more. */
+/* Where ranks gather engine-owned weights they number their calls, so this rank must repeat the call in which the others wait
+ * for it, and the step stays open. Only that call starts again what has failed, because other ranks may drop the step. Once the
+ * group is broken nobody waits any more. */
 static void note_failure(zoff_engine *e, zoff_status status)
 {
     if (!e->walk.stays_open || zoff_comm_is_broken(e->comm)) {
@@ -77,7 +77,7 @@ static zoff_status work(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx
     return status;
 }
 
-/* Other ranks may be in zoff_step_wait(): the calls are one to them. */
+/* Work on the step as zoff_step_wait() does, because other ranks may be in that call. */
 static zoff_status work_together(zoff_engine *e, zoff_status (*run)(void *ctx), void *ctx)
 {
     ZOFF_TRY(take_fault(e));
@@ -91,7 +91,7 @@ static zoff_status work_together(zoff_engine *e, zoff_status (*run)(void *ctx), 
 typedef struct wanted_slice {
     zoff_engine *engine;
     zoff_param param;
-    size_t slice, number; /* number: of the slice */
+    size_t slice, number; /* slice of the parameter, and its number in the model */
     zoff_slice_buckets buckets;
     void *native_stream;
 } wanted_slice;
@@ -112,7 +112,8 @@ static zoff_status make_new(void *ctx)
     return ZOFF_LINK(&e->transfer, let_read, (&e->transfer, w->buckets, w->native_stream));
 }
 
-/* Where a background thread has made the weights new already, the call does not wait for its lock. */
+/* Whether the weights of a slice are new. Where a background thread has made them new already, the call does not wait for its
+ * lock. */
 static bool is_new(const zoff_engine *e, zoff_param p, size_t slice, const void *native_stream)
 {
     if (!e || !e->walk.is_new || native_stream || p >= e->model.param_count || slice >= e->model.params[p].slices)
@@ -134,7 +135,7 @@ zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *na
                  "zoff_param_wait: the weights of %s are the engine's; call zoff_param_fetch()", e->model.params[p].name);
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_WAIT));
     if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
-        return ZOFF_OK; /* they are what the last step has made them */
+        return ZOFF_OK; /* the weights are those that the last step has made */
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
@@ -158,7 +159,8 @@ static zoff_status lend_in_step(zoff_engine *e, zoff_param p, size_t slice, void
 {
     ZOFF_TRY(renew(e, p, slice));
     zoff_engine_stats_come(e);
-    zoff_status status = e->run.gate == ZOFF_GATE_SKIP ? zoff_engine_pipeline_release(e) : ZOFF_OK; /* it needs no chunk */
+    /* a skipped step needs no chunk */
+    zoff_status status = e->run.gate == ZOFF_GATE_SKIP ? zoff_engine_pipeline_release(e) : ZOFF_OK;
     if (status == ZOFF_OK)
         status = zoff_lending_fetch_slice(&e->lending, p, slice, native_stream, out);
     if (status < 0 && e->life.phase == ZOFF_PHASE_OPEN)
@@ -194,7 +196,7 @@ static zoff_status let_reuse(void *ctx)
     return ZOFF_OK;
 }
 
-/* In a micro-step that adds gradients, all are read at its end. */
+/* A micro-step that adds gradients reads all of them at its end. */
 zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     static const char CALL[] = "zoff_grad_reusable";
@@ -216,7 +218,7 @@ zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t slice, void 
 static zoff_status decide(void *ctx)
 {
     zoff_engine *e = ctx;
-    e->transfer.walk.is_used = true; /* this rank votes: the step cannot be dropped any more on each rank at its own moment */
+    e->transfer.walk.is_used = true; /* this rank votes, so ranks can no longer drop the step at moments of their own */
     return zoff_engine_pipeline_decide(e);
 }
 
@@ -252,14 +254,14 @@ zoff_status zoff_engine_overlap_go_on(zoff_engine *e)
 }
 
 /* A step that nobody has waited for may still be dropped, on each rank at its own moment: nothing is updated, and no rank
- * votes. No visit of a call: the progress thread works beside the calls of other engines of the communicator. It updates only
- * with threads of its own: otherwise it would take a core from the program for long. */
+ * votes. This is no visit of a call, because the progress thread works beside the calls of other engines of the communicator.
+ * It updates only with threads of its own, because otherwise it would take a core from the program for long. */
 static zoff_status go_on(zoff_engine *e)
 {
     const bool works = !e->threads.in_progress || e->settings.values.background_threads;
     if (works && e->transfer.walk.is_used && !e->run.fault.rests) {
         const zoff_status status = work(e, turn, e);
-        e->run.fault.status = status < 0 ? status : e->run.fault.status; /* the next call returns it */
+        e->run.fault.status = status < 0 ? status : e->run.fault.status; /* the next call returns the error */
         return status;
     }
     zoff_engine_admit_feed(e);

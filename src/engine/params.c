@@ -164,7 +164,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
                  (long long)e->t);
     if (e->settings.values.persist)
         zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    (void)zoff_engine_states_check_left(e, "zoff_params_pull"); /* for a save that is under way */
+    (void)zoff_engine_states_check_left(e, "zoff_params_pull"); /* this is for a save that is under way */
     zoff_status status = zoff_engine_states_pull(e);
     if (e->settings.values.persist)
         (void)zoff_agreement_identity_exit(&e->agreement, status);
@@ -183,7 +183,7 @@ zoff_status zoff_params_push(zoff_engine *e)
     zoff_status status = zoff_agreement_identity_exit(&e->agreement, zoff_engine_states_push(e));
     e->life.awaits_weights = e->life.awaits_weights && status < 0;
     zoff_traps_weights_note(e->life.traps);
-    /* Other states would make the rest of the weights differ from those that were sent. */
+    /* Refuse other states, because they would make the rest of the weights differ from those that were sent. */
     const bool is_unsent = zoff_engine_stores_is_spreading(e) && !zoff_comm_is_broken(e->comm);
     e->life.phase = is_unsent ? ZOFF_PHASE_UNSENT : ZOFF_PHASE_IDLE;
     return status;
@@ -220,7 +220,7 @@ zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void 
     ZOFF_TRY(check_slice(e, p, slice, native_stream, "zoff_param_release"));
     if (!zoff_engine_overlap_lends(e))
         ZOFF_TRY(zoff_engine_step_idle(e, "zoff_param_release"));
-    /* First: a release that has failed must not have released. */
+    /* First, because a release that has failed must not have released. */
     ZOFF_TRY(native_stream ? ZOFF_LINK(&e->transfer, follow, (&e->transfer, native_stream)) : ZOFF_OK);
     return zoff_lending_fetch_release(&e->lending, p, slice, native_stream);
 }

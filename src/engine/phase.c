@@ -106,7 +106,7 @@ zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *ca
     return ZOFF_OK;
 }
 
-/* Until zoff_step_wait() has returned it, every call returns the error of a step. */
+/* Return the error of a step from every call, until zoff_step_wait() has returned it. */
 static zoff_status repeat_fault(const zoff_engine *e, const char *call)
 {
     ZOFF_FAIL_IF(e->run.fault.status == ZOFF_OK, ZOFF_ERR_STATE, "%s: %s", call, phase_words(e));

@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 enum {
-    NAP_NS = 200000,      /* between two polls, while something is in flight */
-    SLICE_NS = 100000000, /* the most that Linux accepts */
-    QUEUE_MOST = 64       /* gradients; if more come, zoff_grad_ready() waits for the thread */
+    NAP_NS = 200000,      /* pause between two polls, while something is in flight */
+    SLICE_NS = 100000000, /* longest slice that Linux accepts */
+    QUEUE_MOST = 64       /* most gradients in the queue; if more come, zoff_grad_ready() waits for the thread */
 };
 
 /* A queue of gradients that were handed over while the thread was at work, because zoff_grad_ready() must not wait for it. The
@@ -34,8 +34,8 @@ typedef struct grad_queue {
     pthread_mutex_t lock;
     zoff_handed_over list[QUEUE_MOST];
     atomic_uint count;   /* changes only with `lock` held */
-    atomic_bool is_open; /* the same: after the thread has closed the queue, it sees all that is in it */
-    /* These need the engine's lock: gradients that could not be taken and are tried again, and the last error. */
+    atomic_bool is_open; /* changes only with `lock` held, so the thread that has closed the queue sees all that is in it */
+    /* The engine's lock guards these fields: gradients that could not be taken and are tried again, and the last error. */
     zoff_handed_over failed[QUEUE_MOST];
     unsigned failed_count;
     zoff_status fault;
@@ -114,7 +114,7 @@ static void take_part(zoff_progress_thread *c)
     }
 }
 
-/* Those before a step are of no interest: its order is that of the waits in it. */
+/* Note the uses of buckets in a step. Those before it are dropped, because its order is that of the waits in it. */
 static void note_uses(zoff_progress_thread *c)
 {
     const zoff_engine *e = c->engine;
@@ -254,7 +254,7 @@ static bool look(zoff_engine *e)
     zoff_progress_thread *c = e->threads.progress;
     const unsigned background = e->settings.values.background_threads;
     e->threads.in_progress = true;
-    e->transfer.threads.now = background ? background : 1; /* the program's threads are busy */
+    e->transfer.threads.now = background ? background : 1; /* because the program's threads are busy */
     const bool accepts = e->life.phase == ZOFF_PHASE_IDLE && !e->life.is_untold;
     open_queue(c, accepts && e->settings.values.background_threads && (e->walk.speculation.places || e->walk.measures_early));
     const zoff_status status = c->calls.progress(e);
@@ -295,7 +295,7 @@ static void *conduct(void *ctx)
 {
     zoff_progress_thread *c = ctx;
     zoff_trace_name_thread("background thread");
-    ask_for_long_slices(); /* also for its team, which it starts */
+    ask_for_long_slices(); /* the thread starts a team, which needs them as well */
     lock(c);
     while (!c->stopping) {
         const bool waits = look(c->engine);
@@ -379,7 +379,7 @@ void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_backgro
         say_that_there_is_none(zoff_last_error());
         return;
     }
-    e->threads.progress = c; /* the thread reads it at once */
+    e->threads.progress = c; /* set before the start, because the thread reads it at once */
     /* Signals are for the program's threads, so the progress thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

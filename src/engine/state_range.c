@@ -80,7 +80,7 @@ static zoff_status check_state(zoff_engine *e, const state_range *w, const char 
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
-    /* Masters in the weights are read from those in use, which may not be valid yet: neither the engine's nor the program's. */
+    /* Masters in the weights are read from the weights in use, the engine's or the program's, which may not be valid yet. */
     return !w->write && has_weights(e, w) ? zoff_engine_phase_check_weights(e, call) : ZOFF_OK;
 }
 
@@ -174,7 +174,8 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range 
     return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
 }
 
-/* Whether the range is in the program's memory, whole on every rank: of split masters that are written, the upper halves. */
+/* Whether the range is in the program's memory, whole on every rank. For split masters that are written, this holds for the
+ * upper halves. */
 static bool is_program(const zoff_engine *e, const state_range *w)
 {
     return !e->model.params[w->param].engine_owned && (is_own_master(e, w) || (w->write && is_split_master(e, w)));
@@ -321,7 +322,8 @@ static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
     _Static_assert(sizeof(size_t) <= sizeof(uint64_t), "a size of each rank fits into the memory of votes");
-    size_t *each = (void *)e->agreement.ranks.words, before = 0; /* nobody waits for a rank without memory */
+    /* memory of the agreement, so that nobody waits for a rank without memory */
+    size_t *each = (void *)e->agreement.ranks.words, before = 0;
     const zoff_comm_item item = item_from(w, s.at);
     char *out = w->dst + (s.at - w->first) * bytes;
     memset(each, 0, e->plan.ranks * sizeof *each);
@@ -347,7 +349,7 @@ static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const 
     const zoff_plan_piece *end = e->plan.pieces + e->plan.piece_count;
     const size_t stop = in_slice(e, w, s.at) + s.count;
     if (is_program(e, w) && e->plan.ranks > 1)
-        copy_piece(e, w, s, s.run, memory); /* also the pieces of other ranks */
+        copy_piece(e, w, s, s.run, memory); /* pieces of other ranks are copied, too */
     for (; own && own < end && own->param == w->param && own->slice == s.run->slice && own->first < stop; own++)
         copy_piece(e, w, s, own, memory);
 }
@@ -403,7 +405,7 @@ static zoff_status move(zoff_engine *e, const state_range *w)
     }
     const bool was_left = w->write && zoff_traps_weights_compare(e->life.traps, "") == ZOFF_OK;
     status = move_stretches(e, w, &pass, status);
-    if (was_left) /* the step tells of other weights that were changed */
+    if (was_left) /* the step reports other weights that were changed */
         zoff_traps_weights_note(e->life.traps);
     return status;
 }
@@ -488,7 +490,7 @@ zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_STATE_FLUSH));
-    const bool has_data = e->model.program.count; /* of the program, for the states of a whole update */
+    const bool has_data = e->model.program.count; /* the program's bytes belong to the states of a whole update */
     ZOFF_TRY(has_data ? zoff_engine_phase_check_whole(e, "zoff_state_flush") : ZOFF_OK);
     return has_data ? zoff_engine_stores_record_ranges(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_stores_commit_ranges(e);
 }

@@ -11,9 +11,10 @@
 #include <string.h>
 
 enum {
-    TILE = 256 * 1024,           /* elements: a little more than 3 MiB of states, which are hashed while they are in a cache */
-    SHORT_TILE = 128 * 1024,     /* beside the program, whose calls wait until a tile is done */
-    LARGE_TILE = ZOFF_ADAM_LARGE /* otherwise: enough to wake a sleeping thread for */
+    /* elements of a tile: a little more than 3 MiB of states, which are hashed while they are in a cache */
+    TILE = 256 * 1024,
+    SHORT_TILE = 128 * 1024,     /* elements of a tile beside the program, whose calls wait until it is done */
+    LARGE_TILE = ZOFF_ADAM_LARGE /* elements of any other tile: enough to wake a sleeping thread for */
 };
 _Static_assert(TILE % ZOFF_NORM_BLOCK == 0 && SHORT_TILE % ZOFF_NORM_BLOCK == 0 && LARGE_TILE % ZOFF_NORM_BLOCK == 0,
                "a tile must consist of whole blocks");
@@ -34,7 +35,7 @@ struct tiling {
     const update_target *target;
     size_t most;                         /* elements of a tile */
     size_t used, elements;               /* pieces and elements in the present tile */
-    size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: bytes that have their final value */
+    size_t final_end[ZOFF_STREAM_COUNT]; /* bytes of each stream that are final */
     bool settles[ZOFF_STREAM_COUNT];
 };
 
@@ -106,7 +107,7 @@ void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, 
         g->before_chunk(g->ctx, (zoff_chunk_memory){states, run->lent.weights.base}, run->chunk);
 }
 
-/* The same for a part of a piece that is about to change. */
+/* Let a save keep the old values of a part of a piece that is about to change. */
 static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, size_t count)
 {
     const zoff_guard *g = t->engine->io.guard;
@@ -219,7 +220,8 @@ static zoff_status run_tiles(tiling *t, const zoff_plan_piece *pieces)
     return ZOFF_OK;
 }
 
-/* Find the streams that are final after the update of a tile. Copies of fp32 weights are not: they are made later. */
+/* Find the streams that are final after the update of a tile. Copies of fp32 weights are not final, because they are made
+ * later. */
 static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
 {
     const zoff_engine *e = t->engine;
@@ -396,7 +398,7 @@ void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds)
 void zoff_engine_update_threads_learn(zoff_engine *e)
 {
     const zoff_step_info *info = &e->run.info;
-    /* With background threads the times are of other threads, in part. */
+    /* With background threads, a part of the times is of other threads. */
     if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER ||
         e->settings.values.background_threads || info->buckets.speculated)
         return;

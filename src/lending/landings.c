@@ -12,12 +12,12 @@
 #include <string.h>
 
 typedef struct share {
-    size_t at, bytes; /* within the parts of all ranks */
-    size_t chunk;     /* and in this chunk, at `offset` */
+    size_t at, bytes; /* range within the parts of all ranks */
+    size_t chunk;     /* chunk that has the share, at `offset` */
     size_t offset;
 } share;
 
-/* This rank's share of a part. Nothing: bytes is 0. */
+/* This rank's share of a part. `bytes` is 0 if it has none. */
 static share share_of(const zoff_lending *l, size_t item)
 {
     const zoff_assembly *a = &l->cache.assembly;
@@ -146,7 +146,7 @@ static zoff_status put_share(zoff_lending *l, const share *own, char *at, unsign
     return mark(l, slot);
 }
 
-/* Also without a share of its own, a rank waits for the work that read what was there before. */
+/* A rank without a share of its own waits, too, for the work that read what was there before. */
 static zoff_status reached_begin(zoff_lending *l, size_t item, unsigned slot, char *at, char **out)
 {
     *out = at;

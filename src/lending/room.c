@@ -4,7 +4,7 @@
 
 #include "try.h"
 
-/* Evict a slice. All ranks must evict the same slices, so one whose parts are in flight is waited for. */
+/* Evict a slice. All ranks must evict the same slices, so wait for one whose parts are in flight. */
 static zoff_status give_up(zoff_lending *l, zoff_cached_slice *idle)
 {
     if (idle->missing)

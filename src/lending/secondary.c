@@ -32,7 +32,7 @@ static size_t element_bytes(const zoff_lending *l, const zoff_plan_piece *piece)
     return zoff_adam_dtype_bytes(l->model->params[piece->param].dtype);
 }
 
-/* A rank has the parts of the returned one and of the `group.parts` - 1 behind that. */
+/* The first of the ranks whose parts a rank has; the `group.parts` - 1 ranks behind it follow. */
 static unsigned first_source(const zoff_lending *l, unsigned me)
 {
     return me % l->group.members * l->group.parts;
@@ -50,7 +50,7 @@ static bool is_stored(const zoff_lending *l, const zoff_plan_piece *piece)
            !zoff_lending_param_cache_is_persistent(l, piece->param, piece->slice);
 }
 
-/* Whether the weights of a piece are sent: in a step those that it changes. */
+/* Whether the weights of a piece are sent. In a step only changed weights are. */
 static bool is_sent(const zoff_lending *l, const zoff_secondary_slot *slot, const zoff_plan_piece *piece)
 {
     const bool changes = *zoff_model_params_flag(l->model, piece) && !l->model->params[piece->param].frozen;
@@ -80,13 +80,13 @@ typedef struct layout {
     const zoff_lending *lending;
     const zoff_plan *plan;
     size_t persistent_elements;
-    bool persists; /* the present slice */
+    bool persists; /* the present slice is persistent */
 } layout;
 
 typedef struct chunk_layout {
-    size_t bytes;      /* of the chunk */
-    size_t elements;   /* without padding */
-    size_t slot_bytes; /* to exchange it */
+    size_t bytes;      /* bytes of the chunk */
+    size_t elements;   /* elements without padding */
+    size_t slot_bytes; /* bytes to exchange the chunk */
     bool trains, trains_all;
 } chunk_layout;
 
@@ -357,7 +357,7 @@ static void unpack(const zoff_lending *l, const zoff_secondary_slot *slot, char 
 /* @return PENDING: no slot of the store is free, or the chunk is being read */
 static zoff_status keep(zoff_lending *l, zoff_secondary_slot *slot)
 {
-    if (slot->received == 0 || slot->writes.weights.done) /* a write that has failed is the store's */
+    if (slot->received == 0 || slot->writes.weights.done) /* the store reports a write that has failed */
         return ZOFF_OK;
     slot->writes.weights.overwrites = is_all(l, slot);
     const zoff_status status = zoff_offload_broker_ask(&slot->writes);
@@ -394,7 +394,7 @@ static zoff_status poll_slots(zoff_lending *l)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* After an error the call ends, and others may need the slots before it is repeated. Then these ask anew. */
+/* After an error the call ends, and others may need the slots before it is repeated, so the demands ask anew. */
 zoff_status zoff_lending_secondary_poll(zoff_lending *l)
 {
     zoff_saved_error saved;
@@ -477,11 +477,11 @@ static zoff_status try_to_start(void *ctx)
     const start_wait *w = ctx;
     const zoff_status status = zoff_lending_secondary_start(w->lending, w->bucket);
     if (status == ZOFF_PENDING)
-        ZOFF_TRY(zoff_lending_secondary_poll(w->lending)); /* others release their slots */
+        ZOFF_TRY(zoff_lending_secondary_poll(w->lending)); /* others release their slots meanwhile */
     return status;
 }
 
-/* After an error of this rank's store the call is repeated, while other ranks wait in theirs. So it goes on where it was. */
+/* After an error of this rank's store the call is repeated, while other ranks wait in theirs, so it goes on where it was. */
 static zoff_status start_all(zoff_lending *l)
 {
     for (size_t *b = &l->secondary.fill_next; *b < l->plan->chunk_count; (*b)++)

@@ -34,7 +34,7 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
     const uint32_t number = number_of(l, p, slice);
     zoff_cached_slice *s = &l->cache.slices[number];
-    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* this comes first, because its failure leaves everything unchanged */
     if (s->persistent || !s->count)
         return ZOFF_OK;
     if (!s->at)
@@ -46,7 +46,7 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
     return name_param(l, p, status);
 }
 
-/* The caller sets the chunks of the plan, where the next fetch finds the new weights. */
+/* Set nothing: the caller sets the chunks of the plan, where the next fetch finds the new weights. */
 static zoff_status set_nothing(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
 {
     (void)l;
@@ -67,7 +67,8 @@ static const zoff_weight_source OWN = {
 
 /* ---- parts of several ranks ---- */
 
-/* A slice is always gathered, even if the partition gives all of it to one rank: all ranks must do the same with a slice. */
+/* A slice is always gathered, even if the partition gives all of it to one rank, because all ranks must do the same with a
+ * slice. */
 static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
 {
     (void)l;
@@ -81,7 +82,7 @@ static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
     const uint32_t number = number_of(l, p, slice);
     const zoff_cached_slice *s = &l->cache.slices[number];
-    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* this comes first, because its failure leaves everything unchanged */
     if (!s->at && s->count) {
         ZOFF_TRY(zoff_lending_param_gather_make_room(l, number));
         ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));

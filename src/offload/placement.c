@@ -5,12 +5,13 @@
 
 enum {
     MIB = 1 << 20,
-    LARGEST = 48 * MIB, /* larger chunks are not faster on a disk, and expose more of the first read and the last write */
-    SMALLEST = 4 * MIB, /* smaller ones cost more requests; a budget may force them */
-    CHUNKS_WANTED = 40  /* enough that the first read and the last write are small beside the step */
+    /* most bytes of a chunk: larger ones are not faster on a disk, and expose more of the first read and the last write */
+    LARGEST = 48 * MIB,
+    SMALLEST = 4 * MIB, /* fewest bytes of a chunk: smaller ones cost more requests; a budget may force them */
+    CHUNKS_WANTED = 40  /* number of chunks, so that the first read and the last write are small beside the step */
 };
 
-static const double ABOUT_THE_SAME = 0.75; /* of the fastest */
+static const double ABOUT_THE_SAME = 0.75; /* least speed of a disk, as a part of the fastest, to count as alike */
 
 void zoff_offload_placement_nvme(uint64_t budget_bytes, unsigned slots, uint64_t state_bytes, zoff_placement *out)
 {

@@ -10,7 +10,7 @@
 
 typedef struct touch {
     char *base;
-    size_t count, bytes; /* spares, and of each */
+    size_t count, bytes; /* number of spares, and bytes of each */
 } touch;
 
 /* A thread touches the same part of each spare first that it updates later, about. */

@@ -38,11 +38,11 @@ typedef struct head {
     char magic[8];
     uint32_t version;
     uint32_t rank;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* bytes of the file */
     uint64_t pid;
     char host[64];
     uint64_t checksum; /* XXH3 of all fields before it */
-    char boot[40];     /* from version 2: /proc/sys/kernel/random/boot_id of the host */
+    char boot[40];     /* boot id of the host, from version 2 on (/proc/sys/kernel/random/boot_id) */
 } head;
 
 static uint64_t head_checksum(const head *h)
@@ -121,8 +121,8 @@ static bool is_own(const char *folder, const struct stat *st)
     return is_same;
 }
 
-/* Whether it has a head page of ours; or belongs to this user, is private, and its engine died before it wrote the head page:
- * then it is empty, or zero there. */
+/* Whether a file has a head page of ours, or belongs to this user, is private, and is empty or zero there, because its engine
+ * died before it wrote the head page. */
 static bool is_leftover(const char *folder, int fd)
 {
     char page[ZOFF_SWAP_HEAD_BYTES];
@@ -247,7 +247,7 @@ zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned ran
     h->checksum = head_checksum(h);
     ZOFF_TRY_OR(unmap_page, zoff_aio_write(file->aio, 0, ZOFF_SWAP_HEAD_BYTES, page.base, &ticket));
     status = zoff_aio_wait(file->aio, ticket);
-    /* Until then the page belongs to the kernel. */
+    /* Until the write ends, the page belongs to the kernel. */
     ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
                  "the head page of '%s' is not written in time: the disk neither writes it "
                  "nor fails (timeout_seconds)",
@@ -341,7 +341,7 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const
     zoff_swap_file file = {.lock = -1};
     ZOFF_TRY(create_locked(folder, rank, &file));
     ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
-    file.keep = unlink(file.name) == 0; /* otherwise it is tried again at close */
+    file.keep = unlink(file.name) == 0; /* close tries again if this fails */
     *out = file;
     return ZOFF_OK;
 close_file:
@@ -378,9 +378,9 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     file->lock = open(file->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (file->lock < 0)
         return refuse(folder, "open a state file", errno);
-    file->keep = true; /* until it is known to be new */
+    file->keep = true; /* keep the file until it is known to be new */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "'%s' is not a regular file", file->name);
-    /* Another user who may write to the folder could have put it there. */
+    /* Refuse a file of another user, who could have put it into the folder. */
     ZOFF_FAIL_IF(!is_own(folder, &st), ZOFF_ERR_IO,
                  "'%s' belongs to user %u, and this process runs as user %u; run as that user, or give this one another "
                  "nvme_path",
@@ -391,7 +391,7 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
     if (refused)
         ZOFF_WARN("%s cannot be locked (%s): nothing keeps a second run from using it at the same time", file->name,
                   zoff_base_status_errno(refused));
-    /* A first run that failed may have removed it between the two calls. */
+    /* A first run that failed may have removed the file between the two calls. */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || st.st_nlink == 0, ZOFF_ERR_STATE,
                  "'%s' was removed by another engine a moment ago; try again", file->name);
     file->keep = st.st_size != 0;
@@ -470,7 +470,7 @@ bool zoff_offload_swap_file_close(zoff_swap_file *file)
 {
     const bool is_idle = zoff_aio_queue_close(file->aio);
     if (file->guard)
-        file->lock = zoff_base_fork_descriptor(file->guard); /* none in a child */
+        file->lock = zoff_base_fork_descriptor(file->guard); /* a child has no lock */
     if (file->lock >= 0 && !file->keep) {
         zoff_offload_swap_layout_remove(file->name);
         if (unlink(file->name) != 0)

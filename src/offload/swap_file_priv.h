@@ -13,13 +13,13 @@ enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 typedef struct zoff_swap_file {
     char *name;             /* full path */
     int lock;               /* descriptor that holds the lock; -1: none */
-    zoff_fork_guard *guard; /* of the lock: a child does not keep it */
+    zoff_fork_guard *guard; /* guard of the lock, so that a child does not keep it */
     zoff_aio *aio;
     uint64_t bytes;
-    size_t chunk_count;   /* in this file */
-    uint64_t write_bytes; /* of chunks; for a persistent file by all runs */
+    size_t chunk_count;   /* chunks in this file */
+    uint64_t write_bytes; /* bytes of chunks that were written; for a persistent file by all runs */
     bool keep;            /* do not remove it at close */
-    bool is_moved;        /* it was told that the persistent file does not lie at its name */
+    bool is_moved;        /* a warning has said that the persistent file does not lie at its name */
 } zoff_swap_file;
 
 /* Remove the files that dead runs left in `folder`: state files that nobody has locked. Log what was removed. On a file system
@@ -36,10 +36,10 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const
 zoff_status zoff_offload_swap_file_open_kept(const char *folder, zoff_store_owner owner, const zoff_aio_opts *aio,
                                              zoff_swap_file *out);
 
-/* Open that file for reading, if it exists.  @return a descriptor, and its name, which the caller frees; or -1 */
+/* Open the persistent file for reading, if it exists.  @return a descriptor, and its name, which the caller frees; or -1 */
 int zoff_offload_swap_file_peek(const char *folder, zoff_store_owner owner, char **out_name);
 
-/* Whether a file without its folder has such a name. */
+/* Whether a name without its folder is that of a persistent file. */
 bool zoff_offload_swap_file_is_kept(const char *name);
 
 /* Check that a persistent file still lies at its name.  @return ERR_IO: it was removed, or another lies there */
@@ -65,7 +65,7 @@ zoff_status zoff_offload_swap_layout_check(const char *state_file);
  * @return ERR_IO or ERR_NO_SPACE: an earlier one is unchanged */
 zoff_status zoff_offload_swap_layout_write(const char *state_file, const zoff_swap_identity *id, const void *content,
                                            size_t bytes);
-/* Read it, and check that it is of these states.
+/* Read the description of a state file, and check that it is of these states.
  * @owns out: zoff_base_mem_free()  @return ERR_IO: there is none; ERR_CORRUPT; ERR_UNSUPPORTED: another version */
 zoff_status zoff_offload_swap_layout_read(const char *state_file, const zoff_swap_identity *id, char **out, size_t *out_bytes);
 void zoff_offload_swap_layout_remove(const char *state_file);

@@ -104,7 +104,7 @@ void zoff_offload_swap_layout_sync_folder(const char *folder)
         close(fd);
 }
 
-/* Let the name stand for these bytes.  @return 0 or an errno */
+/* Replace the description by these bytes.  @return 0 or an errno */
 static int replace(const char *state_file, const char *data, size_t bytes)
 {
     char name[PATH_MAX], made[PATH_MAX], folder[PATH_MAX];

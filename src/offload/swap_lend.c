@@ -35,7 +35,8 @@ static bool is_busy(const zoff_swap_slot *slot)
     return slot->state == ZOFF_SLOT_READING || slot->state == ZOFF_SLOT_LENT || slot->state == ZOFF_SLOT_WRITING;
 }
 
-/* Start a write again that has failed, once for a demand. The second failure is its error; the slot keeps bytes and error. */
+/* Start a write again that has failed, once for a demand. A second failure ends the demand with the error, and the slot keeps
+ * bytes and error. */
 static zoff_status repeat(zoff_swap_store *s, zoff_swap_slot *slot, bool *repeated)
 {
     if (*repeated) {
@@ -48,8 +49,8 @@ static zoff_status repeat(zoff_swap_store *s, zoff_swap_slot *slot, bool *repeat
     return ZOFF_PENDING;
 }
 
-/* A slot of the ring that a transfer will free; otherwise a failed one, because those that are lent may be those of the caller;
- * otherwise one that is lent. */
+/* Find what a demand waits for: a slot of the ring that a transfer will free, otherwise a failed one, because the caller
+ * may have borrowed those that are lent, otherwise one that is lent. */
 static zoff_swap_slot *find_obstacle(zoff_swap_store *s)
 {
     zoff_swap_slot *failed = NULL, *lent = NULL;
@@ -135,7 +136,7 @@ static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned a
     }
 }
 
-/* The same for the read of a demand that was withdrawn. */
+/* Find the read of a demand that was withdrawn. */
 static zoff_swap_slot *find_read(zoff_swap_store *s, size_t chunk)
 {
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
@@ -151,7 +152,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = find_read(s, chunk);
     arrays &= zoff_offload_swap_place_arrays(s, chunk);
-    if (slot && slot->is_home) { /* it must not change while it is written */
+    if (slot && slot->is_home) { /* the home must not change while it is written */
         *out = slot->base;
         return slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(slot) ? ZOFF_OK : ZOFF_PENDING;
     }
@@ -159,7 +160,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
         const bool is_lent = slot->state == ZOFF_SLOT_LENT;
         pick_up(s, slot);
         if (is_lent || (slot->state != ZOFF_SLOT_LENT && slot->state != ZOFF_SLOT_READING))
-            return ZOFF_PENDING; /* still being written */
+            return ZOFF_PENDING; /* the home is still being written */
         slot->is_granted = true;
     } else {
         ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
@@ -273,7 +274,7 @@ static bool read_ahead(zoff_swap_store *s, size_t chunk, uint64_t before)
     return true;
 }
 
-/* Chunks of the list that are here already are used now: the others do not take their slots. */
+/* Mark chunks of the list that are here already as used now, so that the others do not take their slots. */
 void zoff_offload_swap_lend_hint(zoff_store *store, const size_t *chunks, size_t count)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATIENCE_SECONDS = 10 }; /* at close, for a disk that completes nothing */
+enum { PATIENCE_SECONDS = 10 }; /* seconds to wait at close for a disk that completes nothing */
 
 /* ---- places ---- */
 

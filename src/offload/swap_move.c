@@ -84,7 +84,7 @@ static void note_failure(zoff_swap_slot *slot, zoff_status status)
     zoff_base_status_save(&slot->words);
 }
 
-/* If one cannot be started, those before it are in flight: the error is returned when they end. */
+/* If a request cannot be started, those before it are in flight, so the error is returned when they end. */
 static zoff_status start_requests(zoff_swap_store *s, zoff_swap_slot *slot, bool writes)
 {
     zoff_aio *queue = queue_of(s, slot->chunk);

@@ -24,7 +24,7 @@ zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_sl
     return ZOFF_OK;
 }
 
-/* Both ends of a range may lie in chunks of the next range, too: so the limit is at least two. */
+/* The limit is at least two, because both ends of a range may lie in chunks of the next range, too. */
 static size_t put_off_most(const zoff_swap_store *s)
 {
     return s->ring_count / 2 > 2 ? s->ring_count / 2 : 2;

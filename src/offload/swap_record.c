@@ -160,7 +160,7 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
         return ZOFF_OK;
     struct stat about;
     ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "cannot look at '%s': %s", name, zoff_base_status_errno(errno));
-    if (head->entry_count > (uint64_t)about.st_size / sizeof(zoff_swap_entry)) /* its table is cut, so it is not whole */
+    if (head->entry_count > (uint64_t)about.st_size / sizeof(zoff_swap_entry)) /* the file's table is cut, so it is not whole */
         return ZOFF_OK;
     const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry), all = bytes + (size_t)head->attached_bytes;
     ZOFF_TRY(zoff_base_mem_alloc(all + 1, 1, "the table of a state file", &out->tables[which]));

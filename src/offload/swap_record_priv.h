@@ -20,21 +20,21 @@
 enum {
     ZOFF_RECORD_HEAD_BYTES = 4096,
     ZOFF_RECORD_VERSION = 4,
-    ZOFF_RECORD_VERSION_BLOCKS = 5, /* with moments in 8 bits, whose bytes had other meanings in version 4 */
+    ZOFF_RECORD_VERSION_BLOCKS = 5, /* version with moments in 8 bits, whose bytes had other meanings in version 4 */
 };
 
 /* Identifies the states in a file: whose they are, and which part. */
 typedef struct zoff_swap_identity {
-    uint64_t layout, cut; /* of the model, and of its cut into chunks */
+    uint64_t layout, cut; /* checksums of the model, and of its cut into chunks */
     uint64_t limit_bytes, limit_elements;
-    uint64_t chunk_count; /* in all files */
+    uint64_t chunk_count; /* chunks in all files */
     uint32_t rank, ranks;
     uint32_t file, files;
 } zoff_swap_identity;
 
 /* One array of a chunk. */
 typedef struct zoff_swap_entry_array {
-    uint64_t end; /* in the chunk, in bytes; it begins at the end of the one before it */
+    uint64_t end; /* end of the array in the chunk, in bytes; the array begins where the one before it ends */
     uint64_t checksum;
     uint32_t slot, flags;
 } zoff_swap_entry_array;
@@ -42,7 +42,7 @@ typedef struct zoff_swap_entry_array {
 /* One chunk in a table. */
 typedef struct zoff_swap_entry {
     uint64_t chunk, offset;
-    uint64_t first_bytes; /* of its fresh arrays: bytes behind it were never filled, and read as zeros */
+    uint64_t first_bytes; /* bytes of the fresh arrays: those behind were never filled, and read as zeros */
     zoff_swap_entry_array arrays[ZOFF_STORE_ARRAYS];
 } zoff_swap_entry;
 
@@ -54,15 +54,15 @@ typedef struct zoff_swap_head {
     char magic[8];
     uint32_t version, entry_bytes;
     uint64_t generation;
-    int64_t t; /* the step after which the states have this content */
+    int64_t t; /* step after which the states have this content */
     uint64_t flags;
     zoff_swap_identity identity;
     uint64_t entry_count, table_room; /* bytes of one table and the largest attachment, padded */
     uint64_t file_bytes;
-    uint64_t write_bytes; /* by all runs, into this file */
+    uint64_t write_bytes; /* bytes that all runs have written into this file */
     uint64_t table_checksum;
     uint64_t attached_bytes, attached_checksum;
-    uint64_t checksum; /* of all fields before it */
+    uint64_t checksum; /* checksum of all fields before it */
 } zoff_swap_head;
 
 /* The two records of a file. */
@@ -74,7 +74,7 @@ typedef struct zoff_swap_found {
     bool is_taken_back[2];
     uint32_t other_version; /* the version in a head that another version of the library wrote; 0: none */
     zoff_swap_head heads[2];
-    zoff_swap_entry *tables[2]; /* of complete records; on the heap, with the attachment behind its entries */
+    zoff_swap_entry *tables[2]; /* tables of complete records; on the heap, with the attachment behind its entries */
 } zoff_swap_found;
 
 /* Bytes before the first chunk of a file with this many chunks. */

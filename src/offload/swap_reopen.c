@@ -189,7 +189,7 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
     return ZOFF_OK;
 }
 
-/* One of several folders has no states, and others have committed a step. */
+/* Report that one of several folders has no states, although others have committed a step. */
 static zoff_status tell_lost(const zoff_swap_store *s, const zoff_swap_found *found)
 {
     size_t lost = 0, last = 0;
@@ -353,7 +353,7 @@ static zoff_status verify_next(zoff_swap_store *s)
         s->store.t);
 }
 
-/* zoff.persist is "require", and there is nothing to continue with: name each folder and what it has. */
+/* Report that there is nothing to continue with, although zoff.persist is "require": name each folder and what it has. */
 static zoff_status tell_nothing(const zoff_swap_store *s, const zoff_swap_found *found)
 {
     char text[1024];

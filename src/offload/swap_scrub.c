@@ -28,7 +28,7 @@ enum { PART_BYTES = 8 << 20, PARTS = 2, COMPLAINTS_MOST = 16 };
 
 _Static_assert(PART_BYTES % ZOFF_DIGEST_BLOCK == 0, "each block of a checksum is in one part");
 
-/* One array in a file. */
+/* An array in a file. */
 typedef struct place {
     uint64_t offset;
     size_t bytes, written; /* bytes behind `written` are zero, and not in the file */
@@ -44,9 +44,9 @@ typedef struct scrub {
     zoff_progress_fn progress;
     void *ctx;
     uint64_t done, total; /* bytes */
-    uint64_t wrong;       /* arrays of last commits, and files without one */
+    uint64_t wrong;       /* wrong arrays of last commits, and files without a commit */
     char *parts[PARTS];
-    zoff_text complaints; /* of one file: JSON texts, separated by commas */
+    zoff_text complaints; /* complaints about one file: JSON texts, separated by commas */
     unsigned complaint_count;
 } scrub;
 
@@ -110,7 +110,7 @@ static zoff_status sum_array(scrub *s, zoff_aio *file, const place *p, uint64_t 
         if (status == ZOFF_OK)
             status = next;
         else if (next == ZOFF_OK && part + 1 < parts && tickets[(part + 1) % PARTS])
-            (void)zoff_aio_wait(file, tickets[(part + 1) % PARTS]); /* its memory is used again */
+            (void)zoff_aio_wait(file, tickets[(part + 1) % PARTS]); /* end it, because its memory is used again */
     }
     *out = zoff_digest_blocks_small(hashes, zoff_base_bits_ceil_div(p->bytes, (size_t)ZOFF_DIGEST_BLOCK) * sizeof *hashes);
     return status;
@@ -170,7 +170,7 @@ static zoff_status scrub_array(scrub *s, zoff_aio *file, const zoff_swap_head *h
         return ZOFF_OK;
     out->arrays++;
     out->without_checksum += !(a->flags & ZOFF_ENTRY_HAS_CHECKSUM);
-    /* Also without a checksum: the drive shall say whether it can read it. */
+    /* An array without a checksum is read, too, because the drive shall say whether it can read it. */
     const uint64_t done = s->done;
     const zoff_status status = sum_array(s, file, &p, hashes, &sum);
     if (status < 0 && status != ZOFF_ERR_IO)
@@ -209,7 +209,7 @@ typedef struct state_file {
     char path[PATH_MAX];
     int lock;
     zoff_swap_found found;
-    unsigned commits[2], commit_count; /* those that can be read, the last one first: 0 or 1 */
+    unsigned commits[2], commit_count; /* commits that can be read, the last one first: 0 or 1 */
 } state_file;
 
 static void list_commits(state_file *f)
@@ -322,7 +322,7 @@ struct zoff_state_files {
 static int by_path(const void *a, const void *b)
 {
     const state_file *x = a, *y = b;
-    const size_t one = strlen(x->path), other = strlen(y->path); /* rank 10 behind rank 9 */
+    const size_t one = strlen(x->path), other = strlen(y->path); /* sort rank 10 behind rank 9 */
     return one != other ? (one < other ? -1 : 1) : strcmp(x->path, y->path);
 }
 

@@ -13,7 +13,7 @@ enum {
     DEPTH_LEAST = 4
 };
 
-static const double STRIPE_SECONDS = 0.5; /* for each folder, if only its rate is measured */
+static const double STRIPE_SECONDS = 0.5; /* seconds for each folder, if only its rate is measured */
 
 /* Measure one folder. A failure is ignored here: the queue or the reservation reports the cause. */
 static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tune_result *out)

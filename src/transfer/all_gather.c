@@ -58,7 +58,7 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
     size_t most = 0;
     for (size_t b = 0; b < plan->chunk_count; b++) {
         const zoff_plan_chunk *c = &plan->chunks[b];
-        size_t bytes = plan->ranks * sizeof(float); /* for the alignment of pieces that a part boundary cuts */
+        size_t bytes = plan->ranks * sizeof(float); /* room for the alignment of pieces that a part boundary cuts */
         for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
             const zoff_model_param *p = &t->model->params[plan->runs[i].param];
             /* A push also sends frozen weights: small ones of the engine, which every rank has whole. */
@@ -122,8 +122,8 @@ void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *
 
 /* ---- rows ---- */
 
-/* All ranks start buckets in the order of their walk. Buckets of the devices go last, because the CPU does not wait for
- * them. */
+/* Start a bucket. All ranks start buckets in the order of their walk. Buckets of the devices go last, because the CPU does not
+ * wait for them. */
 static zoff_status start(zoff_transfer *t, size_t bucket)
 {
     if (zoff_transfer_walk_position(t, bucket) != t->batch.spread)
@@ -186,7 +186,7 @@ static zoff_status try_to_start(void *ctx)
     return status;
 }
 
-/* After an error of this rank's device the call is repeated, while other ranks wait in theirs. So it goes on where it was. */
+/* After an error of this rank's device the call is repeated, while other ranks wait in theirs, so it goes on where it was. */
 static zoff_status start_all(zoff_transfer *t)
 {
     for (size_t *b = &t->ranks.spread_next; *b < t->plan->chunk_count; (*b)++) {
@@ -205,7 +205,7 @@ zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
         return ZOFF_OK;
     t->ranks.spreads_all = true;
     const zoff_status status = start_all(t);
-    if (status < 0) { /* nothing stays in flight, because the next call may use the staging slots, and writes the weights */
+    if (status < 0) { /* let nothing stay in flight, because the next call may use the staging slots, and writes the weights */
         zoff_saved_error saved;
         zoff_base_status_save(&saved);
         (void)zoff_transfer_all_gather_finish(t);

@@ -69,7 +69,7 @@ static void unlist(zoff_arena *a, int32_t number)
     a->levels &= ~((uint64_t)!a->classes[level] << level);
 }
 
-/* A description that is not in use. */
+/* Find a description that is not in use. */
 static zoff_status make_block(zoff_arena *a, int32_t *out)
 {
     if (!a->spare_count) {
@@ -205,7 +205,7 @@ void zoff_transfer_arena_end(zoff_arena *a)
 
 enum { EXTENT_BYTES = 64 << 20 };
 
-/* Few mappings, although a device pins each of them whole: no larger than what is lent at most. */
+/* Make few and large mappings, but none larger than what is lent at most, because a device pins each of them whole. */
 static zoff_status map_here(zoff_transfer *t, const zoff_grads *g, size_t bytes, zoff_map *out)
 {
     const uint64_t rest = g->lent_most - zoff_base_bits_min(g->lent_most, g->bytes);
@@ -278,7 +278,7 @@ static zoff_status add(zoff_transfer *t, zoff_grads *g, size_t bytes)
     return ZOFF_OK;
 }
 
-/* Memory of a device is never freed here, because that stops the device. */
+/* Memory of a device is never freed here, because freeing stops the device. */
 static zoff_status grow(zoff_transfer *t, zoff_grads *g, size_t bytes)
 {
     const size_t padded = padded_bytes(bytes);
@@ -375,7 +375,7 @@ zoff_status zoff_transfer_arena_lend(zoff_transfer *t, zoff_grads *g, size_t num
     int32_t block;
     bool found = zoff_transfer_arena_take(&g->arena, bytes, &block);
     if (!found && grows) {
-        ZOFF_TRY(grow(t, g, bytes)); /* with room for it */
+        ZOFF_TRY(grow(t, g, bytes)); /* give the arena room for these bytes */
         found = zoff_transfer_arena_take(&g->arena, bytes, &block);
     }
     if (!found)
@@ -384,12 +384,12 @@ zoff_status zoff_transfer_arena_lend(zoff_transfer *t, zoff_grads *g, size_t num
     return ZOFF_OK;
 }
 
-/* Two buckets, so that the program fills one while the other leaves; and at least two slices of any size. */
+/* Bytes for two buckets, so that the program fills one while the other leaves, and for at least two slices of any size. */
 uint64_t zoff_transfer_arena_device_bytes(const zoff_transfer *t)
 {
     uint64_t all = 0, largest = 0;
     size_t widest = 0;
-    if (t->device.lent.slots) /* it is open: buffers that were bound since do not change it */
+    if (t->device.lent.slots) /* the memory is open, so buffers that were bound since do not change it */
         return t->device.lent.first_bytes;
     for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];

@@ -308,7 +308,7 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
 /* `up` waits for the stream of every gradient that was handed over, so no work reads the old weights any more. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
 {
-    if (!t->walk.runs[bucket].staging || t->walk.runs[bucket].ahead.states) /* the latter: they do not count yet */
+    if (!t->walk.runs[bucket].staging || t->walk.runs[bucket].ahead.states) /* weights updated ahead do not count yet */
         return ZOFF_OK;
     ZOFF_TRY(put_copies(t, bucket, own, true));
     zoff_transfer_staging_release(t, bucket);
@@ -351,8 +351,8 @@ zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run)
     return status;
 }
 
-/* Among several ranks a bucket with a slot may wait for another one. It must not happen that such buckets hold all slots while
- * that one has none, so slots are given in walk order. */
+/* Among several ranks a bucket with a slot may wait for another one. Slots are given in walk order, because otherwise such
+ * buckets could hold all slots while that one has none. */
 zoff_status zoff_transfer_device_stage_in_turn(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;

@@ -34,7 +34,7 @@ uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan
     return blocks * sizeof(double);
 }
 
-/* The host memory could not be pinned. */
+/* Take memory of the device, because the host memory could not be pinned. */
 static zoff_status take_there(zoff_transfer *t, size_t bytes)
 {
     void *there;

@@ -11,8 +11,9 @@
 /* Seconds to wait for a buffer in use, before another one is allocated: see is_enough(). */
 static const double WAIT_SECONDS = 1, SHARED_WAIT_SECONDS = 0.05;
 
-/* Whether to stop waiting. Another rank may hand its gradients over only after a call that waits for this rank: a range of
- * states of the same engine, or a step of another engine on the same communicator. Waiting longer would deadlock. */
+/* Whether to stop waiting. Another rank may hand its gradients over only after a call that waits for this rank, so waiting
+ * longer would deadlock. Such a call is a range of states of the same engine, or a step of another engine on the same
+ * communicator. */
 static bool is_enough(const zoff_transfer *t, double from)
 {
     return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(t->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
@@ -50,7 +51,7 @@ static zoff_status find_or_make(void *ctx)
                  */
         (void)zoff_lending_param_gather_go_on(t->lending);
     status = zoff_transfer_arena_lend(t, w->pool, w->number, w->bytes, grows);
-    if (status < 0 && moves < 0) { /* an error is why no memory became free */
+    if (status < 0 && moves < 0) { /* an error is the reason why no memory became free */
         zoff_base_status_restore(&first);
         return moves;
     }
@@ -158,7 +159,7 @@ zoff_status zoff_transfer_intake_take_tied(zoff_transfer *t, zoff_param p, size_
     ZOFF_TRY(ZOFF_LINK(t, sums.follow, (t)));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(m, one, slice) < one->count)
-        return ZOFF_OK; /* others may still be handed over */
+        return ZOFF_OK; /* other tied gradients may still be handed over */
     zoff_status status = add_up(t, one, slice);
     if (status < 0)
         *flag = (uint8_t)(*flag & ~ZOFF_SLICE_GIVEN);

@@ -62,7 +62,7 @@ void zoff_transfer_measure_add_copies(zoff_transfer *t, size_t bucket)
 {
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
     if (zoff_zero_reduce_total_weight(t->ranks.reduce) == 0)
-        return; /* nothing of this micro-batch counts */
+        return; /* all weights are 0, so the micro-batch does not count */
     for (size_t i = c->first_run; t->measure.alike && i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &t->plan->runs[i];
         const zoff_model_param *p = &t->model->params[run->param];
@@ -81,7 +81,8 @@ void zoff_transfer_measure_begin(zoff_transfer *t)
         t->measure.alike[i].replicas = 0;
 }
 
-/* Sums of squares and not gradients, because engines of different parts may have them in different types, or on a device. */
+/* Compare sums of squares instead of gradients, because engines of different parts may have them in different types, or on a
+ * device. */
 static void add_replica(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {

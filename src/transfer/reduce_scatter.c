@@ -57,7 +57,7 @@ zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t buc
                                                            .src = t->route.link->gradient(t, &piece),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = p->grad_dtype};
-            else /* it counts as zeros */
+            else /* a gradient that a rank lacks counts as zeros */
                 ZOFF_TRY(t->route.wire->zero(t, to, piece.count * bytes));
         }
         const size_t bytes = part_bytes(t, bucket)[rank];
@@ -69,7 +69,7 @@ zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t buc
     return ZOFF_OK;
 }
 
-/* The gradient stands for the mean of all ranks, or for their sum: its weight is the one by which the gate divides. A slice
+/* The gradient stands for the mean of all ranks, or for their sum, so its weight is the one by which the gate divides. A slice
  * that was not handed over counts as zeros; agreement/vote.c sees to it that no rank has it then. */
 static void list_reduced(zoff_transfer *t, const zoff_plan_piece *piece, zoff_accumulate_piece *out)
 {

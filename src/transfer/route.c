@@ -13,7 +13,7 @@
 
 /* ---- in place ---- */
 
-/* Only buckets that are updated ahead of the step stage weights. */
+/* Stage only weights of buckets that are updated ahead of the step. */
 static zoff_status in_place_open(zoff_transfer *t)
 {
     return t->device.staging.ahead ? zoff_transfer_staging_open(t, 0) : ZOFF_OK;
@@ -48,7 +48,7 @@ static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **
     return ZOFF_OK;
 }
 
-/* Gradients are cleared only now: after an error the program may hand the same gradients over again. */
+/* Clear gradients only now, because after an error the program may hand the same gradients over again. */
 static void in_place_recorded(zoff_transfer *t, bool zeroes)
 {
     for (size_t i = 0; zeroes && i < t->model->param_count; i++) {
@@ -191,7 +191,7 @@ static zoff_status check_reduced(const zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* A single rank is checked, too: whether a configuration is valid must not depend on the number of ranks. */
+/* Check a single rank, too, because the number of ranks must not decide whether a configuration is valid. */
 zoff_status zoff_transfer_route_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;

@@ -14,7 +14,7 @@ typedef struct zoff_transfer zoff_transfer;
 /* Streams, and engine memory that gradients and weights are copied to and from. */
 typedef struct zoff_link_memory {
     zoff_status (*open)(zoff_transfer *t); /* at seal; zoff_transfer_device_close() frees it */
-    /* Add the DRAM and device memory that the link needs to `info`, with that of the sums below. */
+    /* Add the memory of the link and of the sums below to `info`. */
     void (*plan)(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info);
 } zoff_link_memory;
 
@@ -34,7 +34,7 @@ typedef struct zoff_link_step {
     /* All buckets are through: wait for the streams. `zeroes`: clear the gradients that were handed over, if the streams do
      * that.  @blocks */
     zoff_status (*finish)(zoff_transfer *t, bool zeroes);
-    void (*recorded)(zoff_transfer *t, bool zeroes); /* the step is over; clears gradients where the CPU does it */
+    void (*recorded)(zoff_transfer *t, bool zeroes); /* ends a step; clears gradients if the CPU does that */
 } zoff_link_step;
 
 /* How gradients reach the engine, and updated weights the program. An entry that is NULL has nothing to do: ZOFF_LINK() calls
@@ -50,17 +50,18 @@ typedef struct zoff_link {
     /* start the transfer of a gradient */
     zoff_status (*take)(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream);
     void (*taken)(zoff_transfer *t, zoff_param p, size_t slice); /* call after `take`; the step returns errors */
-    const char *(*gradient)(const zoff_transfer *t, const zoff_plan_piece *piece); /* where the CPU reads it */
+    /* gives the address where the CPU reads a gradient */
+    const char *(*gradient)(const zoff_transfer *t, const zoff_plan_piece *piece);
     /* Where the CPU has the weights of a piece. `weights`: memory of the chunk's engine-owned weights.  @return NULL:
      * nowhere */
     char *(*weights)(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
-    /* The new weights of a bucket are in its staging slot, and count: the CPU copies them to the program, where it reaches
-     * them, with `threads`. Otherwise they are uploaded like those of other buckets.  @return bytes copied */
+    /* Take the new weights of a bucket from its staging slot: the CPU copies them to the program, where it reaches them, with
+     * `threads`. Otherwise they are uploaded like those of other buckets.  @return bytes copied */
     size_t (*adopt)(zoff_transfer *t, size_t bucket, unsigned threads);
     /* Outside of the walk: get memory for the weights of a bucket; `load` fills in this rank's weights.  @blocks for both */
     zoff_status (*lend)(zoff_transfer *t, size_t bucket, bool load);
-    /* Work that the program enqueues in a stream from now on finds the new weights of these buckets, whose rows are done. With
-     * NULL they are there when the call returns. */
+    /* Let work that the program enqueues in a stream from now on find the new weights of these buckets, whose rows are done.
+     * With NULL they are there when the call returns. */
     zoff_status (*let_read)(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream);
     zoff_status (*settle)(zoff_transfer *t); /* wait until the program has all updated weights */
     /* Copy weights to the program (`up`) or from it, outside of a step.  @blocks until done */
@@ -76,15 +77,15 @@ typedef struct zoff_link {
 typedef struct zoff_wire {
     const char *name;
     bool is_there;                          /* gradients, their sums and the slots are in memory of the device */
-    bool (*serves)(const zoff_transfer *t); /* NULL: any engine of several ranks */
+    bool (*serves)(const zoff_transfer *t); /* may be NULL: it serves any engine of several ranks */
     /* Set `slots` and `sums` of t->ranks.wire, and `own`, if the wire has state. The other memory of the
      * ranks is allocated. An error leaves what
      * is open to `close`. */
     zoff_status (*open)(zoff_transfer *t);
     zoff_status (*connect)(zoff_transfer *t); /* at seal, on all ranks at the same time  @blocks */
     void (*close)(zoff_transfer *t);          /* call when no work is in a stream */
-    /* The reductions are given up. Wait until no stream uses a slot of them, and forget what was enqueued, because the next
-     * exchange would take it for its own. NULL: nothing is enqueued.  @blocks */
+    /* Give up the reductions: wait until no stream uses a slot of them, and forget what was enqueued, because the next exchange
+     * would take it for its own. NULL: nothing is enqueued.  @blocks */
     void (*forget)(zoff_transfer *t);
     /* Bytes of device memory. `staging_bytes`: DRAM of the slots. */
     uint64_t (*device_bytes)(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes);

@@ -49,7 +49,7 @@ zoff_status zoff_transfer_staging_open(zoff_transfer *t, size_t of_walk)
     s->slot_bytes = lay_out(t, t->plan, s->offsets);
     if (s->slot_bytes && count)
         ZOFF_TRY(zoff_base_map_alloc(count * s->slot_bytes, "new weights", ZOFF_MAP_INTERLEAVED, &s->memory));
-    if (s->ahead && s->slot_bytes) /* otherwise the first steps would wait for its pages */
+    if (s->ahead && s->slot_bytes) /* allocate the pages, because otherwise the first steps would wait for them */
         memset((char *)s->memory.base + of_walk * s->slot_bytes, 0, s->ahead * s->slot_bytes);
     for (size_t i = 0; i < count && s->slot_bytes; i++)
         s->slots[i].base = (char *)s->memory.base + i * s->slot_bytes;
@@ -127,7 +127,7 @@ zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t)
 static zoff_status lend(zoff_transfer *t, size_t bucket, zoff_staging_slot *slot)
 {
     if (!slot->lent)
-        ZOFF_TRY(zoff_transfer_staging_mark(t, slot)); /* an error had kept its bucket from that */
+        ZOFF_TRY(zoff_transfer_staging_mark(t, slot)); /* mark the copies, because an error had kept the bucket from that */
     if (slot->in_flight) {
         zoff_status status = t->accel->ops->event_poll(t->accel, slot->copied);
         ZOFF_TRY(status);

@@ -27,10 +27,10 @@
 
 /* A bucket that is updated before zoff_step_begin(). */
 typedef struct zoff_bucket_ahead {
-    bool is_so;      /* its rows are those of such a bucket */
-    bool is_put;     /* its second content is complete, and not adopted yet */
-    char *states;    /* that content; NULL: none */
-    bool is_refused; /* not in this step: there was no memory for it, or an error */
+    bool is_so;      /* the bucket takes the rows ahead of the step */
+    bool is_put;     /* the second content is complete, and not adopted yet */
+    char *states;    /* memory of the second content; NULL: none */
+    bool is_refused; /* the bucket is not updated ahead in this step: there was no memory for it, or an error */
 } zoff_bucket_ahead;
 
 /* How far the update of a bucket has come: elements of this piece, of this rank's part, are done. */
@@ -41,36 +41,36 @@ typedef struct zoff_update_cursor {
 /* One bucket that passes through the rows of a step: its chunk, and its current row. */
 struct zoff_bucket_run {
     size_t chunk;
-    uint32_t passed;            /* a bit for each row of zoff_rows */
+    uint32_t passed;            /* rows that were passed, one bit for each row of zoff_rows */
     zoff_demand lent;           /* memory of its chunks, from the stores of states and weights */
-    zoff_staging_slot *staging; /* NULL: none */
+    zoff_staging_slot *staging; /* staging slot; NULL: none */
     bool shared;                /* replicated states: the sums of all ranks' parts have arrived */
     bool gathered;              /* partitioned states: the weights of all ranks' parts have arrived */
     bool measures, updates;     /* device buckets: the measurement, or the update, was enqueued */
     bool lands;                 /* device buckets: the update, or a copy to the host, is waited for */
     bool saves;                 /* device buckets: the copy of states to the host was enqueued */
-    bool used;                  /* its weights were used in this step: see zoff_transfer_walk_use() */
+    bool used;                  /* weights that were used in this step: see zoff_transfer_walk_use() */
     zoff_bucket_ahead ahead;
     zoff_update_cursor cursor;
 };
 
 /* Buckets whose gradients have all come in this micro-batch, summed where ranks sum them. */
 typedef struct zoff_arrivals {
-    uint32_t *slices;  /* by bucket: trained slices that have a part in it */
-    uint32_t *missing; /* one rank: those of them that have not come; several count in zero/reduce.c */
-    uint32_t *buckets; /* in the order in which they became complete */
+    uint32_t *slices;  /* number of trained slices with a part in each bucket */
+    uint32_t *missing; /* one rank: number of slices that have not come; zero/reduce.c counts them for several */
+    uint32_t *buckets; /* buckets in the order in which they became complete */
     size_t count;
 } zoff_arrivals;
 
 /* The buckets of a step, and their order. */
 typedef struct zoff_walk {
-    zoff_bucket_run *runs;   /* by bucket; allocated at seal, as are the lists below */
-    uint32_t *order, *place; /* learned: the bucket of a position, and its inverse */
+    zoff_bucket_run *runs;   /* runs by bucket; allocated at seal, as are the lists below */
+    uint32_t *order, *place; /* learned order: the bucket of a position, and its inverse */
     uint32_t *uses;          /* buckets in the order in which the running step's weights were used first */
     size_t use_count;
-    uint32_t *candidate, *heard; /* several ranks: what rank 0 tells, and what this rank has heard of it */
+    uint32_t *candidate, *heard; /* several ranks: the order that rank 0 tells, and what this rank has heard of it */
     size_t heard_count;
-    bool has_news, begins; /* rank 0: there is a candidate, and nothing of it was told yet */
+    bool has_news, begins; /* rank 0: there is a candidate, and none of it was told yet */
     bool is_learned;       /* `order` holds */
     bool is_used;          /* the program has waited for weights in this step, so it will finish it */
     zoff_arrivals arrivals;
@@ -105,15 +105,15 @@ typedef struct zoff_batch {
 typedef struct zoff_alike {
     uint64_t copies;   /* zoff_param_desc.reduced: this rank's copies in all micro-batches, the blocks that the step compares */
     uint64_t replicas; /* zoff_param_desc.norm_replicated: the sums of squares that this rank has measured */
-    uint64_t factor;   /* of `replicas`, set at seal: see agreement/alike.c; 0: not compared */
+    uint64_t factor;   /* factor of `replicas`, set at seal: see agreement/alike.c; 0: not compared */
 } zoff_alike;
 
 /* This rank's measurement of the gradients of a step. */
 typedef struct zoff_measure {
     zoff_vote vote;
     size_t buckets;
-    bool votes;        /* a vote on it is under way: the owner writes it */
-    zoff_alike *alike; /* by parameter; NULL: nothing is declared */
+    bool votes;        /* a vote on the measurement is under way; set by the owner */
+    zoff_alike *alike; /* checksums by parameter; NULL: nothing is declared */
 } zoff_measure;
 
 /* fp32 sums of the gradients that this rank owns, in host memory. Sums of the first `device_sums` elements are on the device
@@ -134,13 +134,13 @@ typedef struct zoff_scratch {
     zoff_accumulate_piece *accumulate_pieces;
     zoff_cast_piece *cast_pieces;
     double *block_sums;       /* plan.most.blocks entries, for the bucket that is measured */
-    zoff_adam_consts *consts; /* per group, for the current step */
+    zoff_adam_consts *consts; /* constants of each group in the current step */
 } zoff_scratch;
 
 /* How gradients and weights travel: the objects that were chosen, and what follows from them. */
 typedef struct zoff_route {
     const zoff_link *link;
-    const zoff_wire *wire; /* NULL: one rank */
+    const zoff_wire *wire; /* wire; NULL: one rank */
     zoff_grads *lent;      /* the pool that zoff_grad_acquire() lends from */
     zoff_grads *packed;    /* the pool whose gradients are sent to other ranks, or summed */
     bool reaches;          /* the communicator accesses device memory: see wire_device.c */
@@ -156,8 +156,8 @@ typedef struct zoff_transfer_pollers {
 /* Numbers of threads for kernels, written by the owner. */
 typedef struct zoff_transfer_threads {
     unsigned team;    /* threads of the team */
-    unsigned now;     /* of them, those to use now: fewer while the program's are busy */
-    unsigned measure; /* the most that measure a bucket, where fewer are faster; 0: as many as `now` */
+    unsigned now;     /* threads of the team to use now: fewer while the program's are busy */
+    unsigned measure; /* most threads that measure a bucket, if fewer are faster; 0: as many as `now` */
 } zoff_transfer_threads;
 
 /* The owner sets the fields up to and including `threads` before any call; what they point to is borrowed. All other fields
@@ -174,7 +174,7 @@ struct zoff_transfer {
     zoff_step_info *info; /* info of the running step: time and bytes are counted there */
     zoff_transfer_threads threads;
     zoff_route route;
-    zoff_grads grads; /* in host memory */
+    zoff_grads grads; /* gradients in host memory */
     zoff_ranks ranks;
     zoff_device device;
     zoff_transfer_pollers pollers;
@@ -205,7 +205,7 @@ static inline bool zoff_transfer_device_tier_has(const zoff_transfer *t, size_t 
 {
     return bucket < t->device.tier.count;
 }
-/* Whether they are nowhere else: without zoff.persist. */
+/* Whether the states of a bucket are only on the device: without zoff.persist. */
 static inline bool zoff_transfer_device_tier_alone(const zoff_transfer *t, size_t bucket)
 {
     return zoff_transfer_device_tier_has(t, bucket) && !t->values->persist;
@@ -253,10 +253,10 @@ static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff
 zoff_status zoff_transfer_walk_open(zoff_transfer *t); /* at seal */
 void zoff_transfer_walk_close(zoff_transfer *t);
 void zoff_transfer_walk_begin_batch(zoff_transfer *t);             /* no bucket is complete in this micro-batch */
-void zoff_transfer_walk_complete(zoff_transfer *t, size_t bucket); /* once for each bucket in a micro-batch */
+void zoff_transfer_walk_complete(zoff_transfer *t, size_t bucket); /* note that a bucket is complete, once in a micro-batch */
 /* The program uses weights of these buckets before the running step is over. */
 void zoff_transfer_walk_use(zoff_transfer *t, zoff_slice_buckets buckets);
-/* Several ranks: fill in this rank's vote, and read those of all. */
+/* Several ranks: fill in this rank's vote. hear: read the votes of all. */
 void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out);
 void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes);
 /* At the end of a step: use the order of its uses from now on, then that of the other buckets. Several ranks use the order of
@@ -265,7 +265,7 @@ bool zoff_transfer_walk_learn(zoff_transfer *t);
 void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a host store */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */
-size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* its inverse */
+size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* the position of a bucket */
 
 /* measure.c */
 zoff_status zoff_transfer_measure_open(zoff_transfer *t); /* at seal: allocate memory, if gradients are declared equal */
@@ -290,7 +290,7 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*betwee
 /* at seal: allocate the kernels' lists, the buckets and the accumulator */
 zoff_status zoff_transfer_pieces_open(zoff_transfer *t);
 void zoff_transfer_pieces_close(zoff_transfer *t);
-/* Build the update piece for the kernels: weights and all states. The caller adds gradient and constants. */
+/* Build the update piece for the kernels, with weights and all states. The caller adds gradient and constants. */
 zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,
                                                const zoff_plan_piece *piece, zoff_chunk_memory memory);
 /* A state of a piece, within the memory of its chunk. Its format: zoff_model_masters_of() or

@@ -27,21 +27,21 @@ enum { ZOFF_ARENA_UNIT = 64, ZOFF_ARENA_CLASSES = 32, ZOFF_ARENA_LEVELS = 64 };
 typedef struct zoff_arena {
     zoff_arena_block *blocks;
     size_t count, capacity;
-    int32_t spare; /* the first description that is not in use */
+    int32_t spare; /* first description that is not in use */
     size_t spare_count;
-    uint64_t levels;                     /* those with a free block */
-    uint32_t classes[ZOFF_ARENA_LEVELS]; /* of each level, those with a free block */
+    uint64_t levels;                     /* levels with a free block */
+    uint32_t classes[ZOFF_ARENA_LEVELS]; /* classes of each level with a free block */
     int32_t heads[ZOFF_ARENA_LEVELS][ZOFF_ARENA_CLASSES];
 } zoff_arena;
 
 typedef struct zoff_grad_slot {
-    char *at;         /* NULL: none */
-    int32_t block;    /* of the arena */
-    size_t waits_for; /* buckets that have yet to pack their part of it */
+    char *at;         /* NULL: no memory */
+    int32_t block;    /* block of the arena */
+    size_t waits_for; /* buckets that have yet to pack their part of the gradient */
 } zoff_grad_slot;
 
 typedef struct zoff_grad_extent {
-    zoff_map map;  /* a device: base and bytes only */
+    zoff_map map;  /* mapping of an extent; on a device base and bytes only */
     int32_t first; /* block */
 } zoff_grad_extent;
 
@@ -52,16 +52,16 @@ typedef struct zoff_tied_sums {
 } zoff_tied_sums;
 
 struct zoff_grads {
-    bool is_there;         /* its memory is that of the device */
-    zoff_grad_slot *slots; /* by flag number of the slice */
+    bool is_there;         /* the memory is that of the device */
+    zoff_grad_slot *slots; /* memory of gradients, by flag number of the slice */
     size_t slot_count;
     zoff_arena arena;
     zoff_grad_extent *extents;
     size_t count, capacity; /* extents */
     size_t looked;          /* the extent to look at next for one that nobody uses */
     uint64_t bytes, most;   /* total size of the extents: now, and at most so far */
-    uint64_t first_bytes;   /* of the extent that is planned; 0: none */
-    uint64_t lent_most;     /* all slices that may be lent */
+    uint64_t first_bytes;   /* bytes of the extent that is planned; 0: none */
+    uint64_t lent_most;     /* bytes of all slices that may be lent */
 };
 
 /* arena.c: blocks */
@@ -78,12 +78,13 @@ void zoff_transfer_arena_end(zoff_arena *a); /* the extents are the owner's */
 /* Open a pool, in memory of the device or of the host. `first_bytes`: its first extent, or none yet. */
 zoff_status zoff_transfer_arena_open(zoff_transfer *t, zoff_grads *g, bool is_there, size_t first_bytes);
 void zoff_transfer_arena_close(zoff_transfer *t, zoff_grads *g);
-const char *zoff_transfer_arena_at(const zoff_grads *g, size_t number); /* gradient of a slice, by flag number; NULL: none */
+/* gradient of a slice, by its flag number; NULL: none */
+const char *zoff_transfer_arena_at(const zoff_grads *g, size_t number);
 /* The gradient of a piece whose slice has one: a download, or, in place, lent memory. */
 const char *zoff_transfer_arena_of(const zoff_transfer *t, const zoff_plan_piece *piece);
 /* The gradient of a piece where the program has put it: in its own memory, or in memory lent by the engine. */
 const char *zoff_transfer_arena_there(const zoff_transfer *t, const zoff_plan_piece *piece);
-/* `buckets`: how many buckets use a part of it */
+/* Hand a gradient over. `buckets`: how many buckets use a part of it. */
 void zoff_transfer_arena_hand_over(zoff_grads *g, size_t number, size_t buckets);
 void zoff_transfer_arena_packed(zoff_grads *g, size_t number); /* one bucket has packed its part */
 void zoff_transfer_arena_let_go(zoff_grads *g, size_t number); /* release its buffer */

@@ -21,7 +21,7 @@ enum { ZOFF_WALK_NEWS = 32 };
 typedef struct zoff_walk_news {
     uint32_t heard; /* buckets that the voting rank has heard before this vote */
     uint32_t first; /* rank 0: position of the first bucket below */
-    uint32_t count; /* 0: no news */
+    uint32_t count; /* number of buckets below; 0: no news */
     uint32_t buckets[ZOFF_WALK_NEWS];
 } zoff_walk_news;
 
@@ -31,20 +31,20 @@ typedef struct zoff_vote {
     bool poisoned;      /* a block is not finite; the fields below name the first one */
     /* The rank that contributed it is known; otherwise only the sum of several ranks is known to be not finite. */
     bool rank_is_known;
-    bool stop_requested; /* of this rank: zoff_engine_request_stop() */
+    bool stop_requested; /* this rank was asked to stop: zoff_engine_request_stop() */
     bool has_failed;     /* this rank has failed while it measured, so all drop the step */
-    uint32_t rank;       /* that rank, or the rank that votes */
+    uint32_t rank;       /* rank of that block, or the rank that votes */
     zoff_param param;
     size_t slice, first;
     uint64_t inputs;   /* checksum of the inputs of its update: see agreement/listed.c */
     uint64_t copies;   /* checksum of the gradients that the trainer has reduced */
-    uint64_t replicas; /* see agreement/norm.c */
+    uint64_t replicas; /* sum of checksums: see agreement/norm.c */
     zoff_walk_news order;
 } zoff_vote;
 
 /* Memory of a wire, set by its `open`. */
 typedef struct zoff_wire_memory {
-    char *slots;  /* of the exchanges: in zoff_ranks.staging, or in memory of the device */
+    char *slots;  /* slots of the exchanges: in zoff_ranks.staging, or in memory of the device */
     float *sums;  /* sums of the gradients that this rank owns, where the wire adds them */
     void *own;    /* state of the wire: one block, which is freed with the other memory of the ranks; NULL: none */
     size_t waits; /* slots whose work on the device the wire waits for */
@@ -54,16 +54,16 @@ typedef struct zoff_wire_memory {
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
     zoff_gather *gather; /* gathers updated weights; with replicated states, gradient sums */
-    zoff_map staging;    /* host memory for slots of both, which are never used at the same time */
+    zoff_map staging;    /* host memory for slots of both gathers and reductions, which are never used at the same time */
     zoff_wire_memory wire;
     size_t spread_bytes;                   /* bytes of a slot of `gather` */
     size_t *part_bytes;                    /* bytes of gradients on the wire, by rank, for the buckets in `part_rows` */
-    size_t *part_rows;                     /* the buckets that were looked up last */
+    size_t *part_rows;                     /* buckets whose parts were looked up last */
     zoff_cast_piece *moves;                /* copies that pack or unpack a bucket */
-    float reduced_weight;                  /* of gradients that the trainer has reduced, in this micro-batch */
+    float reduced_weight;                  /* weight of gradients that the trainer has reduced, in this micro-batch */
     bool spreads_all;                      /* send all weights, including those that this step did not update */
     size_t spread_next;                    /* outside of a step: the next bucket whose weights are sent */
-    size_t widest_weight, widest_gradient; /* bytes of an element; gradients in their wire type */
+    size_t widest_weight, widest_gradient; /* bytes of the widest weight, and of the widest gradient in its wire type */
     struct {
         uint64_t sent, received, gradients, weights;
     } before; /* byte counts at the end of the previous step */
@@ -72,7 +72,7 @@ typedef struct zoff_ranks {
 /* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
 enum { ZOFF_REDUCE_SLOTS = 3, ZOFF_GATHER_SLOTS = 3 };
 
-enum { ZOFF_PART_ROWS = 4 }; /* one more than there are buckets in flight */
+enum { ZOFF_PART_ROWS = 4 }; /* number of rows, one more than there are buckets in flight */
 
 /* ranks.c: communication state of several ranks */
 /* Register with the engine's progress, and allocate memory for several ranks. */
@@ -83,7 +83,8 @@ void zoff_transfer_ranks_abandon(zoff_transfer *t);        /* give up all operat
 void zoff_transfer_ranks_close(zoff_transfer *t);          /* free the memory; call after abandon */
 /* Bytes of DRAM for data that is sent to and received from other ranks. */
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan);
-uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan); /* the same for device memory */
+/* bytes of device memory for that data */
+uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan);
 /* Count the bytes exchanged since the last count_anew in `info`; or begin a new count. */
 void zoff_transfer_ranks_count(const zoff_transfer *t, zoff_step_info *info);
 void zoff_transfer_ranks_count_anew(zoff_transfer *t);

@@ -189,6 +189,6 @@ static bool learn_alone(zoff_transfer *t)
 bool zoff_transfer_walk_learn(zoff_transfer *t)
 {
     for (size_t position = 0; position < zoff_transfer_walk_host_count(t) && t->walk.use_count; position++)
-        note(t, zoff_transfer_walk_bucket(t, position)); /* those that the program has not used */
+        note(t, zoff_transfer_walk_bucket(t, position)); /* note the buckets that the program has not used */
     return t->ranks.reduce ? learn_together(t) : learn_alone(t);
 }

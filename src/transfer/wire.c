@@ -134,7 +134,7 @@ static bool is_busy(void *ctx)
     return t->route.wire || t->measure.votes; /* a single rank waits only for its own vote */
 }
 
-/* No deadline here: the communicator has a timeout for each operation. */
+/* No deadline here, because the communicator has a timeout for each operation. */
 void zoff_transfer_wire_watch(zoff_transfer *t)
 {
     t->pollers.ranks =

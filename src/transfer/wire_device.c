@@ -30,7 +30,7 @@ typedef struct exchange {
     bool lifted[SLOTS];            /* gathers: this rank's part is in the slot */
     bool counted[SLOTS];           /* gathers: copying the weights to where they are used is enqueued, and counted */
     bool pinned;                   /* the accumulator is pinned */
-    zoff_accumulate_piece terms[]; /* of a bucket, where the communicator sums; otherwise none */
+    zoff_accumulate_piece terms[]; /* sums of a bucket, if the communicator sums; otherwise none */
 } exchange;
 
 static bool serves(const zoff_transfer *t)
@@ -246,7 +246,7 @@ static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, cons
     }
     if (!r->added[slot])
         ZOFF_TRY(t->accel->ops->kernels.accumulate(t->accel, t->device.down, pieces, used));
-    r->added[slot] = true; /* set before anything else can fail: a retry must not add twice */
+    r->added[slot] = true; /* set before anything else can fail, because a retry must not add twice */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
     return bring_down(t, bucket, pieces, pieces + used - 1);
@@ -295,12 +295,13 @@ static const char *here(const zoff_transfer *t, const zoff_plan_piece *piece)
                            : zoff_transfer_staging_weights(t, piece, NULL);
 }
 
-/* A bucket has no staging slot if this rank owns nothing of it, or if its states are on the device. */
+/* Put this rank's part into its slot. A bucket has no staging slot if this rank owns nothing of it, or if its states are on the
+ * device. */
 static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 {
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
     size_t at = 0;
-    if (zoff_transfer_place_of(t, bucket) != ZOFF_USED_BY_HOST) /* its update on the device comes first */
+    if (zoff_transfer_place_of(t, bucket) != ZOFF_USED_BY_HOST) /* the update on the device comes first */
         ZOFF_TRY(zoff_transfer_device_tier_await(t, t->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
@@ -366,7 +367,7 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
     exchange *r = t->ranks.wire.own;
     if (!r->moves[number_of(slot)]) {
         ZOFF_TRY(put_weights(t, bucket, parts));
-        /* The weights are new from here on, also where this rank owns nothing of the bucket. */
+        /* Count the weights as new from here on, even if this rank owns nothing of the bucket. */
         t->batch.updated += !r->counted[slot];
         r->counted[slot] = true;
         ZOFF_TRY(mark(t, number_of(slot), t->device.up));
