@@ -146,7 +146,7 @@ void zoff_nccl_forgive(cudaError_t before);
 /* Allocate a lane for the ranks [first, first + size). */
 zoff_status zoff_nccl_open_lane(zoff_nccl *n, zoff_nccl_lane *lane, unsigned first, unsigned size);
 bool zoff_nccl_flies_in(const zoff_nccl_lane *lane); /* an operation is in flight, or was not polled to its end */
-/* Tell every other rank something that is no operation, in each of these lanes that is open.  @return PENDING: the deadline has
+/* Send every other rank a note that is no operation, in each of these lanes that is open.  @return PENDING: the deadline has
  * passed */
 zoff_status zoff_nccl_say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff_nccl_says says, double until);
 void zoff_nccl_abort_all(zoff_nccl *n);

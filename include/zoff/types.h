@@ -32,7 +32,7 @@ typedef enum zoff_optimizer {
     ZOFF_OPTIMIZER_ADAM = 0,    /**< Adam and AdamW; states m and v */
     ZOFF_OPTIMIZER_ADAGRAD = 1, /**< state v: the sum of squares */
     ZOFF_OPTIMIZER_LION = 2,    /**< state m */
-    ZOFF_OPTIMIZER_SGD = 3      /**< state m with momentum, no state without */
+    ZOFF_OPTIMIZER_SGD = 3      /**< state m if there is momentum, otherwise no state */
 } zoff_optimizer;
 
 /** How weight decay enters Adam. Adagrad and SGD always add it to the gradient; Lion never does. */

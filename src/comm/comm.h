@@ -143,7 +143,7 @@ typedef struct zoff_comm_visit {
     uint32_t channel, call;
     zoff_comm_item item;
     uint64_t before; /* checksum over all earlier calls */
-    uint64_t failed; /* the same checksum, extended by the first call that failed under this number; 0: none failed */
+    uint64_t failed; /* checksum as `before`, extended by the first call that failed under this number; 0: none failed */
 } zoff_comm_visit;
 
 /* A rank reports at most so many calls in one message, with consecutive numbers. The last one is the call in which it waits. */
