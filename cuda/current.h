@@ -24,7 +24,7 @@ static inline bool zoff_cuda_current_is_used(int device)
 #if CUDART_VERSION >= 13000
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &result);
-#else /* since CUDA 12.5 both exist */
+#else /* both functions exist since CUDA 12.5 */
     const cudaError_t error = cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
 #endif
     if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) {

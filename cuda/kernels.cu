@@ -135,11 +135,11 @@ struct q8_view {
     const zoff_adam_consts *k;
     const update_streams *s;
     update_types types;
-    const rule_states *states; /* element i of the piece is element i of these, too */
+    const rule_states *states; /* states of the piece, element for element */
     size_t first, end;         /* elements of the block, counted in the piece; none if the warp has no block */
     unsigned lane;
     bool has_v;
-    q8_header m, v; /* old ones */
+    q8_header m, v; /* old headers */
 };
 
 static __device__ __forceinline__ float gradient_of(const q8_view &b, size_t i)

@@ -234,7 +234,7 @@ static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
     } else {
         const zoff_status status = join->opts.broadcast ? find_id(n, join, &id) : ZOFF_OK;
         known = join->opts.broadcast ? &id : NULL;
-        ZOFF_TRY(find_device(n, join)); /* first, because its error says more than NCCL's */
+        ZOFF_TRY(find_device(n, join)); /* the device first, because its error says more than NCCL's */
         ZOFF_TRY(status);
     }
     n->cut = zoff_nccl_cut(n->comm.size);

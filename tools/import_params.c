@@ -197,7 +197,7 @@ static int emit_owners(maker *m)
     return result;
 }
 
-/* Emit a tied parameter, behind all others. */
+/* Emit a tied parameter, after all that are not tied. */
 static int emit_tied(maker *m, const char *file, const import_param *tied)
 {
     import_param p = *tied;

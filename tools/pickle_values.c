@@ -98,7 +98,7 @@ bool pickle_copy_edited(const void *bytes, size_t count, pickle_edit *edits, siz
     size_t at = 0;
     for (size_t i = 0; i < edit_count; i++) {
         const pickle_value *v = edits[i].value;
-        if (v->begin < at) /* the same number is edited again */
+        if (v->begin < at) /* the number has been edited before */
             continue;
         memcpy(to, from + at, v->begin - at);
         to = put_number(to + (v->begin - at), v->type, edits[i].number);

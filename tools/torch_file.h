@@ -57,7 +57,7 @@ typedef struct torch_change {
     pickle_edit *edits; /* numbers of the pickle; edit_count of them */
     size_t edit_count;
     const torch_tensor *tensor; /* tensor of fp32 to change; NULL: none. Elements that are stored beside it become zero */
-    torch_source source;        /* source of its elements */
+    torch_source source;        /* source of the tensor's elements */
     void *ctx;
     bool (*stops)(void); /* returns true to end the copy with an error; called again and again; may be NULL */
 } torch_change;

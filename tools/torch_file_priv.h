@@ -16,7 +16,7 @@ struct torch_file {
     /* data of the tensor that is being read */
     zip_file_t *data;
     torch_tensor tensor;
-    size_t done; /* number of its elements that were read */
+    size_t done; /* number of the tensor's elements that were read */
 };
 
 /* Bytes of an element. */

@@ -19,7 +19,7 @@ typedef struct export_options {
 typedef struct ours {
     const char *name;
     size_t index, owner; /* index of the parameter in the checkpoint, and of the one that has its states */
-    size_t first, count; /* first element in it, and number of elements */
+    size_t first, count; /* first element in the parameter, and number of elements */
     size_t dims[TORCH_DIMS_MAX + 1];
     size_t dim_count;
     unsigned states;
@@ -138,7 +138,7 @@ static bool match(export *e, fault *f)
     for (size_t i = 0; i < e->like.count; i++) {
         const universal_param *p = &e->like.params[i];
         ours *found = find_ours(e, p->name);
-        if (!found && p->tied_to) /* the checkpoint has only the one that it shares weights with */
+        if (!found && p->tied_to) /* the checkpoint has only the parameter with which it shares weights */
             found = find_ours(e, p->tied_to);
         if (!found)
             return fault_set(f, "%s has a parameter %s, which the checkpoint has not", e->like.path, p->name);

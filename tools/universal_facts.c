@@ -26,7 +26,7 @@ const pickle_value *universal_optimizer_scaler(const pickle_value *root)
 
 const pickle_value *universal_optimizer_step(const pickle_value *root)
 {
-    const pickle_value *optimizer = pickle_find(root, "optimizer_state_dict"); /* stage 3 has its steps here */
+    const pickle_value *optimizer = pickle_find(root, "optimizer_state_dict"); /* steps of parameters at stage 3 */
     const pickle_value *step = pickle_find(pickle_at(pickle_find(optimizer, "state"), 1), "step");
     if (!step)
         step = pickle_find(pickle_at(pickle_find(optimizer, "param_groups"), 0), "step");

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct hidden {
-    gpu_weights base; /* first, because callers have a pointer to it; as in `own`, except for the functions */
+    gpu_weights base; /* first member, because callers have a pointer to it; as in `own`, except for the functions */
     gpu_weights *own;
     zoff_engine *const *engine;
     cudaStream_t stream;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct lent {
-    gpu_weights base; /* first, because callers have a pointer to it */
+    gpu_weights base; /* first member, because callers have a pointer to it */
     zoff_engine *const *engine;
     cudaStream_t stream;
 } lent;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct resident {
-    gpu_weights base; /* first, because callers have a pointer to it */
+    gpu_weights base; /* first member, because callers have a pointer to it */
     cudaStream_t stream;
     void *values, *grads;
     size_t bytes; /* bytes of each block */

@@ -35,7 +35,7 @@ static zoff_status optimizer_open(const trainer_options *options, const gpu_weig
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config = options->config, .accel = o->accel};
     return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights */
 }
-static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* its kernels are in the stream */
+static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* the gradient's kernels are in the stream */
 {
     optimizer *o = ctx;
     o->status = o->status < 0 ? o->status : zoff_grad_ready(o->engine, (zoff_param)tensor, slice, o->stream);
@@ -80,7 +80,7 @@ static int begin_step(trainer_run *r, size_t step)
     r->is_open = r->options->just_in_time;
     if (!r->is_open)
         return optimizer_step(r->o, &r->info);
-    r->loss = gpu_model_loss(r->model); /* before the next forward pass replaces it */
+    r->loss = gpu_model_loss(r->model); /* read the loss before the next forward pass replaces it */
     return r->o->status < 0 ? -1 : gpu_hidden_begin(r->o->engine);
 }
 

@@ -10,7 +10,7 @@
 /* The program's own state, which is saved with that of the optimizer. */
 typedef struct gpt_position {
     uint64_t batches; /* batches used so far */
-    uint64_t seed;    /* seed of their order */
+    uint64_t seed;    /* seed of the batches' order */
 } gpt_position;
 
 /* The saves of a run. It must not move in memory between open and close. */

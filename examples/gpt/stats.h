@@ -25,7 +25,7 @@ typedef struct gpt_record {
 typedef struct gpt_stats {
     gpt_record *records; /* one for each step */
     size_t count;
-    unsigned rank, ranks;                             /* ranks 0: there is no job of several */
+    unsigned rank, ranks;                             /* there is no job of several ranks if `ranks` is 0 */
     double seconds;                                   /* seconds of all steps */
     double first_seconds;                             /* seconds of the first step, which finds cold caches and fresh memory */
     double open_seconds;                              /* seconds to build the optimizer */

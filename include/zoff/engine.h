@@ -80,7 +80,7 @@ typedef struct zoff_param_desc {
     size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
     zoff_dtype dtype;      /**< type of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
     zoff_dtype grad_dtype; /**< type of grad: any type beside any dtype; 0 means the same as dtype */
-    unsigned group;        /**< index of its hyper-parameters */
+    unsigned group;        /**< index of the parameter's group of hyper-parameters */
     bool frozen;           /**< never updated; has no states */
     const char *name;   /**< name in messages, checkpoints and exports; at most 4,095 bytes, and no other parameter may have it;
                            copied; NULL: "param<index>" */

@@ -29,8 +29,8 @@ typedef struct zoff_loss_scaler {
 
 /** Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data. */
 typedef struct zoff_checkpoint_data {
-    const char *name; /**< unique in its list; at most 255 bytes */
-    void *bytes;      /**< read by a save, before it returns; written by a load */
+    const char *name; /**< name, unique in its list; at most 255 bytes */
+    void *bytes;      /**< memory that a save reads before it returns, and a load writes */
     size_t count;     /**< number of bytes; a load fails if the checkpoint has another one */
     bool each_rank;   /**< each rank has its own, and as many ranks load them; false: rank 0 saves, all ranks load */
 } zoff_checkpoint_data;

@@ -15,7 +15,7 @@
 /* A stream executes its work in order. */
 typedef struct zoff_accel_streams {
     zoff_status (*open)(zoff_accel *accel, void **out);
-    void (*close)(zoff_accel *accel, void *stream); /* waits for its work */
+    void (*close)(zoff_accel *accel, void *stream); /* waits for the stream's work */
     zoff_status (*call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
 } zoff_accel_streams;
 

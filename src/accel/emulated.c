@@ -264,7 +264,7 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
     if (s->process != getpid())
         return; /* a child of fork() has a copy without a thread, so the lock may be held for ever */
     pthread_mutex_lock(&s->lock);
-    /* There is room: see make_room(). */
+    /* make_room() has left room for one more job. */
     s->jobs[s->count++] = (job){.kind = STOP};
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);

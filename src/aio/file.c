@@ -167,7 +167,7 @@ static int open_again(const zoff_aio_file *file, int held, int flags)
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", held);
     const int fd = held >= 0 && !file->writable ? open(link, flags) : -1;
-    const bool needs_name = held < 0 || file->writable || (fd < 0 && errno == ENOENT); /* or there is no /proc */
+    const bool needs_name = held < 0 || file->writable || (fd < 0 && errno == ENOENT); /* or the system has no /proc */
     return needs_name ? open(file->path, flags) : fd;
 }
 

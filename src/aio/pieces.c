@@ -174,7 +174,7 @@ static void resume(zoff_aio *q, zoff_aio_piece *piece, size_t moved)
 static void judge(zoff_aio *q, zoff_aio_piece *piece, int res)
 {
     res = zoff_aio_result_check(res, piece->io.writes, piece->io.offset, piece->io.bytes);
-    /* ECANCELED: the thread that submitted it has ended since; submit it again. */
+    /* ECANCELED: the thread that submitted the piece has ended; submit it again */
     if (res == -EAGAIN || res == -EINTR || res == -ECANCELED) {
         again(q, piece, ZOFF_AIO_FAULT_SYSTEM, -res);
     } else if (res < 0) {

@@ -83,7 +83,7 @@ enum { ZOFF_AIO_READS, ZOFF_AIO_WRITES, ZOFF_AIO_LANES };
 
 /* Aligned memory for requests that are not aligned. */
 typedef struct zoff_aio_stages {
-    zoff_map memory; /* mapped at the first request that needs it */
+    zoff_map memory; /* memory, mapped at the first request that needs it */
     size_t bytes;    /* size of one stage */
     char *free[ZOFF_AIO_STAGES_MOST];
     unsigned free_count;
@@ -99,9 +99,9 @@ struct zoff_aio {
     void *backend_self;
     size_t block_bytes; /* a multiple of file.unit */
     unsigned depth;
-    unsigned process; /* the process that opened it */
+    unsigned process; /* process that opened the queue */
 
-    zoff_aio_request *requests; /* moves when it grows: other structs hold indices */
+    zoff_aio_request *requests; /* requests; the array moves when it grows, so other structs hold indices */
     unsigned request_count;
     int free_request;
 
@@ -110,7 +110,7 @@ struct zoff_aio {
         unsigned out;    /* pieces in flight */
     } lanes[ZOFF_AIO_LANES];
 
-    zoff_aio_piece *pieces; /* `depth` of them */
+    zoff_aio_piece *pieces; /* array of `depth` pieces */
     zoff_aio_piece *free_piece;
 
     zoff_aio_stages stages;

@@ -43,7 +43,7 @@ typedef struct threads {
     atomic_uint done_count;          /* entries of the stack `done`; also read without the lock */
     unsigned thread_count;
     pthread_t threads[THREADS_MOST];
-    place places[]; /* `depth` of them */
+    place places[]; /* array of `depth` places */
 } threads;
 
 static int move(int fd, const zoff_aio_io *io)

@@ -181,7 +181,7 @@ static zoff_status run_rounds(zoff_aio_tuner *t, double seconds, double deadline
         tried[i] = can_try(t, &WAYS[i], seconds);
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < WAY_COUNT; i++) {
-            /* There must be one result, even if no time is left. */
+            /* Try at least one way, even if no time is left. */
             if (!tried[i] || (found[0].count && zoff_base_clock_seconds() + seconds > deadline))
                 continue;
             ZOFF_TRY(zoff_aio_tune_run(t, &WAYS[i], seconds, 0, &found[i].values[found[i].count], NULL));
@@ -248,7 +248,7 @@ static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds
     out->seconds = zoff_base_clock_seconds() - start;
 
 free_memory:
-    /* After a failure some of it may be in flight, and the kernel has it registered. */
+    /* Close the queue first, because after a failure some of the memory may be in flight, and the kernel has it registered. */
     zoff_base_status_save(&saved);
     zoff_aio_close(t->q);
     zoff_base_status_restore(&saved);

@@ -32,11 +32,11 @@ typedef struct uring {
     bool file_known; /* registered as file 0 of the ring */
     char *base;      /* registered memory, in buffers of 1 GiB; NULL: none */
     size_t bytes;
-    unsigned out;      /* taken and not returned, refused ones included */
+    unsigned out;      /* transfers that were taken and not returned, refused ones included */
     unsigned refusals; /* refusals in a row */
     unsigned refused_count;
     int refused_res;
-    zoff_aio_io *refused[]; /* taken, but the kernel did not start them; `depth` of them */
+    zoff_aio_io *refused[]; /* transfers that were taken, but that the kernel did not start; `depth` places */
 } uring;
 
 /* The value of the kernel's switch, 0 to 2; -1 if the kernel does not have it. */
@@ -133,7 +133,7 @@ static zoff_status uring_open(int fd, unsigned depth, void **out_self)
     }
     ZOFF_TRY_OR(exit_ring, try_read(&self->ring));
     self->fd = fd;
-    /* If it cannot be registered, each request looks the file up, which costs little. */
+    /* Registration is optional: without it each request looks the file up, which costs little. */
     self->file_known = io_uring_register_files(&self->ring, &fd, 1) == 0;
     *out_self = self;
     return ZOFF_OK;

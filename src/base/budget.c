@@ -144,7 +144,7 @@ static uint64_t group_id(const char *root, const char *folder, uint64_t machine)
     return hash(machine, numbers, sizeof numbers);
 }
 
-/* Collect a group and the groups above it, of one version. */
+/* Collect a group and the groups above it, all of one version of cgroups. */
 static size_t group_levels(const char *root, const char *controller, const char *const files[3], size_t count,
                            zoff_budget_level *out)
 {

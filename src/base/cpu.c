@@ -5,7 +5,7 @@
 #include <cpuid.h>
 #include <xmmintrin.h> /* MXCSR only; vector intrinsics live in cpu_adam/simd/ */
 
-/* clang 14 has no name for this one. */
+/* clang 14 has no name for F16C. */
 static bool has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -82,13 +82,13 @@ typedef struct zoff_env_place {
     const char *rank, *size;
 } zoff_env_place;
 
-/* @return whether any of them is set */
+/* @return whether any of the variables is set */
 bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
 
 /* The place where ranks meet that know only their numbers. Texts come from the environment; NULL if not set or empty. */
 typedef struct zoff_env_meeting {
     const char *address, *port; /* MASTER_ADDR, MASTER_PORT */
-    bool is_taken;              /* somebody listens there already: torchrun's agent */
+    bool is_taken;              /* torchrun's agent listens there already */
     const char *nccl_comm_id;   /* NCCL_COMM_ID, "host:port" */
     const char *local_rank;     /* LOCAL_RANK: which of this host's devices is meant */
 } zoff_env_meeting;

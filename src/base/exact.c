@@ -28,7 +28,7 @@ void zoff_base_exact_add(zoff_exact *sum, double term)
     memcpy(&bits, &term, sizeof bits);
     const unsigned exponent = bits >> FRACTION & 2047;
     const uint64_t fraction = bits & ((UINT64_C(1) << FRACTION) - 1);
-    /* Count in units of the smallest double; subnormals are such counts already. */
+    /* Count in units of the smallest double. Subnormals need no shift, because they have these units. */
     const unsigned shift = exponent ? exponent - 1 : 0;
     const unsigned __int128 wide = (unsigned __int128)(exponent ? fraction | UINT64_C(1) << FRACTION : fraction)
                                    << shift % BITS;

@@ -50,7 +50,7 @@ static _Thread_local struct {
     double next, pause; /* time of the next check, and the pause after a check that found nothing */
 } pool;
 
-/* Whether a thread of this process runs, or would if it had a CPU. */
+/* Whether a thread of this process runs, or would run if it had a CPU. */
 static bool runs(pid_t tid)
 {
     char path[64], text[256];

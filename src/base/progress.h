@@ -16,8 +16,9 @@ typedef struct zoff_poller {
     bool (*is_busy)(void *ctx);                        /* true while work is in flight. NULL: always true */
     zoff_status (*overdue)(void *ctx, double seconds); /* set the error of the deadline and return it */
     void *ctx;
-    double timeout_seconds; /* deadline, counted in pauses without movement; negative: none, or park() has its own */
-    double *waited;         /* the loop adds the seconds of waiting here; NULL: nowhere */
+    /* deadline, counted in pauses without movement; negative: none, or park() has a deadline of its own */
+    double timeout_seconds;
+    double *waited; /* the loop adds the seconds of waiting here; NULL: nowhere */
 
     /* private to progress.c */
     double stood;    /* seconds of pauses since something moved */
@@ -31,7 +32,7 @@ typedef struct zoff_progress {
     zoff_poller *first;
     unsigned depth; /* depth of nested waits */
     bool moved;
-    uint64_t most; /* movements that one wait can report, at most; 0: a million */
+    uint64_t most; /* most movements that one wait can report; 0: a million */
 } zoff_progress;
 
 /* Register a poller. The caller sets its fields first and keeps it in place until zoff_base_progress_remove(). */

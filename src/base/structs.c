@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Larger than any struct of any version: such a struct_size was never set. */
+/* No struct of any version is as large, so such a struct_size was never set. */
 enum { MOST_BYTES = 1 << 16 };
 
 static size_t size_of(const void *given)

@@ -15,7 +15,7 @@ typedef void (*zoff_team_fn)(void *ctx, unsigned thread, unsigned threads);
 /* The number of threads that a team of `wanted` has. 0: as the policy says, limited by OMP_NUM_THREADS and
  * omp_set_num_threads(). */
 unsigned zoff_base_team_threads(unsigned wanted);
-/* The same number, and its reason, for "%u threads (%s)". */
+/* The number of threads as zoff_base_team_threads(), with its reason, for "%u threads (%s)". */
 unsigned zoff_base_team_count(unsigned wanted, const char **out_why);
 
 /* Start the missing threads of the calling thread's team.  @return ERR_NO_MEMORY: the system refuses one; then none was added

@@ -21,7 +21,7 @@ const char *zoff_base_words_bytes(uint64_t bytes)
 
 bool zoff_base_words_match(const char *pattern, size_t bytes, const char *name)
 {
-    size_t at = 0, after_star = 0; /* `after_star` is 0 while there was no star */
+    size_t at = 0, after_star = 0; /* after_star: position behind the last "*"; 0: there was none */
     const char *left = NULL;       /* the last "*" stands for everything before it */
     while (*name) {
         if (at < bytes && pattern[at] == '*') {

@@ -51,7 +51,7 @@ typedef struct zoff_workers {
     atomic_bool held;
     int owner_cpu; /* CPU of the owner in this run; below 0: workers may run there */
     char after_word[64];
-    atomic_uint asleep; /* workers in their futex, or about to enter it */
+    atomic_uint asleep; /* workers that sleep in their futex, or are about to */
     char after_asleep[64];
     atomic_uint left; /* workers that have not finished this run */
     char after_left[64];
@@ -166,7 +166,7 @@ static void wait_for_all(zoff_workers *team)
     }
     if (!left)
         return;
-    /* Otherwise Linux would wake this worker on the CPU of the worker that wakes it. */
+    /* Without this mask Linux would wake the worker on the CPU of the worker that wakes it. */
     zoff_cpus all;
     const bool stays = zoff_base_topology_affinity(&all) && zoff_base_topology_stay();
     left = atomic_fetch_or(&team->left, OWNER_SLEEPS) | OWNER_SLEEPS;

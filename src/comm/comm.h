@@ -107,7 +107,7 @@ typedef struct zoff_comm_work {
     size_t result_bytes; /* cached zoff_comm_call_result(), which loops over all ranks */
     double seen, waited; /* seconds: time of the last poll; waiting time counted so far, see has_expired() */
     bool arrived;        /* set by the back-end: every rank has started the operation */
-    bool taken;          /* set by the back-end: this rank has copied its result */
+    bool taken;          /* set by the back-end when this rank has copied its result */
     void *scratch;       /* from zoff_base_mem_alloc(); freed by call.c */
 } zoff_comm_work;
 
@@ -183,7 +183,7 @@ struct zoff_comm {
     struct zoff_comm_book *book; /* channels, calls and the lock, see book_priv.h */
     zoff_comm_info info;         /* the back-end fills `backend` */
     bool is_broken;
-    bool one_thread;     /* only the program's own threads may use it, not the engine's progress thread */
+    bool one_thread;     /* only threads of the program may use the communicator, not the engine's progress thread */
     bool holds_memory;   /* the network may still use memory: see zoff_comm_lets_go() */
     const char *reaches; /* accelerator whose memory `in` and `out` of a call may be; NULL: none */
     int device;          /* index of that accelerator */
@@ -229,7 +229,7 @@ bool zoff_comm_discover_mpi(void);
 bool zoff_comm_world_is_outer(zoff_env_world id);
 /* The innermost launcher that has started more than this process, by its variables; COUNT: none has. */
 zoff_env_world zoff_comm_world_several(zoff_env_place *out);
-/* Print those of both variables that are set: "RANK=1, WORLD_SIZE=2".  @return dst */
+/* Print those of the launcher's two variables that are set: "RANK=1, WORLD_SIZE=2".  @return dst */
 const char *zoff_comm_world_print(const zoff_env_place *place, char *dst, size_t dst_bytes);
 /* Compare the number of ranks that have joined with the launcher's. Only 1 is compared, because launchers may be nested; 0: not
  * known.  @return ERR_UNSUPPORTED if one rank has joined and the launcher has started more */
@@ -306,7 +306,7 @@ void zoff_comm_names_visit(const zoff_comm *comm, const zoff_comm_visit *visit, 
  * this rank. From then on the communicator is broken, and every call returns the reason. */
 zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work);
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work);
-/* Poll until the operation completes.  @blocks until then, or until the timeout */
+/* Poll until the operation completes.  @blocks until it does, or until the timeout */
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
 
 /* End an operation because its caller is about to free the memory. An operation in flight breaks the communicator; a completed

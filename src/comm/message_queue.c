@@ -37,7 +37,7 @@ struct zoff_comm_message_queue {
     bool is_local;
     letter ring[RING];
     unsigned next;                /* index in the ring of the next header to read */
-    bool was_taken;               /* the caller has that header; the next take posts its receive again */
+    bool was_taken;               /* the caller has the header of this receive; the next take posts it again */
     letter *unsent, **unsent_end; /* letters not sent yet, oldest first, because the transport had no memory for the first */
     letter *outgoing, *spare[CLASSES];
 };

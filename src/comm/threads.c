@@ -180,7 +180,7 @@ static void read_inbox(inbox *own, message *m)
     if (is_header)
         return;
     memcpy(m->data, sent->data, sent->bytes);
-    atomic_store_explicit(&sent->is_over, true, memory_order_release); /* from here on the message is the sender's */
+    atomic_store_explicit(&sent->is_over, true, memory_order_release); /* the message belongs to the sender from here on */
 }
 
 static int threads_test(void *ctx, void **request)

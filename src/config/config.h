@@ -104,7 +104,7 @@ typedef struct zoff_config_values {
     bool skip_nonfinite;        /* zoff.skip_nonfinite is not false */
     double most_skipped;        /* zoff.skip_nonfinite as a number: so many skipped steps in a row are an error; 0: never */
     bool check_use;             /* zoff.check_use */
-    bool aio_tune;              /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
+    bool aio_tune;              /* "aio" is "auto", so zoff_aio_tune() chooses those of the next two that are 0 */
     uint64_t aio_block_bytes;   /* aio.block_size */
     unsigned aio_depth;         /* aio.queue_depth */
     int direct;                 /* zoff.direct_io, a zoff_aio_direct */

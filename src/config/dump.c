@@ -11,7 +11,7 @@ static bool is_shown(const zoff_config *config, const zoff_config_key *row, size
 {
     if (row->type == ZOFF_KEY_SECTION || row->type == ZOFF_KEY_ANY)
         return false;
-    static const char OLD[] = "zero_optimization.cpu_offload"; /* prefix of both old names: cpu_offload_params, too */
+    static const char OLD[] = "zero_optimization.cpu_offload"; /* prefix of two old names, cpu_offload and cpu_offload_params */
     bool old_name = strncmp(row->path, OLD, sizeof OLD - 1) == 0;
     bool acts = row->class_ == ZOFF_CLASS_HONOURED && !old_name && zoff_config_optimizer_has(config, row->path);
     return acts || config->effective[i].source;

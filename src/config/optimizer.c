@@ -12,7 +12,7 @@
 /* Parameters that not every optimizer has. */
 static const struct {
     const char *path, *types;
-    bool zero_is_nothing; /* 0 or false has no effect, so it is allowed for every optimizer */
+    bool zero_is_nothing; /* a value of 0 or false has no effect, so every optimizer takes it */
 } USES[] = {
     {PARAMS "betas", "Adam|AdamW|Lion", false},
     {PARAMS "eps", "Adam|AdamW|Adagrad", false},

@@ -65,7 +65,7 @@ static void add_type(zoff_config_sink *sink, const zoff_config_key *row)
     } else {
         zoff_config_schema_expected(row, expected, sizeof expected);
         size_t article = strcspn(expected, " "); /* which an error needs, but not a list */
-        if (row->type == ZOFF_KEY_BYTES)         /* the head of the page says how to write them */
+        if (row->type == ZOFF_KEY_BYTES)         /* the head of the page says how to write numbers of bytes */
             zoff_config_sink_add(sink, "bytes%s", strrchr(expected, ',') + 1);
         else
             zoff_config_sink_add(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
@@ -89,7 +89,7 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
             char section[256] = "";
             memcpy(section, row->path, bytes < sizeof section ? bytes : sizeof section - 1);
             zoff_config_sink_add(sink, "\n### %s\n\n", section);
-            if (row[-1].type == ZOFF_KEY_SECTION) /* otherwise its keys go on behind those of another section */
+            if (row[-1].type == ZOFF_KEY_SECTION) /* otherwise keys of a section go on behind those of another one */
                 zoff_config_sink_add(sink, "%s.\n\n", row[-1].help);
         } else if (in_list && !same) {
             zoff_config_sink_add(sink, "\n### Sums over ranks\n\n");

@@ -78,7 +78,8 @@ static zoff_status check_needs(const zoff_config *config, const char *type)
         if (!zoff_config_schedule_needs(config, USES[i].path))
             continue;
         const zoff_config_cell *given = zoff_config_cells_given(config, USES[i].path);
-        if (given && given->kind == ZOFF_CELL_AUTO) { /* zoff_config_autos_check() checks again: a trainer may set it later */
+        /* zoff_config_autos_check() checks again, because a trainer may set the value later */
+        if (given && given->kind == ZOFF_CELL_AUTO) {
             zoff_config_cells_find(config, USES[i].path)->kind = ZOFF_CELL_AUTO;
             continue;
         }

@@ -18,7 +18,7 @@ typedef enum zoff_key_type {
 } zoff_key_type;
 
 typedef enum zoff_key_class {
-    ZOFF_CLASS_HONOURED, /* zoff acts on it */
+    ZOFF_CLASS_HONOURED, /* a key that zoff acts on */
     ZOFF_CLASS_IGNORED,  /* zoff knows the key, which changes no result of zoff, or concerns only the trainer */
     ZOFF_CLASS_REFUSED,  /* zoff knows the key, which would change the result, so only the values in `accepts` pass */
     ZOFF_CLASS_ALIAS     /* another name of the key in `target` */

@@ -97,7 +97,7 @@ size_t zoff_adam_moments_unfit(zoff_moments moments, zoff_moment which, size_t c
 typedef struct zoff_adam_piece {
     size_t count;
     void *master; /* the weights */
-    void *m, *v;  /* NULL if the rule has no such state */
+    void *m, *v;  /* states; NULL: the rule has no such state */
     const void *grad;
     union {
         void *copy_out; /* 16-bit copy of the weights or NULL; with fp32 masters only */

@@ -257,7 +257,7 @@ static void blend(double keep, double rest, float *out_keep, float *out_rest)
 
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out)
 {
-    /* The caller's thread may flush subnormals or round upwards; constants must not depend on that either. */
+    /* The caller's thread may flush subnormals or round upwards, and constants must not depend on that. */
     const unsigned saved = zoff_base_cpu_float_enter();
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);

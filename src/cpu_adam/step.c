@@ -187,7 +187,7 @@ static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper
     return ZOFF_OK;
 }
 
-/* Whether both give the same constants, as far as this library's fields show. */
+/* Whether two structs give the same constants, as far as this library's fields show. */
 static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper *b)
 {
     return a->struct_size == b->struct_size && a->struct_size <= sizeof *a && memcmp(a, b, a->struct_size) == 0;

@@ -15,7 +15,7 @@ enum {
 
 typedef struct zoff_worth {
     size_t from; /* elements that take as long on the team as on one thread; at most ZOFF_WORTH_ASLEEP_MOST */
-    size_t good; /* valid for this many elements: by then a new measurement costs a hundredth of the time */
+    size_t good; /* elements for which the measurement is valid: by then a new one costs a hundredth of the time */
 } zoff_worth;
 
 /* Measure now on `threads` >= 2 threads. It takes some microseconds once the threads are started. Inside a parallel region of

@@ -7,7 +7,7 @@
 #include "team.h"
 
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* for a state on the stack: its layout is fixed since xxHash 0.8 */
+#define XXH_STATIC_LINKING_ONLY /* makes the type complete for a state on the stack; its layout is fixed since xxHash 0.8 */
 #include <xxhash.h>
 
 enum { SHARED_FROM = 8 }; /* with fewer blocks a team costs more than it saves */

@@ -90,7 +90,8 @@ zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_opti
         ZOFF_TRY(check_states(m, call, group, &known));
     m->groups[group].set = true;
     m->groups[group].hyper = known;
-    m->groups[group].hyper.filled = true; /* because a schedule may make zeros, and zoff_engine_get_group() copies them */
+    /* a schedule may make zeros, and zoff_engine_get_group() copies them, so they count as set */
+    m->groups[group].hyper.filled = true;
     return ZOFF_OK;
 }
 

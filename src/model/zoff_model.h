@@ -58,7 +58,7 @@ typedef struct zoff_given {
 
 /* Parameters that share their weights. */
 typedef struct zoff_tie {
-    uint32_t owner;      /* owns weights and states; its gradient is the fp32 sum of all tied gradients */
+    uint32_t owner;      /* parameter that owns weights and states; its gradient is the fp32 sum of all tied gradients */
     size_t first, count; /* range in `members`: in order of registration, the owner first */
     zoff_given given;    /* the owner's own gradient buffer */
 } zoff_tie;
@@ -217,7 +217,7 @@ zoff_status zoff_model_overlaps_check(const zoff_model *m, const char *call);
 zoff_status zoff_model_ties_find(zoff_model *m);
 void zoff_model_ties_dissolve(zoff_model *m);          /* undo zoff_model_ties_find() */
 uint64_t zoff_model_ties_bytes(const zoff_model *m);   /* bytes of the owners' gradients, which are fp32 sums */
-void zoff_model_ties_place(zoff_model *m, char *base); /* set the memory of those sums */
+void zoff_model_ties_place(zoff_model *m, char *base); /* set the memory of the sums of ties */
 zoff_status zoff_model_ties_check(zoff_model *m);      /* check for overlaps if buffers were bound since the last check */
 void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad);
 
@@ -266,7 +266,7 @@ zoff_status zoff_model_program_bytes_check(const zoff_checkpoint_data *data, siz
 bool zoff_model_program_bytes_overlap(const zoff_checkpoint_data *a, const zoff_checkpoint_data *b); /* in memory */
 zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p);                                    /* allocate the block */
 void zoff_model_program_bytes_close(zoff_program_bytes *p);
-/* Replace the list.  @return ERR_NO_MEMORY: it is unchanged */
+/* Replace the list.  @return ERR_NO_MEMORY: the list is unchanged */
 zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_checkpoint_data *data, size_t count);
 /* Fill the block of a commit. Until the program has given a list, bytes that seal has found go into commits that are no update.
  * @param scaler NULL: none  @return bytes of the block; 0: nothing to record */

@@ -214,7 +214,7 @@ static uint64_t save_bytes_of(const zoff_plan *plan, const zoff_plan_info *info)
     save_units u = {.count = 0};
     for (size_t i = 0; i < plan->chunk_count; i++) {
         const zoff_plan_chunk *c = &plan->chunks[i];
-        uint64_t elements = 0; /* elements of weights, which may be their own masters */
+        uint64_t elements = 0; /* elements of weights, whose masters may be the weights themselves */
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
             const size_t end = stream + 1 < ZOFF_STREAM_COUNT ? c->starts[stream + 1] : c->bytes;
             if (c->lengths[stream])

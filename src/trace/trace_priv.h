@@ -76,7 +76,7 @@ struct zoff_trace {
     double since;  /* time from which on events are written */
     double left;   /* time at which a call returned with a step open; 0: the program is in a call */
     uint64_t rows; /* rows that have ended; atomic */
-    double *waits; /* time since which the row of each bucket waits; 0: it does not */
+    double *waits; /* time since which the row of each bucket waits; 0: the row does not wait */
     size_t buckets;
     unsigned programs; /* threads of the program */
     unsigned track_count;

@@ -27,7 +27,7 @@ static uintptr_t place_of(const ucontext_t *context)
 #elif defined(__aarch64__)
     return (uintptr_t)context->uc_mcontext.pc;
 #else
-    return (uintptr_t)context != 0; /* the instruction is unknown, but it was a use */
+    return (uintptr_t)context != 0; /* the instruction is unknown, but there was a use */
 #endif
 }
 

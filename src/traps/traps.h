@@ -31,7 +31,7 @@ typedef struct zoff_trap_list {
 
 /* Register the list with the handler of SIGSEGV, which is installed with the first one.  @return ERR_UNSUPPORTED: too many */
 zoff_status zoff_traps_pages_register(zoff_trap_list *traps);
-void zoff_traps_pages_unregister(zoff_trap_list *traps); /* call it when every trap is lifted */
+void zoff_traps_pages_unregister(zoff_trap_list *traps); /* call this when every trap is lifted */
 /* Make the pages of a trap inaccessible. If the system refuses, they stay accessible. */
 void zoff_traps_pages_set(zoff_trap *trap);
 void zoff_traps_pages_lift(zoff_trap *trap);

@@ -34,7 +34,7 @@ typedef struct reduce_weights {
     float *factors;    /* factor of each rank */
     float own_factor;  /* factor of this rank, known before those of the others */
     bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
-    bool asked, known; /* the all-gather has started; it is done */
+    bool asked, known; /* the all-gather of weights has started, and is done */
     zoff_comm_work work;
 } reduce_weights;
 
@@ -47,7 +47,7 @@ struct zoff_reduce {
     size_t arrived;                       /* number of entries in `arrivals` */
     size_t next;                          /* index in `order` of the bucket to exchange next */
     bool order_asked, order_known;
-    bool is_void; /* buckets are exchanged without their content */
+    bool is_void; /* the exchange carries buckets without their content */
     zoff_comm_work order_work;
     reduce_weights weights;
     reduce_slot *slots;

@@ -22,7 +22,7 @@ typedef struct zoff_reduce_opts {
     double factor;  /* factor of the weights of all micro-batches */
     bool adds;      /* parts are fp32 and the communicator adds them up (zoff_comm_call.adds): `sum` gets one part */
     size_t bucket_most, part_most; /* upper bounds in bytes, for a bucket and for this rank's part of one */
-    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* sent bytes, the same on all ranks */
+    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* number of sent bytes, the same on all ranks */
     /* Write the parts of all ranks, packed in rank order. With `adds`, pad every part to the longest one and multiply it by
      * zoff_zero_reduce_own_weight().  @return PENDING or an error: the call is repeated */
     zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);

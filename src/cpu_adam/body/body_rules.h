@@ -42,7 +42,7 @@ ZOFF_KERNEL_INLINE bool rule_is_adam(zoff_adam_rule rule)
 /* The states of a piece from some element on, with the random bits by which they are rounded. The forms are constants of the
  * caller. */
 typedef struct rule_states {
-    void *m, *v; /* NULL if the rule has no such state */
+    void *m, *v; /* states; NULL: the rule has no such state */
     state_form m_form, v_form;
     const uint16_t *m_lanes, *v_lanes; /* random bits of the register's lanes */
     uint16_t m_key, v_key;             /* random bits of the block */

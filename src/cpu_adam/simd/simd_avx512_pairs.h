@@ -151,7 +151,7 @@ ZOFF_KERNEL_INLINE __m512 v_kept(__m512i bits, bool has_sign, float keep)
     return _mm512_fmadd_ps(_mm512_set1_ps(keep), x, has_sign ? v_signed(x, -2 * keep) : _mm512_set1_ps(-2 * keep));
 }
 
-/* The upper halves of numbers hold the digits of their codes. */
+/* Load codes. The digits of a code become bits of the upper half of a number. */
 ZOFF_KERNEL_INLINE v_f v_load_code(const uint8_t *p, size_t left, bool has_sign, float keep)
 {
     const __m256i bytes =

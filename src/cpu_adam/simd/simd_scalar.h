@@ -117,7 +117,7 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 
 #include "simd_plain_stores.h"
 
-/* Whether a lane of either is NaN. */
+/* Whether a lane of `a` or `b` is NaN. */
 ZOFF_KERNEL_INLINE bool v_any_nan(v_f a, v_f b)
 {
     return a != a || b != b;
