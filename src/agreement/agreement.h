@@ -210,7 +210,7 @@ void zoff_agreement_norm_fail(zoff_agreement *a, zoff_status own);
 zoff_status zoff_agreement_norm_first_weights(zoff_agreement *a);
 /* This rank's part of zoff_norm_part.replicas. */
 uint64_t zoff_agreement_norm_replicas(const zoff_agreement *a);
-/* Send what this engine has voted. The same on all ranks of the engine. */
+/* Send the vote of this engine, which is the same on all its ranks. */
 zoff_status zoff_agreement_norm_ask(zoff_agreement *a, const zoff_norm_part *own);
 /* Join the parts of all engines.  @return PENDING: not all have arrived; ERR_COMM where one has an error; ERR_INVALID if their
  * terms differ */
@@ -219,7 +219,8 @@ zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out);
  * parameter
  * @blocks for all ranks of all engines */
 zoff_status zoff_agreement_norm_explain(zoff_agreement *a);
-zoff_status zoff_agreement_norm_finish(zoff_agreement *a); /* for a step that is dropped  @blocks until it has ended */
+/* end the vote of a step that is dropped  @blocks until it has ended */
+zoff_status zoff_agreement_norm_finish(zoff_agreement *a);
 void zoff_agreement_norm_abandon(zoff_agreement *a);
 
 /* norm_sum.c: the norm of engines whose sums the program joins */

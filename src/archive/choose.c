@@ -24,7 +24,7 @@ static zoff_status outside(zoff_status status)
     return status == ZOFF_ERR_STATE ? ZOFF_ERR_IO : status;
 }
 
-/* The newest checkpoint must not be passed over because it cannot be read at the moment. */
+/* Judge an error, so that the newest checkpoint is not passed over only because it cannot be read at the moment. */
 static zoff_status judge(const char *path, const char *label, int error)
 {
     static const char HINT[] = "make it readable, move it away, or load another checkpoint by its own folder";

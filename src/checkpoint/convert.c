@@ -21,7 +21,7 @@ typedef struct copy {
     zoff_store_source source;
     size_t file, chunk;
     uint32_t region;
-    bool is_shared; /* the checkpoint shares its disk blocks */
+    bool is_shared; /* the checkpoint shares the file's disk blocks */
 } copy;
 
 typedef struct conversion {

@@ -34,7 +34,7 @@ zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigne
     return ZOFF_OK;
 }
 
-/* Whether the ranks that load are those that have saved it. */
+/* Whether the ranks that load an item are those that have saved it. */
 static bool is_for_us(const zoff_archive *a, const zoff_archive_item *item, unsigned ranks)
 {
     return !item->each_rank || a->manifest.file_count == ranks;

@@ -71,7 +71,7 @@ static uint32_t find_name(const names *n, const char *name)
 
 /* ---- one parameter ---- */
 
-/* Whether the shape is known. A program that gives one dimension has not told it. */
+/* Whether the shape is known. A program that gives one dimension does not tell it. */
 static bool has_shape(const zoff_model_param *p, const zoff_archive_param *a)
 {
     return p->shape.count > 1 && a->dim_count > 1;
@@ -85,7 +85,7 @@ static bool is_prefix(const zoff_model_param *p, const zoff_archive_param *a)
     return p->shape.count == a->dim_count && memcmp(p->shape.dims + 1, a->dims + 1, (a->dim_count - 1) * sizeof *a->dims) == 0;
 }
 
-/* @return true: none of its elements is of use, and that is allowed */
+/* @return true: none of the parameter's elements is of use, and that is allowed */
 static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_archive_param *a)
 {
     char what[256], there[ZOFF_SHAPE_BYTES], here[ZOFF_SHAPE_BYTES];
@@ -105,7 +105,7 @@ static bool compare_shape(comparison *c, const zoff_model_param *p, const zoff_a
     return false;
 }
 
-/* @return true: it has no weights either, and that is allowed */
+/* @return true: the parameter has no weights either, and that is allowed */
 static bool compare_states(comparison *c, size_t param, const zoff_archive_param *a)
 {
     const zoff_model_param *p = &c->match->view->model->params[param];

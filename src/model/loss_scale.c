@@ -1,6 +1,6 @@
 /* loss_scale.c: the fp16 loss scale, by which the trainer multiplies its loss, and how overflows and good steps change it; how
- * many steps in a row may be skipped. The
- * rules are those of DeepSpeed. A step is skipped on all ranks or on none, so all ranks have the same scale. */
+ * many steps in a row may be skipped. The rules are DeepSpeed's. A step is skipped on all ranks or on none, so all ranks have
+ * the same scale. */
 #include "zoff_model.h"
 
 #include "bits.h"

@@ -13,7 +13,7 @@ typedef struct touch {
     size_t count, bytes; /* number of spares, and bytes of each */
 } touch;
 
-/* A thread touches the same part of each spare first that it updates later, about. */
+/* Touch a share of each spare first on about the thread that updates it later. */
 static void touch_share(void *ctx, unsigned thread, unsigned threads)
 {
     const touch *t = ctx;

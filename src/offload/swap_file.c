@@ -62,7 +62,7 @@ static void read_boot(char out[40])
     close(fd);
 }
 
-/* File systems of a single host: every process that might hold the file sees its lock. */
+/* Whether the file system belongs to a single host, so that every process that might hold the file sees its lock. */
 static bool is_local(int fd)
 {
     static const unsigned LOCAL[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,     TMPFS_MAGIC,

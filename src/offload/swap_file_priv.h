@@ -18,7 +18,7 @@ typedef struct zoff_swap_file {
     uint64_t bytes;
     size_t chunk_count;   /* chunks in this file */
     uint64_t write_bytes; /* bytes of chunks that were written; for a persistent file by all runs */
-    bool keep;            /* do not remove it at close */
+    bool keep;            /* the file stays at close */
     bool is_moved;        /* a warning has said that the persistent file does not lie at its name */
 } zoff_swap_file;
 

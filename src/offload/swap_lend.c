@@ -306,7 +306,7 @@ zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *ho
         ZOFF_TRY(zoff_offload_swap_wait_report(s));
         return ZOFF_PENDING;
     }
-    home->state = ZOFF_SLOT_FREE; /* for a home this means that nobody has borrowed it */
+    home->state = ZOFF_SLOT_FREE; /* a home is FREE while nobody has borrowed it */
     ZOFF_TRY(status);
     return zoff_offload_swap_lend_check(&s->store, home->chunk);
 }

@@ -110,7 +110,7 @@ static zoff_status sum_array(scrub *s, zoff_aio *file, const place *p, uint64_t 
         if (status == ZOFF_OK)
             status = next;
         else if (next == ZOFF_OK && part + 1 < parts && tickets[(part + 1) % PARTS])
-            (void)zoff_aio_wait(file, tickets[(part + 1) % PARTS]); /* end it, because its memory is used again */
+            (void)zoff_aio_wait(file, tickets[(part + 1) % PARTS]); /* end this read, because its memory is used again */
     }
     *out = zoff_digest_blocks_small(hashes, zoff_base_bits_ceil_div(p->bytes, (size_t)ZOFF_DIGEST_BLOCK) * sizeof *hashes);
     return status;

@@ -103,7 +103,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
     return zoff_transfer_device_tier_open(t);
 }
 
-/* Close the streams first: work in them uses the rest. */
+/* Close the streams first, because work in them uses the rest. */
 void zoff_transfer_device_close(zoff_transfer *t)
 {
     zoff_device *d = &t->device;

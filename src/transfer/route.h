@@ -13,7 +13,7 @@ typedef struct zoff_transfer zoff_transfer;
 
 /* Streams, and engine memory that gradients and weights are copied to and from. */
 typedef struct zoff_link_memory {
-    zoff_status (*open)(zoff_transfer *t); /* at seal; zoff_transfer_device_close() frees it */
+    zoff_status (*open)(zoff_transfer *t); /* makes the memory at seal; zoff_transfer_device_close() frees it */
     /* Add the memory of the link and of the sums below to `info`. */
     void (*plan)(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info);
 } zoff_link_memory;
@@ -77,12 +77,11 @@ typedef struct zoff_link {
 typedef struct zoff_wire {
     const char *name;
     bool is_there;                          /* gradients, their sums and the slots are in memory of the device */
-    bool (*serves)(const zoff_transfer *t); /* may be NULL: it serves any engine of several ranks */
-    /* Set `slots` and `sums` of t->ranks.wire, and `own`, if the wire has state. The other memory of the
-     * ranks is allocated. An error leaves what
-     * is open to `close`. */
+    bool (*serves)(const zoff_transfer *t); /* whether the wire serves an engine; NULL: any engine of several ranks */
+    /* Set `slots` and `sums` of t->ranks.wire, and `own`, if the wire has state. The ranks' other memory exists already. An
+     * error leaves what is open to `close`. */
     zoff_status (*open)(zoff_transfer *t);
-    zoff_status (*connect)(zoff_transfer *t); /* at seal, on all ranks at the same time  @blocks */
+    zoff_status (*connect)(zoff_transfer *t); /* connects the ranks at seal, on all of them at the same time  @blocks */
     void (*close)(zoff_transfer *t);          /* call when no work is in a stream */
     /* Give up the reductions: wait until no stream uses a slot of them, and forget what was enqueued, because the next exchange
      * would take it for its own. NULL: nothing is enqueued.  @blocks */
@@ -120,9 +119,9 @@ zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot,
 zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
 zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 
-/* First choose the link and the wire, by accelerator and communicator. Choose the rest of the route, and where
- * engine-owned weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on
- * different devices */
+/* Choose the link and the wire first, by accelerator and communicator; choose the rest of the route, and where engine-owned
+ * weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on different
+ * devices */
 zoff_status zoff_transfer_route_choose(zoff_transfer *t);
 void zoff_transfer_route_choose_rest(zoff_transfer *t);
 /* Check that accelerator and communicator support the configuration: zoff.reduce_scatter "nccl", and states on the device

@@ -293,7 +293,7 @@ void zoff_transfer_pieces_close(zoff_transfer *t);
 /* Build the update piece for the kernels, with weights and all states. The caller adds gradient and constants. */
 zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,
                                                const zoff_plan_piece *piece, zoff_chunk_memory memory);
-/* A state of a piece, within the memory of its chunk. Its format: zoff_model_masters_of() or
+/* A state of a piece, within the memory of its chunk. Its format is that of zoff_model_masters_of() or
  * zoff_model_moments_of(). */
 void *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
                                  zoff_plan_stream stream);

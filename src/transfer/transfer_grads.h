@@ -87,7 +87,7 @@ const char *zoff_transfer_arena_there(const zoff_transfer *t, const zoff_plan_pi
 /* Hand a gradient over. `buckets`: how many buckets use a part of it. */
 void zoff_transfer_arena_hand_over(zoff_grads *g, size_t number, size_t buckets);
 void zoff_transfer_arena_packed(zoff_grads *g, size_t number); /* one bucket has packed its part */
-void zoff_transfer_arena_let_go(zoff_grads *g, size_t number); /* release its buffer */
+void zoff_transfer_arena_let_go(zoff_grads *g, size_t number); /* release the slice's buffer */
 void zoff_transfer_arena_forget(zoff_grads *g);                /* release all buffers */
 
 /* Get memory for the gradient of a slice that has none.  @return PENDING: no free block has room, and the pool may not grow */

@@ -115,9 +115,9 @@ void zoff_transfer_reduce_scatter_forget(zoff_transfer *t, size_t bucket, bool s
  * the last micro-batch, to find the rank whose gradient is not finite. */
 void zoff_transfer_reduce_scatter_measured(zoff_transfer *t, size_t bucket, const zoff_vote *before, const char *parts,
                                            const float *weights);
-/* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves; gradients that are missing are
- * zeroed at once. list_sums: list the additions of the received parts, in t->scratch.accumulate_pieces.  @return how many. Both
- * work in host memory, and in device memory that the communicator accesses. */
+/* list_parts: list the copies that fill all ranks' parts, in t->ranks.moves; gradients that are missing become zero at once.
+ * list_sums: list the additions of the received parts, in t->scratch.accumulate_pieces.  @return how many. Both work in host
+ * memory, and in device memory that the communicator accesses. */
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves);
 size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
 void zoff_transfer_reduce_scatter_begin(zoff_transfer *t); /* begin the next micro-batch */

@@ -130,7 +130,7 @@ zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigne
     }
     zoff_adam_cast_run(t->threads.now, t->ranks.moves, used);
     (void)zoff_transfer_device_upload(t, bucket, false); /* the end of the step uploads it again, and reports the error */
-    t->batch.updated++;                                  /* count it, even if this rank owns nothing of the bucket */
+    t->batch.updated++;                                  /* count the bucket, even if this rank owns nothing of it */
     return ZOFF_OK;
 }
 
