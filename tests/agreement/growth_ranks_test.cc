@@ -97,7 +97,7 @@ TEST(GrowthRanks, StagingOfNcclIsBounded)
         ASSERT_GT(cut, 0u);
         ASSERT_EQ(0u, cut % 512);
         ASSERT_LE(bytes, 24u << 20) << ranks;
-        ASSERT_GE(bytes, 11u << 20) << ranks; /* at least half: more rounds mean more messages */
+        ASSERT_GE(bytes, 11u << 20) << ranks; /* a round has at least half of that, because more rounds mean more messages */
     }
     EXPECT_EQ(65536u, zoff_nccl_cut(64));
     EXPECT_EQ(1024u, zoff_nccl_cut(4096));

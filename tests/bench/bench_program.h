@@ -96,7 +96,7 @@ class bench_program : public testing::Test
                 const json_t *value = json_object_get(row, key);
                 ASSERT_TRUE(value) << key;
                 if (json_is_null(value))
-                    continue; // no clean sample
+                    continue; // the figure has no clean sample
                 EXPECT_LE(before, json_real_value(value)) << json_text(row, "name") << ": " << key;
                 before = json_real_value(value);
             }

@@ -42,7 +42,7 @@ class cpu_adam : public zoff_test::bench_program
     bool run(const std::string &options)
     {
         if (start(PROGRAM + " " + options).output.find("lacks") != std::string::npos)
-            return false; // no AVX2
+            return false; // the CPU has no AVX2
         load();
         return root != nullptr;
     }

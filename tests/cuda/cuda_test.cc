@@ -187,7 +187,7 @@ TEST_F(Cuda, AnErrorThatLosesNothingIsReportedOnce)
 {
     char byte = 0;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cudaMemsetAsync on CUDA device 0: cudaErrorInvalidValue",
-                      ops->zero(device, stream, &byte, 1)); /* not device memory */
+                      ops->zero(device, stream, &byte, 1)); /* the address is no device memory */
     EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")())
         << "the trainer would take the error for its own";
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));

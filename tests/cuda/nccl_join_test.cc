@@ -182,7 +182,7 @@ TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
         on_threads(3, [&](unsigned rank) {
             const ncclComm_t trainers = open_communicator(id, 3, (int)rank);
             ncclResult_t state = ncclInProgress;
-            zoff_nccl_opts opts = opts_of(77, 99, 10); /* not read */
+            zoff_nccl_opts opts = opts_of(77, 99, 10); /* these options are not read */
             opts.nccl_comm = trainers;
             zoff_comm *comm = nullptr;
             ASSERT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));

@@ -37,7 +37,7 @@ static int sums(zoff_comm *comm)
     for (unsigned i = 1; i < size; i++)
         want += 0x1p-53; /* the order of the sum changes the last bit */
     for (unsigned i = 0; i < ZOFF_COMM_GROUP * EACH; i++) {
-        const unsigned stream = (i + rank) % ZOFF_COMM_GROUP, k = i / ZOFF_COMM_GROUP; /* in another order on each rank */
+        const unsigned stream = (i + rank) % ZOFF_COMM_GROUP, k = i / ZOFF_COMM_GROUP; /* each rank has another order */
         x[stream][k] = rank ? 0x1p-53 : 1.0;
         const zoff_comm_call call = {
             .kind = ZOFF_COMM_SUM, .stream = (zoff_comm_stream)stream, .out = &x[stream][k], .count = 1};

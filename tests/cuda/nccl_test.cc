@@ -359,7 +359,7 @@ TEST_F(Nccl, NoErrorOfThePluginsIsLeftForTheProgram)
             unregister(&word); /* fails: the memory is not registered */
             const cudaError_t error = peek();
             EXPECT_NE(cudaSuccess, error);
-            if (broken) { /* with an operation in flight */
+            if (broken) { /* break it with an operation in flight */
                 zoff_comm_call call = {};
                 zoff_comm_work work = {};
                 call.kind = ZOFF_COMM_BARRIER;

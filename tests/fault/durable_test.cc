@@ -72,8 +72,8 @@ struct trained {
 struct act {
     const char *name;
     void (*run)(trained &x, int64_t t, const std::string &checkpoint);
-    bool needs_destroy; // it is destroy that makes it durable
-    bool loads;         // from the checkpoint
+    bool needs_destroy; // only destroy makes the act durable
+    bool loads;         // the act loads a checkpoint
 };
 const act ACTS[] = {
     {"a_moment", [](trained &x, int64_t, const std::string &) { x.write(0, ZOFF_STATE_M, 7), x.flush(); }},

@@ -36,7 +36,7 @@ std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &host
         answers[rank].words = answers[rank].status < 0 ? zoff_last_error() : "";
         if (out_sealed_again) {
             levels = {{rank, 1000 * UNIT}};
-            EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // as if on other hosts
+            EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // seal as if the ranks were on other hosts
             if (rank == 0)
                 *out_sealed_again = true;
         }

@@ -60,7 +60,7 @@ TEST_F(PersistData, IsThatOfTheLastUpdate)
     ASSERT_ZOFF_OK(give());
     EXPECT_EQ(100, position) << "nothing was found";
     step(101);
-    position = 999; // after the step
+    position = 999; // the value is set after the step
     EXPECT_EQ(101, reopened());
     step(102);
     step(103);
@@ -77,7 +77,7 @@ TEST_F(PersistData, IsRecordedByFlushAndCount)
     ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
     EXPECT_EQ(2, reopened());
     position = 3;
-    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the same count
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the count is the same
     EXPECT_EQ(3, reopened());
     position = 4;
     ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
@@ -94,11 +94,11 @@ TEST_F(PersistData, IsNotLostBeforeTheListIsGiven)
     ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
     EXPECT_EQ(5, reopened());
     open();
-    step(6); // without the list
+    step(6); // step without the list
     EXPECT_EQ(-1, reopened());
     step(7);
     ASSERT_ZOFF_OK(give(0));
-    step(8); // with an empty list
+    step(8); // step with an empty list
     EXPECT_EQ(-1, reopened());
 }
 

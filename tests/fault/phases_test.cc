@@ -378,7 +378,7 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
             if (s.save)
                 log.expect("the checkpoint is given up");
             s.e.reset();
-            (void)zoff_checkpoint_wait(s.save); // it was given up
+            (void)zoff_checkpoint_wait(s.save); // the save was given up
             s.save = nullptr;
             return ZOFF_OK;
         }

@@ -247,7 +247,7 @@ class scene
             EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the group of ranks is over", zoff_step(e, nullptr, nullptr));
         } else {
             EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
-            if (strstr(zoff_last_error(), "step 2 failed")) { // in a call of the step
+            if (strstr(zoff_last_error(), "step 2 failed")) { // the error comes in a call of the step
                 EXPECT_NE(nullptr, strstr(zoff_last_error(), "start all ranks again from the last checkpoint"))
                     << zoff_last_error();
             }

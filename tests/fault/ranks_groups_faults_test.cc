@@ -31,7 +31,7 @@ void add(trainer &t)
 }
 
 struct cell {
-    zoff_comm_stream where; // its operations
+    zoff_comm_stream where; // stream of the operations that fail
     bool leaves;
 };
 

@@ -105,7 +105,7 @@ TEST(accuracy_q8, moments_keep_their_mean)
         all.step(gradients.next(t), k);
         if (t < 1000 || t % 100)
             continue;
-        for (size_t i = 0; i < N; i++) { // after the first thousand, because v must have become steady
+        for (size_t i = 0; i < N; i++) { // sum up after the first thousand steps, because v must have become steady
             const unsigned c = source::class_of(i);
             const double root = std::sqrt((double)all.v[i]), error = std::sqrt((double)all.stored(i, true)) / root - 1;
             const double m_relative = (all.stored(i, false) - all.m[i]) / root;

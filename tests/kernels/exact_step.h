@@ -31,7 +31,7 @@ inline bounded constant(real x)
 {
     return rounded({x, 0});
 }
-inline bounded product(bounded a, bounded b) // before rounding
+inline bounded product(bounded a, bounded b) // the product before rounding
 {
     return {a.x * b.x, fabsl(a.x) * b.error + fabsl(b.x) * a.error + a.error * b.error};
 }

@@ -34,7 +34,7 @@ struct block {
     size_t count;
     float old_bound = 0, bound = 0;
     int old_scale = 0, new_scale = 0;
-    std::map<size_t, float> before, now; // outliers by their lanes
+    std::map<size_t, float> before, now; // outliers of each lane
 
     block(unsigned which, unsigned char *base, size_t index, size_t elements)
         : moment(which), memory(base + index * (BLOCK + HEADER)), count(elements)

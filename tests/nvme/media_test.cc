@@ -62,7 +62,7 @@ class drive
   private:
     static const char *device() { return environment("ZOFF_TEST_DRIVE"); }
 
-    // Behind the end of the file system.
+    /* Write zeroes behind the end of the file system. */
     void zero_the_end()
     {
         uint64_t bytes = 0;

@@ -94,9 +94,9 @@ class test_device
     bool fails_for_ever = false; // All later calls fail, too, as on a device that is gone.
     bool forgets_await = false, forgets_poll = false;
     bool refuses_to_pin = false;                                    // Kernels cannot access memory of the host.
-    std::function<void(void *stream, const void *dst)> before_copy; // of the engine
+    std::function<void(void *stream, const void *dst)> before_copy; // called before a copy of the engine
     std::function<bool(const void *event)> is_late;                 // whether a poll of an event that has happened misses it
-    std::atomic<int> polls{0};                                      // of events, by the engine
+    std::atomic<int> polls{0};                                      // polls of events by the engine
 
   private:
     struct with_self {

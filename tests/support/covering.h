@@ -80,7 +80,7 @@ inline bool matches_filter(const std::string &filter, const std::string &name)
 template <typename Cell> class covering
 {
   public:
-    using values = std::vector<std::pair<const char *, std::string>>; // for each factor its name and the cell's value
+    using values = std::vector<std::pair<const char *, std::string>>; // name of each factor, and the cell's value
 
     // `title` is the text before the names of the cells: "Matrix/Suite.Test/". `fill` adds the cells of the matrix. The array
     // covers the cells that --gtest_filter selects, so that any cell can be run by its name.

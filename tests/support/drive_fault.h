@@ -50,7 +50,7 @@ class drive
     // Switch the power on again.
     void revive();
 
-    // For the functions that replace those of the system.
+    /* Act for the functions that replace those of the system. */
     long write(int fd, const void *src, size_t bytes, int64_t offset);
     int flush(int fd);
     int flush_folder(int fd);
@@ -63,7 +63,7 @@ class drive
     };
     struct file {
         std::string path;
-        std::map<uint64_t, std::vector<content>> doubt; // by sector
+        std::map<uint64_t, std::vector<content>> doubt; // contents of each sector that may be there after a power cut
         std::string image;                              // content at the power cut
     };
     struct id {
@@ -81,7 +81,7 @@ class drive
     unsigned seed = 0;
     bool struck = false, dead = false;
     std::set<int> flushes;
-    std::set<std::string> names; // of files whose names survive a power cut
+    std::set<std::string> names; // paths of files whose names survive a power cut
 };
 } // namespace zoff_test
 

@@ -52,7 +52,7 @@ class exact_sum
     }
 
   private:
-    std::vector<double> partials; // from the smallest to the largest
+    std::vector<double> partials; // partial sums from the smallest to the largest
     bool finite = true;
 };
 } // namespace reference

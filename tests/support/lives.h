@@ -18,9 +18,9 @@ namespace zoff_test
 {
 // The last step that the trainer reported of each kind; -1: none.
 struct life {
-    int64_t opened = -1; // it has the states of this step
+    int64_t opened = -1; // the life has opened the states of this step
     int64_t done = -1;   // the test says what is done: a step or a save
-    int status = 0;      // of waitpid()
+    int status = 0;      // status that waitpid() gives
 
     bool was_killed() const { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 };

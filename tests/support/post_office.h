@@ -62,9 +62,9 @@ class post_office
     enum { SMALL = 2048 };
     struct request {
         unsigned from, tag;
-        const char *data; // of a send that waits
+        const char *data; // bytes of a send that waits
         std::vector<char> copy;
-        char *out; // of a receive
+        char *out; // memory of a receive
         size_t bytes;
         bool over;
     };

@@ -58,13 +58,13 @@ struct tensor {
     zoff_dtype dtype = ZOFF_F32, grad_dtype = ZOFF_F32;
     unsigned group = 0;
     bool frozen = false;
-    std::string name;    // with halves
+    std::string name;    // name, on which the random bits of `halves` depend
     bool halves = false; // the moments are stored in bf16
     std::string blocks;  // "m8v16", "q8": they are stored so where that is possible; m and v are what they say
     std::vector<unsigned char> m_blocks, v_blocks;
     std::vector<float> master, m, v; // count * slices elements, slice by slice
     std::vector<float> sum;          // gradient of this step
-    std::vector<bool> present;       // by slice: it has a gradient
+    std::vector<bool> present;       // one flag per slice: it has a gradient
 
     size_t total() const { return count * slices; }
 };

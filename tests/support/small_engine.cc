@@ -100,7 +100,7 @@ engine make_engine(const std::string &text, zoff_engine_opts opts)
     zoff_config *parsed = nullptr;
     zoff_engine *made = nullptr;
     EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
-    if (opts.progress_thread && has_progress_thread()) { // it updates, too
+    if (opts.progress_thread && has_progress_thread()) { // the progress thread updates, too
         EXPECT_ZOFF_OK(zoff_config_set(parsed, "zoff.background_threads", "1"));
     }
     if (updates_ahead() && text.find("speculation_memory") == std::string::npos) {

@@ -15,7 +15,7 @@ namespace zoff_test
 {
 struct trace_event {
     std::string phase, name, category, id;
-    int64_t pid, tid, begin, end; // in ns
+    int64_t pid, tid, begin, end; // times are in ns
     int64_t step, bucket;         // -1: none
     std::string text;             // args.name
 };

@@ -30,7 +30,7 @@ std::vector<float> many_numbers()
         for (uint32_t step : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu, 0x800000u - 1})
             bits.push_back(exact + step);
         for (uint32_t step : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
-            bits.push_back((half << 16) + step); // the same for bf16
+            bits.push_back((half << 16) + step); // bits near the borders of bf16
     }
     zoff_test::fast_random random(7);
     for (int i = 0; i < 1000000; i++)

@@ -39,7 +39,7 @@ class description
 
     bool is_legal() const
     {
-        std::map<std::string, size_t> owners; // of each name of a parameter or a tensor
+        std::map<std::string, size_t> owners; // owner of each name of a parameter or tensor
         for (size_t i = 0; i < all.size(); i++) {
             const given &g = all[i];
             const std::string &pattern = g.slice_name;
@@ -160,7 +160,7 @@ class description
         case 4:
         case 5:
         case 6:
-            return "own" + std::to_string(all.size()); // so that many programs are legal
+            return "own" + std::to_string(all.size()); // names are unique, so that many programs are legal
         default:
             return TEXTS[pick(TEXTS.size())];
         }

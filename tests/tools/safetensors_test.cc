@@ -14,7 +14,7 @@ class safetensors : public testing::Test
     {
         st_writer w;
         int result = st_writer_open(&w, path.c_str(), tensors.data(), tensors.size(), metadata);
-        for (size_t at = 0; result == EXIT_DONE && at < data.size(); at += 7) // in small pieces, across the borders of tensors
+        for (size_t at = 0; result == EXIT_DONE && at < data.size(); at += 7) // pieces cross the borders of tensors
             result = st_writer_append(&w, data.data() + at, std::min<size_t>(7, data.size() - at));
         if (result == EXIT_DONE)
             result = st_writer_commit(&w);

@@ -150,7 +150,7 @@ TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
             zoff_comm_exit(comm, false);
             zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
         }
-        if (rank == 0) // longer than others wait before they report their call
+        if (rank == 0) // wait longer than the others do before they report their call
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
@@ -191,7 +191,7 @@ TEST_P(Several, WhereAMissingRankWaitsIsNamed)
         meet();
         if (rank == 1) {
             zoff_comm_enter(comm, &two.channels[1], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
-            std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the others are the first to give up
+            std::this_thread::sleep_for(std::chrono::milliseconds(500)); // wait, so that the others are the first to give up
         }
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, tells_who() ? "; rank 1 waits in zoff_step_wait()" : "did not arrive",
                           two.sum(rank == 1));

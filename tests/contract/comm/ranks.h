@@ -93,7 +93,7 @@ class Comm : public testing::TestWithParam<kind>
     ~Comm() override
     {
         close();
-    } // before the office is destroyed
+    } // all ranks leave before the office is destroyed
 
     // Over NCCL the ranks that leave wait for one another.
     void close()
@@ -117,7 +117,7 @@ class Comm : public testing::TestWithParam<kind>
             const std::string words = zoff_test::open_nccl_group(timeout_seconds, made);
             if (words.find("no communicator \"nccl\" here") != std::string::npos ||
                 words.find("was asked for") != std::string::npos)
-                GTEST_SKIP() << words; // no GPU, or fewer GPUs than ranks
+                GTEST_SKIP() << words; // there is no GPU, or fewer GPUs than ranks
             ASSERT_EQ("", words);
             for (zoff_comm *comm : made)
                 comm->timeout_seconds = timeout_seconds; // joining had a longer deadline, for busy machines

@@ -43,7 +43,7 @@ class Broker : public testing::Test
         d.states.arrays = d.weights.arrays = ZOFF_STORE_ALL;
         return d;
     }
-    // Ask until it ends.
+    /* Ask for a demand until the call ends. */
     static zoff_status get(zoff_demand &d, const store_ptr &store)
     {
         zoff_status status;
@@ -208,7 +208,7 @@ TEST_F(Broker, AFetchOfWeightsComesFirst)
     ASSERT_ZOFF_OK(get(next, store));
     fetch = demand(ZOFF_DEMAND_LEND, 1, store);
     EXPECT_EQ(ZOFF_PENDING, zoff_offload_broker_ask(&fetch));
-    zoff_offload_broker_withdraw(&fetch); // its call has ended
+    zoff_offload_broker_withdraw(&fetch); // the demand's call has ended
     zoff_offload_broker_withdraw(&next);
     next = demand(ZOFF_DEMAND_STEP, 4, store);
     ASSERT_ZOFF_OK(get(next, store));
@@ -226,7 +226,7 @@ TEST_F(Broker, AWithdrawnDemandLeavesNothing)
     zoff_offload_broker_withdraw(&d);
     d = demand(ZOFF_DEMAND_STEP, 1, store);
     (void)zoff_offload_broker_ask(&d);
-    zoff_offload_broker_withdraw(&d); // its read goes on
+    zoff_offload_broker_withdraw(&d); // the demand's read goes on
     d = demand(ZOFF_DEMAND_STEP, 0, store);
     ASSERT_ZOFF_OK(get(d, store));
     EXPECT_EQ(1, d.states.base[0]);

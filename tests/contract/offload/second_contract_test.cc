@@ -294,7 +294,7 @@ TEST_P(Second, SparesAreLimited)
     ASSERT_NO_FATAL_FAILURE(open());
     const std::vector<size_t> dram = those(true);
     if (dram.size() < SPARES + 2)
-        return; // so many chunks are not in DRAM
+        return; // the store has not so many chunks in DRAM
     std::vector<unsigned> n(CHUNKS.size());
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < SPARES; i++) {

@@ -83,7 +83,7 @@ TEST_P(Arrays, DeferredWritesSurviveARead)
         }
         if (way > 0)
             withdraw(store.get(), 6);
-        ASSERT_NO_FATAL_FAILURE(drain()); // also while the read is in flight
+        ASSERT_NO_FATAL_FAILURE(drain()); // drain also while the read is in flight
         ASSERT_ZOFF_OK(try_commit());
         ASSERT_NO_FATAL_FAILURE(read(6, ALL));
         if (GetParam().persist) {
@@ -216,7 +216,7 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
         for (unsigned &slot : where)
             slot = !slot;
         EXPECT_EQ(where, places(0));
-        ASSERT_NO_FATAL_FAILURE(update()); // without a commit
+        ASSERT_NO_FATAL_FAILURE(update()); // update without a commit
         ASSERT_NO_FATAL_FAILURE(die(0));
         ASSERT_NO_FATAL_FAILURE(update());
         ASSERT_NO_FATAL_FAILURE(commit());
@@ -265,7 +265,7 @@ TEST_P(ArraysThatPersist, AFlippedBitIsFoundInItsArray)
                                                     std::to_string(at) + " of '" + file(0)))
                 << words;
         }
-        ASSERT_NO_FATAL_FAILURE(commit()); // the other arrays
+        ASSERT_NO_FATAL_FAILURE(commit()); // commit the other arrays
         flip(at + 77);
         ASSERT_NO_FATAL_FAILURE(read(0, ALL));
     }

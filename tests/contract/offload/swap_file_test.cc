@@ -209,9 +209,10 @@ TEST(SwapFile, StrangersAreNotTouched)
         fclose(f);
     };
     write("zoff-thesis-1-final.swap", std::string(5000, 'x'));
-    write("zoff-extra.swap", std::string(5000, 0)); // like the beginning of a file made by mkswap
+    write("zoff-extra.swap", std::string(5000, 0)); // the file is like the beginning of one made by mkswap
     write("zoff-vm-1-0123456789abcdef-r0.swap", std::string(5000, 'x'));
-    write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0)); // not private: another program made it
+    /* the file is not private, because another program made it */
+    write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0));
     write("notes.txt", "");
     write("zoff-.swp", "");
     ASSERT_EQ(0, mkdir(folder.file("zoff-vm-3-0123456789abcdef-r0.swap").c_str(), 0700));
@@ -225,7 +226,7 @@ TEST(SwapFile, AFileWhoseEngineDiedEarlyIsALeftoverToo)
 {
     scratch_folder folder;
     close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY,
-               0600)); // before its head page was written
+               0600)); // the file as it is before its head page is written
     int fd = open(folder.file("zoff-vm-2-00000000000000ab-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600);
     ASSERT_EQ(0, ftruncate(fd, 1 << 20)); // reserved, but still all zeros
     close(fd);

@@ -43,7 +43,7 @@ TEST_P(Commit, AnAttachmentIsThatOfTheCommit)
     EXPECT_EQ(first, attached());
     zoff_offload_store_attach(store.get(), second.data(), second.size());
     ASSERT_NO_FATAL_FAILURE(change([](size_t) { return true; }));
-    die(); // before the commit
+    die(); // the process dies before the commit
     ASSERT_ZOFF_OK(open(options()));
     EXPECT_EQ(first, attached());
     expect_reopened(1);

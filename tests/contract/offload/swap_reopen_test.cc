@@ -69,7 +69,7 @@ TEST_P(Commit, ARecordThatIsForgedIsRefused)
     const std::string kept = file(0) + ".kept";
     ASSERT_EQ(0, system(("cp '" + file(0) + "' '" + kept + "'").c_str()));
     const std::function<void(zoff_swap_head &, zoff_swap_entry *)> lies[] = {
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[1] = e[0]; }, // the same chunk twice
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[1] = e[0]; }, // the table has the same chunk twice
         [](zoff_swap_head &, zoff_swap_entry *e) { std::swap(e[0].chunk, e[1].chunk); },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = e[0].offset; }, // two chunks at the same offset
         [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = 0; },
@@ -194,7 +194,7 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
 TEST_P(Commit, TheOneBeforeTheLastCanBeOpened)
 {
     log_catcher log;
-    for (const auto verify : {ZOFF_VERIFY_FULL, ZOFF_VERIFY_OFF}) { // at opening; the arrays have checksums in both cases
+    for (const auto verify : {ZOFF_VERIFY_FULL, ZOFF_VERIFY_OFF}) { // check at opening; both cases have checksums
         ASSERT_ZOFF_OK(open(options()));
         ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0));
         for (int64_t t = 1; t <= 3; t++)
@@ -245,7 +245,7 @@ TEST_P(Commit, AnOverwrittenOneIsRefusedAndTheLastOneStays)
         step(t);
     zoff_store_opts opts = options();
     opts.wanted_t = 1;
-    for (const size_t chunk : {10, 0, 7}) { // of the ring, and residents
+    for (const size_t chunk : {10, 0, 7}) { // chunks of the ring, and residents
         ASSERT_ZOFF_OK(open(options()));
         expect_reopened(2);
         ASSERT_NO_FATAL_FAILURE(change([&](size_t c) { return c == chunk; }));

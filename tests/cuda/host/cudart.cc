@@ -30,7 +30,7 @@ thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
 
 std::mutex lock;
-std::map<std::string, int> fails; // by call: number of successes left; negative: no failure
+std::map<std::string, int> fails; // number of successes left for each call; negative: no failure
 cudaError_t lost = cudaSuccess;   // the result of every call
 
 cudaError_t say(cudaError_t error)

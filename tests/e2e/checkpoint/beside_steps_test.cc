@@ -184,12 +184,12 @@ class scene
 
     save_fault fault;
     fast_random random, delays;
-    std::mutex lock; // of delays
+    std::mutex lock; // lock of `delays`
     const uint64_t memory;
     scratch_folder folder, states;
     saved_run r;
     saved_run::tensors base;
-    std::vector<std::vector<saving>> saves; // by save, by rank
+    std::vector<std::vector<saving>> saves; // saves of each rank
     int64_t t = 0;
     unsigned count = 0;
 };
@@ -394,7 +394,7 @@ TEST(SaveOfArrays, MovedByAnUpdateIsExact)
     auto fill = [](trainer &t) {
         t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);    // chunks that use up the copies
         t.add(1024, 1, ZOFF_BF16, ZOFF_BF16);    // moments, and for one step no gradient
-        t.add(1024, 1, ZOFF_BF16, ZOFF_BF16, 1); // in the same chunk: no moments, and a gradient
+        t.add(1024, 1, ZOFF_BF16, ZOFF_BF16, 1); // a parameter in the same chunk: no moments, and a gradient
         t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
     };
     auto prepare = [&](zoff_engine *e, trainer &) { EXPECT_ZOFF_OK(zoff_engine_set_group(e, 1, &plain)); };

@@ -94,7 +94,7 @@ class KillCalls : public testing::TestWithParam<kind>
     }
 
     run_shape shape;
-    scratch_folder early; // with the checkpoint of step 1
+    scratch_folder early; // folder with the checkpoint of step 1
     std::map<int64_t, saved_run::tensors> want;
 };
 

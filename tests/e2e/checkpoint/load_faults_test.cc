@@ -220,7 +220,7 @@ std::vector<place> places_in(const fs::path &checkpoint)
             all.push_back({entry.path(), 0, bytes, false});
             continue;
         }
-        uint64_t end = 0; // of the regions, in the head
+        uint64_t end = 0; // end of the regions, as the head has it
         std::ifstream file(entry.path(), std::ios::binary);
         file.seekg(40);
         file.read((char *)&end, sizeof end);

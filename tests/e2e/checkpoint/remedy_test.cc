@@ -16,19 +16,19 @@ using namespace zoff_test;
 namespace
 {
 enum change {
-    THAWED,    // frozen, then trained
-    FROZEN,    // trained, then frozen
+    THAWED,    // the parameter was frozen before
+    FROZEN,    // the parameter is frozen now
     ROWS,      // more rows
     FEWER,     // fewer rows
     SLICES,    // more slices
-    RESHAPED,  // the same elements in other dims
-    UNRELATED, // other columns: no element has a place
+    RESHAPED,  // other dims of the same elements
+    UNRELATED, // other columns, so that no element has a place
     MISSING,
     EXTRA,
     RETYPED, // frozen in another type
     LACKING, // another optimizer: SGD with momentum has no v
     SURPLUS, // another optimizer: Lion has no v
-    TIED,    // states of its own, then tied to another
+    TIED,    // the parameter had states of its own, and is tied now
     CHANGES
 };
 const char *const CHANGE_NAMES[CHANGES] = {"thawed",  "frozen", "rows",    "fewer",   "slices",  "reshaped", "unrelated",

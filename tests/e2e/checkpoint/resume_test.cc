@@ -12,7 +12,7 @@ namespace
 struct recipe {
     const char *name;
     std::string optimizer;
-    zoff_optimizer second; // of group 1
+    zoff_optimizer second; // optimizer of group 1
     double momentum = 0;
 };
 
@@ -58,7 +58,7 @@ const struct {
 } FORMATS[] = {{"fp32", ", \"master\": \"fp32\""},
                {"split", ""},
                {"splitHalves", ", \"moments\": \"bf16\""},
-               {"splitM8", ", \"moments\": \"m8v16\""}, // from here on for Adam only
+               {"splitM8", ", \"moments\": \"m8v16\""}, // the formats from here on are for Adam only
                {"splitQ8", ", \"moments\": \"q8\""}};
 
 std::string name_of(const cell &c)

@@ -66,7 +66,8 @@ class SaveFaults : public testing::TestWithParam<cell>
         for (const auto &one : results) {
             if (one.status == ZOFF_ERR_COMM && one.words.find("see the message of that rank") != std::string::npos)
                 continue;
-            const bool is_full = error == ENOSPC && (kind != CALL_OPEN || one.status == ZOFF_ERR_NO_SPACE); // for new files
+            /* a call that makes new files */
+            const bool is_full = error == ENOSPC && (kind != CALL_OPEN || one.status == ZOFF_ERR_NO_SPACE);
             EXPECT_EQ(is_full ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, one.status) << one.words;
             const char *const told = kind == CALL_FALLOCATE && error == ENOSPC ? "are free: remove files" : strerror(error);
             EXPECT_NE(std::string::npos, one.words.find(told)) << one.words;
@@ -162,7 +163,7 @@ class SaveFaults : public testing::TestWithParam<cell>
     save_log log;
     save_fault fault;
     scratch_folder checkpoints, states;
-    saved_run::tensors last_want; // of the newest complete checkpoint
+    saved_run::tensors last_want; // states in the newest complete checkpoint
     int64_t t = 0, last = 0;
     int strikes = 0;
 };

@@ -192,7 +192,7 @@ class DeviceOfOneRank : public testing::TestWithParam<std::pair<bool, double>>
                "{\"device\": \"cpu\", \"ratio\": " +
                std::to_string(GetParam().second) + "}}}";
     }
-    struct opened { // both ranks, with a bucket for each slice
+    struct opened { // engines of both ranks, with a bucket for each slice
         opened() : job(2, 20), all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); })
         {
             all.use_devices(0);

@@ -271,7 +271,7 @@ TEST(OwnedRefusals, EachNamesTheWayOut)
     t.backward_all(0.1f);
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr)); // no gradient was handed over: nothing is updated
     log.expect("step 1 updates nothing");
-    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 0, nullptr, &a)); // it finishes the step
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 0, nullptr, &a)); // the call finishes the step
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, 0, nullptr));
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());

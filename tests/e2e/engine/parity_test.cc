@@ -10,7 +10,7 @@ namespace
 // An optimizer set by configuration and program: one from the file for group 0, another for group 1.
 struct recipe {
     const char *name;
-    std::string optimizer; // of the configuration
+    std::string optimizer; // name in the configuration
     std::vector<zoff_optimizer_hyper> groups;
     float initial_v = 0;
 };
@@ -213,7 +213,7 @@ class Parity : public testing::TestWithParam<cell>
             const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
             const uint64_t moment = x.halves ? 2 : 4;
             uint64_t moments = moment * elements * (reference::keeps_m(h) + reference::keeps_v(h));
-            if (elements && reference::has_blocks(x, h)) // with a header for each 1,024 elements of a slice
+            if (elements && reference::has_blocks(x, h)) // states with a header for each 1,024 elements of a slice
                 moments = x.slices * (x.count + (x.count + 1023) / 1024 * 64) * (x.blocks == "q8" ? 2 : 1) +
                           (x.blocks == "q8" ? 0 : 2 * elements);
             read += moments;

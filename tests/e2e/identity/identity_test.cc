@@ -8,7 +8,7 @@ namespace
 {
 struct how {
     over kind;
-    bool progress; // with a progress thread
+    bool progress; // the engine has a progress thread
 };
 
 class Identity : public testing::TestWithParam<how>

@@ -124,7 +124,7 @@ static void step(life *l)
     if (zoff_loss_scale(l->e, &scale) != ZOFF_OK)
         fail("zoff_loss_scale");
     const bool is_bad = overflows(l->d.batch);
-    /* With zoff.speculation_memory buckets are updated meanwhile. */
+    /* Buckets are updated meanwhile if zoff.speculation_memory is set. */
     for (unsigned i = TENSORS; i-- > 0;) {
         for (size_t k = 0; k < SHAPES[i].count; k++)
             l->grads[i][k] = gradient(l->d.batch, i, k) * (float)scale;

@@ -211,7 +211,7 @@ TEST_P(RanksBytes, FetchedToADevice)
             }
             EXPECT_LE(down, moved.down);
             EXPECT_GE(down * 11 / 10, moved.down) << "only padding to cache lines between pieces is added";
-            const uint64_t step_up = stays ? 2 * total : 0; /* as whole pages */
+            const uint64_t step_up = stays ? 2 * total : 0; /* bytes of whole pages */
             EXPECT_LE(up + step_up, moved.up);
             EXPECT_GE(up + step_up + (stays ? 4096 * chunks * ranks : 0), moved.up);
         }

@@ -181,7 +181,7 @@ class RanksEmpty : public testing::TestWithParam<cell>
             for (size_t i = 0; i < alone[rank].made.size(); i++) {
                 EXPECT_EQ(alone[rank].made[i], of(rank, 0).made[i]) << "trained, step " << i;
                 decision empty = of(rank, 1).made[i];
-                if (c.kind == NO_PARAMETER) // it has no group, and so no rate
+                if (c.kind == NO_PARAMETER) // such a rank has no group, and so no rate
                     empty.lr = alone[rank].made[i].lr;
                 EXPECT_EQ(alone[rank].made[i], empty) << "empty, step " << i;
             }

@@ -120,7 +120,7 @@ TEST_P(RanksGroups, OnlyTheStepSendsWeightsToOtherGroups)
         std::vector<zoff_step_info> infos;
         const post_office::traffic before = crossed(office, world(), members());
         job.on_each([&](unsigned rank) {
-            if (rank == 1 && pass == 1) // its group waits for so long that a rank tells in which call
+            if (rank == 1 && pass == 1) // this rank's group waits for so long that a rank tells in which call
                 std::this_thread::sleep_for(std::chrono::milliseconds(300));
             all.trainers[rank]->fetch_all(all.engines[rank].get());
         });
@@ -166,7 +166,7 @@ TEST_P(RanksGroups, AGroupReceivesEachPartOnce)
         const uint64_t sent_before = sent_by(job, rank);
         EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
         sent += sent_by(job, rank) - sent_before;
-        // Its part to one rank of each group, but not to itself.
+        /* A rank sends its part to one rank of each group, but not to itself. */
         const bool has_own = rank % members() == rank / group_count();
         want += plan_of(all.engines[rank].get()).weight_bytes * (group_count() - has_own);
     });

@@ -133,8 +133,8 @@ class RanksParity : public testing::TestWithParam<cell>
         }
         EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
         if (is_just_in_time(round)) {
-            t.wait_for_weights(e, rank % 3, 1 + rank % 2); // on each rank for other parameters
-            t.fetch_all(e, round % 4 == 3);                // on all ranks for the same ones
+            t.wait_for_weights(e, rank % 3, 1 + rank % 2); // each rank waits for other parameters
+            t.fetch_all(e, round % 4 == 3);                // all ranks fetch the same ones
         }
         EXPECT_ZOFF_OK(zoff_step_wait(e, info));
     }
@@ -345,7 +345,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
             trainer &t = *all.trainers[rank];
             for (size_t i = 0; i < t.tensors.size(); i++)
                 t.tensors[i].master = all.want.tensors[i].master;
-            if (!is_just_in_time(round - 1)) // otherwise those that were lent in the open step
+            if (!is_just_in_time(round - 1)) // otherwise expect the weights that were lent in the open step
                 t.fetch_all(all.engines[rank].get(), step % 2);
             t.expect_weights();
             t.tensors = all.want.tensors;

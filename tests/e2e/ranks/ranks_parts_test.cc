@@ -17,7 +17,7 @@ struct worker {
     std::vector<float> value, grad;
     engine e;
     std::string folder;
-    std::string more;          // of the configuration
+    std::string more;          // more keys of the configuration
     bool has_no_value = false; // an error of its plan
     bool persists = true;
     bool cancels = false;
@@ -41,7 +41,7 @@ struct worker {
             value[i] = std::sin((float)(i + 7 * part));
         e = make_engine(text, opts);
         zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
-        d.name = "w"; // the same in all parts
+        d.name = "w"; // the name is the same in all parts
         d.value = has_no_value ? nullptr : value.data();
         d.grad = grad.data();
         d.count = COUNT;

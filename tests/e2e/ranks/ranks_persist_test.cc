@@ -310,7 +310,7 @@ TEST_P(RanksPersist, ACrashInTheFirstCommitStartsAllAnew)
     step(1);
     close();
     restore(2);
-    open_job(60); // with the first weights
+    open_job(60); // the job begins with the first weights
     all->want.tensors = first;
     all->seal(config_text(), 2048);
     for (int64_t t = 1; t <= 2 && !HasFailure(); t++)

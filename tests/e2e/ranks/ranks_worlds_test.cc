@@ -12,7 +12,7 @@ namespace
 enum { BATCHES = 12 };
 
 struct result {
-    std::vector<std::vector<float>> moments; // by tensor: the first moment is (1 - beta1) * gradient
+    std::vector<std::vector<float>> moments; // first moments of each tensor: (1 - beta1) * gradient
     double norm = 0;
 };
 

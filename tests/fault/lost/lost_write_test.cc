@@ -457,7 +457,7 @@ class LostWrite : public testing::TestWithParam<kind>
     zoff_accel *accelerator = nullptr;
     engine e;
     snapshot seen[OPERATIONS + 1];
-    int length = 0; // of the undisturbed run, in writes and flushes
+    int length = 0; // length of the undisturbed run, in writes and flushes
     std::vector<int> flushes;
     bool is_another = false; // a step was taken with other gradients than in the undisturbed run
     int places = 0, errors = 0, refused = 0, unfinished = 0;
@@ -476,7 +476,7 @@ std::vector<kind> kinds()
             if (way >= DEVICE_KEEPS && fault >= DRIVE_IS_CUT)
                 continue; // temporary files are gone after a power cut
             if ((way == RESIDENT || way == OWNED || way == TWO_FOLDERS) && (fault == DRIVE_IS_FULL || fault == DRIVE_STOPS))
-                continue; // the same as ALONE
+                continue; // the case is the same as ALONE
             names.push_back(std::string(WAYS[way]) + "_" + FAULTS[fault]);
             all.push_back({names.back().c_str(), (route)way, (drive_fault_kind)fault});
         }

@@ -139,7 +139,7 @@ TEST(pickle_copies, HaveOtherNumbersAndNothingElse)
     };
     const std::string from = bytes("K\x02", real(1), number(9));
     EXPECT_EQ(bytes("\x8a\x08" + little(70000, 8), real(0.25), "\x8a\x08" + little((uint64_t)-1, 8)),
-              edited(from, {{"c", -1}, {"a", 70000}, {"b", 0.25}})); // in any order
+              edited(from, {{"c", -1}, {"a", 70000}, {"b", 0.25}})); // edits may come in any order
     EXPECT_EQ(bytes("\x8a\x08" + little(3, 8), real(1), number(9)), edited(from, {{"a", 3}, {"a", 3}}));
     EXPECT_EQ(bytes(real(0.5), real(1), number(9)), edited(from, {{"a", 0.5}})); // a fraction is no integer
     for (const double beyond : {1e300, -1e300, 0x1p63, (double)INFINITY, (double)-INFINITY, (double)NAN})

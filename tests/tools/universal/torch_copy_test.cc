@@ -14,7 +14,7 @@ struct given {
 bool give(void *ctx, size_t first, size_t count, float *dst, fault *f)
 {
     given *g = (given *)ctx;
-    EXPECT_EQ(g->next, first); // in order, each once
+    EXPECT_EQ(g->next, first); // the elements come in order, each once
     g->next = first + count;
     if (first + count > g->fails_at)
         return fault_set(f, "no element %zu", g->fails_at);
@@ -86,7 +86,8 @@ TEST_F(torch_copy, HasTheGivenElementsAndAllElseAsItWas)
         const std::string bytes = read_all(to);
         for (const char *entry : {"archive/data.pkl", "archive/data/0", "archive/data/1"})
             EXPECT_EQ(0u, place_of(bytes, entry) % 64) << entry;
-        EXPECT_EQ(std::string::npos, bytes.find(".format_version")); // it would promise places that no longer hold
+        /* a format version would promise places that no longer hold */
+        EXPECT_EQ(std::string::npos, bytes.find(".format_version"));
         EXPECT_NE(std::string::npos, bytes.find("archive/version"));
         EXPECT_EQ(0, remove(to.c_str()));
     }

@@ -18,7 +18,7 @@ struct made_param {
     std::string name;
     std::vector<size_t> dims;
     float first;                                                 // masters count from here, moments from 1000 and 2000 on
-    std::vector<std::pair<std::string, std::string>> extra = {}; // of the dict
+    std::vector<std::pair<std::string, std::string>> extra = {}; // more members of the dict
 };
 
 inline size_t count_of(const std::vector<size_t> &dims)
@@ -42,7 +42,7 @@ inline void write_model(const std::string &path, const std::vector<made_param> &
     for (const auto &[name, owner] : ties)
         shared.push_back({text(name), text(owner)});
     for (const auto &p : params) {
-        tensor_words words = contiguous({0}); // as of a rank that has no part of it
+        tensor_words words = contiguous({0}); // words of a rank that has no part of the parameter
         words.storage = storage;
         module.push_back({text(p.name), tensor(words)});
         shapes.push_back({text(p.name), global("torch", "Size") + tuple({numbers(p.dims)}) + "R"});

@@ -119,7 +119,7 @@ TEST_F(universal_folders, AreFoundByTheFileLatestUniversal)
     EXPECT_NE(nullptr, strstr(f.text, "gone, which latest_universal names, has no folder zero")) << f.text;
     ASSERT_EQ(0, unlink(scratch.file("latest_universal").c_str()));
     ASSERT_EQ(0, mkfifo(scratch.file("latest_universal").c_str(), 0600));
-    EXPECT_FALSE(universal_find(scratch.path.c_str(), found, &f)); // does not wait for a writer
+    EXPECT_FALSE(universal_find(scratch.path.c_str(), found, &f)); // the call does not wait for a writer
     EXPECT_NE(nullptr, strstr(f.text, "latest_universal is not a file")) << f.text;
 }
 

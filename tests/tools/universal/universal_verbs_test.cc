@@ -198,7 +198,7 @@ TEST_F(universal_verbs, ImportSlices)
             EXPECT_EQ(want, values(r, index, k, 18));
         }
     }
-    // and back: each slice is a parameter of DeepSpeed again
+    /* The way back makes each slice a parameter of DeepSpeed again. */
     ASSERT_EQ(EXIT_DONE, export_to(out).exit);
     const opened before(like), after(out);
     for (const char *name : {"h.0.w", "h.1.w", "h.2.w", "x"}) {
@@ -242,7 +242,7 @@ TEST_F(universal_verbs, ComeBackWithTheSameBits)
         ASSERT_EQ(0, system(("rm -rf '" + like + "' '" + out + "' '" + checkpoints + "'").c_str()));
         stage == 1 ? write_stage1(like, PARAMS) : write_stage3(like, PARAMS);
         ASSERT_EQ(EXIT_DONE, import().exit);
-        const outcome result = export_to(out + "/"); // with a slash behind it
+        const outcome result = export_to(out + "/"); // the folder has a slash behind its name
         ASSERT_EQ(EXIT_DONE, result.exit) << result.err;
         const opened before(like), after(out);
         ASSERT_TRUE(after.is_open) << after.message;

@@ -77,7 +77,7 @@ TEST(NormSum, ServesAnEngineWhoseMeasurementItHas)
             EXPECT_ZOFF_OK(zoff_norm_sum_join(&without, &own));
         }
         zoff_norm_record next = {};
-        zoff_agreement_norm_sum_name(&a, 3, &next); // the same engine, measured again
+        zoff_agreement_norm_sum_name(&a, 3, &next); // the same engine has measured again
         next.t = 3;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "does not contain the last measurement",
                           zoff_agreement_norm_sum_take(&own, &next, &got));

@@ -55,7 +55,7 @@ TEST_F(AioPosix, MovesOneTransferAReapInOrder)
     zoff_aio_done done[4] = {};
     open(fd, depth);
     EXPECT_EQ(0u, posix.reap(self, done, 4)) << "nothing is out";
-    for (int round = 0; round < 5; round++) { // more than there are places, so that all are used again
+    for (int round = 0; round < 5; round++) { // there are more rounds than places, so all places are used again
         for (unsigned i = 0; i < 2; i++) {
             writes[i] = {true, 4 * i, 4, text + 4 * i};
             posix.start(self, &writes[i]);

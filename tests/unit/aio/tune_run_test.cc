@@ -30,7 +30,7 @@ class AioTuneRun : public testing::Test
     void SetUp() override
     {
         fault.result = nullptr;
-        zoff_aio_opts opts = aio_opts("posix"); // in the order of their start
+        zoff_aio_opts opts = aio_opts("posix"); // posix ends requests in the order of their start
         opts.block_bytes = BLOCK;
         opts.depth = ZOFF_AIO_TUNE_DEPTH_MOST;
         zoff_aio *raw = nullptr;

@@ -65,7 +65,7 @@ int overlap::overlap_each(bool outer_is_late, bool fails)
         for (checkpoint_writer &w : writers)
             w.reset();
         (ended[1] == ZOFF_OK ? late : ended[0] == ZOFF_OK ? early : before).compare(scratch.path);
-        if (n == 0) { // from the look at the earlier checkpoint to its end
+        if (n == 0) { // the range of calls from the look at the earlier checkpoint to its end
             first = (int)(std::find(calls.begin(), calls.end(), "lstat a") - calls.begin()) + 1;
             end = (int)(std::find(calls.begin(), calls.end(), "open .latest.new") - calls.begin()) + 1;
         }

@@ -53,7 +53,7 @@ TEST_F(fork_guard, a_child_has_none_of_the_descriptors_and_its_parent_all)
     zoff_fork_guard *guards[4];
     for (int i = 0; i < 4; i++)
         guards[i] = guard(fds[i] = open_one());
-    zoff_base_fork_close(guards[1]); // from the middle of the list
+    zoff_base_fork_close(guards[1]); // take a guard from the middle of the list
     EXPECT_FALSE(is_open(fds[1]));
     const int free_one = open_one();
     EXPECT_EQ("", in_child([&]() -> std::string {

@@ -168,7 +168,7 @@ TEST_F(policy, ranks_bound_to_a_socket_share_it)
 TEST_F(policy, a_container_has_its_own_cores)
 {
     two_nodes();
-    const zoff_cpus mask = cpu_set({0, 1, 2, 3}); // of 16 hardware threads
+    const zoff_cpus mask = cpu_set({0, 1, 2, 3}); // the mask has 4 of 16 hardware threads
     root.put("proc/self/cgroup", "0::/job/step");
     EXPECT_EQ(4u, threads(mask, 2)) << "no list anywhere: half of the machine is more than the mask";
     root.put("sys/fs/cgroup/job/cpuset.cpus.effective", "0-3");

@@ -118,7 +118,7 @@ TEST(Progress, AnErrorOfWhatIsWaitedForEndsTheWait)
     files.busy = true;
     files.pump = [] { return zoff_base_status_fail(ZOFF_ERR_IO, "read error"); };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "read error", wait_for(&p, &files, [] { return ZOFF_PENDING; }));
-    EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller)); // its error was returned already
+    EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller)); // the poller's error was returned already
     files.pump = [] { return ZOFF_OK; };
     files.park = [] { return zoff_base_status_fail(ZOFF_ERR_IO, "the disk does not answer"); };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "does not answer", wait_for(&p, &files, [] { return ZOFF_PENDING; }));

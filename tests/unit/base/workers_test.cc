@@ -185,8 +185,8 @@ TEST(workers, are_held_for_teams_up_to_their_number)
 TEST(workers, do_not_stay_on_the_cpu_of_their_owner)
 {
     struct places {
-        zoff_cpus mask;   // of the worker, from its next run on
-        unsigned of_work; // its CPU
+        zoff_cpus mask;   // mask of the worker, from its next run on
+        unsigned of_work; // CPU of the work
     };
     new_caller([] {
         zoff_cpus all, first = {}, two = {};

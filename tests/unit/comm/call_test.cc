@@ -44,7 +44,7 @@ TEST(CommCall, BytesBetweenTwoRanks)
     struct {
         zoff_comm_kind kind;
         bool adds;
-        size_t sends, expects, result; // from rank 1 to rank 2; the result on rank 1
+        size_t sends, expects, result; // bytes from rank 1 to rank 2; result: that on rank 1
     } cells[] = {{ZOFF_COMM_EXCHANGE, false, 12, 20, 60}, {ZOFF_COMM_EXCHANGE, true, 12, 12, 8},
                  {ZOFF_COMM_GATHER, false, 20, 20, 60},   {ZOFF_COMM_SUM, false, 24, 24, 24},
                  {ZOFF_COMM_BROADCAST, false, 3, 3, 3},   {ZOFF_COMM_BARRIER, false, 0, 0, 0}};
@@ -217,7 +217,7 @@ TEST(CommCall, RanksThatDoNotComeAreNamedAndTheCommunicatorIsBroken)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &work));
     EXPECT_TRUE(zoff_comm_is_broken(ranks[0]));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &work));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &other)); // in flight at the failure
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &other)); // the operation was in flight at the failure
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, start(ranks[0], &third));          // started after the failure
     EXPECT_EQ(0u, operations_of(ranks[0]));
 }
@@ -252,7 +252,7 @@ TEST(CommCall, ARankThatWaitsItselfIsNotSaidToBeMissing)
     zoff_comm_call call = call_of(ZOFF_COMM_BARRIER);
     call.stream = ZOFF_COMM_REDUCE;
     ASSERT_ZOFF_OK(zoff_comm_start(ranks[1], &call, &other));
-    ranks[1]->timeout_seconds = 0.1; // it reports after a quarter of that
+    ranks[1]->timeout_seconds = 0.1; // rank 1 reports after a quarter of that
     for (int i = 0; i < 4; i++) {
         ASSERT_EQ(ZOFF_PENDING, zoff_comm_poll(ranks[1], &other));
         std::this_thread::sleep_for(std::chrono::milliseconds(20)); // of which 10 count as waiting

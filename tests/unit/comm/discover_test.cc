@@ -122,7 +122,7 @@ TEST_F(Discover, Torchrun)
     EXPECT_EQ("mpi", meaning(both));
 }
 
-// Kubeflow sets them so. On some clouds they count hosts.
+/* Kubeflow sets these variables so. On some clouds they count hosts. */
 TEST_F(Discover, WithoutALocalRankNobodyKnowsWhatTheyCount)
 {
     for (const char *rank : {"0", "1"})

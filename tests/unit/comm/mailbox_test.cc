@@ -117,7 +117,7 @@ TEST_F(Mailbox, AHeaderOfAChannelFindsItsPort)
     zoff_comm_header header = header_of(1, 5);
     ASSERT_ZOFF_OK(zoff_comm_mailbox_find(m.get(), &header, &found));
     EXPECT_EQ(channel.port, found);
-    header.channel = 4; // it was closed here: ids only grow
+    header.channel = 4; // the channel was closed here, because ids only grow
     ASSERT_ZOFF_OK(zoff_comm_mailbox_find(m.get(), &header, &found));
     EXPECT_EQ(nullptr, found);
     close();
@@ -134,8 +134,8 @@ TEST_F(Mailbox, HeadersOfAChannelThatComesAreKeptInTheirOrder)
     ASSERT_NO_FATAL_FAILURE(open(3));
     EXPECT_EQ((numbers{2, 4}), numbers_of(zoff_comm_mailbox_join(&m->comm, &channel)));
     close();
-    ASSERT_NO_FATAL_FAILURE(keep_unknown(7, 4)); // behind the remaining ones
-    ASSERT_NO_FATAL_FAILURE(keep_unknown(8, 2)); // this rank does not need it any more
+    ASSERT_NO_FATAL_FAILURE(keep_unknown(7, 4)); // the header goes behind the remaining ones
+    ASSERT_NO_FATAL_FAILURE(keep_unknown(8, 2)); // this rank does not need the header any more
     ASSERT_NO_FATAL_FAILURE(open(4));
     EXPECT_EQ((numbers{3, 6, 7}), numbers_of(zoff_comm_mailbox_join(&m->comm, &channel)));
     EXPECT_EQ(nullptr, m->unknown);
@@ -174,7 +174,7 @@ TEST_F(Mailbox, OthersHearOfAChannelThatIsClosed)
     ASSERT_NE(nullptr, header);
     EXPECT_EQ((uint32_t)ZOFF_COMM_CLOSES, header->says);
     EXPECT_EQ(6u, header->channel);
-    ASSERT_NO_FATAL_FAILURE(open(7)); // and never joined
+    ASSERT_NO_FATAL_FAILURE(open(7)); // the channel is never joined
     close();
     ASSERT_NO_FATAL_FAILURE(open(8));
     EXPECT_EQ(nullptr, zoff_comm_mailbox_join(&m->comm, &channel));

@@ -71,7 +71,7 @@ struct watched {
     zoff_comm_transport real, seen;
     std::vector<size_t> sent;      // bytes of each message
     std::set<const void *> memory; // addresses from which they were sent
-    std::set<void *> sends;        // in flight
+    std::set<void *> sends;        // sends in flight
     size_t most_sends = 0;
     int receives = 0, cancels = 0, clean = -1;
     int refuses = 0; // sends and receives that fail
@@ -115,7 +115,7 @@ class MessageQueue : public testing::Test
 };
 } // namespace
 
-// Also with more headers than posted receives.
+/* The order is kept also with more headers than posted receives. */
 TEST_F(MessageQueue, HeadersOfARankKeepTheirOrder)
 {
     enum { EACH = 100 };

@@ -51,7 +51,7 @@ TEST_F(Self, PiecesAreCopied)
             call.out = out.data();
             EXPECT_ZOFF_OK(run(call));
             EXPECT_EQ(std::string(bytes, 7) + '\0', std::string(out.data(), out.size()));
-            call.out = in.data(); // it is there already
+            call.out = in.data(); // the result is there already
             EXPECT_ZOFF_OK(run(call));
             EXPECT_EQ(std::vector<char>(bytes, 7), in);
         }

@@ -20,7 +20,7 @@ enum verdict { LOADS, REFUSED, BROKEN };
 struct file_case {
     const char *file;
     verdict expected;
-    unsigned ranks;    // if it loads
+    unsigned ranks;    // number of ranks, if the file loads
     const char *words; // of the error or the warnings, with | between two; "": there are none
 };
 

@@ -42,7 +42,7 @@ TEST(config_resolve, weights_are_offloaded_at_stage_3)
     EXPECT_EQ(8u, v.persistent_slice);
     EXPECT_EQ(9u, v.persistent_count);
     EXPECT_EQ(10u, v.live_count);
-    EXPECT_EQ(0u, v.path_count); // then the engine takes those of the states
+    EXPECT_EQ(0u, v.path_count); // the engine takes the folders of the states
     EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
     ASSERT_ZOFF_OK(zoff_config_set(config.get(), "zero_optimization.offload_param.nvme_path", "/p"));
     EXPECT_STREQ("/p", values(config).weights.paths[0]);

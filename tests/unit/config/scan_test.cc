@@ -108,7 +108,7 @@ TEST(config_scan, a_key_stands_once_but_for_remarks)
         }
     }
     members_of("{\"_\": 1, \"_\": {\"y\": 1}, \"//\": 1, \"//\": 2, \"#\": 1, \"#\": 2}");
-    members_of("{\"a\": [{\"x\": 1}, {\"x\": 1}]}"); // in two objects
+    members_of("{\"a\": [{\"x\": 1}, {\"x\": 1}]}"); // the keys are in two objects
 }
 
 TEST(config_scan, remarks_begin_with_their_mark)

@@ -102,7 +102,8 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
     for (auto &t : actual) {
         layers.push_back({t.tensor(), "a name"});
         groups.push_back({t.rule.hyper, {}});
-        groups.back().hyper.struct_size = sizeof(group); // of a newer library: this one reads the fields that it knows
+        /* a struct of a newer library: this one reads the fields that it knows */
+        groups.back().hyper.struct_size = sizeof(group);
     }
     ASSERT_ZOFF_OK(
         zoff_optimizer_step_list(&groups[0].hyper, sizeof(group), 4, 1, &layers[0].tensor, sizeof(layer), layers.size()));

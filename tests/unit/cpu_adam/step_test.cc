@@ -260,7 +260,7 @@ TEST(step, flush_to_zero_of_the_process_changes_nothing_and_stays_as_it_was)
 #if defined(__x86_64__)
     for (auto &actual : every_tensor({33000}, true)) { // enough for a team, whose threads must be set, too
         if (actual.rule.hyper.weight_decay == 0)
-            continue; // the same operations without one of them
+            continue; // such a rule has the same operations without one of them
         make_subnormal(actual);
         owned_tensor expected = actual;
         expected.step_by_oracle(2, 0.5);

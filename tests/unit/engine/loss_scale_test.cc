@@ -283,7 +283,7 @@ TEST(LossScale, LeavesNoTraceInTheNumbers)
             }
             double grown = 0;
             ASSERT_ZOFF_OK(zoff_loss_scale(b.get(), &grown));
-            EXPECT_EQ(4096, grown); // after updates 3 and 5
+            EXPECT_EQ(4096, grown); // the scale has grown after updates 3 and 5
         }
     }
 }
@@ -356,7 +356,7 @@ TEST(LossScale, WeightsOfAnotherTypeAreReported)
     log_catcher log;
     trainer t(10);
     t.add(10, 1, ZOFF_F16, ZOFF_F16);
-    t.add(10, 1, ZOFF_F32, ZOFF_F32, 0, true); // frozen: it takes no part
+    t.add(10, 1, ZOFF_F32, ZOFF_F32, 0, true); // a frozen parameter takes no part
     t.add(10, 1, ZOFF_BF16, ZOFF_F16);
     log.expect("fp16.enabled is true (test.json:1:");
     log.expect("), but param2 is bf16: the program sets the type of weights in zoff_param_desc.dtype");

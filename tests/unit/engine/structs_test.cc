@@ -490,7 +490,7 @@ std::string saved_and_loaded(const zoff_checkpoint_opts &o)
     std::string all = or_error(zoff_checkpoint_save(made[0], folder.path.c_str(), &o));
     EXPECT_ZOFF_OK(zoff_checkpoint_wait(under_way));
     all += listing(folder.path) + or_error(zoff_checkpoint_load(made[1], before.path.c_str(), &o));
-    for (const std::string &part : {before.path, folder.path, std::string("/[0-9a-f]{16}[.]")}) // of this run
+    for (const std::string &part : {before.path, folder.path, std::string("/[0-9a-f]{16}[.]")}) // words of this run
         all = std::regex_replace(all, std::regex(part), "/");
     return all;
 }

@@ -84,7 +84,8 @@ TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
     add_qkv(5);
     EXPECT_ZOFF_OK(check());
     add(at("in a gap", 30 * 4 + 9, 500, 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check()); // by the last element of a slice
+    /* the last element of a slice overlaps */
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check());
 }
 
 // The last slice has a gap behind it, too.

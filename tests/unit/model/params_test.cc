@@ -13,7 +13,7 @@ void shape(zoff_param_desc &d, const std::vector<size_t> &dims)
 {
     static std::vector<size_t> all;
     all = dims;
-    all.push_back(0); // so that there is an address, also without dimensions
+    all.push_back(0); // add a number, so that there is an address also without dimensions
     d.dims = all.data();
     d.dim_count = dims.size();
 }
@@ -170,7 +170,7 @@ TEST_F(Params, SlicesThatAnExportNamesAsAnotherTensorAreRefused)
     d.slice_name = "h.{}2.w";
     parts.add(d); // the only slice is "h.02.w"
     d = describe("own.1", 1, 2);
-    d.slice_name = "own.{}"; // it has one of its slices' names
+    d.slice_name = "own.{}"; // the parameter has the name of one of its slices
     parts.add(d);
     EXPECT_ZOFF_OK(zoff_model_params_check_names(m));
     d = describe("b", 1, 13);

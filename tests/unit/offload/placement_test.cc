@@ -53,11 +53,12 @@ TEST(Placement, SharesFollowMeasuredRates)
 TEST(Placement, FromABudgetToChunks)
 {
     zoff_placement p;
-    zoff_offload_placement_nvme(0, 4, (uint64_t)100 << 30, &p); // no budget: large chunks
+    zoff_offload_placement_nvme(0, 4, (uint64_t)100 << 30, &p); // no budget, so chunks are large
     EXPECT_EQ(48u << 20, p.chunk_bytes);
     zoff_offload_placement_nvme(64 << 20, 4, (uint64_t)100 << 30, &p); // the budget decides
     EXPECT_EQ(16u << 20, p.chunk_bytes);
-    zoff_offload_placement_nvme((uint64_t)64 << 30, 4, (uint64_t)400 << 20, &p); // at least 40 chunks
+    /* the states are cut into at least 40 chunks */
+    zoff_offload_placement_nvme((uint64_t)64 << 30, 4, (uint64_t)400 << 20, &p);
     EXPECT_EQ(10u << 20, p.chunk_bytes);
     zoff_offload_placement_nvme(0, 4, 1 << 20, &p); // small models: not below 4 MiB
     EXPECT_EQ(4u << 20, p.chunk_bytes);

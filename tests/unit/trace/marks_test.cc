@@ -146,7 +146,7 @@ TEST_F(Marks, TransfersAreOfTheEngineWhoseCallItIs)
         x.path = nullptr;
         x.kind = "download";
         zoff_trace_end_transfer(&x);
-        x.from = 0; // it began before the trace
+        x.from = 0; // the transfer began before the trace
         zoff_trace_end_transfer(&x);
         x.from = 1; // this transfer, too, began before the trace
         zoff_trace_end_transfer(&x);

@@ -103,7 +103,7 @@ TEST_F(TraceWriter, ContinuesItsOwnFile)
     ASSERT_ZOFF_OK(add("second"));
     ASSERT_ZOFF_OK(zoff_trace_writer_close(&writer));
     EXPECT_EQ(2u, read_trace(path).size());
-    ASSERT_EQ(0, truncate(path.c_str(), 3)); // somebody changed it
+    ASSERT_EQ(0, truncate(path.c_str(), 3)); // another process has changed the file
     ASSERT_ZOFF_OK(zoff_trace_writer_open(&writer, path.c_str()));
     ASSERT_ZOFF_OK(add("third"));
     ASSERT_ZOFF_OK(zoff_trace_writer_close(&writer));

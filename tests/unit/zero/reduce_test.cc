@@ -67,7 +67,7 @@ struct member {
         const std::vector<uint32_t> missing(BUCKETS, slices);
         zoff_zero_reduce_begin(reduce, missing.data());
     }
-    // Both slices of a bucket are complete.
+    /* Complete both slices of a bucket. */
     void complete(size_t bucket)
     {
         for (int slice = 0; slice < 2; slice++)
@@ -106,7 +106,7 @@ struct member {
     std::map<size_t, zoff_status> not_packed, not_summed; // results of pack or sum for these buckets
     int packs = 0, sums = 0;                              // calls
     list packed, summed;
-    std::vector<float> weights; // the last ones
+    std::vector<float> weights; // weights of the last sum
 };
 
 class Reduce : public testing::Test
@@ -126,7 +126,7 @@ class Reduce : public testing::Test
             m->summed.clear();
         }
     }
-    // On all ranks in the same order.
+    /* Complete buckets on all ranks in the same order. */
     void complete(const list &buckets)
     {
         for (auto &m : members) {
@@ -253,7 +253,7 @@ TEST_F(Reduce, IncompleteBucketsAreSentAtTheEnd)
     expect_all_when_closed();
 }
 
-// Its micro-batch may still get a weight.
+/* The micro-batch of this bucket may still get a weight. */
 TEST_F(Reduce, BucketsThatWaitForNothingGoWithTheFirstGradient)
 {
     open();
