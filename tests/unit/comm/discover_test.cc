@@ -83,7 +83,7 @@ TEST_F(Discover, Slurm)
               meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "4"}}));
 }
 
-// Each starts one launcher on each of two hosts, and that one the ranks.
+/* Each batch system starts a launcher on each of two hosts, and the launcher starts the ranks. */
 TEST_F(Discover, ABatchSystemMayCountHosts)
 {
     for (const variables &outer :

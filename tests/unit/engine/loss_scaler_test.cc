@@ -113,7 +113,7 @@ TEST(LossScaler, AStaticScaleIsTheConfigurations)
         set = third.scaler();
         set.scale = 8;
         ASSERT_ZOFF_OK(zoff_loss_scaler_set(third.e.get(), &set));
-        ASSERT_ZOFF_OK(zoff_step_count_set(third.e.get(), 7)); // records the scale, too
+        ASSERT_ZOFF_OK(zoff_step_count_set(third.e.get(), 7)); // this call records the scale, too
     }
     EXPECT_EQ(8, tiny(dynamic).scale());
 }

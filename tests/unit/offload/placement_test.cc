@@ -27,7 +27,7 @@ TEST(Placement, ResidentsAreSpreadEvenly)
             size_t seen = 0;
             for (size_t c = 0; c < count; c++) {
                 seen += zoff_offload_placement_resident(c, residents, count);
-                // So far each folder has its share, up to one chunk.
+                /* The chunks up to here have their share of residents, up to one chunk. */
                 ASSERT_LE(seen * count, (c + 1) * residents);
                 ASSERT_GT((seen + 1) * count, (c + 1) * residents);
             }
