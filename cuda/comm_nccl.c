@@ -27,7 +27,7 @@ static zoff_status look_at_mark(zoff_nccl *n, zoff_nccl_lane *lane)
     if (error != cudaErrorNotReady)
         return zoff_nccl_check_cuda(n, error, "cudaEventQuery");
     if (cudaPeekAtLastError() == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* cudaErrorNotReady is no error: the trainer's next check must not find it */
+        (void)cudaGetLastError(); /* cudaErrorNotReady is no error, so the trainer's next check must not find it */
     return ZOFF_PENDING;
 }
 
@@ -207,8 +207,8 @@ static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
     return status;
 }
 
-/* Advance all operations, not only the one that is polled: other ranks may wait for one that this rank does not ask for. An
- * error ends the communicator, and the poll of each operation in flight returns it. */
+/* Advance all operations, not only the one that is polled, because other ranks may wait for one that this rank does not ask
+ * for. An error ends the communicator, and the poll of each operation in flight returns it. */
 static void progress(zoff_nccl *n)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->is_over; i++) {

@@ -129,7 +129,7 @@ static void cuda_event_close(zoff_accel *accel, void *event)
     zoff_cuda_current_leave(&before);
 }
 
-/* Refuse a stream that captures a graph: the recorded event would become part of every replay. */
+/* Refuse a stream that captures a graph, because the recorded event would become part of every replay. */
 static zoff_status check_capture(zoff_cuda_accel *a, cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -166,7 +166,7 @@ static zoff_status cuda_event_poll(zoff_accel *accel, void *event)
     if (error != cudaErrorNotReady)
         return zoff_cuda_check(a, error, "cudaEventQuery");
     if (cudaPeekAtLastError() == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* cudaErrorNotReady is no error: the trainer's next check must not find it */
+        (void)cudaGetLastError(); /* cudaErrorNotReady is no error, so the trainer's next check must not find it */
     return ZOFF_PENDING;
 }
 

@@ -33,7 +33,8 @@ static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *mad
     }
 }
 
-/* Wait for the program's stream: a communicator may only be split while it is idle. That stream gets nothing but an event. */
+/* Wait for the program's stream, because a communicator may only be split while it is idle. That stream gets nothing but an
+ * event. */
 static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, double until)
 {
     const cudaError_t before = cudaPeekAtLastError();
@@ -60,8 +61,8 @@ static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, dou
     return status;
 }
 
-/* Use few thread blocks: the bus to the host limits these operations, and several communicators must fit beside the trainer's.
- * Share no resources between them, so that each can be aborted alone. */
+/* Use few thread blocks, because the bus to the host limits these operations, and several communicators must fit beside the
+ * trainer's. Share no resources between them, so that each can be aborted alone. */
 static ncclConfig_t config(void)
 {
     ncclConfig_t c = NCCL_CONFIG_INITIALIZER;

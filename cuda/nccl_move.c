@@ -8,7 +8,7 @@
 
 enum { AT_ONCE = 64 << 10 };
 
-/* Check the memory of a reduction, which needs whole operands in device memory: it has no rounds in which they could be
+/* Check the memory of a reduction, which needs whole operands in device memory, because it has no rounds in which they could be
  * staged. */
 zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
 {
@@ -23,8 +23,8 @@ zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
     return ZOFF_OK;
 }
 
-/* Compute where the bytes for each rank and from each rank lie. The rows of a sum need memory of their own: this rank's numbers
- * must stay until all rows have arrived. */
+/* Compute where the bytes for each rank and from each rank lie. The rows of a sum need memory of their own, because this rank's
+ * numbers must stay until all rows have arrived. */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const zoff_comm_call *call = &zoff_nccl_work_of(lane)->call;
@@ -79,7 +79,7 @@ static size_t cut_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t ro
     return piece->bytes <= before ? 0 : piece->bytes - before < n->cut ? piece->bytes - before : n->cut;
 }
 
-/* A reduction is one round without pieces: the notes have compared its size. */
+/* A reduction is one round without pieces, because the notes have compared its size. */
 static void count_sum(const zoff_nccl *n, zoff_nccl_lane *lane)
 {
     lane->rounds = n->comm.size > 1 && zoff_nccl_work_of(lane)->call.send_bytes[0];

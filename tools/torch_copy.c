@@ -137,7 +137,7 @@ static bool add_entry(copy *c, const char *name, uint64_t bytes, zip_source_t *s
     return place_entry(c, (uint64_t)index, strlen(name), bytes);
 }
 
-/* Leave out two entries: the places of entries, which no longer hold, and a digest of their contents, which nobody reads. */
+/* Leave out the places of entries, because they no longer hold, and the digest of their contents, because nobody reads it. */
 static bool is_dropped(const char *name)
 {
     return strcmp(name, ".format_version") == 0 || strcmp(name, ".storage_alignment") == 0 ||

@@ -242,7 +242,7 @@ static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
     stream *s;
     (void)accel;
     ZOFF_TRY(make_stream(&s));
-    /* Block all signals: they are for the program's threads. */
+    /* Block all signals, because they are for the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&s->thread, NULL, run_stream, s);

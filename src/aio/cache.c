@@ -44,7 +44,7 @@ static void drop_oldest(zoff_aio_file *file)
     file->behind_count--;
     file->behind_bytes -= range.bytes;
     sync_range(file, range, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    /* Advice: the kernel decides what to do with it. */
+    /* This is advice, so the kernel decides what to do with it. */
     (void)posix_fadvise(file->fd, (off_t)from,
                         (off_t)zoff_base_bits_align((size_t)(range.offset + range.bytes - from), FOLIO_MOST),
                         POSIX_FADV_DONTNEED);

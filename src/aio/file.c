@@ -120,7 +120,7 @@ static zoff_status probe(zoff_aio_file *file, bool blank, bool *out_direct)
         error = transfer_once(file, blank, block);
     }
     zoff_base_mem_free(memory);
-    /* An error of a full disk is left to the calls that write or reserve: they report sizes. */
+    /* An error of a full disk is left to the calls that write or reserve, because they report sizes. */
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     ZOFF_FAIL_IF(error && error != EINVAL && error != EOPNOTSUPP && !full, ZOFF_ERR_IO, "cannot %s '%s': %s",
                  blank ? "write to" : "read from", file->path, zoff_base_status_errno(error));
@@ -319,7 +319,7 @@ zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
         have = zoff_aio_file_end(file);
         return have >= bytes ? ZOFF_OK : no_space(file, bytes - have, 0, "the device");
     }
-    /* Check this first: a file that is too large must not fill the disk before it fails. */
+    /* Check this first, because a file that is too large must not fill the disk before it fails. */
     measure(file, &st, bytes, &need, &have);
     if (need > have)
         return no_space(file, need, have, zoff_aio_file_system(file, buffer));

@@ -100,7 +100,7 @@ static void fail_piece(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind k
             request->fault.end = end < piece->io.offset + piece->io.bytes ? end : piece->io.offset;
         }
     }
-    /* Start no more pieces. Only the oldest request of a lane can have uncut bytes: one is cut at a time. */
+    /* Start no more pieces. Only the oldest request of a lane can have uncut bytes, because one is cut at a time. */
     if (request->cut < request->bytes) {
         request->cut = request->bytes;
         pop_lane(q, lane);

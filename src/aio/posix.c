@@ -53,7 +53,7 @@ static zoff_status posix_submit(void *self)
     return ZOFF_OK;
 }
 
-/* One transfer per call: a caller that pumps between two pieces of arithmetic gets its thread back after one block. */
+/* One transfer per call, so a caller that pumps between two pieces of arithmetic gets its thread back after one block. */
 static size_t posix_reap(void *ctx, zoff_aio_done *out, size_t capacity)
 {
     posix *self = ctx;

@@ -79,7 +79,7 @@ static void *help(void *ctx)
     return NULL;
 }
 
-/* Start as many as the system allows. Block all signals: they are for the program's threads. */
+/* Start as many as the system allows. Block all signals, because they are for the program's threads. */
 static int start_threads(threads *self, unsigned wanted)
 {
     sigset_t all, before;

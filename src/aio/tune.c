@@ -152,7 +152,7 @@ static zoff_status fill(zoff_aio_tuner *t, double seconds)
 
 /* ---- measuring ---- */
 
-/* Fill with bytes that differ everywhere: some disks are faster for zeros or repeated data. */
+/* Fill with bytes that differ everywhere, because some disks are faster for zeros or repeated data. */
 static void make_noise(char *memory, size_t bytes)
 {
     uint64_t state = 0x9E3779B97F4A7C15u;

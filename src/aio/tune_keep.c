@@ -106,7 +106,7 @@ bool zoff_aio_tune_keep_load(const char *folder, zoff_aio_tune_result *io)
     struct stat st;
     if (join(folder, ZOFF_AIO_TUNE_FILE, &path) < 0)
         return false;
-    /* Do not block: the name may be that of a pipe. */
+    /* Do not block, because the name may be that of a pipe. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     zoff_base_mem_free(path);
     if (fd < 0)

@@ -224,7 +224,7 @@ static int find_buffer(const uring *self, const zoff_aio_io *io)
 static void uring_start(void *ctx, zoff_aio_io *io)
 {
     uring *self = ctx;
-    /* There is always an entry: the ring has at least `depth`, and at most `depth` transfers are in flight. */
+    /* There is always an entry, because the ring has at least `depth`, and at most `depth` transfers are in flight. */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&self->ring);
     int fd = self->file_known ? 0 : self->fd;
     int buffer = find_buffer(self, io);

@@ -133,7 +133,7 @@ static uint64_t machine_id(const char *root)
     return hash(start, text, strlen(text));
 }
 
-/* Identify a group on a machine. The folder's inode number is used: each container may see its own group at the top. */
+/* Identify a group on a machine. The folder's inode number is used, because each container may see its own group at the top. */
 static uint64_t group_id(const char *root, const char *folder, uint64_t machine)
 {
     char path[PATH_BYTES * 2];

@@ -7,7 +7,7 @@
 
 enum { ZOFF_EXACT_LIMBS = 68 };
 
-/* Zeroed memory is the sum 0. Plain data: it may be sent to a rank on a machine of the same kind. */
+/* Zeroed memory is the sum 0. It is plain data, so it may be sent to a rank on a machine of the same kind. */
 typedef struct zoff_exact {
     /* 32 bits of the integer each, the lowest first; the upper 32 bits hold pending carries. */
     uint64_t limbs[ZOFF_EXACT_LIMBS];

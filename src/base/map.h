@@ -19,7 +19,8 @@ typedef enum zoff_map_nodes {
 } zoff_map_nodes;
 
 zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out);
-/* Exclude the mapping from children made by fork(): the kernel would have to copy pages at once that it has pinned for I/O. */
+/* Exclude the mapping from children made by fork(), because the kernel would have to copy pages at once that it has pinned for
+ * I/O. */
 void zoff_base_map_keep_from_children(const zoff_map *map);
 void zoff_base_map_free(zoff_map *map); /* a zeroed map is accepted */
 

@@ -9,8 +9,8 @@
 
 zoff_status zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
 {
-    /* Allocate at least one byte: an empty list is still a list, and NULL means failure. Do not pass an overflowing product to
-     * calloc: some checkers stop the program for that. */
+    /* Allocate at least one byte, because an empty list is still a list, and NULL means failure. Do not pass an overflowing
+     * product to calloc, because some checkers stop the program for that. */
     size_t total;
     bool fits = zoff_base_bits_mul(count ? count : 1, bytes ? bytes : 1, &total) && total <= PTRDIFF_MAX;
     void *pointer = fits ? calloc(1, total) : NULL;

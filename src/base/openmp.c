@@ -165,7 +165,7 @@ bool zoff_base_openmp_awake(unsigned threads)
         pool.next = now + ASLEEP_SECONDS;
         return false;
     }
-    /* A known pool is checked each time: a step may follow a region of the program. */
+    /* A known pool is checked each time, because a step may follow a region of the program. */
     pool.pause = pool.threads || pool.pause <= 0 ? LOOK_SECONDS : 2 * pool.pause;
     pool.pause = pool.pause < LOOK_SECONDS_MOST ? pool.pause : LOOK_SECONDS_MOST;
     pool.next = now + pool.pause;

@@ -4,7 +4,7 @@
 
 #include "topology.h"
 
-/* Whether the calling thread is in a parallel region of the program: that region uses the other cores. */
+/* Whether the calling thread is in a parallel region of the program, which uses the other cores. */
 bool zoff_base_openmp_settings_inside(void);
 
 /* Whether the runtime binds its threads (OMP_PROC_BIND); if so, all CPUs of its places. */

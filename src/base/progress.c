@@ -86,7 +86,7 @@ static void restart(zoff_progress *p)
     }
 }
 
-/* Yield first: other ranks or threads may need this CPU to make progress. */
+/* Yield first, because other ranks or threads may need this CPU to make progress. */
 static void pause_number(unsigned idle)
 {
     enum { YIELDS = 200 };
@@ -96,7 +96,7 @@ static void pause_number(unsigned idle)
         zoff_base_clock_nap(idle - YIELDS);
 }
 
-/* Count pauses, not wall time: a thread that computes or is stopped by a debugger does not wait. */
+/* Count pauses, not wall time, because a thread that computes or is stopped by a debugger does not wait. */
 static zoff_status count_pause(zoff_progress *p, const zoff_poller *on, double seconds)
 {
     for (zoff_poller *poller = p->first; poller; poller = poller->next) {

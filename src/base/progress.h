@@ -45,7 +45,7 @@ void zoff_base_progress_pump(zoff_progress *p);
 /* Keep an error of a poller, with this thread's error text. An earlier error stays. */
 void zoff_base_progress_keep(zoff_poller *poller, zoff_status status);
 
-/* Call this within `until` when something moved: the loop then asks again without a pause, and deadlines start anew. */
+/* Call this within `until` when something moved, so that the loop asks again without a pause, and deadlines start anew. */
 void zoff_base_progress_moved(zoff_progress *p);
 
 /* Call `until` until it returns anything but PENDING. Between two calls, park in `on`; if `on` cannot park, yield, then nap 20

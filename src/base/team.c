@@ -12,11 +12,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Where the threads of this process work, decided once: a thread that moved between steps would find its pages on another node.
- * This is one of the few pieces of global state, because places belong to the process. */
+/* Where the threads of this process work, decided once, because a thread that moved between steps would find its pages on
+ * another node. This is one of the few pieces of global state, because places belong to the process. */
 static struct {
     pthread_once_t once;
-    bool seated;                          /* seats are used: there are several nodes, and nobody else has placed the threads */
+    /* seats are used, because there are several nodes, and nobody else has placed the threads */
+    bool seated;
     atomic_uint preferred;                /* preferred node + 1; 0: none */
     atomic_bool forked;                   /* this process is a child of one that had a team */
     const zoff_team_watch *_Atomic watch; /* the watch of a trace; NULL: there is none */
@@ -157,7 +158,7 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
     threads = threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST;
     if (works_alone(threads)) {
         p.policy = NULL;    /* the other threads of the caller's region would all take the same seat */
-        run_part(&p, 0, 1); /* no watch: the run is all the caller's */
+        run_part(&p, 0, 1); /* no watch, because the run is all the caller's */
         return;
     }
     find_watch(&p);

@@ -205,7 +205,7 @@ static int start_thread(worker *w)
     zoff_cpus places;
     if (zoff_base_openmp_settings_places(&places))
         (void)pthread_attr_setaffinity_np(&attributes, sizeof places.words, (const cpu_set_t *)(const void *)places.words);
-    /* Block all signals: they are for the program's threads. */
+    /* Block all signals, because they are for the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     /* Each thread's stack also holds the thread-local data of the program and its libraries. Where it is too small for them,

@@ -16,7 +16,7 @@ typedef enum zoff_comm_kind {
 } zoff_comm_kind;
 
 /* All ranks must start the operations of one stream of one channel in the same order. Different streams or channels are
- * independent: each rank may interleave their operations as it likes. */
+ * independent, so each rank may interleave their operations as it likes. */
 typedef enum zoff_comm_stream {
     ZOFF_COMM_STEP,    /* decisions of a step, and weights after an update */
     ZOFF_COMM_REDUCE,  /* gradients */

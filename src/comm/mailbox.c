@@ -91,7 +91,7 @@ zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel)
     return status;
 }
 
-/* Returns the headers of this channel. Frees those of channels with lower ids: this rank never joins them. */
+/* Returns the headers of this channel. Frees those of channels with lower ids, because this rank never joins them. */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;

@@ -60,7 +60,7 @@ zoff_status zoff_comm_message_queue_reserve(zoff_comm_message_queue *c, unsigned
 /* Send a copy of a header, with `data_bytes` of its data, to one rank. */
 zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to, const zoff_comm_header *header);
 
-/* Send a header to all other ranks. A failed send is ignored here: the transport reports it in later calls. */
+/* Send a header to all other ranks. A failed send is ignored here, because the transport reports it in later calls. */
 void zoff_comm_message_queue_say(zoff_comm_message_queue *c, const zoff_comm_header *header);
 
 /* Take the next header that has arrived. It is valid until the next call.  @return PENDING if there is none */

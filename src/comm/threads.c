@@ -262,7 +262,7 @@ static zoff_status make_group(unsigned size, group **out)
             free_group(o, rank);
             return status;
         }
-        pthread_mutex_init(&d->lock, NULL); /* default attributes: this cannot fail */
+        pthread_mutex_init(&d->lock, NULL); /* this cannot fail, because the attributes are the default ones */
         d->group = o;
         d->headers.end = &d->headers.first;
         for (unsigned from = 0; from < size; from++)

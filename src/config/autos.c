@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Keys outside of these sections decide only where states live and how they move: they change no number. */
+/* Keys outside of these sections decide only where states live and how they move, so they change no number. */
 static bool decides_training(const char *path)
 {
     static const char *const PREFIXES[] = {"optimizer", "scheduler",         "fp16",

@@ -260,7 +260,7 @@ static zoff_status walk_object(walker *w, json_t *object, size_t self)
         json_decref(key);
         step_to(w, end);
         step_over(w, " \t\r\n:");
-        if (!found) { /* this object belongs to a repeated key, and the tree has the other one: the caller reports it */
+        if (!found) { /* this object belongs to a repeated key, so the caller reports it: the tree has the other object */
             w->has_lost = w->has_lost || !w->remarks;
             ZOFF_TRY(walk_value(w, NULL, self));
             continue;

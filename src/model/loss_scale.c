@@ -23,8 +23,8 @@ void zoff_model_loss_scale_start(zoff_model *m)
                                    .hysteresis = v->enabled && v->dynamic ? v->hysteresis : 1};
 }
 
-/* Apply an overflow. Returns false if the scale has to be halved but is at its minimum. The overflow is recorded even then: the
- * scale is doubled only after a whole window of good steps. */
+/* Apply an overflow. Returns false if the scale has to be halved but is at its minimum. The overflow is recorded even then,
+ * because the scale is doubled only after a whole window of good steps. */
 static bool overflow_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
 {
     const bool is_least = s->scale == v->min_scale, is_due = v->hysteresis == 1 || s->hysteresis == 1;

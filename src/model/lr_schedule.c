@@ -43,7 +43,7 @@ static double height(const zoff_cycle_values *c, int64_t i)
     const double stairs = rises ? c->first_stairs : c->second_stairs;
     if (stairs == 0)
         return rises ? x / ratio : (x - 1.0) / (ratio - 1.0);
-    /* Stairs are computed from whole steps: a quotient could be rounded to just below an integer. */
+    /* Stairs are computed from whole steps, because a quotient could be rounded to just below an integer. */
     const double at = fmod(steps, length);
     return floor(at <= c->first ? at * stairs / c->first : (length - at) * stairs / c->second) / stairs;
 }

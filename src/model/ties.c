@@ -97,7 +97,7 @@ static zoff_status tie(zoff_model *m, const identity *same, size_t count)
         zoff_model_param *p = &m->params[same[i].param];
         t->members[t->member_count++] = same[i].param;
         p->tie = (uint32_t)t->count;
-        p->frozen = i > 0; /* other files treat it as frozen: only the owner is trained */
+        p->frozen = i > 0; /* other files treat it as frozen, because only the owner is trained */
     }
     owner->grad_dtype = ZOFF_F32;
     owner->grad_stride = owner->count * sizeof(float);

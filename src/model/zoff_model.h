@@ -16,7 +16,7 @@ enum {
     ZOFF_SLICE_PRESENT = 2, /* the slice had a gradient in this step; with accumulation, the accumulator holds a sum */
     ZOFF_SLICE_DOWN = 4,    /* device: the gradient that was handed over is downloaded */
     ZOFF_SLICE_GIVEN = 8,   /* tied weights: this parameter's gradient was handed over; READY then means the owner's sum */
-    ZOFF_SLICE_REUSED = 16  /* the program may have written its next gradient: the end of the step does not clear it */
+    ZOFF_SLICE_REUSED = 16  /* the program may have written its next gradient, so the end of the step does not clear it */
 };
 
 /* The first and last bucket of a slice. Buckets in between also contain parts of it. */
@@ -126,7 +126,8 @@ enum { ZOFF_MODEL_NAME_MOST = 4095 };
 /* Append a parameter. A NULL `name` in the description becomes "param" and the number of the parameter.  @return ERR_INVALID
  * for inconsistent types, strides or sizes; ERR_NO_MEMORY. After an error the model is unchanged */
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *desc, zoff_param *out);
-/* At seal: a checkpoint must find each parameter by its name, and an export each tensor.  @return ERR_INVALID with both */
+/* Check the names at seal, because a checkpoint must find each parameter by its name, and an export each tensor.  @return
+ * ERR_INVALID with both */
 zoff_status zoff_model_params_check_names(const zoff_model *m);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
 /* Whether any parameter is engine-owned. */

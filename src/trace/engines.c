@@ -23,7 +23,8 @@ static struct {
     pthread_mutex_t lock;
     char text[ZOFF_TRACE_PATH_BYTES + 64]; /* value of the variable */
     unsigned owner;                        /* zoff_base_fork_number() + 1 of the process that traces; 0: none. Atomic */
-    bool ended;                            /* the value is of no use any more: it was bad, or the file failed or is full */
+    /* the value is of no use any more, because it was bad, or the file failed or is full */
+    bool ended;
     zoff_trace_spec spec;
     zoff_trace_writer writer;
     unsigned engines, windows, opened;

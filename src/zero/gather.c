@@ -6,7 +6,7 @@
 
 typedef struct gather_slot {
     bool used;
-    bool begins;     /* not started yet: this rank's part is missing, or an earlier item has not started */
+    bool begins;     /* the item has not started, because this rank's part is missing, or an earlier item has not started */
     uint64_t number; /* position in the order of starts */
     size_t item;
     char *parts;
@@ -144,7 +144,7 @@ zoff_status zoff_zero_gather_poll(zoff_gather *g)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* Errors are ignored: the next zoff_zero_gather_poll() returns them. */
+/* Errors are ignored, because the next zoff_zero_gather_poll() returns them. */
 void zoff_zero_gather_pump(zoff_gather *g)
 {
     for (unsigned slot = 0; slot < g->opts.slots; slot++) {

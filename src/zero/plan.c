@@ -304,7 +304,7 @@ static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
         close_alone(w);
 }
 
-/* Limit the total to 2^58 elements: with padding and three streams of floats, all sizes stay far below 2^64 bytes. */
+/* Limit the total to 2^58 elements, so that with padding and three streams of floats all sizes stay far below 2^64 bytes. */
 static zoff_status check_sizes(const zoff_plan_tensor *tensors, size_t count)
 {
     size_t total = 0;

@@ -13,7 +13,7 @@
 
 typedef struct reduce_slot {
     bool used;
-    bool packs;      /* the bucket is not sent yet: it is not packed, or an earlier one has not been sent */
+    bool packs;      /* the bucket is not sent yet, because it is not packed, or an earlier one has not been sent */
     bool packed;     /* packed: must not be packed again, because the source may be gone */
     uint64_t number; /* position in the order of exchanges */
     size_t bucket;
@@ -33,7 +33,7 @@ typedef struct reduce_weights {
     double *all;       /* weights by rank */
     float *factors;    /* factor of each rank */
     float own_factor;  /* factor of this rank, known before those of the others */
-    bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
+    bool fixed;        /* set by the first gradient, because this rank's weight can no longer change then */
     bool asked, known; /* the all-gather of weights has started, and is done */
     zoff_comm_work work;
 } reduce_weights;
@@ -100,7 +100,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
         s->send_bytes = r->bytes + 2 * i * r->ranks;
         s->receive_bytes = s->send_bytes + r->ranks;
     }
-    /* The first order is from the last bucket to the first: backward passes usually end at the first parameter. */
+    /* The first order is from the last bucket to the first, because backward passes usually end at the first parameter. */
     for (size_t b = 0; b < r->count; b++)
         r->order[b] = (uint32_t)(r->count - 1 - b);
     *out = r;
@@ -119,7 +119,7 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     zoff_comm_abandon(r->opts.comm, &r->weights.work);
     zoff_comm_abandon(r->opts.comm, &r->order_work);
     if (!zoff_comm_lets_go(r->opts.comm))
-        return; /* leak: the network may still read `learned` and other arrays */
+        return; /* leak the memory, because the network may still read `learned` and other arrays */
     void *blocks[] = {r->buckets, r->order, r->arrivals, r->learned, r->weights.all, r->weights.factors, r->slots, r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
@@ -141,7 +141,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
     r->next = r->arrived = 0;
     r->weights.own = 1;
     r->weights.fixed = r->weights.asked = r->weights.known = r->is_void = false;
-    /* A bucket that waits for no slice is complete: it has no trained parameter, or no parameter at all. */
+    /* A bucket that waits for no slice is complete, because it has no trained parameter, or no parameter at all. */
     for (size_t b = 0; b < r->count; b++) {
         if (missing[b] == 0)
             complete(r, b);
@@ -371,7 +371,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* Errors are ignored: the next zoff_zero_reduce_poll() returns them. */
+/* Errors are ignored, because the next zoff_zero_reduce_poll() returns them. */
 void zoff_zero_reduce_pump(zoff_reduce *r)
 {
     for (unsigned i = 0; i < r->opts.slots; i++) {

@@ -45,7 +45,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing);
 void zoff_zero_reduce_weigh(zoff_reduce *r, double weight);
 /* Report that the gradient of a slice has come. The slice lies in the buckets first to last. */
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last);
-/* End the micro-batch: no further slice will come. Incomplete buckets are exchanged as they are. */
+/* End the micro-batch, because no further slice will come. Incomplete buckets are exchanged as they are. */
 void zoff_zero_reduce_close_batch(zoff_reduce *r);
 /* End the micro-batch after an error of this rank: until the next micro-batch, buckets are exchanged without their content, and
  * nothing is packed or summed. */

@@ -141,7 +141,7 @@ size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, 
  * of its chunk. */
 size_t zoff_zero_plan_find_run(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
 
-/* Iterate over the pieces of a rank's part of a bucket. Their offsets are not set: only the owner knows them.
+/* Iterate over the pieces of a rank's part of a bucket. Their offsets are not set, because only the owner knows them.
  * @return zoff_zero_plan_next(): whether there was another piece */
 zoff_plan_cursor zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsigned rank);
 bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out);
