@@ -29,6 +29,7 @@ class DeviceTier : public testing::Test
     }
     ~DeviceTier() override
     {
+        let_go = true;
         link.close();
         store.reset();
     }
@@ -47,9 +48,20 @@ class DeviceTier : public testing::Test
         device.calls = 0;
         device.fail = nth;
     }
+    // Nothing in the stream goes on before `let_go`.
+    void hold()
+    {
+        const auto wait = [](void *ctx) {
+            while (!*static_cast<std::atomic<bool> *>(ctx))
+                usleep(100);
+        };
+        let_go = false;
+        EXPECT_ZOFF_OK(device.accel->ops->streams.call(device.accel, link.stream, wait, &let_go));
+    }
     std::string there(size_t chunk) const { return {zoff_offload_device_there(store.get(), chunk), BYTES}; }
     static std::string all(int value) { return std::string(BYTES, (char)value); }
 
+    std::atomic<bool> let_go{true};
     test_device device;
     device_link link{device.accel};
     std::vector<zoff_store_chunk> chunks = std::vector<zoff_store_chunk>(9, zoff_store_chunk{BYTES, BYTES});
@@ -84,12 +96,7 @@ TEST_F(DeviceTier, KeptChunksGoUpOnlyIfTheyHaveChanged)
 
 TEST_F(DeviceTier, IsBusyWhileCopiesAreInFlight)
 {
-    std::atomic<bool> let_go{false};
-    const auto hold = [](void *ctx) {
-        while (!*static_cast<std::atomic<bool> *>(ctx))
-            usleep(100);
-    };
-    ASSERT_ZOFF_OK(device.accel->ops->streams.call(device.accel, link.stream, hold, &let_go));
+    hold();
     void *base = nullptr;
     EXPECT_EQ(ZOFF_PENDING, borrow_chunk(store.get(), 0, &base));
     EXPECT_TRUE(zoff_offload_store_busy(store.get(), false));
@@ -105,15 +112,25 @@ TEST_F(DeviceTier, IsBusyWhileCopiesAreInFlight)
     EXPECT_EQ(all(7), there(1));
 }
 
+// The copy down of a chunk that nobody wants any more still writes its slot.
+TEST_F(DeviceTier, AWithdrawnChunkKeepsItsSlotUntilItHasCome)
+{
+    hold();
+    void *base = nullptr;
+    EXPECT_EQ(ZOFF_PENDING, borrow_chunk(store.get(), 0, &base));
+    withdraw(store.get(), 0);
+    for (size_t chunk = 1; chunk < SLOTS; chunk++)
+        EXPECT_ZOFF_OK(claim_chunk(store.get(), chunk, &base));
+    EXPECT_EQ(ZOFF_PENDING, claim_chunk(store.get(), SLOTS, &base));
+    let_go = true;
+    EXPECT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+    EXPECT_ZOFF_OK(claim_chunk(store.get(), SLOTS, &base));
+}
+
 // The wait for a copy has the deadline of the device, and may be repeated.
 TEST_F(DeviceTier, ADeviceThatStandsStillEndsTheWait)
 {
-    std::atomic<bool> let_go{false};
-    const auto hold = [](void *ctx) {
-        while (!*static_cast<std::atomic<bool> *>(ctx))
-            usleep(100);
-    };
-    ASSERT_ZOFF_OK(device.accel->ops->streams.call(device.accel, link.stream, hold, &let_go));
+    hold();
     void *base = nullptr;
     EXPECT_ZOFF_OK(zoff_offload_store_wait(store.get())) << "nothing is in flight";
     EXPECT_EQ(ZOFF_PENDING, borrow_chunk(store.get(), 0, &base));
@@ -166,7 +183,8 @@ TEST_F(DeviceTier, MemoryThatTheDeviceDoesNotHaveIsAnErrorWithAdvice)
     zoff_store *other = nullptr;
     zoff_store_found found;
     fail(1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "the weights that stay on the device, 36.0 KiB (a test has no other place): alloc failed",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE,
+                      "the weights that stay on the device, 36.0 KiB (a test has no other place): alloc failed",
                       zoff_offload_store_find(&opts, &other, &found));
     EXPECT_EQ(nullptr, other);
 }
