@@ -1,5 +1,6 @@
-// book.cc: the reference of a program is an engine, so what is wrong in every engine is seen only here: the same updates, by
-// the textbook of tests/support/reference.h.
+// book.cc: the reference of a program is an engine over as many ranks, so what is wrong in every engine is seen only here. Each
+// rank keeps a book of the whole model by the textbook of tests/support/reference.h. It draws the gradients of all ranks itself
+// and adds them in the order of docs/RANKS.md, so it shares neither code nor messages with the engines.
 #include "life.h"
 
 #include <math.h>
@@ -7,6 +8,8 @@
 #include <algorithm>
 
 using namespace sim;
+
+enum { WEIGHTS = 3 }; // beside zoff_state_kind
 
 static float get(const char *at, zoff_dtype dtype)
 {
@@ -18,34 +21,36 @@ static float get(const char *at, zoff_dtype dtype)
 }
 
 // Weights as they are in memory.
-static void take_weights(const param &q, reference::tensor &x)
+static void take_weights(const param &q, std::vector<float> &out)
 {
+    out.resize(q.slices * q.count);
     for (size_t s = 0; s < q.slices; s++) {
         for (size_t k = 0; k < q.count; k++)
-            x.master[s * q.count + k] = get(q.ref_value + (s * q.stride + k) * width_of(q.dtype), q.dtype);
+            out[s * q.count + k] = get(q.ref_value + (s * q.stride + k) * width_of(q.dtype), q.dtype);
     }
 }
 
-// It leaves out sums over ranks and ties, weights of micro-batches, numbers near the end of fp32, and steps with NaN.
+// What it does not cover: a step that takes NaN into its states (zoff.skip_nonfinite), and blocks of moments behind a load,
+// because a checkpoint's reader sees only their numbers. Beside it, messages, times and counts of bytes are not compared.
 void life::open_book()
 {
-    const auto has = [&](const char *verb, const char *what) {
-        return std::any_of(p.begin(), p.end(), [&](const std::string &text) {
-            return line(text).verb == verb && text.find(what) != std::string::npos;
-        });
-    };
-    bool follows =
-        ranks == 1 && number == 0 && !has("step", " weight=") && !has("both", "skip_nonfinite") && !has("step", " mag=6e38");
-    for (const auto &q : params)
-        follows = follows && !q->tie;
-    if (!follows)
-        return;
     std::string moments;
     for (const auto &[key, value] : both) {
+        const std::string word = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
+        if (key == "zoff.skip_nonfinite")
+            return;
         if (key == "zoff.moments")
-            moments = value.substr(1, value.size() - 2);
+            moments = word;
         if (key == "gradient_clipping")
-            clip = strtod(value.c_str(), nullptr);
+            clip = strtod(word.c_str(), nullptr);
+        if (key == "gradient_allreduce_op")
+            adds = word == "sum";
+        if (key == "gradient_predivide_factor")
+            factor = 1 / strtod(word.c_str(), nullptr);
+        if (key == "prescale_gradients" && word == "true")
+            factor = 1.0 / ranks;
+        if (key == "communication_data_type")
+            wire = word == "fp32" ? ZOFF_F32 : word == "bf16" ? ZOFF_BF16 : ZOFF_F16;
     }
     for (const auto &q : params) {
         reference::tensor x;
@@ -54,35 +59,89 @@ void life::open_book()
         x.dtype = q->dtype;
         x.grad_dtype = q->grad_dtype;
         x.group = q->group;
-        x.frozen = q->frozen;
+        x.frozen = q->frozen || q->tie; // the states of tied weights are those of their owner
         x.name = q->name;
         x.halves = moments == "bf16";
         x.blocks = moments == "m8v16" || moments == "q8" ? moments : "";
-        x.master.resize(x.total());
         x.m.assign(x.total(), 0);
         x.v.assign(x.total(), 0);
         x.sum.resize(x.total());
         x.present.assign(x.slices, false);
-        take_weights(*q, x);
+        take_weights(*q, x.master);
         book.push_back(x);
     }
 }
 
-// Before a micro-step of the reference, which may clear its gradients.
-void life::add_to_book()
+size_t life::owner_of(size_t i) const
 {
+    for (size_t k = 0; params[i]->tie && k < i; k++)
+        i = params[k].get() == params[i]->tie ? k : i;
+    return i;
+}
+
+// Micro-batch by micro-batch and, within each, in the order of the ranks.
+void life::add_to_book(const line &l)
+{
+    double total = 0;
+    for (unsigned r = 0; r < ranks; r++)
+        total += static_cast<float>(weight_of(l, r) * factor);
+    for (unsigned r = 0; !book.empty() && r < ranks; r++)
+        add_rank_to_book(l, r, static_cast<float>(weight_of(l, r) * factor), static_cast<float>(total / (adds ? ranks : 1)));
+    weights += total;
+}
+
+// A rank adds the gradients of tied weights in the order of their names, and sends the sum.
+void life::add_rank_to_book(const line &l, unsigned of_rank, float weight, float of_all)
+{
+    std::vector<std::vector<float>> sent(book.size());
+    std::vector<std::vector<bool>> has(book.size());
+    dice d = dice_of(l, of_rank);
+    std::vector<gradient> todo = draw(l, of_rank, d);
+    std::sort(todo.begin(), todo.end(), [](const gradient &a, const gradient &b) { return a.of < b.of; });
     for (size_t i = 0; i < book.size(); i++) {
-        const param &q = *params[i];
+        sent[i].resize(book[i].total());
+        has[i].resize(book[i].slices);
+    }
+    for (const gradient &g : todo) {
+        const size_t i = owner_of(g.of), count = book[i].count;
+        const param &q = *params[g.of];
+        for (size_t k = 0; k < count; k++) {
+            float &x = sent[i][g.slice * count + k];
+            const float one = get(&g.numbers[k * width_of(q.grad_dtype)], q.grad_dtype);
+            x = has[i][g.slice] ? x + one : one;
+        }
+        has[i][g.slice] = true;
+    }
+    for (size_t i = 0; i < book.size(); i++) {
         reference::tensor &x = book[i];
-        for (size_t s = 0; s < q.slices; s++) {
-            for (size_t k = 0; q.given[s] && k < q.count; k++) {
-                const float g = get(q.ref_grad_of(s) + k * width_of(q.grad_dtype), q.grad_dtype);
-                float &sum = x.sum[s * q.count + k];
-                sum = x.present[s] ? sum + g : g;
+        const bool reduced = params[i]->reduced && ranks > 1;
+        for (size_t s = 0; s < x.slices; s++) {
+            const bool is_sent = ranks == 1 ? has[i][s] : !reduced || of_rank == 0;
+            const bool is_first = ranks == 1 ? !x.present[s] : micro == 0 && of_rank == 0;
+            const float w = !reduced ? weight : has[i][s] ? of_all : 0;
+            for (size_t k = s * x.count; is_sent && k < (s + 1) * x.count; k++) {
+                const float typed =
+                    wire != ZOFF_DTYPE_DEFAULT && !reduced && ranks > 1 ? reference::rounded(wire, sent[i][k]) : sent[i][k];
+                const float g = w != 0 ? typed : 0;
+                x.sum[k] = is_first ? w * g : fmaf(w, g, x.sum[k]);
             }
-            x.present[s] = x.present[s] || q.given[s];
+            x.present[s] = x.present[s] || has[i][s];
         }
     }
+}
+
+// The first gradient that is not finite.
+static bool find_culprit(const std::vector<reference::tensor> &book, size_t &i, size_t &slice)
+{
+    for (i = 0; i < book.size(); i++) {
+        const reference::tensor &x = book[i];
+        for (size_t k = 0; k < x.total() && !x.frozen; k++) {
+            slice = k / x.count;
+            if (x.present[slice] && !isfinite(x.sum[k]))
+                return true;
+        }
+    }
+    return false;
 }
 
 // The last micro-step of the reference is over.
@@ -94,30 +153,43 @@ void life::compare_book(const zoff_step_args &args, const zoff_step_info &info)
         (void)zoff_engine_get_group(ref, g, info.t, &groups[g]); // fails if no parameter is in it
     }
     const double scale = args.grad_scale ? args.grad_scale : 1, most = args.clip_norm ? args.clip_norm : clip;
-    const reference::result r =
-        reference::step(book, groups, info.t, scale / info.numbers.loss_scale, micro_steps, most > 0 ? most : 0);
+    const reference::result r = reference::step(book, groups, info.t, scale / info.numbers.loss_scale,
+                                                weights > 0 ? weights / (adds ? ranks : 1) : 1, most > 0 ? most : 0);
+    size_t bad, slice;
+    if (r.skipped && find_culprit(book, bad, slice) &&
+        (info.culprit.param != params[bad]->ref_id || info.culprit.slice != slice))
+        fail("the reference blames slice %zu of parameter %u, the textbook slice %zu of %s", info.culprit.slice,
+             info.culprit.param, slice, params[bad]->name.c_str());
     forget_book();
     if (r.skipped != info.skipped)
         fail("the reference has skipped=%d, the textbook %d", info.skipped, r.skipped);
     if (!r.skipped && (!is_same(r.norm, info.numbers.grad_norm) || !is_same(r.clip, info.numbers.clip_factor)))
         fail("the reference has norm %a, clip factor %a, the textbook %a, %a", info.numbers.grad_norm, info.numbers.clip_factor,
              r.norm, r.clip);
-    std::vector<float> have;
+    std::vector<float> have, want;
     for (size_t i = 0; i < book.size(); i++) {
         const reference::tensor &x = book[i];
+        const auto compare = [&](int kind, const std::vector<float> &textbook) {
+            for (size_t k = 0; k < x.total(); k++) {
+                if (memcmp(&have[k], &textbook[k], sizeof have[k]) != 0 && !(isnan(have[k]) && isnan(textbook[k])))
+                    fail("the reference is wrong: kind %d of %s, element %zu: %a, in the textbook %a", kind, x.name.c_str(), k,
+                         have[k], textbook[k]);
+            }
+        };
         const std::vector<float> *const states[] = {&x.master, &x.m, &x.v};
         have.resize(x.total() + 1);
         for (int kind = 0; kind < 3 && !x.frozen; kind++) {
-            if (zoff_state_read(ref, params[i]->ref_id, static_cast<zoff_state_kind>(kind), 0, x.total(), have.data()) !=
-                ZOFF_OK)
-                continue; // the rule has no such state
-            for (size_t k = 0; k < x.total(); k++) {
-                const float want = (*states[kind])[k];
-                if (memcmp(&have[k], &want, sizeof want) != 0 && !(isnan(have[k]) && isnan(want)))
-                    fail("the reference is wrong: kind %d of %s, element %zu: %a, in the textbook %a", kind, x.name.c_str(), k,
-                         have[k], want);
-            }
+            if (zoff_state_read(ref, params[i]->ref_id, static_cast<zoff_state_kind>(kind), 0, x.total(), have.data()) ==
+                ZOFF_OK) // otherwise the rule has no such state
+                compare(kind, *states[kind]);
         }
+        if (params[i]->tie)
+            continue;
+        take_weights(*params[i], have);
+        want = x.master;
+        for (float &one : want)
+            one = reference::rounded(x.dtype, one);
+        compare(WEIGHTS, want);
     }
 }
 
@@ -126,13 +198,27 @@ void life::forget_book()
 {
     for (reference::tensor &x : book)
         x.present.assign(x.slices, false);
+    weights = 0;
+}
+
+void life::load_book()
+{
+    for (size_t i = 0; i < book.size(); i++) {
+        reference::tensor &x = book[i];
+        std::vector<float> *const states[] = {&x.master, &x.m, &x.v};
+        for (int kind = 0; kind < 3 && !x.frozen && x.total(); kind++)
+            (void)zoff_state_read(ref, params[i]->ref_id, static_cast<zoff_state_kind>(kind), 0, x.total(),
+                                  states[kind]->data());
+    }
+    if (!book.empty() && !book[0].blocks.empty())
+        book.clear();
 }
 
 void life::pull_book()
 {
     for (size_t i = 0; i < book.size(); i++) {
         if (!book[i].frozen)
-            take_weights(*params[i], book[i]);
+            take_weights(*params[i], book[i].master);
     }
 }
 
@@ -140,11 +226,13 @@ void life::write_book(const param &q, zoff_state_kind kind, size_t first, size_t
 {
     zoff_optimizer_hyper h;
     zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
+    const param *const owner = q.tie ? q.tie : &q;
     for (size_t i = 0; i < book.size(); i++) {
-        if (params[i].get() == &q && zoff_engine_get_group(ref, q.group, 0, &h) == ZOFF_OK)
+        if (params[i].get() == owner && zoff_engine_get_group(ref, q.group, 0, &h) == ZOFF_OK)
             reference::write(book[i], h, kind, first, count, numbers);
         std::vector<float> &halves = kind == ZOFF_STATE_M ? book[i].m : book[i].v;
-        for (size_t k = first; book[i].halves && kind != ZOFF_STATE_MASTER && params[i].get() == &q && k < first + count; k++)
+        for (size_t k = first; book[i].halves && kind != ZOFF_STATE_MASTER && params[i].get() == owner && k < first + count;
+             k++)
             halves[k] = reference::rounded(ZOFF_BF16, halves[k]);
     }
 }

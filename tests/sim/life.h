@@ -40,6 +40,16 @@ struct param {
     char *ref_grad_of(size_t slice) const { return ref_grad + slice * grad_stride * width_of(grad_dtype); }
 };
 
+// What a rank hands over for a slice in a micro-step.
+struct gradient {
+    size_t of, slice;     // a parameter, by its place in the list
+    uint64_t from;        // dice of its numbers
+    double size;          // of its numbers
+    size_t bad;           // the element that is not finite; SIZE_MAX: none
+    bool is_early, polls; // is declared before the step; zoff_engine_progress() comes behind it
+    std::vector<char> numbers;
+};
+
 class life
 {
   public:
@@ -102,7 +112,7 @@ class life
     // The one error of a step that needs no fault: all micro-batches have the weight 0.
     bool is_weightless(zoff_status status) const
     {
-        return status == ZOFF_ERR_INVALID && micro_steps > 1 && strstr(zoff_last_error(), "have weight 0");
+        return status == ZOFF_ERR_INVALID && (micro_steps > 1 || ranks > 1) && strstr(zoff_last_error(), "have weight 0");
     }
     void describe();
     zoff_param_desc desc(const param &q, bool is_ref) const;
@@ -113,10 +123,14 @@ class life
     void open_ref();
     void operation(const line &l);
     void arm(const line &l);
-    void hand_over(const line &l, dice &d, bool all);
+    // The dice of a step on a rank. Each rank has other gradients, so that a wrong sum of them has other bits.
+    dice dice_of(const line &l, unsigned of_rank) const { return dice(l.number("seed") + 1000003ull * of_rank); }
+    std::vector<gradient> draw(const line &l, unsigned of_rank, dice &d) const;
+    double weight_of(const line &l, unsigned of_rank) const;
+    void hand_over(const line &l, dice &d);
     void step(const line &l);
     zoff_step_args begin_args(const line &l); // those of a step, and the weight of its micro-batch
-    zoff_status step_of_ref(const zoff_step_args &args, zoff_step_info &info);
+    zoff_status step_of_ref(const line &l, const zoff_step_args &args, zoff_step_info &info);
     void replay(const line &l);
     bool is_last() const { return micro + 1 == micro_steps; }
     bool is_measured(const line &l) const { return is_last() && (engines == 2 || form_of(l) == "measure"); }
@@ -146,10 +160,13 @@ class life
     void compare_states(param &q, int kind, size_t first, size_t count, bool may_refuse);
     void compare_counts();
     void open_book(); // book.cc
-    void add_to_book();
+    void add_to_book(const line &l);
+    void add_rank_to_book(const line &l, unsigned of_rank, float weight, float of_all);
+    size_t owner_of(size_t i) const; // of tied weights
     void compare_book(const zoff_step_args &args, const zoff_step_info &info);
     void forget_book();
     void pull_book();
+    void load_book(); // the reference has loaded a checkpoint
     void write_book(const param &q, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
 
     const program &p;
@@ -176,8 +193,11 @@ class life
     zoff_comm *comm = nullptr, *ref_comm = nullptr;
     zoff_engine *tested[2] = {}, *ref = nullptr;
     std::map<unsigned, zoff_optimizer_hyper> hypers;
-    std::vector<reference::tensor> book; // one for each parameter; empty: it is not kept
-    double clip = 0;                     // of the configuration
+    std::vector<reference::tensor> book;  // one for each parameter; empty: it is not kept
+    double weights = 0;                   // of the micro-batches in its sums
+    double clip = 0, factor = 1;          // of the configuration: gradient_clipping; of each rank's weight
+    bool adds = false;                    // gradient_allreduce_op
+    zoff_dtype wire = ZOFF_DTYPE_DEFAULT; // communication_data_type
 };
 
 } // namespace sim

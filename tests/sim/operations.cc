@@ -57,15 +57,18 @@ void life::arm(const line &l)
         disarm();
 }
 
-// Gradients of some slices, or of all, in some order. Those that are not handed over here are declared by the step.
-void life::hand_over(const line &l, dice &d, bool all)
+// Gradients of some slices, or of all, in some order. It has no effect, so each rank can draw those of all.
+std::vector<gradient> life::draw(const line &l, unsigned of_rank, dice &d) const
 {
-    std::vector<std::pair<param *, size_t>> todo;
-    for (const auto &q : params) {
-        q->given.assign(q->slices, 0);
-        for (size_t s = 0; s < q->slices; s++) {
-            if ((all || d.chance(static_cast<unsigned>(l.number("share", 100)))) && !(q->lent && q->frozen))
-                todo.emplace_back(q.get(), s);
+    const bool all = hands_all_over(l);
+    std::vector<gradient> todo;
+    const auto same = [&](size_t i, size_t s) { return dice(l.number("seed") ^ (i * 64 + s + 1) << 20); }; // on all ranks
+    for (size_t i = 0; i < params.size(); i++) {
+        const param &q = *params[i];
+        for (size_t s = 0; s < q.slices; s++) {
+            dice equal = same(i, s);
+            if ((all || (q.reduced ? equal : d).chance(static_cast<unsigned>(l.number("share", 100)))) && !(q.lent && q.frozen))
+                todo.push_back({i, s, 0, l.real("mag", 0.02) * (q.reduced ? 1 : 1 + of_rank), SIZE_MAX, true, false, {}});
         }
     }
     const unsigned order = static_cast<unsigned>(d.below(3));
@@ -75,38 +78,65 @@ void life::hand_over(const line &l, dice &d, bool all)
         std::swap(todo[k], todo[k + d.below(todo.size() - k)]);
     const size_t bad = l.has("bad") && !todo.empty() ? d.below(todo.size()) : SIZE_MAX;
     for (size_t k = 0; k < todo.size(); k++) {
-        param &q = *todo[k].first;
-        const size_t slice = todo[k].second;
-        zoff_engine *e = tested[q.engine];
-        char *there = q.grad_of(slice);
-        const size_t at = slice * q.grad_stride * width_of(q.grad_dtype);
-        const double size = l.real("mag", 0.02) * (q.reduced ? 1 : 1 + rank);
-        const std::string to = q.lent ? "to" : q.name + "_grad + " + std::to_string(at);
-        if (q.lent && e)
-            c("OK(zoff_grad_acquire(e[%u], %s, %zu, NULL, &to));", q.engine, q.name.c_str(), slice);
-        c("fill(%s, %d, %zu, 0x%llxu, %g);", to.c_str(), q.grad_dtype, q.count, (unsigned long long)d.seed(), size);
+        gradient &g = todo[k];
+        const param &q = *params[g.of];
+        dice equal = same(g.of, g.slice);
+        dice &its = q.reduced ? equal : d;
+        const bool is_bad = q.reduced ? l.has("bad") && equal.chance(10) : k == bad;
+        g.from = its.seed();
+        g.numbers.resize(q.count * width_of(q.grad_dtype));
         for (size_t i = 0; i < q.count; i++)
-            put(q.ref_grad_of(slice) + i * width_of(q.grad_dtype), q.grad_dtype, static_cast<float>((d.unit() - 0.5) * size));
-        const size_t place = k == bad ? d.below(q.count) : 0;
-        if (k == bad && q.count && (q.reduced || bad % ranks == rank))
-            c("put(%s, %d, %zu, %s);", to.c_str(), q.grad_dtype, place, l.fields.at("bad") == "nan" ? "NAN" : "INFINITY");
-        if (k == bad && q.count && (q.reduced || bad % ranks == rank))
-            put(q.ref_grad_of(slice) + place * width_of(q.grad_dtype), q.grad_dtype,
-                l.fields.at("bad") == "nan" ? NAN : INFINITY);
+            put(&g.numbers[i * width_of(q.grad_dtype)], q.grad_dtype, static_cast<float>((its.unit() - 0.5) * g.size));
+        const size_t place = is_bad ? its.below(q.count) : 0;
+        if (is_bad && q.count && (q.reduced || l.number("seed") % ranks == of_rank)) {
+            g.bad = place;
+            put(&g.numbers[place * width_of(q.grad_dtype)], q.grad_dtype, l.fields.at("bad") == "nan" ? NAN : INFINITY);
+        }
+        g.is_early = !all || q.lent || d.chance(50);
+        g.polls = d.chance(20);
+    }
+    return todo;
+}
+
+// Those that are not handed over here are declared by the step.
+void life::hand_over(const line &l, dice &d)
+{
+    for (const auto &q : params)
+        q->given.assign(q->slices, 0);
+    for (const gradient &g : draw(l, rank, d)) {
+        param &q = *params[g.of];
+        zoff_engine *e = tested[q.engine];
+        char *there = q.grad_of(g.slice);
+        const std::string to =
+            q.lent ? "to" : q.name + "_grad + " + std::to_string(g.slice * q.grad_stride * width_of(q.grad_dtype));
+        if (q.lent && e)
+            c("OK(zoff_grad_acquire(e[%u], %s, %zu, NULL, &to));", q.engine, q.name.c_str(), g.slice);
+        c("fill(%s, %d, %zu, 0x%llxu, %g);", to.c_str(), q.grad_dtype, q.count, (unsigned long long)g.from, g.size);
+        if (g.bad != SIZE_MAX)
+            c("put(%s, %d, %zu, %s);", to.c_str(), q.grad_dtype, g.bad, l.fields.at("bad") == "nan" ? "NAN" : "INFINITY");
         if (q.lent && e)
             persist_in("zoff_grad_acquire()",
-                       [&] { return zoff_grad_acquire(e, q.id, slice, nullptr, reinterpret_cast<void **>(&there)); });
-        if (q.count)
-            memcpy(there, q.ref_grad_of(slice), q.count * width_of(q.grad_dtype));
-        q.given[slice] = 1;
-        if ((!all || q.lent || d.chance(50)) && e)
-            c("OK(zoff_grad_ready(e[%u], %s, %zu, NULL));", q.engine, q.name.c_str(), slice),
-                persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, slice, nullptr); });
+                       [&] { return zoff_grad_acquire(e, q.id, g.slice, nullptr, reinterpret_cast<void **>(&there)); });
+        for (char *at : {q.ref_grad_of(g.slice), there})
+            std::copy(g.numbers.begin(), g.numbers.end(), at);
+        q.given[g.slice] = 1;
+        if (g.is_early && e)
+            c("OK(zoff_grad_ready(e[%u], %s, %zu, NULL));", q.engine, q.name.c_str(), g.slice),
+                persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, g.slice, nullptr); });
         const zoff_status status =
-            d.chance(20) && e ? (c("(void)zoff_engine_progress(e[%u]);", q.engine), zoff_engine_progress(e)) : ZOFF_OK;
+            g.polls && e ? (c("(void)zoff_engine_progress(e[%u]);", q.engine), zoff_engine_progress(e)) : ZOFF_OK;
         if (status < 0 && !is_explained(status))
             fail("zoff_engine_progress(): %s", zoff_last_error());
     }
+}
+
+// Of a rank's micro-batch. A weight of 0 is that of all ranks, or of each second one.
+double life::weight_of(const line &l, unsigned of_rank) const
+{
+    if (!l.has("weight") || (micro_steps == 1 && ranks == 1))
+        return 1;
+    const double weight = l.real("weight");
+    return weight != 0 ? weight + 0.3 * of_rank : l.number("seed") % 2 * (of_rank % 2);
 }
 
 void life::drop()
@@ -259,18 +289,17 @@ zoff_step_args life::begin_args(const line &l)
                 persist_in("zoff_step_prepare()",
                            [&] { return zoff_step_prepare(e, l.number("prepare") == 1 ? &args : nullptr); });
     }
-    if (l.has("weight") && micro_steps > 1) {
-        for (zoff_engine *e : {tested[0], tested[1], ref}) {
-            if (e && e != ref)
-                c("OK(zoff_grad_weight(e[%d], %g));", e == tested[1], l.real("weight"));
-            if (e)
-                ok(zoff_grad_weight(e, l.real("weight")), "zoff_grad_weight()");
-        }
+    for (zoff_engine *e : {tested[0], tested[1], ref}) {
+        if (!e || !l.has("weight"))
+            continue;
+        if (e != ref)
+            c("OK(zoff_grad_weight(e[%d], %.17g));", e == tested[1], weight_of(l, rank));
+        ok(zoff_grad_weight(e, weight_of(l, rank)), "zoff_grad_weight()");
     }
     return args;
 }
 
-zoff_status life::step_of_ref(const zoff_step_args &args, zoff_step_info &info)
+zoff_status life::step_of_ref(const line &l, const zoff_step_args &args, zoff_step_info &info)
 {
     for (const auto &q : params) {
         for (size_t s = 0; s < q->slices; s++) {
@@ -278,7 +307,7 @@ zoff_status life::step_of_ref(const zoff_step_args &args, zoff_step_info &info)
                 ok(zoff_grad_ready(ref, q->ref_id, s, nullptr), "zoff_grad_ready() of the reference");
         }
     }
-    add_to_book();
+    add_to_book(l);
     zoff_status status = zoff_step_begin(ref, &args);
     if (status == ZOFF_OK)
         status = zoff_step_wait(ref, &info);
@@ -292,13 +321,13 @@ zoff_status life::step_of_ref(const zoff_step_args &args, zoff_step_info &info)
 // The micro-step of a process that crashed, on the reference.
 void life::replay(const line &l)
 {
-    dice d(l.number("seed"));
+    dice d = dice_of(l, rank);
     zoff_step_info info = ZOFF_STEP_INFO_INIT;
     const zoff_step_args args = begin_args(l);
-    hand_over(l, d, hands_all_over(l));
+    hand_over(l, d);
     if (l.number("drop") == 1)
         fail("the next process has a step that was dropped");
-    ok(step_of_ref(args, info), "a step of the reference");
+    ok(step_of_ref(l, args, info), "a step of the reference");
     micro = is_last() ? 0 : micro + 1;
 }
 
@@ -306,10 +335,12 @@ void life::step(const line &l)
 {
     const bool last = is_last(), measures = is_measured(l);
     const std::string form = form_of(l);
-    dice d(l.number("seed"));
+    dice d = dice_of(l, rank);
     const zoff_step_args args = begin_args(l);
     arm(l);
-    hand_over(l, d, hands_all_over(l));
+    hand_over(l, d);
+    if (ranks > 1)
+        d = dice(l.number("seed") + 2); // calls within the step are those of all ranks
     if (l.number("drop") == 1)
         return drop();
 
@@ -368,7 +399,7 @@ void life::step(const line &l)
         }
     }
     disarm();
-    const zoff_status expected = step_of_ref(args, want);
+    const zoff_status expected = step_of_ref(l, args, want);
     for (unsigned e = 0; e < engines; e++) {
         if (ended[e] != expected)
             fail("a step of engine %u returns %d, of the reference %d: %s", e, ended[e], expected, zoff_last_error());
@@ -517,7 +548,7 @@ void life::load(const line &l)
     ok(zoff_checkpoint_load(ref, (folder + (crosses ? "/saved" : "/saved.ref")).c_str(), nullptr),
        "zoff_checkpoint_load() of the reference");
     recorded[0] = true;
-    book.clear(); // it has no blocks of moments to go on with
+    load_book();
     compare_weights();
     compare_counts();
     read_states(l, true);
@@ -639,6 +670,7 @@ void life::after_crash()
             group(line(p[k]));
     }
     ok(zoff_checkpoint_load(ref, (folder + "/before").c_str(), nullptr), "zoff_checkpoint_load() of the reference");
+    load_book();
     forget_weights();
     open(recorded[0]);
     zoff_engine *const opened = tested[0];

@@ -142,6 +142,12 @@ void drawing::config()
     } else if ((!has_moments || moments == MOMENTS[0]) && chance(15)) {
         add("both zoff.skip_nonfinite false");
     }
+    if (ranks > 1 && more.chance(25))
+        add("both gradient_allreduce_op \"sum\"");
+    if (ranks > 1 && more.chance(20))
+        add("both communication_data_type \"%s\"", more.chance(50) ? "bf16" : more.chance(50) ? "fp16" : "fp32");
+    if (ranks > 1 && more.chance(20))
+        add(more.chance(50) ? "both prescale_gradients true" : "both gradient_predivide_factor 3");
     if (chance(50))
         add("set zoff.master \"%s\"", chance(50) ? "auto" : "fp32");
     add("set zoff.threads %u", 1 + (unsigned)d.below(3));
@@ -297,6 +303,8 @@ void drawing::step()
         with("prepare", std::to_string(1 + d.below(2)));
     if (micro_steps > 1 && chance(30))
         with("weight", chance(10) ? "0" : std::to_string(1 + d.below(8)));
+    else if (ranks > 1 && micro_steps == 1 && more.chance(30))
+        with("weight", more.chance(10) ? "0" : std::to_string(1 + more.below(8)));
     if (form[0] == 's' && chance(60))
         with("calls", std::to_string(1 + d.below(8)));
     if (chance(4))

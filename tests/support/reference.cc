@@ -2,6 +2,8 @@
 #include "reference.h"
 #include "exact_sum.h"
 
+#include <float.h>
+
 namespace reference
 {
 static float by_definition(uint16_t bits)
@@ -185,11 +187,13 @@ result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper
 {
     double squares = square_sum(tensors);
     double scale = grad_scale / accumulation;
-    result r = {sqrt(squares) * fabs(scale), 1.0, !isfinite(squares), 0};
-    if (r.skipped)
-        return r;
+    result r = {sqrt(squares) * fabs(scale), 1.0, !(sqrt(squares) * fabs(scale) <= FLT_MAX), 0};
     if (clip_norm > 0)
         r.clip = fmin(clip_norm / (r.norm + 1e-6), 1.0);
+    const double factor = fabs(scale * r.clip);
+    r.skipped = r.skipped || (factor < FLT_MIN && static_cast<float>(factor) != factor);
+    if (r.skipped)
+        return r;
     const float s = (float)(scale * r.clip);
     for (auto &x : tensors) {
         if (x.frozen)
