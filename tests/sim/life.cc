@@ -47,6 +47,9 @@ bool sim::is_same(double a, double b)
 
 void life::stop(int code, const std::string &text)
 {
+    char trace[TRACE_DIGITS + 1];
+    snprintf(trace, sizeof trace, "%016llx", (unsigned long long)world_trace());
+    (void)!write(out, trace, TRACE_DIGITS);
     (void)!write(out, text.data(), text.size());
     _exit(code);
 }
@@ -447,6 +450,7 @@ void life::run()
     world_opts opts;
     opts.seed = first.number("seed") + number;
     opts.stay = static_cast<unsigned>(first.number("stay", 4));
+    setenv("ZOFF_AIO", "threads", 1); // files of checkpoints, too: io_uring is not of the world
     zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
     for (const char *name : {"/a0", "/a1", "/b0", "/b1"})
         mkdir((folder + name).c_str(), 0700);

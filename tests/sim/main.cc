@@ -1,6 +1,7 @@
 // main.cc: runs programs that seeds draw, or that files hold, and makes those that fail smaller.
 //
 //      sim [--seconds N] [--only TEXT]... FIRST LAST   Seeds, up to the first failure; those whose programs have these texts.
+//                                                      Each tenth one runs twice, with the same turns and transfers.
 //      sim [--loud] FILE...                            Programs.
 //      sim --each-nth FILE...                          Each kind in place of `fault=each`, nth=1, 2, ...
 //      sim --no-shrink ...                             Goes on behind a failure, and makes no program smaller.
@@ -31,6 +32,7 @@ struct result {
     int code = FINE; // FINE, FOUND, REFUSED
     std::string text;
     bool was_hit = false; // by a fault
+    std::string trace;    // world_trace() of each process
 };
 
 enum { SECONDS = 120 }; // of a program
@@ -58,6 +60,8 @@ result run_process(const program &p, const std::string &folder, run_opts opts, u
     for (ssize_t got; (got = read(ends[0], part, sizeof part)) > 0;)
         r.text.append(part, static_cast<size_t>(got));
     close(ends[0]);
+    r.trace = r.text.substr(0, TRACE_DIGITS);
+    r.text.erase(0, TRACE_DIGITS);
     int status = 0;
     waitpid(child, &status, 0);
     r.code = WIFEXITED(status) ? WEXITSTATUS(status) : FOUND;
@@ -75,7 +79,9 @@ result run_one(const program &p, run_opts opts, std::string *in_c = nullptr)
     result r;
     bool has_crashed = false;
     for (unsigned life = 0; life == 0 || r.code == CRASHED; life++) {
+        const std::string before = r.trace;
         r = run_process(p, folder, opts, life);
+        r.trace = before + r.trace;
         has_crashed = has_crashed || r.code == CRASHED;
     }
     r.was_hit = has_crashed || (r.code == FINE && r.text == HIT);
@@ -177,13 +183,16 @@ int main(int argc, char **argv)
         return usage("which programs?");
     unsigned found = 0, refused = 0, fine = 0;
     bool stopped = false;
-    const auto take = [&](const program &p, const std::string &name) {
-        const result r = run_one(p, {is_loud, false});
+    const auto take = [&](const program &p, const std::string &name, bool twice = false) {
+        result r = run_one(p, {is_loud, false});
+        const bool repeats = !twice || r.code == FOUND || run_one(p, {}).trace == r.trace;
+        if (!repeats)
+            r = {FOUND, "two runs differ\n"};
         fine += r.code == FINE;
         refused += r.code == REFUSED;
         found += r.code == FOUND;
         if (r.code == FOUND)
-            report(p, r, shrinks, name);
+            report(p, r, shrinks && repeats, name);
         if (r.code == FOUND && shrinks)
             stopped = true;
         return r;
@@ -200,7 +209,7 @@ int main(int argc, char **argv)
             const program p = generate(seed);
             const std::string text = to_text(p);
             if (std::all_of(wanted.begin(), wanted.end(), [&](const auto &one) { return text.find(one) != std::string::npos; }))
-                (void)take(p, "seed " + std::to_string(seed));
+                (void)take(p, "seed " + std::to_string(seed), seed % 10 == 0);
         }
     }
     for (const std::string &path : draws ? std::vector<std::string>() : words) {

@@ -43,9 +43,9 @@ std::string to_text(const program &p);
 program shrink(program p, const std::function<bool(const program &)> &fails, unsigned most);
 bool is_operation(const std::string &text);
 
-// Run a program in this process, which then ends: with 0, or with another number and a reason on `out`. CRASHED: with a fault
-// of the world. The next process, whose number is `life`, then goes on in the same folder.
-enum { FINE = 0, FOUND = 3, REFUSED = 5, CRASHED = 7 };
+// Run a program in this process, which then ends: with 0, or with another number. On `out` are the digits of world_trace(), and
+// a reason. CRASHED: with a fault of the world. The next process, whose number is `life`, then goes on in the same folder.
+enum { FINE = 0, FOUND = 3, REFUSED = 5, CRASHED = 7, TRACE_DIGITS = 16 };
 struct run_opts {
     bool is_loud = false, writes_c = false; // each rank writes its part of the program in C to a file script<rank>
 };

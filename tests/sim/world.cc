@@ -52,6 +52,8 @@ struct unflushed {
         off_t offset;
         std::string old, now;
     };
+    dev_t device;
+    ino_t inode;
     int fd = -1;
     std::vector<part> parts;
 };
@@ -61,7 +63,7 @@ struct world {
     unsigned stay = 4;
     std::function<void(const std::string &)> on_end;
     std::function<void()> on_crash;
-    std::map<std::pair<dev_t, ino_t>, unflushed> files;
+    std::vector<unflushed> files; // in the order of their first writes, because numbers of inodes differ from run to run
     bool remembers = false;
     std::vector<std::unique_ptr<strand>> strands;
     std::map<const void *, std::pair<strand *, unsigned>> locks; // mutexes that are locked, by whom, how often
@@ -71,6 +73,7 @@ struct world {
     int error = 0;
     bool lasts = false, was_hit = false;
     pthread_key_t end_key;
+    uint64_t trace = 14695981039346656037u; // a hash of all turns and transfers
 };
 
 world *all; // NULL: there is none, and functions are the system's
@@ -96,6 +99,12 @@ void check_limits()
         end("HANG: " + std::to_string(MOST_NS / 1000000000) + " s of virtual time without a transfer");
 }
 
+void trace(uint64_t a, uint64_t b)
+{
+    for (const uint64_t one : {a, b})
+        all->trace = (all->trace ^ one) * 1099511628211u;
+}
+
 // Which thread runs next. `stays`: the calling one may.
 strand *choose(bool stays)
 {
@@ -112,8 +121,11 @@ strand *choose(bool stays)
             if (!one->waits)
                 ready.push_back(one.get());
         }
-        if (!ready.empty())
-            return ready[all->random.below(ready.size())];
+        if (!ready.empty()) {
+            strand *const found = ready[all->random.below(ready.size())];
+            trace(all->now, found->number);
+            return found;
+        }
         for (const auto &one : all->strands)
             next = one->waits && one->until < next ? one->until : next;
         if (next == NEVER)
@@ -235,14 +247,19 @@ unflushed &file_of(int fd)
 {
     struct stat st = {};
     (void)fstat(fd, &st);
-    return all->files[{st.st_dev, st.st_ino}];
+    for (unflushed &file : all->files) {
+        if (file.device == st.st_dev && file.inode == st.st_ino)
+            return file;
+    }
+    all->files.push_back({st.st_dev, st.st_ino, -1, {}});
+    return all->files.back();
 }
 
 // Takes some of the bytes of each write that nothing has flushed: sectors, or whole writes.
 void lose()
 {
     static const unsigned SHARES[] = {0, 20, 50, 80, 100};
-    for (auto &[inode, file] : all->files) {
+    for (const unflushed &file : all->files) {
         const unsigned kept = SHARES[all->random.below(5)];
         const size_t unit = all->random.chance(50) ? 512 : SIZE_MAX;
         for (auto part = file.parts.rbegin(); part != file.parts.rend(); part++)
@@ -294,7 +311,7 @@ int transfer(sim::fault_kind kind)
     if (fails && all->fault == sim::fault_kind::slow)
         ns += static_cast<uint64_t>(all->error) * 1000000;
     else if (fails)
-        result = all->error ? all->error : -1;
+        result = all->error ? all->error : moves ? -1 : EIO;
     all->errors += result > 0;
     sim::world_sleep(ns);
     sim::world_operation();
@@ -344,6 +361,11 @@ void sim::world_fault(fault_kind kind, unsigned nth, int error, bool lasts)
     all->nth = nth;
     all->error = error;
     all->lasts = lasts;
+}
+
+uint64_t sim::world_trace()
+{
+    return all ? all->trace : 0;
 }
 
 unsigned sim::world_errors()
@@ -550,6 +572,8 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 
 ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 {
+    if (all && self)
+        trace(bytes, static_cast<uint64_t>(offset));
     const int fault = all && self ? transfer(sim::fault_kind::read) : 0;
     if (fault > 0) {
         errno = fault;
@@ -560,6 +584,8 @@ ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 
 ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
 {
+    if (all && self)
+        trace(bytes, static_cast<uint64_t>(offset));
     const int fault = all && self ? transfer(sim::fault_kind::write) : 0;
     if (fault > 0) {
         errno = fault;

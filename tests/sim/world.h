@@ -58,6 +58,8 @@ void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
 unsigned world_errors(); // that transfers and allocations have returned since the start. Slow and partial ones are none
 bool world_was_hit();    // by any fault
 
+uint64_t world_trace(); // a hash of all turns and transfers: two runs of a seed have the same
+
 void world_sleep(uint64_t nanoseconds);
 void world_remember(); // what files were before each write that is not flushed. Without it `power` takes nothing
 } // namespace sim
