@@ -102,7 +102,9 @@ zoff_status zoff_engine_handover_take(zoff_engine *e, const zoff_handed_over *gr
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
-    ZOFF_TRY(zoff_engine_admit_close_ranges(e));
+    /* Ranks commit written ranges together, and a rank may have no gradient: so the step does it. */
+    if (!e->ranges.unsaved || !zoff_engine_stores_commit_together(e))
+        ZOFF_TRY(zoff_engine_admit_close_ranges(e));
     if (param->tie)
         ZOFF_TRY(zoff_transfer_intake_take_tied(&e->transfer, p, slice, native_stream));
     else if (!param->frozen && param->count)
