@@ -120,10 +120,12 @@ void life::add_rank_to_book(const line &l, unsigned of_rank, float weight, float
             const bool is_first = ranks == 1 ? !x.present[s] : micro == 0 && of_rank == 0;
             const float w = !reduced ? weight : has[i][s] ? of_all : 0;
             for (size_t k = s * x.count; is_sent && k < (s + 1) * x.count; k++) {
-                const float typed =
-                    wire != ZOFF_DTYPE_DEFAULT && !reduced && ranks > 1 ? reference::rounded(wire, sent[i][k]) : sent[i][k];
-                const float g = w != 0 ? typed : 0;
-                x.sum[k] = is_first ? w * g : fmaf(w, g, x.sum[k]);
+                const bool is_cast = wire != ZOFF_DTYPE_DEFAULT && !reduced && ranks > 1;
+                const float g = is_cast ? reference::rounded(wire, sent[i][k]) : sent[i][k];
+                if (w == 0) // it is not read, because 0 * NaN is NaN
+                    x.sum[k] = is_first ? 0 : x.sum[k];
+                else
+                    x.sum[k] = is_first ? w * g : fmaf(w, g, x.sum[k]);
             }
             x.present[s] = x.present[s] || has[i][s];
         }

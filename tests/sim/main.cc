@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ struct result {
     std::string trace;    // world_trace() of each process
 };
 
-enum { SECONDS = 120 }; // of a program
+enum { SECONDS = 120, MOST_SECONDS = 1800 }; // of a program: of the CPU, because the machine may be busy, and in all
 
 result run_process(const program &p, const std::string &folder, run_opts opts, unsigned life)
 {
@@ -51,7 +52,9 @@ result run_process(const program &p, const std::string &folder, run_opts opts, u
         CPU_ZERO(&one);
         CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
         (void)sched_setaffinity(0, sizeof one, &one);
-        alarm(SECONDS);
+        const rlimit limit = {SECONDS, RLIM_INFINITY};
+        (void)setrlimit(RLIMIT_CPU, &limit);
+        alarm(MOST_SECONDS);
         run_program(p, folder, ends[1], opts, life);
     }
     close(ends[1]);
