@@ -30,8 +30,8 @@ static void take_weights(const param &q, std::vector<float> &out)
     }
 }
 
-// What it does not cover: a step that takes NaN into its states (zoff.skip_nonfinite), and blocks of moments behind a load,
-// because a checkpoint's reader sees only their numbers. Beside it, messages, times and counts of bytes are not compared.
+// The book does not cover steps that take NaN into states (zoff.skip_nonfinite), nor blocks of moments behind a load,
+// because it reads only their numbers. It has no messages, times, or counts of bytes either.
 void life::open_book()
 {
     std::string moments;

@@ -40,7 +40,7 @@ struct param {
     char *ref_grad_of(size_t slice) const { return ref_grad + slice * grad_stride * width_of(grad_dtype); }
 };
 
-// What a rank hands over for a slice in a micro-step.
+// The gradient of a slice that a rank hands over in a micro-step.
 struct gradient {
     size_t of, slice;     // a parameter, by its place in the list
     uint64_t from;        // dice of its numbers

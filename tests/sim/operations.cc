@@ -130,7 +130,7 @@ void life::hand_over(const line &l, dice &d)
     }
 }
 
-// Of a rank's micro-batch. A weight of 0 is that of all ranks, or of each second one.
+// The weight of a rank's micro-batch. One of 0 is that of all ranks, or of each second one.
 double life::weight_of(const line &l, unsigned of_rank) const
 {
     if (!l.has("weight") || (micro_steps == 1 && ranks == 1))
