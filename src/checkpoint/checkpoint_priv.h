@@ -415,12 +415,13 @@ typedef struct zoff_filler {
 
 void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
 void zoff_checkpoint_fill_close(zoff_filler *f);
-/* For zoff_states_load. */
-bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk);
-zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_memory memory);
-zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk);
-zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk);
-void zoff_checkpoint_fill_stop(void *filler);
+/* Every state of the chunk is filled. */
+bool zoff_checkpoint_fill_is_whole(const zoff_filler *f, size_t chunk);
+/* Begin to fill a chunk. Its memory stays until it is finished; chunks are finished in the order in which they were begun. */
+zoff_status zoff_checkpoint_fill_begin(zoff_filler *f, size_t chunk, zoff_chunk_memory memory);
+zoff_status zoff_checkpoint_fill_masters(zoff_filler *f, size_t chunk); /* wait until it has masters and weights  @blocks yes */
+zoff_status zoff_checkpoint_fill_finish(zoff_filler *f, size_t chunk);  /* wait until it has all  @blocks yes */
+void zoff_checkpoint_fill_stop(zoff_filler *f); /* after an error: nothing is being filled any more  @blocks yes */
 /* Frozen weights in the program's memory: only verify them, or load them. */
 zoff_status zoff_checkpoint_fill_frozen(zoff_filler *f, bool verify_only);
 

@@ -323,9 +323,8 @@ static zoff_status add_array(zoff_filler *f, const zoff_plan_chunk *c, unsigned 
     return end_run(f);
 }
 
-bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk)
+bool zoff_checkpoint_fill_is_whole(const zoff_filler *f, size_t chunk)
 {
-    const zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
     for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
         const zoff_plan_piece *piece = &f->match->view->plan->pieces[i];
@@ -359,9 +358,8 @@ static zoff_status add_weights(zoff_filler *f, const zoff_plan_chunk *c, char *w
 }
 
 /* Masters and weights go first: the caller computes with them while the moments are read. */
-zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_memory memory)
+zoff_status zoff_checkpoint_fill_begin(zoff_filler *f, size_t chunk, zoff_chunk_memory memory)
 {
-    zoff_filler *f = filler;
     const zoff_plan_chunk *c = &f->match->view->plan->chunks[chunk];
     zoff_fill_chunk *filling = f->filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
     ZOFF_TRY(add_weights(f, c, memory.weights));
@@ -375,24 +373,21 @@ zoff_status zoff_checkpoint_fill_begin(void *filler, size_t chunk, zoff_chunk_me
     return zoff_checkpoint_bring_begin(&f->bringer);
 }
 
-zoff_status zoff_checkpoint_fill_masters(void *filler, size_t chunk)
+zoff_status zoff_checkpoint_fill_masters(zoff_filler *f, size_t chunk)
 {
-    zoff_filler *f = filler;
     return zoff_checkpoint_bring_until(&f->bringer, f->chunks[chunk % ZOFF_STATES_LOADING].masters_end);
 }
 
-zoff_status zoff_checkpoint_fill_finish(void *filler, size_t chunk)
+zoff_status zoff_checkpoint_fill_finish(zoff_filler *f, size_t chunk)
 {
-    zoff_filler *f = filler;
     zoff_fill_chunk *filling = &f->chunks[chunk % ZOFF_STATES_LOADING];
     ZOFF_TRY(zoff_checkpoint_bring_until(&f->bringer, filling->end));
     free_feeds(filling);
     return ZOFF_OK;
 }
 
-void zoff_checkpoint_fill_stop(void *filler)
+void zoff_checkpoint_fill_stop(zoff_filler *f)
 {
-    zoff_filler *f = filler;
     f->run = (zoff_fill_run){.to = NULL};
     zoff_checkpoint_bring_stop(&f->bringer);
     for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)

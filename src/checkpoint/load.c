@@ -183,17 +183,54 @@ static zoff_status take_facts(loading *l)
     return ZOFF_OK;
 }
 
+static zoff_status begin_chunk(loading *l, zoff_states_load *load, size_t chunk)
+{
+    zoff_chunk_memory memory;
+    ZOFF_TRY(zoff_engine_states_load_lend(load, chunk, zoff_checkpoint_fill_is_whole(&l->filler, chunk), &memory));
+    return zoff_checkpoint_fill_begin(&l->filler, chunk, memory);
+}
+
+static zoff_status finish_chunk(loading *l, zoff_states_load *load, size_t chunk)
+{
+    ZOFF_TRY(zoff_checkpoint_fill_masters(&l->filler, chunk));
+    ZOFF_TRY(zoff_engine_states_load_weights(load, chunk));
+    ZOFF_TRY(zoff_checkpoint_fill_finish(&l->filler, chunk));
+    return zoff_engine_states_load_take(load, chunk);
+}
+
+/* Begin chunks while those before them are being filled. */
+static zoff_status fill_chunks(loading *l, zoff_states_load *load)
+{
+    const size_t count = l->view.plan->chunk_count;
+    size_t finished = 0;
+    ZOFF_TRY(zoff_engine_states_load_begin(l->engine, load));
+    for (size_t chunk = 0; chunk < count; chunk++) {
+        while (chunk - finished >= zoff_engine_states_load_most(load, chunk))
+            ZOFF_TRY(finish_chunk(l, load, finished++));
+        ZOFF_TRY(begin_chunk(l, load, chunk));
+    }
+    while (finished < count)
+        ZOFF_TRY(finish_chunk(l, load, finished++));
+    return ZOFF_OK;
+}
+
+static zoff_status fill_states(loading *l)
+{
+    zoff_states_load load;
+    zoff_saved_error saved;
+    const zoff_status status = fill_chunks(l, &load);
+    if (status < 0) {
+        zoff_base_status_save(&saved);
+        zoff_checkpoint_fill_stop(&l->filler);
+        zoff_base_status_restore(&saved);
+    }
+    return zoff_engine_states_load_end(&load, l->archive->manifest.t, status);
+}
+
 static zoff_status replace_states(loading *l)
 {
-    const zoff_states_load load = {.t = l->archive->manifest.t,
-                                   .is_whole = zoff_checkpoint_fill_is_whole,
-                                   .begin = zoff_checkpoint_fill_begin,
-                                   .masters = zoff_checkpoint_fill_masters,
-                                   .finish = zoff_checkpoint_fill_finish,
-                                   .stop = zoff_checkpoint_fill_stop,
-                                   .ctx = &l->filler};
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, take_facts(l)));
-    ZOFF_TRY(zoff_engine_states_load(l->engine, &load));
+    ZOFF_TRY(fill_states(l));
     const zoff_status status =
         zoff_agreement_vote_success(&l->view.agreement->ranks, zoff_checkpoint_fill_frozen(&l->filler, false));
     if (status < 0)

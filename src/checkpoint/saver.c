@@ -330,22 +330,14 @@ zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory)
 
 /* ---- regions that only a borrowed chunk shows ---- */
 
-typedef struct visiting {
-    zoff_saver *saver;
-    const zoff_save_source *source;
-} visiting;
-
-static zoff_status visit(void *ctx, size_t chunk, zoff_chunk_memory memory)
+static zoff_status write_units(zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory)
 {
-    const visiting *v = ctx;
-    zoff_saver *s = v->saver;
-    (void)chunk;
-    for (size_t i = 0; i < v->source->unit_count; i++) {
-        zoff_save_unit *unit = &s->units[v->source->first_unit + i];
+    for (size_t i = 0; i < source->unit_count; i++) {
+        zoff_save_unit *unit = &s->units[source->first_unit + i];
         pthread_mutex_lock(&s->work.lock);
         char *buffer = zoff_checkpoint_units_take_buffer(&s->buffers);
         pthread_mutex_unlock(&s->work.lock);
-        zoff_checkpoint_source_copy(s, v->source, memory, i * zoff_checkpoint_units_region(s, unit)->unit,
+        zoff_checkpoint_source_copy(s, source, memory, i * zoff_checkpoint_units_region(s, unit)->unit,
                                     zoff_checkpoint_units_bytes(s, unit), buffer);
         ZOFF_TRY(launch(s, unit, buffer, buffer));
         ZOFF_TRY(land_write(s, true));
@@ -353,13 +345,24 @@ static zoff_status visit(void *ctx, size_t chunk, zoff_chunk_memory memory)
     return ZOFF_OK;
 }
 
+static zoff_status visit(zoff_saver *s, zoff_engine *e, const zoff_save_source *source)
+{
+    zoff_lent_chunk lent;
+    zoff_saved_error saved;
+    const zoff_pass pass = {.states = true, .weights = source->array == ZOFF_STORE_ARRAYS && s->view.lending->store};
+    ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, source->chunk, &lent));
+    const zoff_status status = write_units(s, source, lent.memory);
+    zoff_base_status_save(&saved);
+    (void)zoff_engine_states_place_give_back(e, &pass, &lent); /* unchanged: nothing can fail */
+    zoff_base_status_restore(&saved);
+    return status;
+}
+
 static zoff_status visit_all(zoff_saver *s, zoff_engine *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
-        const zoff_save_source *source = &s->sources[i];
-        visiting v = {.saver = s, .source = source};
-        if (source->place == ZOFF_SAVE_VISIT)
-            ZOFF_TRY(zoff_engine_states_visit(e, source->chunk, source->array == ZOFF_STORE_ARRAYS, visit, &v));
+        if (s->sources[i].place == ZOFF_SAVE_VISIT)
+            ZOFF_TRY(visit(s, e, &s->sources[i]));
     }
     return ZOFF_OK;
 }
@@ -371,8 +374,9 @@ zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e)
         any = any || s->sources[i].place == ZOFF_SAVE_VISIT;
     if (!any)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_states_begin_visits(e));
-    return zoff_engine_states_end_visits(e, visit_all(s, e));
+    const zoff_pass pass = {.states = true, .weights = s->view.lending->store};
+    ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
+    return zoff_engine_states_end_pass(e, &pass, visit_all(s, e));
 }
 
 /* ---- the thread ---- */

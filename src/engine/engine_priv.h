@@ -391,26 +391,7 @@ zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
 zoff_status zoff_engine_stores_record_ranges(zoff_engine *e, unsigned call);
 bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* that call has failed, and only some weights were sent */
 
-/* states_place.c: where the states of a bucket are */
-/* A pass over chunks outside of a step. Each chunk is borrowed, perhaps changed, and given back. */
-typedef struct zoff_pass {
-    bool states, weights;                 /* which of them it borrows */
-    bool changes_states, changes_weights; /* which of them it gives back changed */
-    unsigned streams;                     /* only these streams of the states, bit k for stream k; 0: all */
-    bool keeps;                           /* chunks stay in their slots for the next pass; writes are delayed */
-    bool makes_weights;                   /* weights are computed from masters, so old weights are not read if all have one */
-    bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
-} zoff_pass;
-
-/* A chunk that a pass has borrowed. It must not move in memory. */
-typedef struct zoff_lent_chunk {
-    zoff_demand demand;
-    zoff_chunk_memory memory;
-} zoff_lent_chunk;
-
-/* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks */
-zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out);
-zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
+/* states_place.c: to borrow the states of a bucket, see view.h */
 /* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
 
@@ -429,10 +410,6 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
 /* The initial weights of a chunk. */
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
-
-zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
-/* `status`: result of the pass so far. */
-zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 
 /* state_range.c: ranges keep chunks in their slots, and delay writes */
 /* At the end of the engine: commit ranges if the files persist; errors are logged. */

@@ -235,106 +235,71 @@ zoff_status zoff_engine_states_rollback(zoff_engine *e)
     return zoff_engine_states_place_bring_all(e);
 }
 
-/* ---- a checkpoint reads and replaces states ---- */
+/* ---- a checkpoint replaces states ---- */
 
-static const zoff_pass VISITS = {.states = true};
-
-zoff_status zoff_engine_states_begin_visits(zoff_engine *e)
+static zoff_loading_chunk *loading_of(zoff_states_load *load, size_t chunk)
 {
-    return zoff_engine_states_begin_pass(e, &VISITS);
+    return &load->chunks[chunk % ZOFF_STATES_LOADING];
 }
 
-zoff_status zoff_engine_states_end_visits(zoff_engine *e, zoff_status status)
+zoff_status zoff_engine_states_load_begin(zoff_engine *e, zoff_states_load *out)
 {
-    return zoff_engine_states_end_pass(e, &VISITS, status);
-}
-
-zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
-                                     zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx)
-{
-    zoff_lent_chunk lent;
-    zoff_saved_error saved;
-    const zoff_pass pass = {.states = true, .weights = weights && e->lending.store};
-    if (pass.weights)
-        ZOFF_TRY(zoff_lending_held_let_go(&e->lending));
-    ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
-    const zoff_status status = visit(ctx, chunk, lent.memory);
-    zoff_base_status_save(&saved);
-    (void)zoff_engine_states_place_give_back(e, &pass, &lent); /* unchanged: nothing can fail */
-    zoff_base_status_restore(&saved);
-    return status;
-}
-
-/* A chunk that is being filled. */
-typedef struct loading {
-    size_t chunk;
-    zoff_pass pass;
-    zoff_lent_chunk lent;
-    bool is_begun;
-} loading;
-
-typedef struct load_pass {
-    zoff_engine *engine;
-    const zoff_states_load *load;
-    loading chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
-} load_pass;
-
-static loading *loading_of(load_pass *p, size_t chunk)
-{
-    return &p->chunks[chunk % ZOFF_STATES_LOADING];
-}
-
-/* The store keeps what it has. */
-static void give_up(load_pass *p, loading *l)
-{
-    if (!l->is_begun)
-        return;
-    zoff_transfer_staging_release(&p->engine->transfer, l->chunk);
-    zoff_offload_broker_withdraw(&l->lent.demand);
-    l->is_begun = false;
-}
-
-static zoff_status begin_chunk(load_pass *p, size_t chunk)
-{
-    zoff_engine *e = p->engine;
-    loading *l = loading_of(p, chunk);
-    *l = (loading){.chunk = chunk,
-                   .pass = {.states = true,
+    *out = (zoff_states_load){.engine = e, .was_whole = e->life.phase == ZOFF_PHASE_IDLE};
+    out->pass = (zoff_pass){.states = true,
                             .weights = e->lending.store != NULL,
-                            .makes_weights = true,
-                            .claims = p->load->is_whole(p->load->ctx, chunk)}};
+                            .changes_states = true,
+                            .changes_weights = e->lending.store != NULL};
+    return zoff_engine_states_begin_pass(e, &out->pass);
+}
+
+zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, bool fills_all, zoff_chunk_memory *out)
+{
+    zoff_engine *e = load->engine;
+    zoff_loading_chunk *l = loading_of(load, chunk);
+    const zoff_pass pass = {.states = true, .weights = load->pass.weights, .makes_weights = true, .claims = fills_all};
     ZOFF_TRY(ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, false)));
-    const zoff_status status = zoff_engine_states_place_borrow(e, &l->pass, chunk, &l->lent);
+    const zoff_status status = zoff_engine_states_place_borrow(e, &pass, chunk, &l->lent);
     if (status < 0)
         zoff_transfer_staging_release(&e->transfer, chunk);
     ZOFF_TRY(status);
-    l->is_begun = true;
-    return p->load->begin(p->load->ctx, chunk, l->lent.memory);
+    l->is_lent = true;
+    *out = l->lent.memory;
+    return ZOFF_OK;
 }
 
-/* Compute its weights as soon as it has masters, while its moments are being read. */
-static zoff_status finish_chunk(load_pass *p, size_t chunk)
+zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk)
 {
-    zoff_engine *e = p->engine;
-    loading *l = loading_of(p, chunk);
-    if (!l->is_begun)
-        return ZOFF_OK;
-    ZOFF_TRY(p->load->masters(p->load->ctx, chunk));
-    cast_chunk(e, chunk, l->lent.memory, false);
-    ZOFF_TRY(zoff_transfer_device_upload(&e->transfer, chunk, true));
-    ZOFF_TRY(p->load->finish(p->load->ctx, chunk));
-    zoff_transfer_staging_release(&e->transfer, chunk);
-    l->is_begun = false;
-    l->pass.changes_states = true;
-    l->pass.changes_weights = l->pass.weights;
-    return zoff_engine_states_place_give_back(e, &l->pass, &l->lent);
+    cast_chunk(load->engine, chunk, loading_of(load, chunk)->lent.memory, false);
+    return zoff_transfer_device_upload(&load->engine->transfer, chunk, true);
 }
 
-/* Chunks that may be filled at the same time: no more than a ring has slots. */
-static size_t loading_most(const zoff_engine *e)
+zoff_status zoff_engine_states_load_take(zoff_states_load *load, size_t chunk)
 {
+    zoff_loading_chunk *l = loading_of(load, chunk);
+    zoff_transfer_staging_release(&load->engine->transfer, chunk);
+    l->is_lent = false;
+    return zoff_engine_states_place_give_back(load->engine, &load->pass, &l->lent);
+}
+
+/* The store keeps what it has. */
+static void give_up(zoff_states_load *load)
+{
+    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++) {
+        zoff_loading_chunk *l = &load->chunks[i];
+        if (!l->is_lent)
+            continue;
+        zoff_transfer_staging_release(&load->engine->transfer, l->lent.demand.chunk);
+        zoff_offload_broker_withdraw(&l->lent.demand);
+        l->is_lent = false;
+    }
+}
+
+/* No more than a ring has slots. Chunks on a device share one copy. */
+size_t zoff_engine_states_load_most(const zoff_states_load *load, size_t chunk)
+{
+    const zoff_engine *e = load->engine;
     const zoff_config_values *v = &e->settings.values;
-    size_t most = ZOFF_STATES_LOADING;
+    size_t most = zoff_transfer_device_tier_alone(&e->transfer, chunk) ? 1 : ZOFF_STATES_LOADING;
     if (e->settings.tier == ZOFF_TIER_NVME)
         most = zoff_base_bits_min(most, (size_t)v->slots);
     if (e->lending.store && e->lending.home->streams)
@@ -342,51 +307,18 @@ static size_t loading_most(const zoff_engine *e)
     return most;
 }
 
-/* Begin chunks while those before them are being filled. Chunks on a device share one copy. */
-static zoff_status load_chunks(load_pass *p)
-{
-    const zoff_engine *e = p->engine;
-    const size_t count = e->plan.chunk_count, most = loading_most(e);
-    size_t finished = 0;
-    for (size_t chunk = 0; chunk < count; chunk++) {
-        const size_t others = zoff_transfer_device_tier_alone(&e->transfer, chunk) ? 0 : most - 1;
-        while (chunk - finished > others)
-            ZOFF_TRY(finish_chunk(p, finished++));
-        ZOFF_TRY(begin_chunk(p, chunk));
-    }
-    while (finished < count)
-        ZOFF_TRY(finish_chunk(p, finished++));
-    return ZOFF_OK;
-}
-
-/* After an error nothing is being filled any more. */
-static zoff_status load_or_stop(load_pass *p)
-{
-    zoff_saved_error saved;
-    const zoff_status status = load_chunks(p);
-    if (status == ZOFF_OK)
-        return ZOFF_OK;
-    zoff_base_status_save(&saved);
-    p->load->stop(p->load->ctx);
-    for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++)
-        give_up(p, &p->chunks[i]);
-    zoff_base_status_restore(&saved);
-    return status;
-}
-
 static bool sends_weights(const zoff_engine *e)
 {
     return zoff_transfer_ranks_have_parts(&e->transfer) || e->lending.secondary.store;
 }
 
-/* Fill all chunks, and write them. No rank commits before all have succeeded. `out_sends`: ranks have begun to send each other
- * the new weights; the same on all ranks. */
-static zoff_status load_all(zoff_engine *e, const zoff_pass *pass, const zoff_states_load *load, bool *out_sends)
+/* Write all chunks. No rank commits before all have succeeded. `out_sends`: ranks have begun to send each other the new
+ * weights; the same on all ranks. */
+static zoff_status write_all(zoff_states_load *load, zoff_status status, bool *out_sends)
 {
-    load_pass p = {.engine = e, .load = load};
-    zoff_status status = zoff_engine_states_begin_pass(e, pass);
-    if (status == ZOFF_OK)
-        status = load_or_stop(&p);
+    zoff_engine *e = load->engine;
+    if (status < 0)
+        give_up(load);
     status = settle(e, status);
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
@@ -415,20 +347,16 @@ void zoff_engine_states_unload(zoff_engine *e)
 }
 
 /* The result is the same on all ranks. */
-zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load)
+zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_status status)
 {
+    zoff_engine *e = load->engine;
     zoff_saved_error saved;
     const int64_t before = e->t;
-    const zoff_pass pass = {.states = true,
-                            .weights = e->lending.store != NULL,
-                            .changes_states = true,
-                            .changes_weights = e->lending.store != NULL};
-    const bool was_whole = e->life.phase == ZOFF_PHASE_IDLE;
     bool sends = false;
-    zoff_status status = load_all(e, &pass, load, &sends);
+    status = write_all(load, status, &sends);
     const bool commits = status == ZOFF_OK, is_lost = sends && !commits;
-    e->t = load->t;
-    status = zoff_engine_states_end_pass(e, &pass, status);
+    e->t = t;
+    status = zoff_engine_states_end_pass(e, &load->pass, status);
     if (commits)
         status = zoff_agreement_vote_success(&e->agreement.ranks, status);
     zoff_engine_states_unload(e);
@@ -441,7 +369,7 @@ zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    if (!is_lost && can_restore(e, was_whole) && restore(e) == ZOFF_OK) {
+    if (!is_lost && can_restore(e, load->was_whole) && restore(e) == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
         zoff_traps_weights_note(e->life.traps);

@@ -129,33 +129,59 @@ zoff_status zoff_engine_stores_commit_ranges(zoff_engine *e);
 zoff_status zoff_engine_stores_drain(zoff_engine *e);
 
 /* states.c */
-/* A pass of visits: what was read ahead for the next step is dropped, and read again after it. The end returns `status`, or an
- * error of its own.  @blocks yes */
-zoff_status zoff_engine_states_begin_visits(zoff_engine *e);
-zoff_status zoff_engine_states_end_visits(zoff_engine *e, zoff_status status);
-/* Borrow a chunk, pass its memory to `visit`, and give it back unchanged. `weights`: engine-owned weights, too.  @blocks yes */
-zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
-                                     zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx);
+/* A pass over chunks outside of a step. Each chunk is borrowed, perhaps changed, and given back. */
+typedef struct zoff_pass {
+    bool states, weights;                 /* which of them it borrows */
+    bool changes_states, changes_weights; /* which of them it gives back changed */
+    unsigned streams;                     /* only these streams of the states, bit k for stream k; 0: all */
+    bool keeps;                           /* chunks stay in their slots for the next pass; writes are delayed */
+    bool makes_weights;                   /* weights are computed from masters, so old weights are not read if all have one */
+    bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
+} zoff_pass;
+
+/* A chunk that a pass has borrowed. It must not move in memory. */
+typedef struct zoff_lent_chunk {
+    zoff_demand demand;
+    zoff_chunk_memory memory;
+} zoff_lent_chunk;
+
+/* Begin and end a pass: what was read ahead for the next step is dropped, and read again after it. `status`: result of the pass
+ * so far; the end returns it, or an error of its own.  @blocks yes */
+zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
+zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
+/* states_place.c: borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks yes */
+zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out);
+zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
 
 enum { ZOFF_STATES_LOADING = 3 }; /* chunks that are filled at the same time, at most */
 
-/* New content for all states. Every function gets `ctx`. Chunks are finished in the order in which they were begun. */
+/* A load replaces all states. The caller fills chunk after chunk, and several at the same time, as far as memory is there. */
 typedef struct zoff_states_load {
-    int64_t t;
-    bool (*is_whole)(void *ctx, size_t chunk); /* every state of the chunk is filled: then the old ones are not read */
-    /* Begin to fill the states of a chunk, and weights that are their own masters or frozen. `memory` stays until it is
-     * finished. */
-    zoff_status (*begin)(void *ctx, size_t chunk, zoff_chunk_memory memory);
-    zoff_status (*masters)(void *ctx, size_t chunk); /* wait until it has its masters and weights  @blocks yes */
-    zoff_status (*finish)(void *ctx, size_t chunk);  /* wait until it has all  @blocks yes */
-    void (*stop)(void *ctx);                         /* after an error: nothing is being filled any more  @blocks yes */
-    void *ctx;
+    zoff_engine *engine;
+    zoff_pass pass;
+    bool was_whole; /* before the load */
+    struct zoff_loading_chunk {
+        zoff_lent_chunk lent;
+        bool is_lent;
+    } chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
 } zoff_states_load;
+typedef struct zoff_loading_chunk zoff_loading_chunk;
 
-/* Replace all states, compute the weights from them, and commit. Collective.
+/* Collective. After an error, too, call the end.  @blocks yes */
+zoff_status zoff_engine_states_load_begin(zoff_engine *e, zoff_states_load *out);
+/* How many chunks may be lent while this one is. */
+size_t zoff_engine_states_load_most(const zoff_states_load *load, size_t chunk);
+/* Lend the memory of a chunk: its states, and weights that are their own masters or frozen. It stays in place until it is taken
+ * back. `fills_all`: every state gets new content, so the old one is not read.  @blocks yes */
+zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, bool fills_all, zoff_chunk_memory *out);
+/* It has its masters, and weights that are their own: compute the other weights, while its moments are being read. */
+zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk);
+/* It has everything: take it back, and write it. */
+zoff_status zoff_engine_states_load_take(zoff_states_load *load, size_t chunk);
+/* All chunks were taken, or `status` is an error, after which nobody uses their memory any more: commit step `t`.
  * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, where that fails, and where
- * the engine owns frozen weights, it is unloaded */
-zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
+ * the engine owns frozen weights, it is unloaded  @blocks yes */
+zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_status status);
 /* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
 void zoff_engine_states_unload(zoff_engine *e);
 

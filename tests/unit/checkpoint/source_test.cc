@@ -49,24 +49,18 @@ class Source : public testing::TestWithParam<save_shape>
     }
     void read_source(small_save &save, const zoff_save_source &source, zoff_engine *e, char *dst)
     {
-        struct visiting {
-            const small_save &save;
-            const zoff_save_source &source;
-            char *dst;
-        } ctx = {save, source, dst};
         if (source.place != ZOFF_SAVE_VISIT) {
             for (size_t unit = 0; unit < source.unit_count; unit++)
                 EXPECT_ZOFF_OK(read_unit(save, source, unit, dst + unit * save.region_of(source).unit));
             return;
         }
-        EXPECT_ZOFF_OK(zoff_engine_states_visit(
-            e, source.chunk, source.array == ZOFF_STORE_ARRAYS,
-            [](void *at, size_t, zoff_chunk_memory memory) {
-                const visiting *v = static_cast<visiting *>(at);
-                zoff_checkpoint_source_copy(&v->save.s, &v->source, memory, 0, v->save.region_of(v->source).bytes, v->dst);
-                return ZOFF_OK;
-            },
-            &ctx));
+        zoff_pass pass = {};
+        zoff_lent_chunk lent;
+        pass.states = true;
+        pass.weights = source.array == ZOFF_STORE_ARRAYS && save.s.view.lending->store;
+        ASSERT_ZOFF_OK(zoff_engine_states_place_borrow(e, &pass, source.chunk, &lent));
+        zoff_checkpoint_source_copy(&save.s, &source, lent.memory, 0, save.region_of(source).bytes, dst);
+        EXPECT_ZOFF_OK(zoff_engine_states_place_give_back(e, &pass, &lent));
     }
     void collect(const small_save &save, uint32_t region, const char *bytes)
     {
