@@ -103,6 +103,7 @@ static zoff_status allocate(zoff_engine *e)
     if (e->settings.values.check_use)
         ZOFF_TRY(zoff_traps_weights_open(&e->model, &e->plan, &e->life.traps));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.is_new, "buckets", &e->walk.is_new));
+    e->lending.is_new = e->walk.is_new;
     ZOFF_TRY(zoff_agreement_participation_open(&e->agreement));
     ZOFF_TRY(zoff_transfer_measure_open(&e->transfer));
     ZOFF_TRY(zoff_speculation_open(&e->walk.speculation, e->transfer.device.staging.ahead, e->model.group_count,
@@ -234,7 +235,7 @@ static void deallocate(zoff_engine *e)
     e->gate.hyper = NULL;
     e->gate.votes = NULL;
     e->walk.streamed = e->walk.hints = NULL;
-    e->walk.is_new = NULL;
+    e->lending.is_new = e->walk.is_new = NULL;
 }
 
 /* Every parameter that has states needs weights to initialize them. */

@@ -226,7 +226,8 @@ typedef struct zoff_engine_walk {
     bool stays_open;   /* after an error in a call before zoff_step_wait(): other ranks wait for this one's weights */
     bool lends_always; /* weights of the engine: not only between steps, and while one updates others */
     bool tells_new;    /* the weights of a bucket that is through need nothing else to reach the program */
-    /* With tells_new, by bucket: its weights are new in this step. Calls read it without the lock, so that a program need not
+    bool tells_now;    /* atomic: the same, and the latest step that updates has not failed */
+    /* By bucket: its weights are new in this step. With tells_now calls read it without the lock, so that a program need not
      * wait for a background thread that updates other buckets. */
     bool *is_new;     /* atomic */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
@@ -245,6 +246,7 @@ typedef struct zoff_engine_opening {
 /* I/O of the stores, for state files and weight files. The transfer handles devices and other ranks. */
 typedef struct zoff_engine_io {
     zoff_poller states, weights, secondary;
+    zoff_poller step;         /* the open step: only calls that wait for weights drive it, because its rows wait, too */
     zoff_store_stats counted; /* of the weights, counted in the steps so far */
     bool has_spread;          /* a call that failed has sent weights to all ranks, but not yet to all secondary shards */
     bool commits_together;    /* states persist, and several ranks record the same step */

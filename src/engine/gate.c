@@ -80,6 +80,7 @@ static void skip(zoff_engine *e)
     const zoff_vote *poison = first_poison(e);
     run->info.skipped = true;
     set(e, ZOFF_GATE_SKIP);
+    e->lending.is_updated = false;
     zoff_trace_instant(e->life.trace, "gate skip");
     if (poison) {
         run->info.culprit.param = poison->param;

@@ -34,16 +34,10 @@ static void join_step(zoff_engine *e)
 
 bool zoff_engine_pipeline_knows_new(const zoff_engine *e, zoff_slice_buckets wanted)
 {
-    bool all = true;
+    bool all = __atomic_load_n(&e->walk.tells_now, __ATOMIC_ACQUIRE);
     for (size_t b = wanted.first; b <= wanted.last && all; b++)
         all = __atomic_load_n(&e->walk.is_new[b], __ATOMIC_ACQUIRE);
     return all;
-}
-
-void zoff_engine_pipeline_forget_new(zoff_engine *e)
-{
-    for (size_t b = 0; e->walk.is_new && b < e->plan.chunk_count; b++)
-        __atomic_store_n(&e->walk.is_new[b], false, __ATOMIC_RELEASE);
 }
 
 /* Buckets are read in the order of gradients. */
@@ -87,7 +81,10 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     else if (!s->in_step)
         join_step(e);
     e->run.first = e->walk.asked = 0;
-    zoff_engine_pipeline_forget_new(e);
+    for (size_t b = 0; b < e->plan.chunk_count; b++)
+        __atomic_store_n(&e->walk.is_new[b], false, __ATOMIC_RELEASE);
+    __atomic_store_n(&e->walk.tells_now, e->walk.tells_new && e->run.last, __ATOMIC_RELEASE);
+    e->lending.is_updated = e->run.last;
     /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
@@ -102,7 +99,7 @@ void zoff_engine_pipeline_end(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->transfer.walk.runs[i].ahead = (zoff_bucket_ahead){.is_so = false};
-    e->lending.cache.in_step = false;
+    e->lending.cache.in_step = e->lending.is_updated = false;
     zoff_speculation_end(&e->walk.speculation);
 }
 
@@ -125,6 +122,23 @@ static const zoff_row *row_of(const zoff_engine *e, const zoff_bucket_run *run)
     return needs_step && e->life.phase == ZOFF_PHASE_IDLE ? NULL : row;
 }
 
+static bool is_through(const zoff_engine *e, size_t bucket)
+{
+    return !zoff_engine_rows_next(e, &e->transfer.walk.runs[bucket]);
+}
+
+/* Whether the weights of a bucket are new, which is noted. Those of other ranks may still be on their way when the rows are
+ * done. */
+static bool is_new(zoff_engine *e, size_t bucket)
+{
+    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
+    const bool is = is_through(e, bucket) && (run->gathered || !zoff_transfer_ranks_have_parts(&e->transfer)) &&
+                    zoff_lending_secondary_has_come(&e->lending, bucket);
+    if (is)
+        __atomic_store_n(&e->walk.is_new[bucket], true, __ATOMIC_RELEASE);
+    return is;
+}
+
 /* Advance a bucket until it would have to wait, or has opened the gate: those before it come first. A row may move it to
  * another column. */
 static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
@@ -145,37 +159,17 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
         run->passed |= 1u << row->number;
         *moved = true;
     }
-    if (!row && e->walk.tells_new && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
-        __atomic_store_n(&e->walk.is_new[run->chunk], true, __ATOMIC_RELEASE);
+    if (!row && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
+        (void)is_new(e, run->chunk);
     return ZOFF_OK;
 }
 
-static bool is_through(const zoff_engine *e, size_t bucket)
-{
-    return !zoff_engine_rows_next(e, &e->transfer.walk.runs[bucket]);
-}
-
-/* Whether the weights of a bucket are new. Those of other ranks may still be on their way when the rows are done. */
-static bool is_new(const zoff_engine *e, size_t bucket)
-{
-    const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
-    return is_through(e, bucket) && (run->gathered || !zoff_transfer_ranks_have_parts(&e->transfer)) &&
-           zoff_lending_secondary_has_come(&e->lending, bucket);
-}
-
 /* Whether those of all buckets are. `wanted` becomes the rest from the first one that is not: a bucket is looked at once. */
-static bool are_new(const zoff_engine *e, zoff_slice_buckets *wanted)
+static bool are_new(zoff_engine *e, zoff_slice_buckets *wanted)
 {
     while (wanted->first <= wanted->last && is_new(e, wanted->first))
         wanted->first++;
     return wanted->first > wanted->last;
-}
-
-bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number)
-{
-    const bool updates = e->life.phase != ZOFF_PHASE_IDLE && e->run.last && e->run.gate != ZOFF_GATE_SKIP;
-    zoff_slice_buckets wanted = e->model.slice_buckets[number];
-    return !updates || !zoff_model_slices_has(&e->model, number) || are_new(e, &wanted);
 }
 
 /* Whether the bucket waits for its gradient, or is being updated, beside the walk: see precede_in_step(). */
@@ -471,8 +465,11 @@ static zoff_status walk_until(void *ctx)
 /* Other ranks wait for weights that are on their way when the rows of all buckets are done. */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 {
-    const zoff_status status = walk_for(e, NULL);
-    return status == ZOFF_OK ? poll_together(e) : status;
+    zoff_status status = walk_for(e, NULL);
+    status = status == ZOFF_OK ? poll_together(e) : status;
+    for (size_t b = 0; b < e->plan.chunk_count; b++)
+        (void)(e->walk.is_new[b] || is_new(e, b));
+    return status;
 }
 
 /* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while

@@ -1,24 +1,19 @@
 /* rooms.c: connects other rooms to the fields and functions of the engine that they use. Those rooms do not know the engine. */
 #include "engine_priv.h"
 
-/* While weights are awaited, receive gradients, and go on with an open step. Another rank may send its weights only after it
- * has memory for gradients, and it gets that memory only after this rank has received some. Or it waits in the step for this
- * one. */
-static zoff_status go_on(void *ctx)
+/* The poller of the open step, and of gradients. Another rank may send its weights only after it has memory for gradients, and
+ * it gets that memory only after this rank has received some. Or it waits in the step for this one. */
+static zoff_status pump(void *ctx)
 {
     zoff_engine *e = ctx;
     (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
     return zoff_engine_overlap_go_on(e);
 }
 
-static bool is_new(void *ctx, size_t number)
-{
-    return zoff_engine_pipeline_is_new(ctx, number);
-}
-
 void zoff_engine_rooms_connect(zoff_engine *e)
 {
     e->model.values = &e->settings.values;
+    e->io.step = (zoff_poller){.pump = pump, .ctx = e};
     e->lending = (zoff_lending){.model = &e->model,
                                 .plan = &e->plan,
                                 .values = &e->settings.values.weights,
@@ -27,10 +22,8 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                 .pollers = {.stored = &e->io.weights,
                                             .reads = &e->io.weights,
                                             .ranks = &e->transfer.pollers.ranks,
-                                            .device = &e->transfer.pollers.device},
-                                .go_on = go_on,
-                                .is_new = is_new,
-                                .ctx = e};
+                                            .device = &e->transfer.pollers.device,
+                                            .step = &e->io.step}};
     e->transfer = (zoff_transfer){.model = &e->model,
                                   .plan = &e->plan,
                                   .lending = &e->lending,

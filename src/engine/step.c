@@ -357,7 +357,7 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status)
     zoff_base_status_restore(&first);
     const bool torn = e->transfer.batch.updated > 0;
     zoff_traps_weights_lift_all(e->life.traps);
-    zoff_engine_pipeline_forget_new(e);
+    __atomic_store_n(&e->walk.tells_now, false, __ATOMIC_RELEASE);
     e->life.phase = ZOFF_PHASE_FAILED;
     e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
     return zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t, zoff_engine_phase_failure(e, torn));

@@ -56,9 +56,6 @@ zoff_status zoff_engine_pipeline_until_read(zoff_engine *e, zoff_slice_buckets w
 zoff_status zoff_engine_pipeline_decide(zoff_engine *e); /* run buckets until the gate is open, or the step is skipped */
 /* Whether it is known without the engine's lock that the weights of these buckets are new. */
 bool zoff_engine_pipeline_knows_new(const zoff_engine *e, zoff_slice_buckets wanted);
-void zoff_engine_pipeline_forget_new(zoff_engine *e); /* a step begins, or has failed */
-/* Whether a slice has the weights that it will have at the end of the open step, or no step is open. */
-bool zoff_engine_pipeline_is_new(const zoff_engine *e, size_t number);
 /* Advance each bucket until it would have to wait.  @return PENDING: some are not done */
 zoff_status zoff_engine_pipeline_turn(zoff_engine *e);
 void zoff_engine_pipeline_end(zoff_engine *e); /* the step is over, or dropped: no bucket is ahead of the next one yet */

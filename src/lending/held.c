@@ -213,7 +213,7 @@ static zoff_status fetch_chunk(void *ctx)
     if (status != ZOFF_PENDING)
         return status;
     zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */
-    ZOFF_TRY(l->go_on(l->ctx));
+    ZOFF_TRY(l->pollers.step->pump(l->pollers.step->ctx));
     return ZOFF_PENDING;
 }
 

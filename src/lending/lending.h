@@ -234,9 +234,12 @@ typedef struct zoff_lending_pollers {
     zoff_poller *stored; /* of `store` */
     zoff_poller *reads;  /* of `group.store` */
     zoff_poller *ranks, *device;
+    /* The open step. Waits for weights that are read, or that come from other ranks, pump it: they may wait for that, or it has
+     * the slots. An error ends the wait. */
+    zoff_poller *step;
 } zoff_lending_pollers;
 
-/* The owner sets the fields up to `ctx` before any call; all of them are borrowed. */
+/* The owner sets the fields up to `is_new`; all of them are borrowed. */
 struct zoff_lending {
     const zoff_model *model;
     const zoff_plan *plan;
@@ -246,13 +249,9 @@ struct zoff_lending {
     zoff_progress *progress;
     zoff_accel *accel;
     zoff_lending_pollers pollers;
-    /* Called while the program waits for weights that are read, or that come from other ranks: advance other work. They may
-     * wait for that, or it has the slots. An error ends the wait. */
-    zoff_status (*go_on)(void *ctx);
-    /* Whether a slice has the weights that it will have at the end of the open step. Others are not copied. */
-    bool (*is_new)(void *ctx, size_t number);
-    void *ctx;
-    zoff_store *store; /* weights, with the same chunks as the states; NULL: no engine-owned weights */
+    bool is_updated;    /* an open step updates weights; those that are not new yet are not copied */
+    const bool *is_new; /* then, by bucket: its weights are those of the end of the step */
+    zoff_store *store;  /* weights, with the same chunks as the states; NULL: no engine-owned weights */
     zoff_weight_group group;
     zoff_secondary secondary;
     const zoff_weight_source *source;
@@ -280,6 +279,8 @@ void zoff_lending_param_cache_clear(zoff_lending *l);
 /* The weights of a chunk have changed: copy its pieces of persistent slices. `all`: also pieces without a gradient. */
 void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char *weights, bool all);
 
+/* Whether a slice has the weights that it will have at the end of the open step. */
+bool zoff_lending_param_cache_is_new(const zoff_lending *l, size_t number);
 /* Whether a slice of engine-owned weights is always whole on every rank; and where the weights of such a piece are: in host
  * memory, and where they are lent. */
 bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p, size_t slice);

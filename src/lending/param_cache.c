@@ -303,6 +303,18 @@ static const zoff_cached_slice *slice_of(const zoff_lending *l, const zoff_plan_
     return &l->cache.slices[p->first_flag + piece->slice];
 }
 
+/* A step leaves slices without a gradient as they are. */
+bool zoff_lending_param_cache_is_new(const zoff_lending *l, size_t number)
+{
+    const zoff_slice_buckets in = l->model->slice_buckets[number];
+    if (!l->is_updated || !zoff_model_slices_has(l->model, number))
+        return true;
+    bool all = true;
+    for (size_t b = in.first; b <= in.last && all; b++)
+        all = l->is_new[b];
+    return all;
+}
+
 bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p, size_t slice)
 {
     return l->cache.slices && l->cache.slices[l->model->params[p].first_flag + slice].persistent;

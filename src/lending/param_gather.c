@@ -66,7 +66,8 @@ static char *place_of(const zoff_lending *l, zoff_assembly_part part)
 static bool is_old(const zoff_lending *l, zoff_assembly_part part)
 {
     size_t first;
-    return zoff_lending_group_share(l, l->plan, run_of(l, part), l->plan->rank, &first) && !l->is_new(l->ctx, part.slice);
+    return zoff_lending_group_share(l, l->plan, run_of(l, part), l->plan->rank, &first) &&
+           !zoff_lending_param_cache_is_new(l, part.slice);
 }
 
 /* This rank's share has to be in place. In an open step, whose buckets need slots, one share at a time is read.  @return
@@ -204,7 +205,7 @@ static zoff_status go_on(zoff_lending *l)
         zoff_base_progress_take(l->pollers.reads)); /* without this, a chunk that cannot be read would be retried endlessly */
     const zoff_status status = zoff_lending_param_gather_go_on(l);
     if (status == ZOFF_PENDING)
-        ZOFF_TRY(l->go_on(l->ctx));
+        ZOFF_TRY(l->pollers.step->pump(l->pollers.step->ctx));
     return status;
 }
 

@@ -160,7 +160,7 @@ static zoff_status device_placed(zoff_lending *l, zoff_cached_slice *s)
 static bool is_due(zoff_lending *l, size_t number)
 {
     const zoff_cached_slice *s = &l->cache.slices[number];
-    return s->persistent && !s->direct && s->is_stale && l->is_new(l->ctx, number);
+    return s->persistent && !s->direct && s->is_stale && zoff_lending_param_cache_is_new(l, number);
 }
 
 static zoff_status send(zoff_lending *l, char *from, const char *to)

@@ -99,7 +99,7 @@ void zoff_lending_prefetch_into_arena(zoff_lending *l)
     for (size_t i = cache->next; left && i < cache->before.count; i++) {
         const uint32_t number = cache->before.slices[i];
         zoff_cached_slice *s = &cache->slices[number];
-        if (!l->is_new(l->ctx, number) || (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK))
+        if (!zoff_lending_param_cache_is_new(l, number) || (!s->at && zoff_lending_room_place_ahead(l, number) != ZOFF_OK))
             return;
         s->used = ++cache->clock; /* so that slices needed next are evicted last */
         if (zoff_lending_fill_ahead(l, s) != ZOFF_OK)

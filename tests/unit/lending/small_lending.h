@@ -33,12 +33,12 @@ class small_lending
         l.pollers.reads = &reads;
         l.pollers.ranks = &others;
         l.pollers.device = &device;
-        l.go_on = [](void *ctx) {
+        step.pump = [](void *ctx) {
             static_cast<small_lending *>(ctx)->go_on();
             return ZOFF_OK;
         };
-        l.is_new = [](void *, size_t) { return true; };
-        l.ctx = this;
+        step.ctx = this;
+        l.pollers.step = &step;
         others.timeout_seconds = -1;
         device.timeout_seconds = -1;
         EXPECT_ZOFF_OK(zoff_accel_open("host", 0, &accel));
@@ -255,12 +255,12 @@ class small_lending
     scratch_folder folder;
     zoff_lending l = {};
     zoff_progress progress = {};
-    zoff_poller stored = {}, reads = {}, others = {}, device = {};
+    zoff_poller stored = {}, reads = {}, others = {}, device = {}, step = {};
     zoff_accel *accel = nullptr;
     bool on_device = false;
     bool reaches = false;        // the communicator accesses the memory of the device
     bool is_borrowed = false;    // the device
-    std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
+    std::atomic<int> gone_on{0}; // pumps of the step
     size_t version = 0;
 
   private:
