@@ -4,9 +4,7 @@
  *      complete.c the end of a save: the manifest, and what a later save must wait for
  *      load.c     the public call that loads; match.c: is it the same model
  *      fill.c     which bytes of a checkpoint go where; bring.c: read and verify them
- *      guard.c    what a step waits for
- *      saver.c    the states of units, and the thread that writes them
- *      units.c    where a unit comes from and goes to, buffers, copies; flights.c: reads and writes in flight
+ *      saver.c    the states of units, the thread that writes them, and what a step waits for
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
  *      describe.c facts for the manifest
@@ -132,8 +130,6 @@ typedef struct zoff_save_frozen {
     bool has;
 } zoff_save_frozen;
 
-/* ---- flights.c ---- */
-
 /* A read of a unit from its source, or its write into the checkpoint. */
 typedef struct zoff_save_flight {
     zoff_save_unit *unit;
@@ -160,17 +156,6 @@ typedef struct zoff_save_readers {
     zoff_save_reader *list;
     size_t count, room;
 } zoff_save_readers;
-
-void zoff_checkpoint_flights_add(zoff_save_flights *f, const zoff_save_flight *flight);
-/* Take the oldest one once it has ended. `waits`: wait for it.
- * @return OK; PENDING: there is none, or it has not ended, after a wait: not in time; or its error */
-zoff_status zoff_checkpoint_flights_land(zoff_save_flights *f, bool waits, zoff_save_flight *out);
-/* The queue that reads a state file; opened when it is first asked for. */
-zoff_status zoff_checkpoint_flights_reader(zoff_save_readers *r, const zoff_aio *of, double limit_seconds, zoff_aio **out);
-/* Close all. @return false: the disk may still write into buffers */
-bool zoff_checkpoint_flights_close(zoff_save_readers *r);
-
-/* ---- saver.c, again ---- */
 
 /* The worker that writes units, and its list. The lock protects units, buffers and status. */
 typedef struct zoff_save_work {
@@ -221,43 +206,21 @@ void zoff_checkpoint_saver_clone(zoff_saver *s);
 zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e);
 /* Write all units in this thread.  @blocks yes */
 zoff_status zoff_checkpoint_saver_run(zoff_saver *s);
-/* Write them in a thread. `beside_steps`: then call zoff_checkpoint_guard_attach().  @return ERR_NO_MEMORY: no thread */
+/* Write them in a thread. `beside_steps`: then call zoff_checkpoint_saver_attach().  @return ERR_NO_MEMORY: no thread */
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
 /* Whether this process is a child of the one that began the save. It may only close its copy. */
 bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
 /* Stop the thread; the save is given up unless it is over. */
 void zoff_checkpoint_saver_stop(zoff_saver *s);
-/* Under the lock: the save has failed with this status and the last error text. The first one counts. */
-void zoff_checkpoint_saver_fail(zoff_saver *s, zoff_status status);
-/* Whether all is over.  @blocks never */
-bool zoff_checkpoint_saver_is_over(zoff_saver *s);
 /* Wait until it is over, and return the result.  @blocks yes */
 zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
 /* Start a thread to which the program's signals do not go.  @return ERR_NO_MEMORY */
 zoff_status zoff_checkpoint_saver_thread(void *(*begin)(void *ctx), void *ctx, pthread_t *out);
+/* Let the engine ask before states change, and tell its end; it need not any more. */
+void zoff_checkpoint_saver_attach(zoff_saver *s);
+void zoff_checkpoint_saver_detach(zoff_saver *s);
 /* Stop a thread, and free everything. The file stays if part.keeps is set. */
 void zoff_checkpoint_saver_close(zoff_saver *s);
-
-/* ---- units.c: call them under the lock, unless they only read what is fixed ---- */
-
-const zoff_save_source *zoff_checkpoint_units_source(const zoff_saver *s, const zoff_save_unit *unit);
-const zoff_archive_region *zoff_checkpoint_units_region(const zoff_saver *s, const zoff_save_unit *unit);
-size_t zoff_checkpoint_units_bytes(const zoff_saver *s, const zoff_save_unit *unit);
-uint64_t *zoff_checkpoint_units_checksum(const zoff_saver *s, const zoff_save_unit *unit);
-char *zoff_checkpoint_units_take_buffer(zoff_save_buffers *b);              /* NULL: none is free */
-void zoff_checkpoint_units_give_buffer(zoff_save_buffers *b, char *buffer); /* NULL is allowed */
-/* Nobody waits for units any more: the save is over, or has failed. */
-bool zoff_checkpoint_units_idle(const zoff_saver *s);
-/* Copies wait in the order in which they were made. */
-void zoff_checkpoint_units_add_copy(zoff_save_work *w, zoff_save_unit *unit);
-void zoff_checkpoint_units_take_copy(zoff_save_work *w);
-
-/* ---- guard.c ---- */
-
-/* Let the engine ask before states change, and tell its end. */
-void zoff_checkpoint_guard_attach(zoff_saver *s);
-/* It need not any more. */
-void zoff_checkpoint_guard_detach(zoff_saver *s);
 
 /* ---- complete.c ---- */
 

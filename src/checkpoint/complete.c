@@ -105,7 +105,7 @@ static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
     c->result = result;
     if (result < 0)
         zoff_base_status_save(&c->words);
-    zoff_checkpoint_guard_detach(&c->saver);
+    zoff_checkpoint_saver_detach(&c->saver);
     return result;
 }
 
@@ -179,7 +179,7 @@ static zoff_checkpoint *earlier_save(const zoff_engine_view *v)
 {
     zoff_saver *earlier = *v->guard ? (*v->guard)->ctx : NULL;
     if (earlier && zoff_checkpoint_saver_is_inherited(earlier))
-        zoff_checkpoint_guard_detach(earlier);
+        zoff_checkpoint_saver_detach(earlier);
     return *v->guard ? earlier->owner : NULL;
 }
 

@@ -161,7 +161,7 @@ static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_chec
     if (status == ZOFF_OK && (beside || zoff_comm_size(v->comm) > 1))
         status = zoff_checkpoint_saver_start(&c->saver, beside);
     if (status == ZOFF_OK && beside)
-        zoff_checkpoint_guard_attach(&c->saver);
+        zoff_checkpoint_saver_attach(&c->saver);
     return zoff_agreement_vote_success(&v->agreement->ranks, status);
 }
 
@@ -175,7 +175,7 @@ static void release(zoff_checkpoint *c)
     const bool removes = has_files && !zoff_checkpoint_saver_is_inherited(&c->saver);
     zoff_checkpoint_saver_stop(&c->saver);
     zoff_checkpoint_complete_close(c);
-    zoff_checkpoint_guard_detach(&c->saver);
+    zoff_checkpoint_saver_detach(&c->saver);
     zoff_checkpoint_saver_close(&c->saver);
     if (removes && c->sweeps)
         zoff_archive_remove_own(c->work, &c->manifest);

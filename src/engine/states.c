@@ -109,13 +109,9 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
 /* A save that is under way reads the same weights. */
 zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call)
 {
-    zoff_saved_error words;
     const zoff_status status = zoff_traps_weights_compare(e->life.traps, call);
-    if (status == ZOFF_OK || !e->io.guard)
-        return status;
-    zoff_base_status_save(&words);
-    e->io.guard->changed(e->io.guard->ctx);
-    zoff_base_status_restore(&words);
+    if (status < 0 && e->io.guard)
+        e->io.guard->is_changed = true;
     return status;
 }
 

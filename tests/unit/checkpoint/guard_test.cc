@@ -34,18 +34,18 @@ class Guard : public testing::Test
 
 TEST_F(Guard, ASaveLeavesOnlyItsOwnPlace)
 {
-    zoff_checkpoint_guard_attach(&saves[0]);
+    zoff_checkpoint_saver_attach(&saves[0]);
     EXPECT_EQ(&saves[0].guard, place);
-    zoff_checkpoint_guard_detach(&saves[0]);
+    zoff_checkpoint_saver_detach(&saves[0]);
     EXPECT_EQ(nullptr, place);
-    zoff_checkpoint_guard_attach(&saves[1]);
-    zoff_checkpoint_guard_detach(&saves[0]); // twice does nothing
+    zoff_checkpoint_saver_attach(&saves[1]);
+    zoff_checkpoint_saver_detach(&saves[0]); // twice does nothing
     EXPECT_EQ(&saves[1].guard, place);
 }
 
 TEST_F(Guard, ASaveHearsOfTheEndOfTheEngine)
 {
-    zoff_checkpoint_guard_attach(&saves[0]);
+    zoff_checkpoint_saver_attach(&saves[0]);
     place->gone(place->ctx);
     EXPECT_TRUE(saves[0].is_gone);
     EXPECT_FALSE(saves[0].is_attached) << "the engine's memory is not touched any more";
@@ -55,7 +55,7 @@ TEST_F(Guard, ASaveThatIsGivenUpIsToldInTheLog)
 {
     log.expect("the engine is destroyed before its checkpoint 'file' is complete");
     saves[0].work.is_over = false;
-    zoff_checkpoint_guard_attach(&saves[0]);
+    zoff_checkpoint_saver_attach(&saves[0]);
     place->gone(place->ctx);
     EXPECT_TRUE(saves[0].is_gone);
 }
@@ -66,7 +66,7 @@ TEST_F(Guard, NothingIsWaitedForAfterTheEnd)
     zoff_save_unit unit = {};
     saves[0].units = &unit;
     saves[0].unit_count = 1;
-    zoff_checkpoint_guard_attach(&saves[0]);
+    zoff_checkpoint_saver_attach(&saves[0]);
     place->before_all(place->ctx); // returns, although the unit is PENDING
     EXPECT_EQ(ZOFF_UNIT_PENDING, unit.state);
 }

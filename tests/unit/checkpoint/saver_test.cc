@@ -51,7 +51,7 @@ zoff_status start_beside(zoff_saver *s)
 {
     const zoff_status status = zoff_checkpoint_saver_start(s, true);
     if (status == ZOFF_OK)
-        zoff_checkpoint_guard_attach(s);
+        zoff_checkpoint_saver_attach(s);
     return status;
 }
 
@@ -82,8 +82,8 @@ class Saver : public testing::Test
         ASSERT_ZOFF_OK(zoff_checkpoint_layout_make(&s, false));
         ASSERT_ZOFF_OK(zoff_archive_part_reserve(&s.part));
         ASSERT_ZOFF_OK(zoff_checkpoint_saver_open(&s, memory));
-        zoff_checkpoint_guard_attach(&s); // sets the functions of the guard; tests that begin beside steps attach it again
-        zoff_checkpoint_guard_detach(&s);
+        zoff_checkpoint_saver_attach(&s); // sets the functions of the guard; tests that begin beside steps attach it again
+        zoff_checkpoint_saver_detach(&s);
         for (size_t i = 0; i < s.unit_count; i++) {
             const zoff_save_unit &unit = s.units[i];
             const zoff_save_source &source = s.sources[unit.source];
@@ -200,9 +200,9 @@ TEST_F(SaverRun, BesideStepsTheEngineAsks)
     EXPECT_EQ(&s().guard, guard());
     ASSERT_ZOFF_OK(zoff_checkpoint_saver_wait(&s()));
     before(0); // it is over: nothing happens
-    zoff_checkpoint_guard_detach(&s());
+    zoff_checkpoint_saver_detach(&s());
     EXPECT_EQ(nullptr, guard());
-    zoff_checkpoint_guard_detach(&s());
+    zoff_checkpoint_saver_detach(&s());
     expect_written();
 }
 

@@ -243,7 +243,7 @@ class small_save
     ~small_save()
     {
         zoff_checkpoint_saver_stop(&s);
-        zoff_checkpoint_guard_detach(&s);
+        zoff_checkpoint_saver_detach(&s);
         zoff_checkpoint_saver_close(&s);
     }
     small_save(const small_save &) = delete;
