@@ -276,7 +276,7 @@ zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", CALL);
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_CHECKPOINT_LOAD));
-    loading l = {.engine = e, .view = zoff_engine_rooms_view(e), .folder = folder, .opts = ZOFF_CHECKPOINT_OPTS_INIT};
+    loading l = {.engine = e, .view = zoff_engine_engine_view(e), .folder = folder, .opts = ZOFF_CHECKPOINT_OPTS_INIT};
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &l.opts, sizeof l.opts));
     zoff_agreement_identity_enter(l.view.agreement, ZOFF_COMM_IN_LOAD, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});

@@ -197,7 +197,7 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
     if (opts)
         ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
     ZOFF_TRY(zoff_engine_step_enter(e, beside ? ZOFF_CALL_CHECKPOINT_BEGIN : ZOFF_CALL_CHECKPOINT_SAVE));
-    const zoff_engine_view view = zoff_engine_rooms_view(e);
+    const zoff_engine_view view = zoff_engine_engine_view(e);
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
     c->engine = e;
     c->saver.owner = c;

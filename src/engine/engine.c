@@ -10,6 +10,62 @@
 
 #include <string.h>
 
+/* ---- what other rooms borrow: they do not know the engine ---- */
+
+/* The poller of the open step, and of gradients. Another rank may send its weights only after it has memory for gradients, and
+ * it gets that memory only after this rank has received some. Or it waits in the step for this one. */
+static zoff_status pump(void *ctx)
+{
+    zoff_engine *e = ctx;
+    (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
+    return zoff_engine_overlap_go_on(e);
+}
+
+static void connect(zoff_engine *e)
+{
+    e->model.values = &e->settings.values;
+    e->io.step = (zoff_poller){.pump = pump, .ctx = e};
+    e->lending = (zoff_lending){.model = &e->model,
+                                .plan = &e->plan,
+                                .values = &e->settings.values.weights,
+                                .channel = &e->channel,
+                                .progress = &e->progress,
+                                .pollers = {.stored = &e->io.weights,
+                                            .reads = &e->io.weights,
+                                            .ranks = &e->transfer.pollers.ranks,
+                                            .device = &e->transfer.pollers.device,
+                                            .step = &e->io.step}};
+    e->transfer = (zoff_transfer){.model = &e->model,
+                                  .plan = &e->plan,
+                                  .lending = &e->lending,
+                                  .values = &e->settings.values,
+                                  .channel = &e->channel,
+                                  .progress = &e->progress,
+                                  .info = &e->run.info};
+    e->agreement = (zoff_agreement){.model = &e->model, .plan = &e->plan, .channel = &e->channel, .transfer = &e->transfer};
+}
+
+zoff_engine_view zoff_engine_engine_view(zoff_engine *e)
+{
+    return (zoff_engine_view){.model = &e->model,
+                              .plan = &e->plan,
+                              .values = &e->settings.values,
+                              .agreement = &e->agreement,
+                              .transfer = &e->transfer,
+                              .lending = &e->lending,
+                              .store = e->store,
+                              .comm = e->comm,
+                              .progress = &e->progress,
+                              .guard = &e->io.guard,
+                              .save_wait_seconds = &e->run.save_wait_seconds,
+                              .configuration = e->settings.words.configuration,
+                              .t = e->t,
+                              .threads = e->settings.threads,
+                              .tier = e->settings.tier};
+}
+
+/* ---- create ---- */
+
 static const char *param_name(const void *ctx, uint32_t param)
 {
     const zoff_engine *e = ctx;
@@ -23,7 +79,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->life.process = zoff_base_fork_number();
-    zoff_engine_rooms_connect(e);
+    connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     ZOFF_TRY_OR(destroy, zoff_agreement_vote_open(&e->agreement));
     e->channel.param_name = param_name;

@@ -1,9 +1,9 @@
 /* engine_priv.h: the struct of an engine, and the declarations that the files of this room share; step_priv.h is part of it.
  *
- *      life    engine.c create, seal, destroy; rooms.c what other rooms borrow; options.c; stats.c; progress_thread.c; phase.c
+ *      life    engine.c create, seal, destroy; options.c; stats.c; progress_thread.c; phase.c
  *      calls   params.c parameters, groups, loss scale, lent weights; state_range.c parts of a parameter; overlap.c
  *      step    step.c begin, wait, retry; handover.c gradients; rows.c the rows of a bucket; pipeline.c runs them
- *      rows    admit.c which buckets may borrow; stages.c, update.c of the host; gate.c norm, clip, skip
+ *      rows    admit.c which buckets may borrow; update.c of the host; gate.c norm, clip, skip
  *      states  stores.c; states_place.c where they are; states.c initial values, pull, push
  */
 #ifndef ZOFF_ENGINE_PRIV_H
@@ -260,7 +260,7 @@ typedef struct zoff_engine_ranges {
     bool unsaved; /* a range was written, and no commit has followed; the same on all ranks */
 } zoff_engine_ranges;
 
-/* Other rooms borrow fields of an engine (rooms.c), so an engine never moves in memory. */
+/* Other rooms borrow fields of an engine, so an engine never moves in memory. */
 struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
@@ -333,10 +333,6 @@ void zoff_engine_progress_thread_stop(zoff_engine *e);
  */
 bool zoff_engine_progress_thread_yields(const zoff_engine *e);
 /* enter, leave, is_child, and ZOFF_ENTER: see view.h */
-
-/* rooms.c: connects other rooms to the fields of the engine that they borrow */
-void zoff_engine_rooms_connect(zoff_engine *e); /* call when an engine is created */
-void zoff_engine_rooms_attach(zoff_engine *e);  /* call once accelerator and communicator are known */
 
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);

@@ -23,7 +23,9 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->settings.owns_comm)
         ZOFF_TRY(zoff_comm_open(&(zoff_comm_opts){.struct_size = sizeof(zoff_comm_opts), .backend = opts->ranks}, &e->comm));
-    zoff_engine_rooms_attach(e);
+    e->model.in_place = zoff_accel_in_place(e->accel);
+    e->lending.comm = e->transfer.comm = e->agreement.comm = e->comm;
+    e->transfer.accel = e->lending.accel = e->accel;
     ZOFF_TRY(zoff_agreement_norm_take(&e->agreement, opts->norm_comm));
     return zoff_transfer_route_choose(&e->transfer);
 }

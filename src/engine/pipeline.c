@@ -28,7 +28,7 @@ static void join_step(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         zoff_bucket_run *run = &e->transfer.walk.runs[i];
         if (is_on_its_way(e, run) && !run->ahead.is_put)
-            (void)zoff_engine_stages_leave(e, run); /* nothing of it is in flight to a file */
+            (void)zoff_engine_rows_leave(e, run); /* nothing of it is in flight to a file */
     }
 }
 
@@ -107,7 +107,7 @@ zoff_status zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         if (e->transfer.walk.runs[i].ahead.is_so)
-            ZOFF_TRY(zoff_engine_stages_leave(e, &e->transfer.walk.runs[i]));
+            ZOFF_TRY(zoff_engine_rows_leave(e, &e->transfer.walk.runs[i]));
         zoff_offload_broker_withdraw(&e->transfer.walk.runs[i].lent);
         zoff_transfer_staging_release(&e->transfer, i);
     }
@@ -234,7 +234,7 @@ static void precede(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     e->walk.speculation.is_over = e->walk.speculation.is_over || status < 0;
     if (!run->ahead.is_so || (status >= 0 && !run->ahead.is_refused))
         return;
-    (void)zoff_engine_stages_leave(e, run);
+    (void)zoff_engine_rows_leave(e, run);
     if (status >= 0 && measures_early(e))
         precede(e, run, moved);
 }

@@ -8,11 +8,234 @@
  * "adopt" that every bucket needs is in STEP | AHEAD. A bucket that leaves AHEAD goes on with the first row of STEP that it has
  * not passed, because a sum or a measurement that was made must not be made twice.
  *
- * Functions of the engine's rows are declared in step_priv.h, those of the transfer in its headers. The state of a bucket is a
- * zoff_bucket_run of transfer.h. */
+ * Rows of the transfer are declared in its headers. The state of a bucket is a zoff_bucket_run of transfer.h. */
 #include "engine_priv.h"
 
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
 #include <limits.h>
+
+/* ---- the work of the engine in each row. A kernel gets a list, without the parts that have no gradient in this step ---- */
+
+static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_run *run, size_t *out_count)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    *out_count = chunk->piece_count;
+    return &e->plan.pieces[chunk->first_piece];
+}
+
+/* The kernels call this between two pieces. */
+static void between(void *ctx)
+{
+    zoff_engine_admit_feed(ctx);
+}
+
+static zoff_status accumulate(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(e, run, &count);
+    zoff_store_stats before;
+    zoff_engine_stores_stats(e, &before);
+    double from = zoff_base_clock_seconds();
+    for (size_t i = 0; i < count; i++) {
+        uint8_t flag = *zoff_model_params_flag(&e->model, &pieces[i]);
+        if (!(flag & ZOFF_SLICE_READY))
+            continue;
+        const zoff_model_param *p = &e->model.params[pieces[i].param];
+        bool first = !(flag & ZOFF_SLICE_PRESENT);
+        e->transfer.scratch.accumulate_pieces[used++] =
+            (zoff_accumulate_piece){.count = pieces[i].count,
+                                    .sum = zoff_transfer_pieces_sum(&e->transfer, &pieces[i]),
+                                    .grad = e->transfer.route.link->gradient(&e->transfer, &pieces[i]),
+                                    .dtype = p->grad_dtype,
+                                    .first = first,
+                                    .weights = e->transfer.batch.weight == 1 ? NULL : &e->transfer.batch.weight};
+        e->run.info.bytes.host_read += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
+        e->run.info.bytes.host_written += pieces[i].count * sizeof(float);
+    }
+    zoff_adam_accumulate_run(e->transfer.threads.now, e->transfer.scratch.accumulate_pieces, used, between, e);
+    e->run.info.seconds.measure += zoff_engine_stores_worked(e, from, &before);
+    return ZOFF_OK;
+}
+
+static zoff_status measure(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_step_info *info = &e->run.info;
+    /* Before the step it is not known whether it looks. */
+    if (!e->run.looks && e->life.phase != ZOFF_PHASE_IDLE) {
+        e->transfer.measure.buckets++;
+        return ZOFF_OK;
+    }
+    zoff_store_stats before;
+    zoff_engine_stores_stats(e, &before);
+    const double from = zoff_base_clock_seconds();
+    zoff_transfer_measure_bucket(&e->transfer, run->chunk, between, e, &info->bytes.host_read);
+    info->seconds.measure += zoff_engine_stores_worked(e, from, &before);
+    return ZOFF_OK;
+}
+
+static zoff_status agree(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    (void)run;
+    if (e->agreement.participation.agreed)
+        return ZOFF_OK;
+    const zoff_status status = zoff_agreement_participation_poll(&e->agreement);
+    if (status != ZOFF_OK)
+        return status;
+    e->run.expected = zoff_agreement_participation_elements(&e->agreement);
+    return ZOFF_OK;
+}
+
+static zoff_status pass_gate(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    if (e->walk.speculation.in_step) /* buckets that are not updated yet must leave the rows ahead of the step first */
+        return ZOFF_PENDING;
+    zoff_status status = zoff_engine_gate_vote(e);
+    /* After the gate, only buckets that can borrow may continue: one further back would take a slot from one that needs it
+     * first. */
+    return status == ZOFF_OK && !zoff_engine_admit_reaches(e, run) ? ZOFF_PENDING : status;
+}
+
+static zoff_status fetch(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    ZOFF_TRY(zoff_engine_stores_take_fault(e));
+    /* A drive that does not answer is noticed before the device changes anything. */
+    const bool is_first = zoff_transfer_place_of(&e->transfer, run->chunk) != ZOFF_USED_BY_HOST;
+    return is_first && !zoff_engine_admit_has_first(e) ? ZOFF_PENDING : zoff_engine_admit_borrow(e, run);
+}
+
+/* All ranks send the buckets in the order of their walk. A bucket is through when its weights were read again: they take a slot
+ * of the store that otherwise a later bucket would wait for. */
+static zoff_status share(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_lending *l = &e->lending;
+    ZOFF_TRY(zoff_lending_secondary_poll(l));
+    const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
+    if (position > l->secondary.next)
+        return ZOFF_PENDING;
+    if (position == l->secondary.next) {
+        const zoff_status status = zoff_lending_secondary_start(l, run->chunk);
+        if (status != ZOFF_OK)
+            return status;
+        l->secondary.next++;
+    }
+    return zoff_lending_secondary_has_read(l, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+static zoff_status land(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    const zoff_status status = zoff_transfer_device_tier_poll(&e->transfer, run);
+    if (status == ZOFF_OK)
+        zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->lent.weights.base, false);
+    return status;
+}
+
+/* The update is done, so the slot does not wait for it. The bucket has no other slot by now: otherwise one that has a slot of
+ * states could wait for this one's weights, and this one for that slot. A save that is under way cannot copy the old states
+ * from the slot, which never has them. */
+static zoff_status save(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    if (run->lent.states.done || !e->plan.chunks[run->chunk].bytes || !zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_stores_take_fault(e));
+    zoff_status status = run->lent.states.base ? ZOFF_OK : zoff_transfer_device_tier_poll(&e->transfer, run);
+    if (status == ZOFF_OK)
+        status = zoff_engine_admit_claim(e, run);
+    return status == ZOFF_OK ? zoff_transfer_device_tier_save(&e->transfer, run) : status;
+}
+
+static zoff_status flush(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    ZOFF_TRY(zoff_engine_stores_take_fault(e));
+    if (run->saves && run->lent.states.base)
+        zoff_engine_update_guard(e, run, NULL);
+    ZOFF_TRY(zoff_offload_broker_give(&run->lent, &run->lent.states, ZOFF_STORE_ALL, false));
+    return zoff_offload_broker_give(&run->lent, &run->lent.weights, ZOFF_STORE_ALL, false);
+}
+
+/* ---- ahead of the step ---- */
+
+static zoff_status precede(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    void *states = run->ahead.states;
+    if (!states) {
+        const zoff_status status = zoff_offload_store_second(e->store, run->chunk, &states);
+        run->ahead.is_refused = status == ZOFF_PENDING; /* there is no memory for it */
+        if (status != ZOFF_OK)
+            return status;
+    }
+    run->ahead.states = states;
+    return zoff_engine_update_apart(e, run);
+}
+
+static zoff_status put(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    ZOFF_TRY(zoff_offload_broker_put(&run->lent, &run->lent.states));
+    run->ahead.is_put = true;
+    e->run.info.buckets.speculated++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_rows_leave(zoff_engine *e, zoff_bucket_run *run)
+{
+    zoff_offload_broker_withdraw(&run->lent); /* with a second content that was not put */
+    if (run->ahead.states)
+        ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
+    e->run.info.buckets.redone += run->ahead.is_put;
+    run->ahead = (zoff_bucket_ahead){.is_refused = true};
+    run->lent = (zoff_demand){.chunk = run->chunk};
+    run->cursor = (zoff_update_cursor){.piece = 0};
+    zoff_transfer_staging_release(&e->transfer, run->chunk);
+    return ZOFF_OK;
+}
+
+/* The step clips, or differs in another way from what was assumed: the bucket is updated from its old states, in the next row
+ * behind the gate. */
+static zoff_status redo(zoff_engine *e, zoff_bucket_run *run)
+{
+    ZOFF_TRY(zoff_engine_rows_leave(e, run));
+    run->passed |= (2u << e->walk.rows[ZOFF_USED_BY_HOST].gate) - 1; /* the gate, and all rows before it */
+    zoff_engine_admit_ask_anew(e, run->chunk);
+    return ZOFF_OK;
+}
+
+static zoff_status adopt(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    zoff_step_info *info = &e->run.info;
+    if (!zoff_speculation_holds(&e->walk.speculation, e->transfer.scratch.consts))
+        return redo(e, run);
+    const double from = zoff_base_clock_seconds();
+    zoff_offload_store_adopt(e->store, run->chunk);
+    run->ahead.states = NULL;
+    run->ahead.is_put = false;
+    zoff_traps_weights_enter(e->life.traps, run->chunk);
+    const zoff_link *link = e->transfer.route.link;
+    const size_t bytes = link->adopt ? link->adopt(&e->transfer, run->chunk, zoff_engine_update_threads_of_update(e)) : 0;
+    zoff_traps_weights_leave(e->life.traps, run->chunk);
+    info->bytes.host_read += bytes;
+    info->bytes.host_written += bytes;
+    info->buckets.committed++;
+    e->transfer.batch.updated++;
+    zoff_engine_update_count(e, run);
+    info->seconds.update += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+/* ---- the table ---- */
 
 /* Conditions of a row. A bucket has the row if all of them hold. */
 enum {
@@ -54,43 +277,43 @@ static const struct table_row {
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | KEPT, false},
     {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | HERE | DOWN, false}, /* to be measured */
     /* cpu_adam: into fp32 */
-    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
+    {"accumulate", accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ADD | STEP, ALONE | SUMS | KEPT, false},
-    {"measure", zoff_engine_stages_measure, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
-    {"fetch", zoff_engine_stages_fetch, ENGINE, AHEAD, 0, false},
-    {"precede", zoff_engine_stages_precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: to a second content, and to staged weights */
-    {"put", zoff_engine_stages_put, ENGINE, AHEAD, 0, false},         /* offload: starts the write */
+    {"measure", measure, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
+    {"fetch", fetch, ENGINE, AHEAD, 0, false},
+    {"precede", precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: to a second content, and to staged weights */
+    {"put", put, ENGINE, AHEAD, 0, false},         /* offload: starts the write */
     /* Ahead of the step this comes last, because kernels of the engine run behind the work that the program has enqueued. */
     {"measure", zoff_transfer_device_norm_measure, TRANSFER, STEP | AHEAD, ALONE | THERE, false},
     {"unload", zoff_transfer_device_unload_all, TRANSFER, ADD | STEP | AHEAD, SEVERAL | STAGED, true},
     /* zero: sends gradients to their owner, who sums them */
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, ADD | STEP | AHEAD, SEVERAL, true},
-    {"agree", zoff_engine_stages_agree, ENGINE, STEP | AHEAD, SEVERAL, true}, /* comm: finds the slices that take part */
+    {"agree", agree, ENGINE, STEP | AHEAD, SEVERAL, true}, /* comm: finds the slices that take part */
     /* engine: opens when all buckets are measured and all ranks have voted */
-    {"gate", zoff_engine_stages_gate, ENGINE, STEP | AHEAD, 0, true},
+    {"gate", pass_gate, ENGINE, STEP | AHEAD, 0, true},
     /* The results of a bucket that is updated ahead count; otherwise it takes the rows of an update. */
-    {"adopt", zoff_engine_stages_adopt, ENGINE, AHEAD, 0, false},
+    {"adopt", adopt, ENGINE, AHEAD, 0, false},
     /* The gate does not wait for downloads. */
     {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | THERE | DOWN, false},
     {"unload", zoff_transfer_device_unload_none, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | KEPT, false},
     /* zero: gets the gradient sums of other ranks */
     {"sums", zoff_transfer_all_gather_sums, TRANSFER, STEP, SEVERAL | REPLICATED, false},
     /* offload: reads for later buckets start while this one is updated */
-    {"fetch", zoff_engine_stages_fetch, ENGINE, STEP, 0, false},
+    {"fetch", fetch, ENGINE, STEP, 0, false},
     /* device: gets a slot for its updated weights. One that was updated ahead has a slot, and passes its turn on. */
     {"stage", zoff_transfer_device_stage, TRANSFER, STEP, ALONE | STAGES, false},
     {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, STEP | AHEAD, SEVERAL | STAGES, false},
     {"update", zoff_engine_update_run, ENGINE, STEP, HOST, false}, /* cpu_adam, on the team; pumps I/O in between */
     {"update", zoff_transfer_device_tier_update, TRANSFER, STEP, DEVICE, false},
-    {"land", zoff_engine_stages_land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: its updated weights come down */
-    {"flush", zoff_engine_stages_flush, ENGINE, STEP, 0, false}, /* offload: starts the write, and does not wait for it */
+    {"land", land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: its updated weights come down */
+    {"flush", flush, ENGINE, STEP, 0, false},            /* offload: starts the write, and does not wait for it */
     {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STEP | AHEAD, STAGED | WHOLE | HOST,
      false}, /* starts the upload */
     /* zero: sends weights to all ranks, a few buckets at a time */
     {"gather", zoff_transfer_all_gather_weights, TRANSFER, STEP | AHEAD, PARTITIONED, false},
-    {"share", zoff_engine_stages_share, ENGINE, STEP | AHEAD, SECONDARY, false}, /* lending: to the secondary shards */
-    {"save", zoff_engine_stages_save, ENGINE, STEP, DEVICE | PERSISTS, false},   /* device: its updated states come to a slot */
-    {"flush", zoff_engine_stages_flush, ENGINE, STEP, DEVICE | PERSISTS, false},
+    {"share", share, ENGINE, STEP | AHEAD, SECONDARY, false}, /* lending: to the secondary shards */
+    {"save", save, ENGINE, STEP, DEVICE | PERSISTS, false},   /* device: its updated states come to a slot */
+    {"flush", flush, ENGINE, STEP, DEVICE | PERSISTS, false},
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -125,7 +348,7 @@ static void choose(zoff_engine *e, zoff_rows *rows, unsigned facts)
         const unsigned number = rows->count;
         if (row->when & ~facts)
             continue;
-        if (row->run == zoff_engine_stages_gate)
+        if (row->run == pass_gate)
             rows->gate = number;
         if (row->joint && rows->joint == UINT_MAX)
             rows->joint = number;

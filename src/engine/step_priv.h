@@ -40,6 +40,9 @@ void zoff_engine_admit_feed_ahead(zoff_engine *e); /* the same for buckets that 
 void zoff_engine_rows_choose(zoff_engine *e); /* at seal */
 /* The row that a bucket has to pass now: the first one of its column that it has not passed. NULL: it is through. */
 const zoff_row *zoff_engine_rows_next(const zoff_engine *e, const zoff_bucket_run *run);
+/* The bucket is not updated ahead of the step, but like the others: drop its second content and what it has borrowed.  @blocks
+ * for a write  @return the error of that: call again */
+zoff_status zoff_engine_rows_leave(zoff_engine *e, zoff_bucket_run *run);
 
 /* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
@@ -71,25 +74,6 @@ zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice
 bool zoff_engine_overlap_lends(const zoff_engine *e);
 /* One turn of an open step, while a call waits for weights of other ranks. */
 zoff_status zoff_engine_overlap_go_on(zoff_engine *e);
-/* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
-zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* find the slices that have a gradient on any rank */
-zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_land(void *ctx, zoff_bucket_run *run); /* get the weights that a device has updated */
-zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_save(void *ctx, zoff_bucket_run *run);  /* get the states that a device has updated */
-zoff_status zoff_engine_stages_share(void *ctx, zoff_bucket_run *run); /* send weights to the secondary shards */
-/* Rows of a bucket that is updated ahead of the step. It is updated to a second content, which is written. Behind the gate the
- * results are adopted, or the bucket goes back to the rows of an update. */
-zoff_status zoff_engine_stages_precede(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_put(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_adopt(void *ctx, zoff_bucket_run *run);
-/* The bucket is updated like the others: drop its second content and what it has borrowed.  @blocks for a write  @return the
- * error of that: call again */
-zoff_status zoff_engine_stages_leave(zoff_engine *e, zoff_bucket_run *run);
-
 /* step.c */
 /* step_enter: see view.h. The same for a call that needs an engine between steps.  @blocks for an open step, which it finishes
  */

@@ -149,7 +149,7 @@ static size_t chunk_elements_of(const zoff_planning *in)
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
 }
 
-/* Whether a step overwrites the weights of a chunk without reading them: see stages.c. */
+/* Whether a step overwrites the weights of a chunk without reading them. */
 static bool writes_all_weights(const zoff_planning *in, const zoff_plan *plan, const zoff_plan_chunk *chunk)
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {

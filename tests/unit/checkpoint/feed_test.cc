@@ -1,5 +1,10 @@
 // feed_test.cc: moments that change their format come in any portions, and end as if they had come at once.
-#include "small_save.h"
+#include "random.h"
+#include "zoff_test.h"
+
+extern "C" {
+#include "checkpoint_priv.h"
+}
 
 using namespace zoff_test;
 

@@ -2,7 +2,11 @@
 #ifndef ZOFF_NAMED_MODEL_H
 #define ZOFF_NAMED_MODEL_H
 
-#include "small_save.h"
+#include "small_engine.h"
+
+extern "C" {
+#include "checkpoint_priv.h"
+}
 
 #include <deque>
 
@@ -61,7 +65,7 @@ class named_model
             EXPECT_ZOFF_OK(zoff_engine_add_param(created, &d, nullptr));
         EXPECT_ZOFF_OK(zoff_engine_seal(created));
         made.reset(created);
-        v = zoff_engine_rooms_view(created);
+        v = zoff_engine_engine_view(created);
         return created;
     }
     const zoff_engine_view *view() const { return &v; }
