@@ -145,8 +145,8 @@ typedef struct zoff_lent_chunk {
     zoff_chunk_memory memory;
 } zoff_lent_chunk;
 
-/* Begin and end a pass. What was read ahead for the next step is dropped, and read again after it. The end returns `status`,
- * the result of the pass so far, or an error of its own.  @blocks yes */
+/* Begin and end a pass. Chunks that were read ahead for the next step are dropped, and read again after it. The end returns
+ * `status`, the result of the pass so far, or an error of its own.  @blocks yes */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 /* states_place.c: borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks yes */

@@ -191,7 +191,7 @@ typedef struct zoff_slice_place {
     const struct zoff_part_landing *landing;
 } zoff_slice_place;
 
-/* Where the parts of all ranks arrive that make a slice whole: see zoff_gather_opts. `at`: their place in the arena. */
+/* Where the parts of all ranks arrive that make a slice whole: see zoff_gather_slot. `at`: their place in the arena. */
 typedef struct zoff_part_landing {
     const char *name;
     zoff_status (*begin)(zoff_lending *l, size_t item, unsigned slot, char *at, char **out);

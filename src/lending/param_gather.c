@@ -39,21 +39,18 @@ static zoff_assembly_part part_of(const zoff_lending *l, size_t item)
     return a->parts[item % a->capacity];
 }
 
-static size_t part_bytes(void *ctx, size_t item, unsigned rank)
+/* Tell a slot its part. */
+static void describe(const zoff_lending *l, size_t item, zoff_gather_slot *s)
 {
-    const zoff_lending *l = ctx;
-    const zoff_assembly_part part = part_of(l, item);
-    size_t first;
-    const bool has = rank - l->group.first < l->group.members;
-    return has ? zoff_lending_group_share(l, l->plan, run_of(l, part), rank, &first) * element_bytes(l, part) : 0;
-}
-
-static zoff_comm_item about(void *ctx, size_t item)
-{
-    const zoff_lending *l = ctx;
     const zoff_assembly_part part = part_of(l, item);
     const zoff_plan_piece *run = run_of(l, part);
-    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
+    s->item = item;
+    s->about = (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
+    for (unsigned rank = 0; rank < l->plan->ranks; rank++) {
+        size_t first;
+        const bool has = rank - l->group.first < l->group.members;
+        s->bytes[rank] = has ? zoff_lending_group_share(l, l->plan, run, rank, &first) * element_bytes(l, part) : 0;
+    }
 }
 
 /* Where the parts of all ranks belong. */
@@ -70,34 +67,35 @@ static bool is_old(const zoff_lending *l, zoff_assembly_part part)
            !zoff_lending_param_cache_is_new(l, part.slice);
 }
 
-/* This rank's share has to be in place. In an open step, whose buckets need slots, one share at a time is read.  @return
- * PENDING: it is not updated yet, its chunk is being read, or it is copied */
-static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
+/* Put this rank's share in place, and send it. In an open step, whose buckets need slots, one share at a time is read.  @return
+ * PENDING: it is not updated yet, its chunk is being read, it is copied, or an earlier part comes first */
+static zoff_status send_own(zoff_lending *l, zoff_gather_slot *s)
 {
-    zoff_lending *l = ctx;
     zoff_assembly *a = &l->cache.assembly;
-    if (!a->has_own[slot] && (is_old(l, part_of(l, item)) || (l->cache.in_step && item > a->brought)))
+    const zoff_assembly_part part = part_of(l, s->item);
+    if (!a->has_own[s->number] && (is_old(l, part) || (l->cache.in_step && s->item > a->brought)))
         return ZOFF_PENDING;
-    const zoff_status status = l->place->landing->begin(l, item, slot, place_of(l, part_of(l, item)), out);
-    if (status == ZOFF_OK || a->has_own[slot])
-        a->brought = zoff_base_bits_max(a->brought, item + 1);
+    const zoff_status status = l->place->landing->begin(l, s->item, s->number, place_of(l, part), &s->parts);
+    if (status == ZOFF_OK || a->has_own[s->number])
+        a->brought = zoff_base_bits_max(a->brought, s->item + 1);
     else if (status == ZOFF_PENDING)
-        zoff_lending_held_read_parts_ahead(l, item); /* while one part is read, start reading those after it */
-    return status;
+        zoff_lending_held_read_parts_ahead(l, s->item); /* while one part is read, start reading those after it */
+    return status == ZOFF_OK ? zoff_zero_gather_send(a->gather, s) : status;
 }
 
-static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
+/* The parts of all ranks have come, or none has any. */
+static zoff_status end(zoff_lending *l, zoff_gather_slot *s)
 {
-    zoff_lending *l = ctx;
-    const zoff_assembly_part part = part_of(l, item);
-    if (parts) {
+    const zoff_assembly_part part = part_of(l, s->item);
+    if (s->is_used) {
         const zoff_status status =
-            l->place->landing->end(l, slot, place_of(l, part), run_of(l, part)->count * element_bytes(l, part));
+            l->place->landing->end(l, s->number, place_of(l, part), run_of(l, part)->count * element_bytes(l, part));
         if (status != ZOFF_OK)
             return status;
     }
-    l->cache.assembly.has_own[slot] = false;
+    l->cache.assembly.has_own[s->number] = false;
     slice_of(l, part.slice)->missing--;
+    zoff_zero_gather_end(s);
     return ZOFF_OK;
 }
 
@@ -129,12 +127,7 @@ zoff_status zoff_lending_param_gather_open(zoff_lending *l)
                                    .stream = ZOFF_COMM_WEIGHTS,
                                    .first = l->group.first,
                                    .members = l->group.members,
-                                   .slots = ZOFF_PARTS_IN_FLIGHT,
-                                   .about = about,
-                                   .part_bytes = part_bytes,
-                                   .begin = begin,
-                                   .end = end,
-                                   .ctx = l};
+                                   .slots = ZOFF_PARTS_IN_FLIGHT};
     size_t parts = 1;
     for (size_t i = 0; i < l->model->slice_count; i++)
         parts += slice_of(l, i)->count ? count_parts(l, (uint32_t)i) : 0;
@@ -158,16 +151,35 @@ void zoff_lending_param_gather_plan(zoff_lending *l, uint32_t number)
         a->parts[a->planned++ % a->capacity] = take_part(l, number, &run, &done);
 }
 
-/* Start parts in order, as far as possible. */
+/* Start parts in order, as far as possible. An error of this rank's share comes from the poll, which repeats it. */
 static zoff_status start(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;
     for (; a->started < a->planned; a->started++) {
-        const zoff_status status = zoff_zero_gather_start(a->gather, a->started);
-        if (status != ZOFF_OK)
-            return status;
+        zoff_gather_slot *s = zoff_zero_gather_free(a->gather);
+        if (!s)
+            return ZOFF_PENDING;
+        describe(l, a->started, s);
+        if (zoff_zero_gather_take(a->gather, s))
+            (void)send_own(l, s);
+        else
+            ZOFF_TRY(end(l, s));
     }
     return ZOFF_OK;
+}
+
+static zoff_status poll(zoff_lending *l)
+{
+    zoff_gather *g = l->cache.assembly.gather;
+    bool is_pending = false;
+    for (zoff_gather_slot *s = NULL; (s = zoff_zero_gather_next(g, s));) {
+        zoff_status status = s->is_sent ? ZOFF_OK : send_own(l, s);
+        status = status == ZOFF_OK ? zoff_zero_gather_poll(g, s) : status;
+        status = status == ZOFF_OK ? end(l, s) : status;
+        ZOFF_TRY(status);
+        is_pending = is_pending || status == ZOFF_PENDING;
+    }
+    return is_pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_lending_param_gather_go_on(zoff_lending *l)
@@ -177,7 +189,7 @@ zoff_status zoff_lending_param_gather_go_on(zoff_lending *l)
         return ZOFF_OK;
     zoff_status starting = start(l);
     ZOFF_TRY(starting);
-    zoff_status polling = zoff_zero_gather_poll(a->gather);
+    zoff_status polling = poll(l);
     ZOFF_TRY(polling);
     if (starting == ZOFF_OK && polling == ZOFF_OK)
         a->done_before = a->planned;

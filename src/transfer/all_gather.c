@@ -41,16 +41,9 @@ static size_t sum_bytes(const zoff_transfer *t, zoff_plan_cursor part)
     return elements * sizeof(float);
 }
 
-size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank)
+size_t zoff_transfer_all_gather_part_bytes(const zoff_transfer *t, size_t bucket, unsigned rank)
 {
-    const zoff_transfer *t = ctx;
     return weight_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank), t->ranks.spreads_all);
-}
-
-static zoff_comm_item about_weights(void *ctx, size_t bucket)
-{
-    (void)ctx;
-    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
 }
 
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan)
@@ -69,55 +62,74 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
     return zoff_base_bits_align(most, 64);
 }
 
-void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts)
-{
-    opts->about = about_weights;
-    opts->part_bytes = zoff_transfer_all_gather_part_bytes;
-    opts->begin = t->route.wire->gather_begin;
-    opts->end = t->route.wire->gather_end;
-}
+/* ---- a bucket on its way: its weights, or, with replicated states, its sums of gradients ---- */
 
-/* ---- sums of gradients ---- */
-
-static size_t sums_part_bytes(void *ctx, size_t bucket, unsigned rank)
+static void describe(const zoff_transfer *t, size_t bucket, zoff_gather_slot *s)
 {
-    const zoff_transfer *t = ctx;
-    return sum_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank));
-}
-
-static zoff_comm_item about_sums(void *ctx, size_t bucket)
-{
-    (void)ctx;
-    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SUMS, .index = bucket};
+    const bool is_weights = zoff_transfer_ranks_have_parts(t);
+    s->item = bucket;
+    s->about = (zoff_comm_item){.about = is_weights ? ZOFF_COMM_ABOUT_WEIGHTS : ZOFF_COMM_ABOUT_SUMS, .index = bucket};
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++)
+        s->bytes[rank] = is_weights ? zoff_transfer_all_gather_part_bytes(t, bucket, rank)
+                                    : sum_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank));
 }
 
 /* Sums are gathered in place, where they are used. */
-static zoff_status begin_sums(void *ctx, size_t bucket, unsigned slot, char **out)
+static char *place_of_sums(const zoff_transfer *t, size_t bucket)
 {
-    const zoff_transfer *t = ctx;
-    (void)slot;
     const zoff_plan_piece *first = &t->plan->pieces[t->plan->chunks[bucket].first_piece];
     const bool is_there = zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE;
-    *out = (char *)(is_there ? t->accumulator.there + first->owned_offset : zoff_transfer_pieces_sum(t, first));
+    return (char *)(is_there ? t->accumulator.there + first->owned_offset : zoff_transfer_pieces_sum(t, first));
+}
+
+/* Put this rank's part in place, and send it. */
+static zoff_status send_own(zoff_transfer *t, zoff_gather_slot *s)
+{
+    zoff_status status = ZOFF_OK;
+    if (zoff_transfer_ranks_have_parts(t))
+        status = t->route.wire->gather_begin(t, s->item, s->number, &s->parts);
+    else
+        s->parts = place_of_sums(t, s->item);
+    return status == ZOFF_OK ? zoff_zero_gather_send(t->ranks.gather, s) : status;
+}
+
+/* The parts of all ranks have come, or none has any. */
+static zoff_status end(zoff_transfer *t, zoff_gather_slot *s)
+{
+    zoff_status status = ZOFF_OK;
+    if (zoff_transfer_ranks_have_parts(t))
+        status = t->route.wire->gather_end(t, s->item, s->number, s->is_used ? s->parts : NULL);
+    else
+        t->walk.runs[s->item].shared = true;
+    if (status == ZOFF_OK)
+        zoff_zero_gather_end(s);
+    return status;
+}
+
+/* An error of this rank's part comes from the poll, which repeats it.  @return PENDING: no slot is free */
+static zoff_status start_bucket(zoff_transfer *t, size_t bucket)
+{
+    zoff_gather_slot *s = zoff_zero_gather_free(t->ranks.gather);
+    if (!s)
+        return ZOFF_PENDING;
+    describe(t, bucket, s);
+    if (!zoff_zero_gather_take(t->ranks.gather, s))
+        return end(t, s);
+    (void)send_own(t, s);
     return ZOFF_OK;
 }
 
-static zoff_status end_sums(void *ctx, size_t bucket, unsigned slot, const char *parts)
+zoff_status zoff_transfer_all_gather_poll(zoff_transfer *t)
 {
-    zoff_transfer *t = ctx;
-    (void)slot;
-    (void)parts;
-    t->walk.runs[bucket].shared = true;
-    return ZOFF_OK;
-}
-
-void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *opts)
-{
-    (void)t;
-    opts->about = about_sums;
-    opts->part_bytes = sums_part_bytes;
-    opts->begin = begin_sums;
-    opts->end = end_sums;
+    bool is_pending = false;
+    for (zoff_gather_slot *s = NULL; t->ranks.gather && (s = zoff_zero_gather_next(t->ranks.gather, s));) {
+        zoff_status status = s->is_sent ? ZOFF_OK : send_own(t, s);
+        status = status == ZOFF_OK ? zoff_zero_gather_poll(t->ranks.gather, s) : status;
+        status = status == ZOFF_OK ? end(t, s) : status;
+        ZOFF_TRY(status);
+        is_pending = is_pending || status == ZOFF_PENDING;
+    }
+    return is_pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
 /* ---- rows ---- */
@@ -128,7 +140,7 @@ static zoff_status start(zoff_transfer *t, size_t bucket)
 {
     if (zoff_transfer_walk_position(t, bucket) != t->batch.spread)
         return ZOFF_PENDING;
-    zoff_status status = zoff_zero_gather_start(t->ranks.gather, bucket);
+    zoff_status status = start_bucket(t, bucket);
     if (status == ZOFF_OK)
         t->batch.spread++;
     return status;
@@ -144,20 +156,15 @@ zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run)
         if (status < 0)
             return status;
     }
-    zoff_status status = zoff_zero_gather_poll(t->ranks.gather);
+    zoff_status status = zoff_transfer_all_gather_poll(t);
     return status < 0 ? status : run->shared ? ZOFF_OK : ZOFF_PENDING;
 }
 
 zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
-    ZOFF_TRY(zoff_zero_gather_poll(t->ranks.gather));
+    ZOFF_TRY(zoff_transfer_all_gather_poll(t));
     return start(t, run->chunk);
-}
-
-zoff_status zoff_transfer_all_gather_poll(const zoff_transfer *t)
-{
-    return t->ranks.gather ? zoff_zero_gather_poll(t->ranks.gather) : ZOFF_OK;
 }
 
 static zoff_status poll(void *ctx)
@@ -180,7 +187,7 @@ typedef struct start_wait {
 static zoff_status try_to_start(void *ctx)
 {
     const start_wait *w = ctx;
-    const zoff_status status = zoff_zero_gather_start(w->transfer->ranks.gather, w->bucket);
+    const zoff_status status = start_bucket(w->transfer, w->bucket);
     if (status == ZOFF_PENDING)
         ZOFF_TRY(poll(w->transfer)); /* others release their slots */
     return status;

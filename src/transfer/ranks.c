@@ -77,12 +77,8 @@ static zoff_status open_exchanges(zoff_transfer *t)
     reduce.sum = wire->sum;
     reduce.ctx = t;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
-    zoff_gather_opts gather = {
-        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = ZOFF_GATHER_SLOTS, .ctx = t};
-    if (zoff_transfer_ranks_have_parts(t))
-        zoff_transfer_all_gather_of_weights(t, &gather);
-    else
-        zoff_transfer_all_gather_of_sums(t, &gather);
+    const zoff_gather_opts gather = {
+        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = ZOFF_GATHER_SLOTS};
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 

@@ -92,11 +92,13 @@ typedef struct zoff_wire {
     /* Make elements of a slot readable by the CPU.  @return `grad` itself; or `copy`, which has ZOFF_NORM_BLOCK elements; NULL:
      * the copy failed */
     const void *(*look)(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy);
-    /* Callbacks for zoff_reduce_opts and zoff_gather_opts; ctx: the transfer. */
+    /* Callbacks for zoff_reduce_opts; ctx: the transfer. */
     zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
     zoff_status (*sum)(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-    zoff_status (*gather_begin)(void *ctx, size_t bucket, unsigned slot, char **out);
-    zoff_status (*gather_end)(void *ctx, size_t bucket, unsigned slot, const char *parts);
+    /* Weights of a gather: set *out to memory for the parts of all ranks, with this rank's in place; and use the parts of all,
+     * NULL if none has any.  @return PENDING or an error: the call is repeated */
+    zoff_status (*gather_begin)(zoff_transfer *t, size_t bucket, unsigned slot, char **out);
+    zoff_status (*gather_end)(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts);
 } zoff_wire;
 
 /* Where the states of a bucket are, and where its gradients are summed and measured: both on the host, both on the device, or
@@ -116,8 +118,8 @@ zoff_status zoff_transfer_wire_host_zero(zoff_transfer *t, char *to, size_t byte
 const void *zoff_transfer_wire_host_look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy);
 zoff_status zoff_transfer_wire_host_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
+zoff_status zoff_transfer_wire_host_gather_begin(zoff_transfer *t, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_transfer_wire_host_gather_end(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts);
 
 /* Choose the link and the wire first, by accelerator and communicator; choose the rest of the route, and where engine-owned
  * weights are lent, once the configuration is known.  @return ERR_INVALID: accelerator and communicator are on different

@@ -139,14 +139,11 @@ double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t);
 
 /* all_gather.c: sends data from its owner to all ranks */
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan); /* bytes of the largest bucket */
-size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank);
-/* Fill in the callbacks of a gather: weights of partitioned states, or gradient sums of replicated states. */
-void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts);
-void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *opts);
+size_t zoff_transfer_all_gather_part_bytes(const zoff_transfer *t, size_t bucket, unsigned rank);
 size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_piece *piece, size_t *at);
 zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run);    /* a row with replicated states */
 zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run); /* a row */
-zoff_status zoff_transfer_all_gather_poll(const zoff_transfer *t);             /* move bytes; OK without other ranks */
+zoff_status zoff_transfer_all_gather_poll(zoff_transfer *t);                   /* move bytes; OK without other ranks */
 zoff_status zoff_transfer_all_gather_finish(zoff_transfer *t);                 /* wait for all buckets */
 zoff_status zoff_transfer_all_gather_all(zoff_transfer *t);                    /* outside of a step: send all weights */
 

@@ -316,9 +316,8 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
     return ZOFF_OK;
 }
 
-static zoff_status gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+static zoff_status gather_begin(zoff_transfer *t, size_t bucket, unsigned slot, char **out)
 {
-    zoff_transfer *t = ctx;
     exchange *r = t->ranks.wire.own;
     char *parts = t->ranks.wire.slots + slot * t->ranks.spread_bytes, *own = parts;
     *out = parts;
@@ -380,9 +379,8 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
     return ZOFF_OK;
 }
 
-static zoff_status gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+static zoff_status gather_end(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)
 {
-    zoff_transfer *t = ctx;
     const zoff_status status = parts ? scatter(t, bucket, slot, parts) : ZOFF_OK;
     if (!parts)
         zoff_transfer_staging_release(t, bucket);

@@ -100,9 +100,8 @@ static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, boo
     return used;
 }
 
-zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+zoff_status zoff_transfer_wire_host_gather_begin(zoff_transfer *t, size_t bucket, unsigned slot, char **out)
 {
-    zoff_transfer *t = ctx;
     char *parts = t->ranks.wire.slots + slot * t->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < t->plan->rank; rank++)
         own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
@@ -112,9 +111,8 @@ zoff_status zoff_transfer_wire_host_gather_begin(void *ctx, size_t bucket, unsig
     return ZOFF_OK;
 }
 
-zoff_status zoff_transfer_wire_host_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+zoff_status zoff_transfer_wire_host_gather_end(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)
 {
-    zoff_transfer *t = ctx;
     (void)slot;
     t->walk.runs[bucket].gathered = true;
     if (!parts) { /* no rank has anything to send */

@@ -1,5 +1,6 @@
 /* gather.h: all-gather of items of which each rank has a part: weights after an update, sums of gradients if states are
- * replicated, weights to use. All ranks must start the items in the same order. */
+ * replicated, weights to use. All ranks must start the items in the same order. The owner of a gather takes a slot for an item,
+ * puts this rank's part in place, sends it, and uses the parts of all ranks once they have come. */
 #ifndef ZOFF_ZERO_GATHER_H
 #define ZOFF_ZERO_GATHER_H
 
@@ -13,31 +14,37 @@ typedef struct zoff_gather_opts {
     zoff_comm_stream stream;
     unsigned first, members; /* ranks that gather; 0, 0: all. Some of the ranks do so on ZOFF_COMM_GROUP */
     unsigned slots;          /* most items in flight */
-    zoff_comm_item (*about)(void *ctx, size_t item); /* the description that ranks compare */
-    /* the number is the same on all ranks that gather, and 0 on others */
-    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank);
-    /* Set *out to memory for the parts of all ranks, packed in rank order; this rank's part must be in place. Each slot may use
-     * other memory.  @return PENDING while this rank's part is being copied there: the call is repeated */
-    zoff_status (*begin)(void *ctx, size_t item, unsigned slot, char **out);
-    /* Use the parts of all ranks; NULL if all parts are empty.  @return PENDING or an error: the slot stays in use, and the
-     * next poll repeats the call */
-    zoff_status (*end)(void *ctx, size_t item, unsigned slot, const char *parts);
-    void *ctx;
 } zoff_gather_opts;
+
+/* An item in flight. Slots may have memory of their own, by their number. */
+typedef struct zoff_gather_slot {
+    unsigned number;
+    size_t item;          /* the owner sets it, and the next two, before zoff_zero_gather_take() */
+    zoff_comm_item about; /* the description that ranks compare */
+    size_t *bytes;        /* of each rank's part: the same on all ranks that gather, and 0 for others */
+    char *parts;          /* memory for the parts of all ranks, packed in rank order; set before zoff_zero_gather_send() */
+    bool is_used, is_sent;
+    uint64_t order; /* of the items, by which they are sent */
+    zoff_comm_work work;
+} zoff_gather_slot;
 
 zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out);
 /* NULL is allowed. If an item is in flight, the communicator breaks. */
 void zoff_zero_gather_close(zoff_gather *g);
 
-/* Start an item. If all its parts are empty, `end` is called at once, without `begin`.  @return PENDING if no slot is free:
- * repeat the call after a poll */
-zoff_status zoff_zero_gather_start(zoff_gather *g, size_t item);
-/* Whether a slot is free. */
-bool zoff_zero_gather_has_room(const zoff_gather *g);
-/* Advance all items without waiting; calls `begin` and `end`.  @return OK: nothing is in flight; PENDING; an error of the
- * communicator or of a callback */
-zoff_status zoff_zero_gather_poll(zoff_gather *g);
-/* Advance only the operations in flight, without callbacks. A kernel may call this while it computes. */
+/* A slot that is free; NULL: there is none. */
+zoff_gather_slot *zoff_zero_gather_free(zoff_gather *g);
+/* Take it until zoff_zero_gather_end(). Items are sent in the order of these calls.  @return false: no rank has a part, so
+ * there is nothing to send, and the slot stays free */
+bool zoff_zero_gather_take(zoff_gather *g, zoff_gather_slot *s);
+/* The next slot in use; `s` NULL: the first one. NULL: there is no other. */
+zoff_gather_slot *zoff_zero_gather_next(const zoff_gather *g, const zoff_gather_slot *s);
+/* This rank's part is in place: send it, and receive the others.  @return PENDING: an earlier item is not sent yet */
+zoff_status zoff_zero_gather_send(zoff_gather *g, zoff_gather_slot *s);
+/* @return OK: all parts have come; PENDING; an error of the communicator */
+zoff_status zoff_zero_gather_poll(const zoff_gather *g, zoff_gather_slot *s);
+void zoff_zero_gather_end(zoff_gather_slot *s); /* the parts were used */
+/* Advance the operations in flight. A kernel may call this while it computes. */
 void zoff_zero_gather_pump(zoff_gather *g);
 /* Bytes that this rank has sent to other ranks so far; 0 for NULL. */
 uint64_t zoff_zero_gather_sent_bytes(const zoff_gather *g);

@@ -25,16 +25,10 @@ struct member {
         opts.comm = comm;
         opts.stream = ZOFF_COMM_WEIGHTS;
         opts.slots = slots;
-        opts.ctx = this;
-        opts.about = [](void *ctx, size_t item) { return self(ctx)->tell(item); };
-        opts.part_bytes = [](void *, size_t item, unsigned rank) { return size_of(item, rank); };
-        opts.begin = [](void *ctx, size_t item, unsigned slot, char **out) { return self(ctx)->begin(item, slot, out); };
-        opts.end = [](void *ctx, size_t item, unsigned slot, const char *parts) { return self(ctx)->end(item, slot, parts); };
         EXPECT_ZOFF_OK(zoff_zero_gather_open(&opts, &gather));
     }
     ~member() { zoff_zero_gather_close(gather); }
     member(const member &) = delete;
-    static member *self(void *ctx) { return static_cast<member *>(ctx); }
 
     // No rank has a part of item 4; only rank 1 has one of item 5.
     static size_t size_of(size_t item, unsigned rank)
@@ -43,11 +37,44 @@ struct member {
     }
     static char value_of(size_t item, unsigned rank) { return (char)(10 * item + rank + 1); }
 
-    zoff_comm_item tell(size_t item)
+    zoff_status start(size_t item)
     {
-        started.push_back(item);
-        return {ZOFF_COMM_ABOUT_WEIGHTS, 0, item, 0};
+        zoff_gather_slot *slot = zoff_zero_gather_free(gather);
+        if (!slot)
+            return ZOFF_PENDING;
+        slot->item = item;
+        slot->about = {ZOFF_COMM_ABOUT_WEIGHTS, 0, item, 0};
+        for (unsigned rank = 0; rank < RANKS; rank++)
+            slot->bytes[rank] = size_of(item, rank);
+        if (!zoff_zero_gather_take(gather, slot))
+            return end(item, slot->number, nullptr);
+        (void)send(slot);
+        return ZOFF_OK;
     }
+    zoff_status send(zoff_gather_slot *slot)
+    {
+        zoff_status status = begin(slot->item, slot->number, &slot->parts);
+        status = status == ZOFF_OK ? zoff_zero_gather_send(gather, slot) : status;
+        if (status == ZOFF_OK)
+            started.push_back(slot->item);
+        return status;
+    }
+    zoff_status poll()
+    {
+        zoff_status all = ZOFF_OK;
+        for (zoff_gather_slot *slot = nullptr; (slot = zoff_zero_gather_next(gather, slot));) {
+            zoff_status status = slot->is_sent ? ZOFF_OK : send(slot);
+            status = status == ZOFF_OK ? zoff_zero_gather_poll(gather, slot) : status;
+            status = status == ZOFF_OK ? end(slot->item, slot->number, slot->parts) : status;
+            if (status < 0)
+                return status;
+            if (status == ZOFF_OK)
+                zoff_zero_gather_end(slot);
+            all = status == ZOFF_PENDING ? status : all;
+        }
+        return all;
+    }
+    bool has_room() const { return zoff_zero_gather_free(gather); }
     zoff_status begin(size_t item, unsigned slot, char **out)
     {
         begun.push_back(item);
@@ -96,7 +123,7 @@ class Gather : public testing::Test
     void start(size_t item)
     {
         for (auto &m : members)
-            ASSERT_ZOFF_OK(zoff_zero_gather_start(m->gather, item));
+            ASSERT_ZOFF_OK(m->start(item));
     }
     // Poll all ranks until no more can be done.
     std::vector<zoff_status> poll()
@@ -104,7 +131,7 @@ class Gather : public testing::Test
         std::vector<zoff_status> last(RANKS);
         for (int turn = 0; turn < 20; turn++) {
             for (unsigned rank = 0; rank < RANKS; rank++)
-                last[rank] = zoff_zero_gather_poll(members[rank]->gather);
+                last[rank] = members[rank]->poll();
         }
         return last;
     }
@@ -140,10 +167,10 @@ TEST_F(Gather, AnItemThatNobodyHasEndsAtOnce)
     for (auto &m : members) {
         EXPECT_EQ((list{1, 4}), m->ended);
         EXPECT_EQ((list{1}), m->begun);
-        EXPECT_TRUE(zoff_zero_gather_has_room(m->gather));
+        EXPECT_TRUE(m->has_room());
     }
     members[0]->not_ended[4] = zoff_base_status_fail(ZOFF_ERR_IO, "no end");
-    EXPECT_EQ(ZOFF_ERR_IO, zoff_zero_gather_start(members[0]->gather, 4)) << "its error is that of the start";
+    EXPECT_EQ(ZOFF_ERR_IO, members[0]->start(4)) << "its error is that of the start";
 }
 
 TEST_F(Gather, WithoutAFreeSlotAnItemIsAskedForAgain)
@@ -152,8 +179,8 @@ TEST_F(Gather, WithoutAFreeSlotAnItemIsAskedForAgain)
     start(1);
     start(2);
     for (auto &m : members) {
-        EXPECT_FALSE(zoff_zero_gather_has_room(m->gather));
-        EXPECT_EQ(ZOFF_PENDING, zoff_zero_gather_start(m->gather, 5));
+        EXPECT_FALSE(m->has_room());
+        EXPECT_EQ(ZOFF_PENDING, m->start(5));
         EXPECT_EQ((list{1, 2}), m->begun);
     }
     EXPECT_EQ(DONE, poll());
@@ -185,7 +212,7 @@ TEST_F(Gather, AnErrorOfABeginComesFromThePollUntilItIsOver)
     members[2]->not_begun[1] = zoff_base_status_fail(ZOFF_ERR_IO, "no part");
     start(1);
     for (int again = 0; again < 2; again++)
-        EXPECT_EQ(ZOFF_ERR_IO, zoff_zero_gather_poll(members[2]->gather));
+        EXPECT_EQ(ZOFF_ERR_IO, members[2]->poll());
     members[2]->not_begun.clear();
     EXPECT_EQ(DONE, poll());
 }
@@ -196,13 +223,13 @@ TEST_F(Gather, ASlotIsInUseUntilItsItemHasEnded)
     members[0]->not_ended[1] = ZOFF_PENDING;
     start(1);
     EXPECT_EQ((std::vector<zoff_status>{ZOFF_PENDING, ZOFF_OK, ZOFF_OK}), poll());
-    EXPECT_FALSE(zoff_zero_gather_has_room(members[0]->gather));
+    EXPECT_FALSE(members[0]->has_room());
     EXPECT_LT(1u, members[0]->asked.size());
     members[0]->not_ended[1] = ZOFF_ERR_IO;
-    EXPECT_EQ(ZOFF_ERR_IO, zoff_zero_gather_poll(members[0]->gather));
-    EXPECT_FALSE(zoff_zero_gather_has_room(members[0]->gather));
+    EXPECT_EQ(ZOFF_ERR_IO, members[0]->poll());
+    EXPECT_FALSE(members[0]->has_room());
     members[0]->not_ended.clear();
-    EXPECT_EQ(ZOFF_OK, zoff_zero_gather_poll(members[0]->gather));
+    EXPECT_EQ(ZOFF_OK, members[0]->poll());
     EXPECT_EQ((list{1}), members[0]->ended);
 }
 
@@ -227,8 +254,7 @@ TEST_F(Gather, ClosingAbandonsOperationsInFlight)
     zoff_zero_gather_close(nullptr);
     start(1);
     members[0].reset();
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group with an operation in flight",
-                      zoff_zero_gather_poll(members[1]->gather));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group with an operation in flight", members[1]->poll());
     EXPECT_EQ((list{}), members[1]->ended);
 }
 
