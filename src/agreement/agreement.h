@@ -223,7 +223,6 @@ zoff_status zoff_agreement_norm_explain(zoff_agreement *a);
 zoff_status zoff_agreement_norm_finish(zoff_agreement *a);
 void zoff_agreement_norm_abandon(zoff_agreement *a);
 
-/* norm_sum.c: the norm of engines whose sums the program joins */
 /* The content of a zoff_norm_sum. */
 typedef struct zoff_norm_record {
     uint32_t mark; /* mark of this version */

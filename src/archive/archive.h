@@ -118,7 +118,7 @@ zoff_status zoff_archive_choose(const char *folder, const char *label, char **ou
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
 uint64_t zoff_archive_choose_sequence(const char *folder);
 
-/* ---- manifest.c, manifest_read.c ---- */
+/* ---- manifest.c ---- */
 
 /* Print the manifest as JSON with its checksum. @owns out: zoff_base_mem_free()  @return ERR_INVALID for numbers JSON lacks */
 zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **out, size_t *out_bytes);

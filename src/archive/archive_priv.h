@@ -62,11 +62,10 @@ void zoff_archive_folder_unlock(int lock);
 /* Join folder and name by "/".  @return ERR_INVALID: the path is too long */
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096]);
 
-/* ---- manifest.c, manifest_read.c ---- */
+/* ---- manifest.c ---- */
 
 /* Words in a manifest. */
 const char *zoff_archive_manifest_kind(unsigned kind);
-const char *zoff_archive_manifest_dtype(zoff_dtype dtype);
 /* As zoff_archive_manifest_read(), without the parameters. */
 zoff_status zoff_archive_manifest_read_facts(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
 

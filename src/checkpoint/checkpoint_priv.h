@@ -3,7 +3,7 @@
  *      save.c     the public calls that save: agreement of ranks
  *      complete.c the end of a save: the manifest, and what a later save must wait for
  *      load.c     the public call that loads; match.c: is it the same model
- *      fill.c     which bytes of a checkpoint go where; bring.c: read and verify them
+ *      fill.c     reads the bytes of a checkpoint, verifies them, and puts them where they belong
  *      saver.c    the states of units, the thread that writes them, and what a step waits for
  *      layout.c   which bytes of this rank go into which regions
  *      source.c   reads the bytes of one unit
@@ -297,7 +297,7 @@ typedef struct zoff_block_feed {
 /* @return ERR_UNSUPPORTED for numbers that a block with one scale does not store */
 zoff_status zoff_checkpoint_feed_take(zoff_block_feed *f, const char *bytes, size_t count);
 
-/* ---- bring.c ---- */
+/* ---- fill.c ---- */
 
 typedef enum zoff_bring_state { ZOFF_BRING_EMPTY, ZOFF_BRING_READING, ZOFF_BRING_READY } zoff_bring_state;
 
@@ -338,21 +338,6 @@ typedef struct zoff_bringer {
     unsigned buffer_count;
     uint64_t uses;
 } zoff_bringer;
-
-void zoff_checkpoint_bring_open(const zoff_archive *a, unsigned threads, zoff_bringer *out);
-/* Add a part behind the others. Its memory must stay until it has ended. */
-zoff_status zoff_checkpoint_bring_add(zoff_bringer *b, const zoff_bring_part *part);
-uint64_t zoff_checkpoint_bring_end(const zoff_bringer *b); /* the number of parts that were ever added */
-/* Begin reads, as many as may be in flight. */
-zoff_status zoff_checkpoint_bring_begin(zoff_bringer *b);
-/* Wait until the parts before number `end` are verified and in their places.  @return ERR_CORRUPT with file and place, ERR_IO;
- * then call zoff_checkpoint_bring_stop() */
-zoff_status zoff_checkpoint_bring_until(zoff_bringer *b, uint64_t end);
-/* Wait for reads in flight, and drop all parts. */
-void zoff_checkpoint_bring_stop(zoff_bringer *b);
-void zoff_checkpoint_bring_close(zoff_bringer *b);
-
-/* ---- fill.c ---- */
 
 /* Bytes of a region that go to one place in memory. */
 typedef struct zoff_fill_run {
