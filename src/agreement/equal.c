@@ -97,7 +97,7 @@ static zoff_status name_differences(side ours, side theirs, const char *call, co
         ours.at = our_value + strlen(our_value) + 1;
         theirs.at = their_value + strlen(their_value) + 1;
     }
-    /* One list has a name that the other lacks: the ranks have different versions of the library. */
+    /* One list has a name that the other lacks, so the ranks have different versions of the library. */
     if (shown == 0)
         snprintf(text, sizeof text,
                  "the list of %s has \"%s\" where that of %s has \"%s\": all ranks need the same version of zoff", ours.ranks,

@@ -49,7 +49,7 @@ static zoff_status begin_round(zoff_open_barrier *g)
     return zoff_comm_start(g->of->comm, &call, &g->work);
 }
 
-/* Finish a round that is in progress, then run another: the former contains this rank's previous phase. */
+/* Finish a round that is in progress, then run another, because the former contains this rank's previous phase. */
 static zoff_status finish_round(zoff_open_barrier *g)
 {
     if (g->work.active) {

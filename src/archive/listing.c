@@ -190,7 +190,7 @@ zoff_status zoff_archive_listing_judge(const char *path, const char *label)
 
 /* ---- the list ---- */
 
-/* Greater than every legal sequence: a manifest without a readable one is looked at first, and then named. */
+/* This is greater than every legal sequence, so that a manifest without a readable one is looked at first, and then named. */
 #define UNREADABLE UINT64_MAX
 
 /* Whether an error says that something is no folder or file of a checkpoint, or was removed, and not that it cannot be read. */

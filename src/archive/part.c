@@ -183,7 +183,7 @@ static zoff_status write_plain(const zoff_archive_part *p, uint64_t offset, cons
     return ZOFF_OK;
 }
 
-/* Write before the region is in the table: after an error the file has no region whose bytes were not written. */
+/* Write before the region is in the table, so that after an error the file has no region whose bytes were not written. */
 static zoff_status write_item(zoff_archive_part *p, const char *page, size_t room, uint32_t *out_region)
 {
     ZOFF_TRY(write_plain(p, p->end, page, room));

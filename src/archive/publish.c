@@ -327,7 +327,8 @@ static bool is_old(const naming *n, const zoff_archive_candidate *c, char path[4
            zoff_archive_folder_join(n->folder, c->name, path) == ZOFF_OK && lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Hide complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay: they may be copies under way. */
+/* Hide complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay, because they may be copies under
+ * way. */
 static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep)
 {
     char path[4096];

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The next entry, and its path; NULL: there is none, or it cannot be read. Files that cannot be removed stay: nothing reads
- * them. */
+/* The next entry, and its path; NULL: there is none, or it cannot be read. Files that cannot be removed stay, because nothing
+ * reads them. */
 static const char *next(DIR *entries, const char *folder, char path[4096])
 {
     const char *name = NULL;

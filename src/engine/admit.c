@@ -29,7 +29,7 @@ static bool borrows_weights(const zoff_engine *e, const zoff_bucket_run *run)
     return e->plan.chunks[run->chunk].weight_bytes && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
-/* Whether the step overwrites all weights of the bucket without reading them: each has a master and a gradient. */
+/* Whether the step overwrites all weights of the bucket without reading them, because each has a master and a gradient. */
 static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
     size_t count;

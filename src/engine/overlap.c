@@ -15,7 +15,7 @@ static zoff_status check(const zoff_engine *e, zoff_param p, size_t slice, void 
     return ZOFF_OK;
 }
 
-/* Note an error of the work on an open step, before zoff_step_wait(): the step has failed. */
+/* Note an error of the work on an open step, before zoff_step_wait(), so that the step has failed. */
 static void fail(zoff_engine *e, zoff_status status)
 {
     e->run.fault.status = zoff_engine_step_fail(e, status);
@@ -182,7 +182,7 @@ zoff_status zoff_engine_overlap_fetch(zoff_engine *e, zoff_param p, size_t slice
     return zoff_lending_fetch_exit(&e->lending, p, slice, status);
 }
 
-/* An error of the clearing comes from the device, and fails the step: a retry goes on behind it. */
+/* An error of the clearing comes from the device, and fails the step, so a retry goes on behind it. */
 static zoff_status let_reuse(void *ctx)
 {
     const wanted_slice *w = ctx;
@@ -274,7 +274,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PROGRESS));
     zoff_base_progress_pump(&e->progress); /* the step reports errors */
-    /* If the device failed, nothing is in flight: the step reports the error. */
+    /* If the device failed, nothing is in flight, and the step reports the error. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
     const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
     const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;

@@ -368,7 +368,7 @@ static void say_that_there_is_none(const char *why)
     ZOFF_WARN("the progress thread could not be started: %s; the engine advances only inside calls", why);
 }
 
-/* Start the thread. If that fails, the engine goes on without it: it is sealed already, also on other ranks. */
+/* Start the thread. If that fails, the engine goes on without it, because it is sealed already, also on other ranks. */
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls)
 {
     sigset_t all, before;

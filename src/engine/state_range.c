@@ -368,7 +368,7 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
         zoff_lending_param_cache_refresh(&e->lending, bucket, lent.memory.weights, true);
     if (borrows)
         ZOFF_TRY(zoff_engine_states_place_give_back(e, pass, &lent));
-    return following; /* the stored weights are set: the call may be repeated */
+    return following; /* the stored weights are set, because the call may be repeated */
 }
 
 /* Parts of other ranks come in messages. A rank that cannot read its own part still sends it, with any content, because the

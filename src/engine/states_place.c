@@ -77,7 +77,7 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
     return status;
 }
 
-/* The states of the store are the right ones: it was just opened, or went back to a commit. */
+/* The states of the store are the right ones, because it was just opened, or went back to a commit. */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
 {
     const zoff_pass pass = {.states = true};
@@ -88,7 +88,8 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
         ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* nothing after seal */
         ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
         const zoff_status status = zoff_transfer_device_tier_put(&e->transfer, chunk, lent.memory.states, ZOFF_STORE_ALL);
-        (void)zoff_offload_broker_give(&lent.demand, &lent.demand.states, 0, false); /* unchanged: nothing can fail */
+        /* the states are unchanged, so nothing can fail */
+        (void)zoff_offload_broker_give(&lent.demand, &lent.demand.states, 0, false);
         ZOFF_TRY(status);
     }
     return ZOFF_OK;

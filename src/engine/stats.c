@@ -239,7 +239,7 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
                info->seconds.measure, info->seconds.update, info->seconds.checksum, info->seconds.io_wait, ahead);
 }
 
-/* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
+/* Print seconds as integers, because the program may have set a locale with a decimal comma, which is invalid in JSON. */
 static void print_seconds(const zoff_engine_totals *t, char *dst, size_t dst_bytes)
 {
     const struct {

@@ -156,7 +156,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     return zoff_agreement_open_fill(&e->agreement, l->store, &opts);
 }
 
-/* It is filled when all ranks have their weights. */
+/* Fill nothing, because the shard is filled when all ranks have their weights. */
 static void fill_nothing(void *ctx, size_t chunk, void *base)
 {
     (void)ctx;
@@ -164,7 +164,7 @@ static void fill_nothing(void *ctx, size_t chunk, void *base)
     (void)base;
 }
 
-/* Slices are fetched from it, so its errors are theirs. */
+/* Slices are fetched from the secondary shard, so its errors are those of fetches. */
 static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
 {
     zoff_lending *l = &e->lending;
@@ -280,7 +280,7 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e)
     return to_all(e, zoff_offload_store_drain);
 }
 
-/* Forget earlier errors: the retry reads or writes the same chunks again. */
+/* Forget earlier errors, because the retry reads or writes the same chunks again. */
 zoff_status zoff_engine_stores_retry(zoff_engine *e)
 {
     zoff_base_progress_forget(&e->io.states);
@@ -303,7 +303,7 @@ static void attach(zoff_engine *e, bool is_step)
     zoff_offload_store_attach(e->store, e->model.program.block, bytes);
 }
 
-/* Record the states last: they are authoritative, and weights can be computed from them. */
+/* Record the states last, because they are authoritative, and weights can be computed from them. */
 static zoff_status record(zoff_engine *e, int64_t t, bool is_step)
 {
     if (e->lending.store)
@@ -376,7 +376,7 @@ static void add_stats(const zoff_store *store, zoff_store_stats *out)
     out->check_seconds += weights.check_seconds;
 }
 
-/* Weights read since the last step count for this one: the trainer fetched them for it. */
+/* Weights read since the last step count for this one, because the trainer fetched them for it. */
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
 {
     zoff_store_stats weights = {.read_bytes = 0};
@@ -474,8 +474,8 @@ bool zoff_engine_stores_is_spreading(const zoff_engine *e)
     return e->io.has_spread || e->transfer.ranks.spread_next > 0 || e->lending.secondary.fill_next > 0;
 }
 
-/* After an error of its own a rank repeats the call, and goes on where it was: the others wait for the rest only. So each part
- * counts as done when no error of this rank can follow. */
+/* After an error of its own a rank repeats the call and goes on where it was, because the others wait only for the rest. So
+ * each part counts as done when no error of this rank can follow. */
 zoff_status zoff_engine_stores_spread_weights(zoff_engine *e)
 {
     ZOFF_TRY(zoff_engine_stores_drain(e));

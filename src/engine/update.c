@@ -167,7 +167,7 @@ static const update_target APART = {add_apart, run_apart};
 
 /* ---- tiles ---- */
 
-/* Whether a tile that was run is the last one for now: a call of the program waits for this thread. */
+/* Whether a tile that was run is the last one for now, because a call of the program waits for this thread. */
 static bool stops(const tiling *t)
 {
     return zoff_engine_progress_thread_yields(t->engine);
@@ -321,7 +321,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     return status;
 }
 
-/* A rule may leave out a moment that the states have: it is the same in the second content. */
+/* A rule may leave out a moment that the states have, so it is the same in the second content. */
 static void copy_untouched(const zoff_engine *e, const zoff_bucket_run *run)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];

@@ -128,7 +128,7 @@ bool zoff_lending_copies_are_busy(const zoff_lending *l)
     bool lands = false;
     for (unsigned i = 0; i < ZOFF_PARTS_IN_FLIGHT; i++)
         lands = lands || l->there.lands[i];
-    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) /* a step may wait for the slot of the chunk */
+    for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) /* a chunk that is read counts, because a step may wait for its slot */
         lands = lands || (l->cache.held[i].is_used && l->cache.held[i].is_read);
     return lands;
 }

@@ -4,15 +4,15 @@
 
 #include "try.h"
 
-/* The piece of the next element that is missing, and its chunk. */
+/* The piece of the next element that is missing, with its chunk. */
 static const zoff_plan_piece *next_piece(const zoff_lending *l, const zoff_cached_slice *s)
 {
     const zoff_plan_piece *first = &l->plan->pieces[s->first_piece];
     return &l->plan->pieces[zoff_zero_plan_find(l->plan, first->param, first->slice, s->filled)];
 }
 
-/* Copy a piece from the memory of its chunk. It counts when the events are recorded that tell when its copy is done: after an
- * error, it is copied again. */
+/* Copy a piece from the memory of its chunk. It counts when the events are recorded that tell when its copy is done, so after
+ * an error it is copied again. */
 static zoff_status put_piece(zoff_lending *l, zoff_cached_slice *s, const zoff_plan_piece *piece, const char *base)
 {
     ZOFF_TRY(

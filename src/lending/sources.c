@@ -46,7 +46,7 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
     return name_param(l, p, status);
 }
 
-/* Set nothing: the caller sets the chunks of the plan, where the next fetch finds the new weights. */
+/* Set nothing, because the caller sets the chunks of the plan, where the next fetch finds the new weights. */
 static zoff_status set_nothing(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
 {
     (void)l;

@@ -18,7 +18,7 @@ typedef struct host_place {
 typedef struct host_store {
     zoff_store store;
     host_place *places;
-    zoff_store_chunk *chunks; /* with all ends */
+    zoff_store_chunk *chunks; /* chunks, with all ends set */
     size_t chunk_count;
 } host_store;
 

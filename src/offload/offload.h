@@ -20,15 +20,16 @@ enum { ZOFF_STORE_ATTACHED_MOST = 64 << 10 }; /* bytes of an attachment */
 
 /* One chunk as the store sees it. */
 typedef struct zoff_store_chunk {
-    size_t bytes;       /* a multiple of 4 KiB; 0: it holds nothing; it is filled all the same, and never borrowed */
-    size_t first_bytes; /* bytes behind this are zero at first; a multiple of 4 KiB */
+    /* bytes, a multiple of 4 KiB; a chunk of 0 bytes holds nothing: it is filled all the same, and never borrowed */
+    size_t bytes;
+    size_t first_bytes;             /* bytes that may not be zero at first, a multiple of 4 KiB; those behind them are zero */
     size_t ends[ZOFF_STORE_ARRAYS]; /* ends of its arrays, multiples of 4 KiB, the last one `bytes`. Each array begins at the
                                        end of the one before it, and may be empty. All 0: the chunk is one array */
-    bool is_elsewhere;              /* a step only writes it, so it does not stay in DRAM */
+    bool is_elsewhere;              /* a step only writes the chunk, so it does not stay in DRAM */
 } zoff_store_chunk;
 
 /* Write the initial content of a chunk: `base` holds zeros. Called once for each chunk while the store is opened. In DRAM
- * `base` was never touched: the thread that writes a page first decides its NUMA node. */
+ * `base` was never touched, so the thread that writes a page first decides its NUMA node. */
 typedef void (*zoff_store_fill)(void *ctx, size_t chunk, void *base);
 
 /* How chunks from a file are compared with what was written. The values are those of zoff.verify. */
@@ -43,26 +44,26 @@ enum { ZOFF_VERIFY_SAMPLES = 16 };
 /* Persist: the content of existing files. */
 typedef struct zoff_store_found {
     uint64_t generation; /* the last commit, counted from 1; 0: none */
-    int64_t t;           /* the step after which it was made */
+    int64_t t;           /* step after which that commit was made */
     bool reopened;       /* there is more than the first content */
     bool has_before;     /* all files have the commit before it, too, made after step t_before */
     int64_t t_before;
-    char other[48]; /* there is no file of this rank, but this one in the same folder, with states; "": none */
+    char other[48]; /* file of another rank with states, in a folder without one of this rank; "": there is none */
 } zoff_store_found;
 
-/* Whose persistent files: a rank's. Engines with one norm train parts of a model and may use one folder, so their files are
- * named by part, too. */
+/* The owner of persistent files, a rank. Engines with one norm train parts of a model and may use one folder, so their files
+ * are named by part, too. */
 typedef struct zoff_store_owner {
     unsigned rank;
-    unsigned part; /* counted from 1; 0: the engine trains the whole model */
+    unsigned part; /* number of the part, from 1; 0: the engine trains the whole model */
 } zoff_store_owner;
 
 /* NVME: how the opening reports the bytes that it moves. */
 typedef struct zoff_store_progress {
     zoff_progress_fn report; /* asked at least every 64 MiB; false ends the opening with ERR_CANCELED. NULL: lines in the log */
     void *ctx;
-    const char *write, *read, *verify; /* static texts: what is done */
-    double log_seconds;                /* between two lines in the log; 0: 5 */
+    const char *write, *read, *verify; /* static texts for what is done */
+    double log_seconds;                /* seconds between two lines in the log; 0: 5 */
 } zoff_store_progress;
 
 /* DRAM that files take in folders that are in memory. `bytes`: of all files, spread evenly over the folders. `kept`: NULL, or
@@ -89,7 +90,7 @@ typedef struct zoff_store_opts {
     size_t chunk_count;
     zoff_store_fill fill;
     void *fill_ctx;
-    unsigned threads; /* of the team that computes checksums */
+    unsigned threads; /* threads of the team that computes checksums */
     bool has_seconds; /* chunks may get a second content. Files then have two places for each chunk, also without persist */
     size_t spares; /* has_seconds: chunks in DRAM that may have a second content at a time: any chunk of the host tier, or the
                       residents of NVME; at most their number. Their memory is allocated at open, each as large as the largest
@@ -101,9 +102,9 @@ typedef struct zoff_store_opts {
     const char *const *paths; /* folders; their measured rates decide which chunks they get */
     size_t path_count;
     unsigned rank, ranks; /* part of the files' names */
-    unsigned part;        /* persist: of zoff_store_owner */
+    unsigned part;        /* persist: part of zoff_store_owner */
     const char *aio_backend;
-    bool aio_tune;          /* measure those of the next two that are 0 */
+    bool aio_tune;          /* measure the next two if they are 0 */
     size_t aio_block_bytes; /* 0: 2 MiB, or measured */
     unsigned aio_depth;     /* 0: this rank's share of 32, or of the measured depth */
     int direct;             /* a zoff_aio_direct */
@@ -124,11 +125,11 @@ typedef struct zoff_store_opts {
 } zoff_store_opts;
 
 typedef struct zoff_store_stats {
-    uint64_t read_bytes, write_bytes; /* of files */
+    uint64_t read_bytes, write_bytes; /* bytes of files */
     uint64_t ahead_bytes;             /* of these, bytes read ahead of the step: zoff_offload_store_ahead() */
-    uint64_t lifetime_write_bytes;    /* persist: into these files, by all runs */
-    double wait_seconds;              /* spent on I/O by the calling thread */
-    double check_seconds;             /* spent on checksums by the team */
+    uint64_t lifetime_write_bytes;    /* persist: bytes that all runs have written into these files */
+    double wait_seconds;              /* seconds that the calling thread has spent on I/O */
+    double check_seconds;             /* seconds that the team has spent on checksums */
 } zoff_store_stats;
 
 /* ---- opening: find, with persist verify, fill, ready ----
@@ -169,21 +170,21 @@ bool zoff_offload_persisted_limits(const char *folder, zoff_store_owner owner, s
  * set, before the first ask. It must not move before it has been given back or withdrawn. */
 
 typedef enum zoff_demand_kind {
-    ZOFF_DEMAND_STEP, /* of a bucket in an open step; asked for in the order of the walk */
+    ZOFF_DEMAND_STEP, /* demand of a bucket in an open step; asked for in the order of the walk */
     ZOFF_DEMAND_LEND, /* a fetch of weights, which a call waits for: it comes first */
     ZOFF_DEMAND_PASS, /* a pass over the states, or a copy of weights */
-    ZOFF_DEMAND_AHEAD /* of a bucket that is updated ahead of its step: it gets a place at once, or is refused */
+    ZOFF_DEMAND_AHEAD /* demand of a bucket that is updated ahead of its step: it gets a place at once, or is refused */
 } zoff_demand_kind;
 
 enum { ZOFF_DEMAND_PARTS = 2 };
 
 typedef struct zoff_demand_part {
-    zoff_store *store; /* NULL: nothing is wanted here */
+    zoff_store *store; /* NULL: the demand wants nothing here */
     unsigned arrays;   /* arrays to read: the borrower neither reads nor changes the others */
     bool overwrites;   /* the caller writes the whole chunk, so nothing is read and its content is undefined */
     char *base;        /* memory of the chunk once it is granted, read and compared; otherwise NULL */
-    bool done;         /* it was given back: the demand does not ask for it again */
-    bool has_repeated; /* for the broker: a failed write in its way was started again */
+    bool done;         /* the part was given back, so the demand does not ask for it again */
+    bool has_repeated; /* for the broker: a failed write in the way of this part was started again */
 } zoff_demand_part;
 
 typedef struct zoff_demand {
@@ -195,7 +196,7 @@ typedef struct zoff_demand {
             zoff_demand_part states, weights;
         };
     };
-    bool is_granted; /* it has a place for each part */
+    bool is_granted; /* the demand has a place for each part */
 } zoff_demand;
 
 /* Ask for memory for all parts, and for what is to be read. Ask again until it is there.
@@ -215,17 +216,17 @@ zoff_status zoff_offload_broker_give(zoff_demand *demand, zoff_demand_part *part
  * place */
 zoff_status zoff_offload_broker_put(zoff_demand *demand, zoff_demand_part *part);
 
-/* The demand ends without a result: its memory is given back, and what was written there is lost. Parts that were given back
+/* End a demand without a result: its memory is given back, and what was written there is lost. Parts that were given back
  * before stay so. A second content that was not put is discarded. Does nothing for a zeroed demand, nor the second time. */
 void zoff_offload_broker_withdraw(zoff_demand *demand);
 
-/* Chunks that will be asked for, in this order: start to read them into free slots and over old clean copies. None of them
- * takes the place of another in the list. A demand takes their place if it needs one.  @blocks never */
+/* Name chunks that will be asked for, in this order, so that their reads start into free slots and over old clean copies. None
+ * of them takes the place of another in the list. A demand takes their place if it needs one.  @blocks never */
 void zoff_offload_broker_hint(zoff_store *store, const size_t *chunks, size_t count);
 
-/* Bytes [from, to) of a borrowed chunk have their final value: compute their checksum now, while they are in a cache. Call it
- * only if wants_settle says so; ranges may overlap. flush computes the rest. Until then nothing may change these bytes, and no
- * other chunk may be checked or flushed. Call it outside of parallel regions. */
+/* Compute the checksum of bytes [from, to) of a borrowed chunk now, because they are final and in a cache. Call it only if
+ * wants_settle says so; ranges may overlap. flush computes the rest. Until then nothing may change these bytes, and no other
+ * chunk may be checked or flushed. Call it outside of parallel regions. */
 bool zoff_offload_store_wants_settle(const zoff_store *store);
 void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
 
@@ -308,10 +309,10 @@ zoff_status zoff_offload_store_rollback(zoff_store *store);
 /* Where the current content of an array is, for a reader that does not borrow it, also in another thread. */
 typedef struct zoff_store_source {
     const char *memory;    /* in DRAM; NULL: in a file */
-    int fd;                /* the file, to clone its blocks */
-    const zoff_aio *queue; /* of the file: for zoff_aio_queue_share() alone, because a step uses it */
-    uint64_t offset;       /* of the array in the file, a multiple of 4 KiB */
-    size_t begin, bytes;   /* of the array in its chunk */
+    int fd;                /* descriptor of the file, to clone its blocks */
+    const zoff_aio *queue; /* queue of the file, for zoff_aio_queue_share() alone, because a step uses it */
+    uint64_t offset;       /* offset of the array in the file, a multiple of 4 KiB */
+    size_t begin, bytes;   /* range of the array in its chunk */
     size_t written;        /* bytes of the array that the file has; those behind it are zero */
     bool has_checksum;
     uint64_t checksum; /* zoff_digest_blocks_whole() of the array */
@@ -351,7 +352,7 @@ uint64_t zoff_offload_layout(const void *words, size_t bytes);
 /* Placement: from a budget of DRAM to the size of chunks, in integers. */
 typedef struct zoff_placement {
     unsigned slots;
-    size_t chunk_bytes; /* the maximum of a chunk */
+    size_t chunk_bytes; /* most bytes of a chunk */
 } zoff_placement;
 
 /* `budget_bytes` 0: automatic. `state_bytes`: the size of everything to store. */
@@ -378,21 +379,21 @@ void zoff_offload_placement_shares(double *rates, size_t count);
 /* State files that are open and locked, so that no engine opens them. */
 typedef struct zoff_state_files zoff_state_files;
 
-/* Whose a file is. `has_commit` false: it is blank, and only path and fd are set. */
+/* A state file and its owner. `has_commit` false: the file is blank, and only path and fd are set. */
 typedef struct zoff_state_file {
     const char *path;
-    int fd; /* for reading, through the page cache */
+    int fd; /* descriptor for reading, through the page cache */
     bool has_commit;
     uint32_t rank, ranks, file, files;
     uint64_t layout, cut;
-    uint64_t generation; /* of its last whole commit */
-    bool is_damaged;     /* there was a later one, whose record is damaged, or the power failed while it was written */
+    uint64_t generation; /* generation of the last whole commit */
+    bool is_damaged;     /* a later commit has a damaged record, or the power failed while it was written */
 } zoff_state_file;
 
 /* One commit of a file. */
 typedef struct zoff_state_commit {
     int64_t t;
-    size_t chunk_count; /* in this file */
+    size_t chunk_count; /* chunks in this file */
     const void *attached;
     size_t attached_bytes;
 } zoff_state_commit;

@@ -27,8 +27,8 @@ typedef struct zoff_swap_file {
  * warning names the rest. */
 void zoff_offload_swap_file_clean(const char *folder);
 
-/* Create and lock a file that lives as long as its engine, open its queue, and unlink it: the file ends with the process, in
- * any way. Its name was zoff-<host>-<pid>-<random>-r<rank>.swap, readable by its owner alone. */
+/* Create and lock a file that lives as long as its engine, open its queue, and unlink it, so that the file ends with the
+ * process, in any way. Its name was zoff-<host>-<pid>-<random>-r<rank>.swap, readable by its owner alone. */
 zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
 /* Open or create the persistent file, zoff-r<rank>.states or zoff-p<part>-r<rank>.states, and lock it.

@@ -56,8 +56,8 @@ static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place
     return has;
 }
 
-/* Write arrays whose write was put off: the slot has newer bytes than the file. Unproven arrays in the slot are written with
- * them. */
+/* Write arrays whose write was put off, because the slot has newer bytes than the file. Unproven arrays in the slot are written
+ * with them. */
 static zoff_status rewrite_newer(zoff_swap_store *s, zoff_swap_slot *newer)
 {
     const unsigned changed = newer->changed, also = s->places[newer->chunk].unproven & newer->holds & ~newer->unchecked;
@@ -175,7 +175,7 @@ void zoff_offload_swap_keep_confirm(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     for (size_t i = 0; s->persist && i < s->file_count; i++)
-        s->files[i].keep = true; /* all of them or, if the first commit fails, none */
+        s->files[i].keep = true; /* keep all files or, if the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->record.in_doubt = false;

@@ -103,7 +103,8 @@ static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
     slot->state = ZOFF_SLOT_LENT;
 }
 
-/* The error of a read ahead is dropped, because it may be an old one: the demand reads again.  @return OK: it has not failed */
+/* The error of a read ahead is dropped, because it may be an old one, so the demand reads again.  @return OK: it has not
+ * failed */
 static zoff_status read_again(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     if (slot->result == ZOFF_PENDING)
@@ -175,7 +176,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
     return status;
 }
 
-/* Wait for a read in flight as for any other: until then its memory cannot be used. */
+/* Wait for a read in flight as for any other, because its memory cannot be used until then. */
 zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

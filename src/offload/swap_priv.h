@@ -30,7 +30,7 @@ typedef enum zoff_slot_state {
 /* Bytes of one request: one array, or several that are adjacent in the file, too. */
 typedef struct zoff_swap_request {
     uint64_t offset, ticket;
-    size_t begin, bytes; /* in the slot */
+    size_t begin, bytes; /* bytes in the slot */
 } zoff_swap_request;
 
 /* Memory for a chunk: a slot of the ring, for any chunk, or the home of a resident, whose chunk never changes. Sets of arrays
@@ -38,23 +38,23 @@ typedef struct zoff_swap_request {
 typedef struct zoff_swap_slot {
     zoff_slot_state state;
     bool is_home;
-    bool ahead;         /* read before it was requested */
+    bool ahead;         /* the content was read before it was requested */
     bool is_granted;    /* READING: a demand waits for it; otherwise the slot is taken back once the read is done */
-    bool stays;         /* stays in its slot when its write is done */
+    bool stays;         /* the chunk stays in its slot when its write is done */
     unsigned holds;     /* arrays whose content is here; the memory of others is undefined */
-    unsigned unchecked; /* of these: read, and not compared with their checksums yet */
-    unsigned changed;   /* of these: given back by keep, newer than the file, and not being written */
+    unsigned unchecked; /* arrays here that were read, and not compared with their checksums yet */
+    unsigned changed;   /* arrays here that keep has given back, newer than the file, and not being written */
     unsigned moving;    /* arrays of the read or write in flight, or of the write that has failed */
-    uint64_t used;      /* the number of the call that gave it back, or hinted at it, last */
+    uint64_t used;      /* number of the last call that gave the chunk back, or hinted at it */
     size_t chunk;
-    zoff_swap_request requests[ZOFF_STORE_ARRAYS]; /* in flight */
+    zoff_swap_request requests[ZOFF_STORE_ARRAYS]; /* requests in flight */
     unsigned request_count;
-    size_t moved_bytes; /* of all requests of this read or write */
+    size_t moved_bytes; /* bytes moved by all requests of this read or write */
     zoff_status failed; /* the first error of its requests so far */
     zoff_status result; /* READING: PENDING, or the result, until the chunk is requested. DIRTY: that of the write */
     zoff_saved_error words;
     char *base;
-    struct zoff_swap_slot *older, *newer; /* in the list of slots in flight, or of those put off */
+    struct zoff_swap_slot *older, *newer; /* neighbours in the list of slots in flight, or of those put off */
 } zoff_swap_slot;
 
 /* Slots, oldest first. */
@@ -77,16 +77,16 @@ typedef struct zoff_swap_version {
 } zoff_swap_version;
 
 typedef struct zoff_swap_place {
-    zoff_swap_slot *home; /* of a resident; NULL: it uses the ring */
-    zoff_swap_slot *ring; /* the slot that it had last, which may have another chunk by now; NULL: none yet */
-    uint64_t offset;      /* in the file, of place 0; place 1 lies behind it */
+    zoff_swap_slot *home; /* home of a resident; NULL: the chunk uses the ring */
+    zoff_swap_slot *ring; /* slot that the chunk had last, which may have another chunk by now; NULL: none yet */
+    uint64_t offset;      /* offset of place 0 in the file; place 1 lies behind it */
     uint32_t file;
     zoff_swap_version now, committed; /* undecided: the second content, or the first one until put; and the first one */
-    char *first;                      /* of an undecided resident: memory of its first content */
-    bool is_undecided, is_put;        /* it has a second content, which is complete */
-    size_t first_bytes; /* of the chunk: the bytes that were filled, by this run or by the one that made the file */
-    bool stale;         /* a resident whose memory differs from `now`: it must be read */
-    unsigned unproven;  /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
+    char *first;                      /* memory of the first content of an undecided resident */
+    bool is_undecided, is_put;        /* the chunk has a second content; it is complete */
+    size_t first_bytes;               /* bytes of the chunk that were filled, by this run or by the one that made the file */
+    bool stale;                       /* a resident whose memory differs from `now`: it must be read */
+    unsigned unproven; /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
 } zoff_swap_place;
 
 /* One folder: its settings, and its share of the states. */
@@ -108,14 +108,14 @@ typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* the record of a commit that is not confirmed may be on the drive */
     bool stepped;        /* persist: more than the first content was recorded in these files, also before the first step */
-    bool power_safe;     /* the drive is flushed before and after it */
+    bool power_safe;     /* the drive is flushed before and after a record */
     uint32_t version;
     zoff_swap_identity identity;
 } zoff_swap_record;
 
 /* Progress of the opening. */
 typedef struct zoff_swap_report {
-    const char *what; /* NULL: nothing is reported */
+    const char *what; /* static text; NULL: nothing is reported */
     zoff_store_progress to;
     uint64_t before, total;  /* bytes that the files had moved before, and bytes to move */
     double began, next_line; /* seconds */
@@ -133,17 +133,17 @@ typedef struct zoff_swap_opening {
 
 typedef struct zoff_swap_store {
     zoff_store store;
-    zoff_swap_slot *slots; /* the ring, and behind it the homes */
+    zoff_swap_slot *slots; /* slots of the ring, and behind them the homes */
     unsigned ring_count;
     size_t home_count;
-    zoff_store_chunk *chunks; /* with all ends */
+    zoff_store_chunk *chunks; /* chunks, with all ends set */
     zoff_swap_place *places;
     size_t chunk_count, largest; /* `largest` is the bytes of a slot */
     zoff_swap_file *files;
-    zoff_swap_stripe *stripes; /* one for each path */
+    zoff_swap_stripe *stripes; /* stripes, one for each path */
     size_t file_count;
     zoff_swap_list flight, put_off;
-    uint64_t uses;   /* calls that gave chunks back, and hints */
+    uint64_t uses;   /* number of calls that gave chunks back, and of hints */
     bool has_failed; /* a write has failed since the last retry */
     bool persist;
     double timeout_seconds; /* negative: none */
@@ -164,7 +164,7 @@ size_t zoff_offload_swap_place_begin(const zoff_store_chunk *chunk, unsigned arr
 uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
 /* Bytes of an array's current content that were ever written. */
 size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array);
-/* The same of any content of the array. */
+/* The offset of any content of the array, and its bytes that were ever written. */
 uint64_t zoff_offload_swap_place_offset_of(const zoff_swap_store *s, size_t chunk, unsigned array,
                                            const zoff_swap_array *content);
 size_t zoff_offload_swap_place_written_of(const zoff_swap_store *s, size_t chunk, unsigned array,
@@ -198,8 +198,8 @@ void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* Compute the checksums of some arrays and store them in `out`, if this chunk is verified. */
 void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
-/* New content of arrays: choose their place and compute its checksums. The committed content stays where it is, and the first
- * content of an undecided chunk. */
+/* Renew the content of arrays: choose its place and compute its checksums. The committed content stays where it is, and the
+ * first content of an undecided chunk. */
 void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
 /* Compute the checksums of elements that do not change any more before the flush of their chunk. */
 void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to);

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Erase records of later generations: they would name places that are written next. */
+/* Erase records of later generations, because they would name places that are written next. */
 static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found, uint64_t last)
 {
     for (size_t i = 0; i < s->file_count; i++) {
@@ -136,7 +136,7 @@ static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_s
     return ZOFF_OK;
 }
 
-/* Whether no step and no count of steps was ever recorded: the program has all the states, and may have changed. */
+/* Whether no step and no count of steps was ever recorded, so that the program has all the states, and may have changed. */
 static bool is_before_first_step(const zoff_swap_found *found, uint64_t generation)
 {
     const unsigned which = generation & 1;
@@ -330,7 +330,7 @@ static zoff_status begin_to_verify(zoff_swap_store *s, const zoff_store_opts *op
     return ZOFF_OK;
 }
 
-/* Verify one more chunk, with any zoff.verify: it costs one reading, and the newer commit is lost after it. */
+/* Verify one more chunk, with any zoff.verify, because it costs one reading, and the newer commit is lost after it. */
 static zoff_status verify_next(zoff_swap_store *s)
 {
     const zoff_store_verify verify = s->sums.verify;

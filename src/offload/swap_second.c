@@ -89,7 +89,7 @@ static void decide(zoff_swap_store *s, zoff_swap_place *place)
     s->store.undecided--;
 }
 
-/* The write of the second content may be in flight, or have failed: it continues as any other. */
+/* The write of the second content may be in flight, or have failed, so it continues as any other. */
 void zoff_offload_swap_second_adopt(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

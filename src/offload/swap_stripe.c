@@ -15,7 +15,7 @@ enum {
 
 static const double STRIPE_SECONDS = 0.5; /* seconds for each folder, if only its rate is measured */
 
-/* Measure one folder. A failure is ignored here: the queue or the reservation reports the cause. */
+/* Measure one folder. A failure is ignored here, because the queue or the reservation reports the cause. */
 static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tune_result *out)
 {
     const zoff_aio_tune_opts tune = {.struct_size = sizeof tune,
@@ -35,7 +35,7 @@ static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tu
     return true;
 }
 
-/* Ranks on this host share the devices: each takes its share of the depth. */
+/* Ranks on this host share the devices, so each takes its share of the depth. */
 static unsigned fair_depth(unsigned depth)
 {
     zoff_env_ranks ranks;

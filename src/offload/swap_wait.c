@@ -130,7 +130,7 @@ static zoff_status end_reads_of_changed(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Wait also after a failure: a retry must not meet failures of writes that were in flight before it. */
+/* Wait also after a failure, because a retry must not meet failures of writes that were in flight before it. */
 zoff_status zoff_offload_swap_wait_drain(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

@@ -11,7 +11,7 @@
 
 /* Recording what was written, and going back to the last record. */
 typedef struct zoff_store_commits {
-    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
+    zoff_status (*settled)(const zoff_store *store); /* check that nothing is dirty, in flight or failed */
     zoff_status (*record)(zoff_store *store, int64_t t);
     void (*confirm)(zoff_store *store);
     zoff_status (*rollback)(zoff_store *store);
@@ -42,18 +42,19 @@ typedef struct zoff_store_ops {
     /* For the broker (broker.c). */
     /* Whether the chunk would get memory now, so that `reserved` places are left. */
     bool (*has_place)(zoff_store *store, size_t chunk, unsigned reserved);
-    /* Without a place: do what ends that. `repeated`: a failed write in its way was started again before.  @return PENDING: it
-     * will end; or an error that ends the demand */
+    /* End the waiting of a chunk that has no place. `repeated`: a failed write in its way was started again before.  @return
+     * PENDING: it will end; or an error that ends the demand */
     zoff_status (*clear)(zoff_store *store, size_t chunk, bool *repeated);
     void (*hint)(zoff_store *store, const size_t *chunks, size_t count); /* as zoff_offload_broker_hint() */
-    /* The chunk has a place: take it. fetch: with these arrays; claim: with any content.  @return PENDING: it is being read */
+    /* Take the place of a chunk. fetch: with these arrays; claim: with any content.  @return PENDING: it is being read */
     zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
-    zoff_status (*check)(zoff_store *store, size_t chunk); /* compare what was read; an error: the place is given up */
+    zoff_status (*check)(zoff_store *store, size_t chunk); /* compares what was read; after an error the place is given up */
     void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to);
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     zoff_status (*keep)(zoff_store *store, size_t chunk, unsigned changed);
-    void (*release)(zoff_store *store, size_t chunk); /* also while it is being read, or where the place is given up already */
+    /* gives a chunk back, also while it is being read, or after its place was given up */
+    void (*release)(zoff_store *store, size_t chunk);
     zoff_status (*pump)(zoff_store *store);
     zoff_status (*wait)(zoff_store *store);
     zoff_status (*drain)(zoff_store *store);
@@ -67,7 +68,7 @@ typedef struct zoff_store_ops {
 /* Memory for second contents of chunks in DRAM: a stack. Each has the bytes of the largest chunk. */
 typedef struct zoff_spares {
     zoff_map map;
-    char **free;  /* has room for all of them */
+    char **free;  /* free spares, with room for all */
     size_t count; /* free now */
 } zoff_spares;
 
@@ -76,14 +77,14 @@ struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
     bool can_rollback, reopened, wants_settle, overlaps;
-    bool is_open;     /* the content at the opening is committed: what is recorded later is more than that */
-    unsigned threads; /* of the team that computes checksums */
-    int64_t t;        /* of the last commit */
+    bool is_open;     /* the content at the opening is committed, and what is recorded later is more than that */
+    unsigned threads; /* threads of the team that computes checksums */
+    int64_t t;        /* step of the last commit */
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
     char *attached;   /* buffer of ZOFF_STORE_ATTACHED_MOST bytes, if files persist: the next commit records its first
                          attached_count; otherwise NULL */
     size_t attached_count;
-    zoff_map map;             /* all chunks; or the slots and the residents */
+    zoff_map map;             /* memory of all chunks, or of the slots and the residents */
     const zoff_demand *first; /* the fetch of weights that waits for a place, and gets the next one; NULL: none */
     bool has_seconds;
     size_t undecided; /* chunks with a second content that is neither adopted nor discarded */

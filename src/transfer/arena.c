@@ -245,7 +245,7 @@ static void free_extent(zoff_transfer *t, const zoff_grads *g, zoff_map *extent)
     zoff_base_map_free(extent);
 }
 
-/* Free an extent that nobody uses, if one is found soon: its size may never be needed again. */
+/* Free an extent that nobody uses, if one is found soon, because its size may never be needed again. */
 static void free_one(zoff_transfer *t, zoff_grads *g)
 {
     enum { LOOKS = 8 };

@@ -37,8 +37,8 @@ static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *pla
     return bytes;
 }
 
-/* Bytes of DRAM for downloaded gradients. Not counted are gradients that are sent early: they need memory only for a short
- * time, and how much depends on the trainer. */
+/* Bytes of DRAM for downloaded gradients. Gradients that are sent early are not counted, because they need memory only for a
+ * short time, and how much depends on the trainer. */
 static uint64_t gradients_here(const zoff_transfer *t, const zoff_plan *plan)
 {
     uint64_t bytes = 0;

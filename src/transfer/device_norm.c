@@ -138,8 +138,8 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
     t->measure.buckets++;
 }
 
-/* Gradients that the device measures wait only until they are computed. While none is on its way down, nothing is waited for:
- * the work before the event may be that of a frozen parameter. */
+/* Gradients that the device measures wait only until they are computed. While none is on its way down, nothing is waited for,
+ * because the work before the event may be that of a frozen parameter. */
 zoff_status zoff_transfer_device_norm_waits(zoff_transfer *t)
 {
     const zoff_status down = zoff_transfer_download_poll(t);

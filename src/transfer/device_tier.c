@@ -315,7 +315,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->scratch.accumulate_pieces, used);
 }
 
-/* Where the weights of a piece go on the host. NULL: they are updated in place, on the device. */
+/* The place of a piece's weights on the host. NULL: they are updated in place, on the device. */
 static char *weights_here(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece)
 {
     return zoff_transfer_staging_weights(t, piece, run->lent.weights.base);

@@ -18,7 +18,7 @@ static bool is_in_flight(zoff_transfer *t, const zoff_staging_slot *slot)
     return false;
 }
 
-/* Downloads complete in order: they share one stream. */
+/* Downloads complete in order, because they share one stream. */
 zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
@@ -61,7 +61,7 @@ zoff_status zoff_transfer_download_finish(zoff_transfer *t)
     zoff_saved_error saved;
     zoff_status status = zoff_transfer_streams_wait(t, go_on, t);
     if (t->pollers.device.is_overdue)
-        return status; /* keep the downloads: they may still complete */
+        return status; /* keep the downloads, because they may still complete */
     t->device.downloads.first = t->device.downloads.end;
     if (status == ZOFF_OK)
         return zoff_transfer_streams_compute_settle(t);

@@ -216,8 +216,8 @@ bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t)
     return t->ranks.reduce && zoff_zero_reduce_poll(t->ranks.reduce) == ZOFF_PENDING;
 }
 
-/* With streams, downloads may still be in flight: a row closes the micro-batch when all are complete. Without buckets there is
- * no such row. */
+/* With streams, downloads may still be in flight, so a row closes the micro-batch when all are complete. Without buckets there
+ * is no such row. */
 void zoff_transfer_reduce_scatter_end(zoff_transfer *t)
 {
     if (!t->route.link->has_streams || t->plan->chunk_count == 0)

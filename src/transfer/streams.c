@@ -110,7 +110,7 @@ static bool is_through(zoff_transfer *t, void *stream, double seconds)
     if (!stream || w.accel->ops->event_record(w.accel, w.event, stream) < 0)
         return true;
     (void)zoff_transfer_streams_wait(t, poll_event_in_time, &w);
-    return poll_event(&w) != ZOFF_PENDING; /* a device that has failed counts as done: it runs no work any more */
+    return poll_event(&w) != ZOFF_PENDING; /* a device that has failed counts as done, because it runs no work any more */
 }
 
 bool zoff_transfer_streams_end(zoff_transfer *t)
@@ -141,7 +141,7 @@ zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
 {
     zoff_saved_error saved;
     const zoff_status status = sync_once(t, stream);
-    if (status < 0 && !t->pollers.device.is_overdue) { /* it would stand still for another timeout */
+    if (status < 0 && !t->pollers.device.is_overdue) { /* an overdue device would stand still for another timeout */
         zoff_base_status_save(&saved);
         (void)sync_once(t, stream);
         zoff_base_status_restore(&saved);
@@ -176,8 +176,8 @@ zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *
     return status;
 }
 
-/* The next call records the event again, perhaps in another stream, so every waiting stream must await it now. Uploads, and
- * updates on the device, overwrite weights that the work in each of these streams may still read. */
+/* Every waiting stream must await the event now, because the next call records it again, perhaps in another stream. Uploads,
+ * and updates on the device, overwrite weights that the work in each of these streams may still read. */
 zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream)
 {
     ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.handed_over, native_stream));

@@ -17,7 +17,7 @@ typedef struct zoff_transfer zoff_transfer;
 /* Host memory that receives the updated weights of a bucket, and from which they are uploaded to the device. */
 typedef struct zoff_staging_slot {
     char *base;
-    void *copied; /* event: the copies to or from the slot are complete */
+    void *copied; /* event: the slot's copies are complete */
     void *stream; /* the stream of copies for which the event is not recorded yet; NULL: there are none */
     bool lent, in_flight;
     zoff_trace_transfer traced; /* the copies in flight */
@@ -31,12 +31,12 @@ enum { ZOFF_STAGING_SLOTS = 6 };
 typedef struct zoff_staging {
     zoff_map memory;
     size_t slot_bytes;
-    size_t *offsets; /* by piece: byte offset in the staging slot of its bucket */
+    size_t *offsets; /* byte offset of each piece in the staging slot of its bucket */
     zoff_staging_slot *slots;
-    size_t count, ahead; /* slots in all; of these, for buckets that are updated ahead of the step. Set `ahead` before seal */
+    size_t count, ahead; /* slots in all, and slots for buckets that are updated ahead of the step. Set `ahead` before seal */
     size_t next;         /* the walk position that gets the next staging slot */
     size_t in_flight;    /* slots whose copies are in flight */
-    uint32_t *free;      /* a ring: of the slots for buckets ahead of the step, those that no bucket has */
+    uint32_t *free;      /* ring of the slots for buckets ahead of the step that no bucket has */
     size_t free_first, free_count;
     bool pinned;
 } zoff_staging;
@@ -51,40 +51,40 @@ typedef struct zoff_download {
 
 /* All downloads in flight. They complete in order: they share one stream. */
 typedef struct zoff_downloads {
-    void **events;        /* by slice; NULL: not created yet */
+    void **events;        /* events by slice; NULL: not created yet */
     zoff_download *queue; /* a ring of slice_count entries */
     size_t first, end;
-    bool was_asked; /* in this turn of the walk */
+    bool was_asked; /* the device was asked in this turn of the walk */
 } zoff_downloads;
 
 /* Buckets whose states stay on the device: the first ones of the plan. `count` and `place` are set at seal. */
 typedef struct zoff_device_tier {
     size_t count;
     zoff_used_place place;
-    size_t *at;        /* by bucket: byte offset in `states` */
+    size_t *at;        /* byte offset of each bucket in `states` */
     char *states;      /* device memory */
     float *sums;       /* gradient sums; NULL without accumulation, and where wire_device.c or the host holds them */
     char *passing;     /* device memory for one bucket: gradients from the host, and behind them weights for the host */
-    size_t weights_at; /* of the latter: their offset */
+    size_t weights_at; /* offset of the weights in `passing` */
     void *updated;     /* event: the enqueued updates are done */
     void **landed;     /* events, by bucket: the update is done; then, its copies to the host are complete */
     size_t waits;      /* buckets whose copies are in flight */
     zoff_map landing;  /* host memory for the states of one bucket; with zoff.persist, slots of the store serve instead */
-    void *slots;       /* these slots, pinned; NULL: none */
-    bool pinned;       /* `landing` */
+    void *slots;       /* slots of the store, pinned; NULL: none */
+    bool pinned;       /* `landing` is pinned */
     bool unsettled;    /* a copy to the device stands still, and may still read its source */
-    void *sums_here;   /* the accumulator, pinned, whose sums go up; NULL: it is not */
+    void *sums_here;   /* the accumulator, pinned, whose sums go up; NULL: it is not pinned */
 } zoff_device_tier;
 
 /* Sums of squares that the device computes, for the first `count` buckets. */
 typedef struct zoff_device_norm {
     size_t count;     /* buckets */
-    size_t *at;       /* by bucket: block offset in `there` and `landing` */
+    size_t *at;       /* block offset of each bucket in `there` and `landing` */
     zoff_map landing; /* sums of blocks, in host memory */
     bool pinned;
-    double *sums;    /* where kernels write them: `landing` by its address on the device, or `there` */
+    double *sums;    /* memory that kernels write: `landing` by its address on the device, or `there` */
     double *there;   /* device memory, from which they are copied; NULL: kernels write to `landing` */
-    void **measured; /* events, by bucket: its sums are in `landing` */
+    void **measured; /* events by bucket: its sums are in `landing` */
     void *settled;   /* event for a caller that waits for it at once */
     size_t waits;    /* buckets that are being measured */
 } zoff_device_norm;
@@ -139,7 +139,8 @@ bool zoff_transfer_streams_end(zoff_transfer *t);
 /* download.c */
 /* Record the downloads that are complete.  @return PENDING: others are in flight */
 zoff_status zoff_transfer_download_poll(zoff_transfer *t);
-/* The same, once in a turn of the walk (downloads.was_asked), however many buckets wait.  @return OK or an error */
+/* Ask for complete downloads once in a turn of the walk (downloads.was_asked), however many buckets wait.  @return OK or an
+ * error */
 zoff_status zoff_transfer_download_ask(zoff_transfer *t);
 zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* wait until no download is in flight  @blocks yes */
 
@@ -156,7 +157,7 @@ zoff_status zoff_transfer_staging_lend_ahead(zoff_transfer *t, size_t bucket);
 void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
 /* Record the slot's event behind the copies that were enqueued for it. */
 zoff_status zoff_transfer_staging_mark(zoff_transfer *t, zoff_staging_slot *slot);
-void zoff_transfer_staging_landed(zoff_transfer *t, zoff_staging_slot *slot); /* its copies are complete */
+void zoff_transfer_staging_landed(zoff_transfer *t, zoff_staging_slot *slot); /* whether the copies of a slot are complete */
 /* Wait until the copies to or from one slot, or all, are complete.  @blocks yes */
 zoff_status zoff_transfer_staging_wait(zoff_transfer *t, zoff_staging_slot *slot);
 zoff_status zoff_transfer_staging_wait_all(zoff_transfer *t);
@@ -225,7 +226,7 @@ zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *ru
 zoff_status zoff_transfer_device_tier_save(zoff_transfer *t, zoff_bucket_run *run);
 /* Wait until no copy from or to the host is in flight, before the memory is used for something else.  @blocks */
 zoff_status zoff_transfer_device_tier_settle(zoff_transfer *t);
-/* The same, if a copy stood still.  @blocks */
+/* Wait likewise, but only if a copy stood still.  @blocks */
 zoff_status zoff_transfer_device_tier_calm(zoff_transfer *t);
 /* Make `stream` wait for all updates enqueued so far. */
 zoff_status zoff_transfer_device_tier_await(zoff_transfer *t, void *stream);
@@ -239,7 +240,7 @@ void zoff_transfer_device_norm_close(zoff_transfer *t);
 zoff_status zoff_transfer_device_norm_measure(void *ctx, zoff_bucket_run *run); /* a row */
 /* Whether measurements of the step still wait for gradients.  @return PENDING: they do */
 zoff_status zoff_transfer_device_norm_waits(zoff_transfer *t);
-/* The same for several ranks: enqueue the measurement of this rank's part in a stream; when it is complete, count it. */
+/* Measure with several ranks: enqueue the measurement of this rank's part in a stream; when it is complete, count it. */
 zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void *stream);
 void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket);
 

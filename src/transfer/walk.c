@@ -144,8 +144,8 @@ void zoff_transfer_walk_tell(const zoff_transfer *t, zoff_walk_news *out)
     memcpy(out->buckets, w->candidate + first, out->count * sizeof *out->buckets);
 }
 
-/* Every rank has the same votes, so all come to the same count: a rank that has missed one, because its step failed, makes all
- * of them begin anew. */
+/* Every rank has the same votes, so all come to the same count, and a rank that has missed one, because its step failed, makes
+ * all of them begin anew. */
 void zoff_transfer_walk_hear(zoff_transfer *t, const zoff_vote *votes)
 {
     zoff_walk *w = &t->walk;

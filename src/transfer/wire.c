@@ -59,7 +59,7 @@ static size_t bucket_most(const zoff_transfer *t, const zoff_plan *plan, size_t 
     return bytes + (gaps ? gaps + plan->ranks : 0) * t->ranks.widest_gradient;
 }
 
-/* A communicator that sums needs parts of equal length: all elements are fp32, and the ranks' numbers of blocks differ by at
+/* A communicator that sums needs parts of equal length, so all elements are fp32, and the ranks' numbers of blocks differ by at
  * most one. */
 void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all)
 {
@@ -117,7 +117,7 @@ bool zoff_transfer_wire_takes_now(const zoff_transfer *t, const zoff_plan_piece 
 
 /* ---- waiting for other ranks ---- */
 
-/* Move bytes between ranks. Errors stay in the operations: their next poll returns them. */
+/* Move bytes between ranks. Errors stay in the operations, whose next poll returns them. */
 static zoff_status pump(void *ctx)
 {
     const zoff_transfer *t = ctx;
