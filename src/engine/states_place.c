@@ -51,7 +51,7 @@ zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pas
     return ZOFF_OK;
 }
 
-/* After an error of the device the store keeps what it has. */
+/* Give the states of a chunk back. After an error of the device the store keeps what it has. */
 static zoff_status give_states(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent)
 {
     zoff_demand *d = &lent->demand;
@@ -77,7 +77,7 @@ zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *
     return status;
 }
 
-/* The states of the store are the right ones, because it was just opened, or went back to a commit. */
+/* Bring the states of the store to the device, because the store was just opened, or went back to a commit. */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
 {
     const zoff_pass pass = {.states = true};
@@ -85,7 +85,7 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
         zoff_lent_chunk lent;
         if (!e->plan.chunks[chunk].bytes || zoff_transfer_device_tier_alone(&e->transfer, chunk))
             continue;
-        ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* nothing after seal */
+        ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* this does nothing after seal */
         ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
         const zoff_status status = zoff_transfer_device_tier_put(&e->transfer, chunk, lent.memory.states, ZOFF_STORE_ALL);
         /* the states are unchanged, so nothing can fail */

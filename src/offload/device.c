@@ -21,23 +21,23 @@ typedef enum slot_state { FREE, COMES, LENT, GOES, UNSENT } slot_state;
 typedef struct device_slot {
     slot_state state;
     bool is_new;      /* the device does not have this content yet, and no copy is enqueued */
-    bool is_unmarked; /* the event is not recorded behind the latest copy: the device refused it */
+    bool is_unmarked; /* the event is not recorded behind the latest copy, because the device refused it */
     size_t chunk;
     char *base;
-    void *moved; /* event behind its latest copy */
+    void *moved; /* event behind the latest copy of the slot */
 } device_slot;
 
 typedef struct device_place {
-    char *there; /* its address in device memory */
+    char *there; /* address of the chunk in device memory */
     size_t bytes;
 } device_place;
 
 typedef struct device_store {
-    zoff_store store;      /* its map: the slots */
-    zoff_store_link *link; /* may be gone when the store is closed */
+    zoff_store store;      /* the store's map has the slots */
+    zoff_store_link *link; /* the link may be gone when the store is closed */
     zoff_accel *accel;
     const char *what;
-    void *memory; /* of the device, for all chunks */
+    void *memory; /* device memory of all chunks */
     device_place *places;
     device_slot *slots;
     unsigned slot_count;
@@ -84,7 +84,8 @@ static zoff_status poll(device_store *d, device_slot *slot)
     const zoff_status status = slot->moved ? d->accel->ops->event_poll(d->accel, slot->moved) : ZOFF_OK;
     if (status == ZOFF_OK && slot->state == GOES) {
         slot->state = FREE;
-        zoff_base_progress_moved(d->link->progress); /* one who asked before this may ask again, and nothing is in flight */
+        /* a demand that was refused may ask again, although nothing is in flight */
+        zoff_base_progress_moved(d->link->progress);
     }
     return status;
 }
@@ -98,7 +99,7 @@ static device_slot *slot_of(device_store *d, size_t chunk)
     return NULL;
 }
 
-/* @return PENDING: all are in use */
+/* Find a free slot.  @return PENDING: all are in use */
 static zoff_status find_free(device_store *d, size_t chunk, device_slot **out)
 {
     for (unsigned i = 0; i < d->slot_count; i++) {
@@ -131,7 +132,8 @@ static zoff_status device_claim(zoff_store *store, size_t chunk, void **out)
     return status == ZOFF_OK ? lend(slot, out) : status;
 }
 
-/* A chunk that goes up is still in its slot. After an error its copy down may be in flight: the slot is not free before. */
+/* A chunk that goes up is still in its slot. After an error the copy down may be in flight, so the slot is not free before it
+ * ends. */
 static zoff_status device_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
 {
     device_store *d = of(store);
@@ -166,7 +168,7 @@ static zoff_status device_flush(zoff_store *store, size_t chunk)
     return send(of(store), slot_of(of(store), chunk));
 }
 
-/* A copy down may be in flight: the slot is free when it is done. */
+/* A copy down may be in flight, so the slot is free when that copy is done. */
 static void device_release(zoff_store *store, size_t chunk)
 {
     device_slot *slot = slot_of(of(store), chunk);
@@ -271,7 +273,7 @@ static zoff_status device_wait(zoff_store *store)
 
 /* ---- places for demands ---- */
 
-/* An error of the device is that of the fetch. */
+/* A slot whose device fails counts as a place, so that the fetch returns the error. */
 static bool device_has_place(zoff_store *store, size_t chunk, unsigned reserved)
 {
     device_store *d = of(store);
@@ -287,7 +289,7 @@ static bool device_has_place(zoff_store *store, size_t chunk, unsigned reserved)
     return count > reserved;
 }
 
-/* Copies end by themselves. A chunk that the device has refused keeps its slot until it is sent. */
+/* Wait for copies, which end by themselves. A chunk that the device has refused keeps its slot until it is sent. */
 static zoff_status device_clear(zoff_store *store, size_t chunk, bool *repeated)
 {
     device_store *d = of(store);
@@ -374,7 +376,7 @@ free_store:
     return status;
 }
 
-/* A chunk without bytes is filled all the same. */
+/* Fill all chunks, also those without bytes. */
 static zoff_status device_fill(zoff_store *store, const zoff_store_opts *opts)
 {
     for (size_t i = 0; i < opts->chunk_count; i++) {

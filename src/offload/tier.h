@@ -1,4 +1,4 @@
-/* tier.h: the table that a tier fills. One file for each tier: host.c, swap.c and device.c. */
+/* tier.h: the table of functions that each tier fills: host.c, swap.c and device.c. */
 #ifndef ZOFF_OFFLOAD_TIER_H
 #define ZOFF_OFFLOAD_TIER_H
 
@@ -9,7 +9,7 @@
 /* Call a function that a tier may lack. */
 #define ZOFF_OF_TIER(store, function, ...) ((store)->ops->function ? (store)->ops->function(__VA_ARGS__) : ZOFF_OK)
 
-/* Recording what was written, and going back to the last record. */
+/* Functions that record what was written, and go back to the last record. */
 typedef struct zoff_store_commits {
     zoff_status (*settled)(const zoff_store *store); /* check that nothing is dirty, in flight or failed */
     zoff_status (*record)(zoff_store *store, int64_t t);
@@ -27,7 +27,7 @@ typedef struct zoff_store_seconds {
     zoff_status (*discard)(zoff_store *store, size_t chunk);
 } zoff_store_seconds;
 
-/* The functions of an opening; see offload.h. */
+/* The functions that open a tier; see offload.h. */
 typedef struct zoff_store_opening {
     zoff_status (*find)(const zoff_store_opts *opts, zoff_store **out, zoff_store_found *out_found);
     zoff_status (*verify)(zoff_store *store, const zoff_store_opts *opts, uint64_t generation);
@@ -39,7 +39,7 @@ typedef struct zoff_store_opening {
 typedef struct zoff_store_ops {
     zoff_store_opening opening;
     void (*close)(zoff_store *store);
-    /* For the broker (broker.c). */
+    /* The broker (broker.c) calls these: */
     /* Whether the chunk would get memory now, so that `reserved` places are left. */
     bool (*has_place)(zoff_store *store, size_t chunk, unsigned reserved);
     /* End the waiting of a chunk that has no place. `repeated`: a failed write in its way was started again before.  @return
@@ -61,18 +61,19 @@ typedef struct zoff_store_ops {
     bool (*busy)(const zoff_store *store, bool writes_only);
     zoff_store_commits commits;
     zoff_store_seconds seconds;
-    bool (*resident)(const zoff_store *store, size_t chunk); /* NULL: none is, or all without has_place */
+    /* whether a chunk stays in memory; NULL: none does, or all without has_place */
+    bool (*resident)(const zoff_store *store, size_t chunk);
     zoff_status (*source)(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 } zoff_store_ops;
 
 /* Memory for second contents of chunks in DRAM: a stack. Each has the bytes of the largest chunk. */
 typedef struct zoff_spares {
     zoff_map map;
-    char **free;  /* free spares, with room for all */
-    size_t count; /* free now */
+    char **free;  /* stack of free spares, with room for all */
+    size_t count; /* number of free spares */
 } zoff_spares;
 
-/* The first member of each tier's own struct. */
+/* A store. It is the first member of each tier's own struct. */
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
@@ -96,14 +97,14 @@ void zoff_offload_store_complete_ends(zoff_store_chunk *chunk);
 
 /* ---- spares.c ---- */
 
-/* Map `count` memories of `bytes` each, which is a multiple of 4 KiB. 0 of them, or of 0 bytes: nothing is allocated. */
+/* Map `count` memories of `bytes` each, which is a multiple of 4 KiB. Without bytes nothing is allocated. */
 zoff_status zoff_offload_spares_open(zoff_spares *spares, size_t count, size_t bytes, zoff_map_nodes nodes, unsigned threads);
-/* @return NULL: all are in use */
+/* Take a spare.  @return NULL: all are in use */
 char *zoff_offload_spares_take(zoff_spares *spares);
-/* Return this memory, or another of the same size that the caller gives in its place. */
+/* Give back a spare, or other memory of the same size that the caller gives in its place. */
 void zoff_offload_spares_give(zoff_spares *spares, char *memory);
-/* Accepts a zeroed struct, also after an open that has failed.  @param is_idle false: a drive may still access the memory, so
- * it stays mapped */
+/* Close the spares. Accepts a zeroed struct, also after an open that has failed.  @param is_idle false: a drive may still
+ * access the memory, so it stays mapped */
 void zoff_offload_spares_close(zoff_spares *spares, bool is_idle);
 
 extern const zoff_store_ops zoff_offload_host_ops;

@@ -101,7 +101,7 @@ static size_t gradient_bytes(const zoff_transfer *t, const zoff_plan_piece *piec
     return padded(piece->count * zoff_adam_dtype_bytes(zoff_transfer_pieces_dtype(t, &t->model->params[piece->param])));
 }
 
-/* fp32 weights are copied from their masters. */
+/* Bytes of a piece's weights to pass; 0 for fp32 weights, because these are copied from their masters. */
 static size_t weight_bytes(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
@@ -206,7 +206,7 @@ static void unpin(zoff_transfer *t)
     t->device.tier.slots = NULL;
 }
 
-/* Call when no work is in a stream. */
+/* Free everything. Call when no work is in a stream. */
 void zoff_transfer_device_tier_close(zoff_transfer *t)
 {
     zoff_device_tier *k = &t->device.tier;
@@ -281,7 +281,7 @@ zoff_status zoff_transfer_device_tier_put(zoff_transfer *t, size_t bucket, const
 char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket)
 {
     char *base = t->device.tier.landing.base;
-    if (base) /* a rank may own nothing of these buckets */
+    if (base) /* base is NULL if the rank owns nothing of these buckets */
         memset(base, 0, t->plan->chunks[bucket].bytes);
     return base;
 }
@@ -371,8 +371,8 @@ static zoff_status list_updates(zoff_transfer *t, const zoff_bucket_run *run, si
     return ZOFF_OK;
 }
 
-/* Copy the weights of a piece from its masters: on the device, or by way of `at` to the host. Repeating that is harmless,
- * unlike an update. */
+/* Copy the weights of a piece from its masters: on the device, or by way of `at` to the host. This may be repeated, unlike an
+ * update. */
 static zoff_status copy_weights(zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece, char *at)
 {
     const zoff_device_tier *k = &t->device.tier;
@@ -448,7 +448,7 @@ zoff_status zoff_transfer_device_tier_poll(zoff_transfer *t, zoff_bucket_run *ru
     return zoff_transfer_pieces_take_part(t, run->chunk) ? poll(t, run) : ZOFF_OK;
 }
 
-/* The copy has a stream of its own: updates of other buckets do not wait for it. */
+/* The copy has a stream of its own, so that updates of other buckets do not wait for it. */
 static zoff_status start_save(zoff_transfer *t, const zoff_bucket_run *run)
 {
     const zoff_device_tier *k = &t->device.tier;
