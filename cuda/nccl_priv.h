@@ -174,7 +174,7 @@ zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane);               /*
 zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane);             /* call when the round is in the stream */
 zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);
 
-/* nccl_copies.c: all in the order of the lane's stream. */
+/* nccl_copies.c: copies and queries, all in the order of the lane's stream */
 zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *out);
 zoff_status zoff_nccl_copy(zoff_nccl *n, zoff_nccl_lane *lane, void *dst, const void *src, size_t bytes);
 

@@ -85,7 +85,7 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e)
         zoff_lent_chunk lent;
         if (!e->plan.chunks[chunk].bytes || zoff_transfer_device_tier_alone(&e->transfer, chunk))
             continue;
-        ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* this does nothing after seal */
+        ZOFF_TRY(zoff_agreement_open_pulse(&e->agreement)); /* the pulse does nothing after seal */
         ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, chunk, &lent));
         const zoff_status status = zoff_transfer_device_tier_put(&e->transfer, chunk, lent.memory.states, ZOFF_STORE_ALL);
         /* the states are unchanged, so nothing can fail */

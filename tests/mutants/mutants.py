@@ -27,7 +27,7 @@ import operators  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TIERS = ("first", "room", "quick", "default", "full")
 PRESETS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan"}
-BUILD_SECONDS, TEST_SECONDS = 1800, 120  # for a build; for a test that hangs
+BUILD_SECONDS, TEST_SECONDS = 1800, 120  # limits of a build, and of a test that hangs
 
 
 def sources(root):

@@ -168,7 +168,7 @@ TEST_F(Mailbox, OthersHearOfAChannelThatIsClosed)
     ASSERT_NO_FATAL_FAILURE(open(6));
     EXPECT_EQ(nullptr, zoff_comm_mailbox_join(&m->comm, &channel));
     const zoff_comm_header early = header_of(3, 6, 50);
-    ASSERT_ZOFF_OK(zoff_comm_mailbox_keep(port(), &early)); // freed with the channel
+    ASSERT_ZOFF_OK(zoff_comm_mailbox_keep(port(), &early)); // the header is freed with the channel
     close();
     const zoff_comm_header *header = heard();
     ASSERT_NE(nullptr, header);
