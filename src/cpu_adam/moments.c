@@ -5,7 +5,7 @@
 
 #include "cpu.h"
 
-enum { CODES_M = 128, CODES_V = 256 }; /* without sign */
+enum { CODES_M = 128, CODES_V = 256 }; /* number of codes without sign */
 
 bool zoff_adam_moments_in_blocks(zoff_moments moments, zoff_moment which)
 {

@@ -101,7 +101,7 @@ static zoff_status bring(const zoff_demand *d, zoff_demand_part *part)
         part->overwrites ? ops->claim(part->store, d->chunk, &base) : ops->fetch(part->store, d->chunk, part->arrays, &base);
     if (status != ZOFF_OK)
         return status;
-    part->base = base; /* also if the checksum is wrong: then withdraw gives it back */
+    part->base = base; /* the memory counts even if the checksum is wrong, because withdraw then gives it back */
     return ZOFF_OF_TIER(part->store, check, part->store, d->chunk);
 }
 
@@ -156,7 +156,7 @@ zoff_status zoff_offload_broker_give(zoff_demand *d, zoff_demand_part *part, uns
     if (!part->base)
         return ZOFF_OK;
     end(d, part);
-    if (!changed && part->overwrites) /* its content is not that of the store */
+    if (!changed && part->overwrites) /* the content of this memory is not that of the store */
         part->store->ops->release(part->store, d->chunk);
     else if (!changed || may_wait)
         return ZOFF_OF_TIER(part->store, keep, part->store, d->chunk, changed);

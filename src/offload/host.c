@@ -12,7 +12,7 @@ typedef struct host_place {
     char *base;
     char *second; /* memory of its second content; NULL: there is none */
     bool is_put;  /* the second content is complete */
-    bool is_full; /* its memory has room for any chunk, so it can be a spare */
+    bool is_full; /* the memory has room for any chunk, so it can be a spare */
 } host_place;
 
 typedef struct host_store {

@@ -75,7 +75,7 @@ typedef struct zoff_store_link {
     zoff_accel *accel;
     void *stream;                     /* the owner closes it before the store, because copies may be in flight */
     zoff_progress *progress;          /* for waits */
-    zoff_poller *poller;              /* of the device, whose deadline ends them */
+    zoff_poller *poller;              /* poller of the device, whose deadline ends waits */
     const char *advice;               /* static text: what helps where the device has too little memory */
     bool moves;                       /* copies were enqueued; the owner sets it back when all of them are done */
     uint64_t read_bytes, write_bytes; /* from and to the device; the owner sets them back */
@@ -126,7 +126,7 @@ typedef struct zoff_store_opts {
 
 typedef struct zoff_store_stats {
     uint64_t read_bytes, write_bytes; /* bytes of files */
-    uint64_t ahead_bytes;             /* of these, bytes read ahead of the step: zoff_offload_store_ahead() */
+    uint64_t ahead_bytes;             /* part of read_bytes that was read ahead of the step: zoff_offload_store_ahead() */
     uint64_t lifetime_write_bytes;    /* persist: bytes that all runs have written into these files */
     double wait_seconds;              /* seconds that the calling thread has spent on I/O */
     double check_seconds;             /* seconds that the team has spent on checksums */

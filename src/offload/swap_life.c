@@ -27,7 +27,8 @@ static void place_chunks(zoff_swap_store *s)
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
             s->places[chunk].now.arrays[array] = (zoff_swap_array){.fresh = true};
-            s->places[chunk].committed.arrays[array] = (zoff_swap_array){.slot = 1}; /* so that everything counts as new */
+            /* a place that no array has, so that everything counts as new */
+            s->places[chunk].committed.arrays[array] = (zoff_swap_array){.slot = 1};
         }
         s->places[chunk].first_bytes = s->chunks[chunk].first_bytes;
         if (!is_in_file(s, chunk))

@@ -99,7 +99,7 @@ typedef struct zoff_swap_stripe {
 /* Checksums of chunks. */
 typedef struct zoff_swap_sums {
     zoff_store_verify verify;
-    zoff_digest digest; /* of one chunk at a time */
+    zoff_digest digest; /* digest of one chunk at a time */
     size_t digested;    /* the chunk whose digest settle() has begun; SIZE_MAX: none */
 } zoff_swap_sums;
 

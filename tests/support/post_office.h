@@ -145,7 +145,7 @@ class post_office
             o->hand_over(*sent, r);
             at->mail.erase(it);
             if (sent->data)
-                sent->over = true; // its sender polls for this
+                sent->over = true; // the sender polls for this
             else
                 drop(at, sent);
             return 0;

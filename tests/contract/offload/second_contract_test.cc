@@ -271,7 +271,7 @@ TEST_P(Second, DiscardedItIsForgotten)
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
-// Both do nothing for a chunk that has none.
+/* adopt and discard do nothing for a chunk without a second content. */
 TEST_P(Second, ADecisionIsMadeOnce)
 {
     ASSERT_NO_FATAL_FAILURE(open());

@@ -204,7 +204,7 @@ TEST_P(Store, AClaimedChunkIsRewrittenOrUnchanged)
         void *base = nullptr;
         zoff_status status;
         zoff_store_stats before, after;
-        if (random() % 3 == 0) { // its read may already be in flight
+        if (random() % 3 == 0) { // the chunk's read may already be in flight
             hint(store.get(), c);
         }
         zoff_offload_store_stats(store.get(), &before);

@@ -171,7 +171,7 @@ class tiny_engine
         return end_step(ranks);
     }
 
-    // The same with a forward pass while the step is open: all ranks fetch the same weights, and each waits for what `own`
+    // Take a step with a forward pass while it is open: all ranks fetch the same weights, and each waits for what `own`
     // says.
     zoff_status step_in_time(unsigned rank, unsigned ranks, size_t fetches, std::mt19937 &own)
     {

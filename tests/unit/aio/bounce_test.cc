@@ -129,7 +129,7 @@ TEST_P(AioBounce, FaultsOfEachHalfOfAnEdge)
     }
 }
 
-// The same for every transfer of a request with edges, a staged middle and an end beyond the file's.
+// The fault comes in every transfer of a request with edges, a staged middle and an end beyond the file's.
 TEST_P(AioBounce, FaultsOfEachTransfer)
 {
     const size_t bytes = (3 << 20) + 77;

@@ -180,7 +180,7 @@ TEST(Progress, MoreMovementThanThereCanBeIsAnError)
                       zoff_base_progress_wait(&p, &files.poller, pretend, &p));
 }
 
-// Also while waiting for another one. A poller that makes progress may take any time.
+// A wait for another poller ends as well. A poller that makes progress may take any time.
 TEST(Progress, StandingStillIsAnError)
 {
     const double limit = 0.05;

@@ -255,7 +255,7 @@ TEST(CommCall, ARankThatWaitsItselfIsNotSaidToBeMissing)
     ranks[1]->timeout_seconds = 0.1; // rank 1 reports after a quarter of that
     for (int i = 0; i < 4; i++) {
         ASSERT_EQ(ZOFF_PENDING, zoff_comm_poll(ranks[1], &other));
-        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // of which 10 count as waiting
+        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // 10 of these milliseconds count as waiting
     }
     ranks[0]->timeout_seconds = 0.05;
     ASSERT_ZOFF_OK(start(ranks[0], &work));

@@ -69,7 +69,7 @@ TEST(config_autos, every_key_that_decides_is_named)
         if (table[i].class_ != ZOFF_CLASS_HONOURED || table[i].type == ZOFF_KEY_SECTION || !decides)
             continue;
         SCOPED_TRACE(path);
-        bool of_another = false; // of optimizers other than AdamW
+        bool of_another = false; // the key belongs to another optimizer than AdamW
         for (const char *word : {"momentum", "dampening", "nesterov", "lr_decay", "initial_accumulator_value"})
             of_another = of_another || path == "optimizer.params." + std::string(word);
         zoff_test::log_catcher log;

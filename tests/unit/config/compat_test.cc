@@ -21,7 +21,7 @@ struct file_case {
     const char *file;
     verdict expected;
     unsigned ranks;    // number of ranks, if the file loads
-    const char *words; // of the error or the warnings, with | between two; "": there are none
+    const char *words; // words of the error or the warnings, with | between two; "": there are none
 };
 
 const char TEMPLATE[] = "is this a template whose placeholders have not been filled in?";

@@ -20,7 +20,8 @@ struct memory_case {
     const char *name, *text;
     bool owned;
     bool nvme;
-    double state_bytes = 0; // of a parameter; 0: not this test's business. The plan must then hold within 2 %
+    /* bytes of states of a parameter; 0: not this test's business. The plan must then hold within 2 % */
+    double state_bytes = 0;
 };
 
 #if defined(ZOFF_TEST_SANITIZED)

@@ -107,7 +107,7 @@ TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
         {0.10, 0.10, 1, 2, 1},   // Half of the time: a third is still free.
         {0.14, 0.06, 1, 2, 2},   // More than two thirds: the work would show.
         {0.20, 0, 2, 2, 2},      // The disk waits: take all threads.
-        {0.20, 0, 16, 16, 16},   // Likewise.
+        {0.20, 0, 16, 16, 16},   // The disk waits, but all threads are taken.
         {1, 1, 16, 16, 13},      // Half of the time with sixteen: 8 / (2/3), and one for the rest.
         {0.28, 0.72, 16, 16, 7}, // A fast array of drives.
         {0.001, 10, 16, 16, 1},  // Hardly any work.

@@ -56,7 +56,7 @@ inline void expect_bits_of_scalar(update_fn *kernel)
 {
     kernel_data::random_source random{11};
     for (const auto &rule : every_rule()) {
-        if (rule.rule == ZOFF_RULE_SGD || rule.rule == ZOFF_RULE_SGD_L2) // without moments there is none of this kind
+        if (rule.rule == ZOFF_RULE_SGD || rule.rule == ZOFF_RULE_SGD_L2) // a rule without moments has no such pair
             continue;
         zoff_adam_consts consts;
         zoff_adam_hyper_consts(&rule.hyper, 3, 0.37, &consts);
