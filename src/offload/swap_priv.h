@@ -81,12 +81,13 @@ typedef struct zoff_swap_place {
     zoff_swap_slot *ring; /* slot that the chunk had last, which may have another chunk by now; NULL: none yet */
     uint64_t offset;      /* offset of place 0 in the file; place 1 lies behind it */
     uint32_t file;
-    zoff_swap_version now, committed; /* undecided: the second content, or the first one until put; and the first one */
-    char *first;                      /* memory of the first content of an undecided resident */
-    bool is_undecided, is_put;        /* the chunk has a second content; it is complete */
-    size_t first_bytes;               /* bytes of the chunk that were filled, by this run or by the one that made the file */
-    bool stale;                       /* a resident whose memory differs from `now`: it must be read */
-    unsigned unproven; /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
+    /* current and committed content; undecided chunk: the second one (the first until put), and the first */
+    zoff_swap_version now, committed;
+    char *first;               /* memory of the first content of an undecided resident */
+    bool is_undecided, is_put; /* the chunk has a second content; it is complete */
+    size_t first_bytes;        /* bytes of the chunk that were filled, by this run or by the one that made the file */
+    bool stale;                /* a resident whose memory differs from `now`: it must be read */
+    unsigned unproven;         /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
 } zoff_swap_place;
 
 /* One folder: its settings, and its share of the states. */

@@ -385,8 +385,7 @@ TEST_P(DeviceGate, WaitsForBucketsAheadOfIt)
             late_step++;
             ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
             goes_on = true;
-            for (int i = 0; i < 20000 && !is_over;
-                 i++) // not zoff_accel_stream_wait(): that polls, too, beside the engine's thread
+            for (int i = 0; i < 20000 && !is_over; i++) // zoff_accel_stream_wait() would poll, too, beside the engine's thread
                 usleep(500);
             for (int round = 0; round < 2; round++) {
                 for (zoff_param p = 1; p < (zoff_param)tensors; p++)

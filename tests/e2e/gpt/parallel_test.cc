@@ -217,7 +217,7 @@ TEST_P(parallel, replicated_gradients_have_the_same_bits_in_all_parts)
     }
 }
 
-// Without a part the sums are those of one part alone, which must show.
+// If the other part is missing, sums contain one part alone, and the loss must show that.
 TEST(parallel_sums, are_needed)
 {
     part half(nullptr, 0, 2);
