@@ -62,7 +62,7 @@ class checkpoint_judge : public testing::Test
         return figures.list[0];
     }
     void checkpoint_judge_all() { ::checkpoint_judge(&run, &figures); }
-    /* Expect this value, with a verdict. */
+    // Expect this value, with a verdict.
     void expect_value(const char *name, double value, bool held)
     {
         const bench_figure &f = judge(name);
@@ -120,7 +120,7 @@ TEST_F(checkpoint_judge, too_few_quiet_rounds_are_void)
     expect_void("save_host_vs_aio", "other processes used the CPUs in 1 of 5 rounds");
 }
 
-/* The machine was quiet, so the reason must not be other processes. */
+// The machine was quiet, so the reason must not be other processes.
 TEST_F(checkpoint_judge, too_few_rounds_are_void)
 {
     add_duel("save", "host", {{1, 1}, {1, 1}, {1, 1}, {1, 1}});

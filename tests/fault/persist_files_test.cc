@@ -129,7 +129,7 @@ TEST_F(PersistFiles, EveryStateIsFoundByTheDescription)
     zoff_archive_manifest_free(&m);
     zoff_archive_table_free(&table);
     EXPECT_EQ(3u * (9000 + 2100 + 1500), found) << "all but the frozen ones";
-    /* The files are intact. */
+    // The files are intact.
     const char *paths[] = {folders[0].path.c_str(), folders[1].path.c_str()};
     uint64_t wrong = 1;
     ASSERT_ZOFF_OK(zoff_state_files_scrub(paths, 2, nullptr, nullptr, nullptr, 0, nullptr, &wrong));

@@ -66,7 +66,7 @@ class Places : public testing::TestWithParam<bool> // states persist
         });
     }
 
-    /* Run in a file system of its own. */
+    // Run in a file system of its own.
     void on(const mounted &fs)
     {
         if (!fs.why_not.empty())

@@ -168,7 +168,7 @@ TEST(Plans, MeanWhatTheyMeant)
             all << "rank " << rank << ": " << texts[rank];
         all << "\n";
     }
-    /* Large models are planned without memory, and only their chunks are counted. */
+    // Large models are planned without memory, and only their chunks are counted.
     static const char *const LARGE[] = {"{\"zoff\": {\"host_memory\": \"1TiB\"}}",
                                         "{\"gradient_accumulation_steps\": 4, \"zero_optimization\": {\"stage\": 3, "
                                         "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/none\"}}, \"zoff\": "

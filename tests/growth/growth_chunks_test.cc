@@ -195,7 +195,7 @@ TEST_P(GrowthOfBytes, WindowsMoveTheStatesOnce)
             all.seal();
             all.step();
             const zoff_plan_info plan = plan_of(all.engine_of());
-            /* commit records and /proc */
+            // commit records and /proc
             const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10;
             const uint64_t most_read = states - (GetParam().persist ? plan.resident_bytes : 0) + slack;
             const traffic saving = traffic_of([&] { all.windows(false, window, order.lists); });

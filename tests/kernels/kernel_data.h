@@ -26,7 +26,7 @@ class random_source
         state ^= state << 17;
         return state * 0x2545F4914F6CDD1Dull;
     }
-    /* A number in [-1, 1). */
+    // A number in [-1, 1).
     double unit() { return (double)(int64_t)next() / 9223372036854775808.0; }
 
   private:

@@ -48,7 +48,7 @@ TEST_P(kernels_cast, equals_the_oracle)
             const size_t src_bytes = bytes_of(from), dst_bytes = bytes_of(to);
             for (size_t n : sizes()) {
                 for (size_t shift : {0, 1}) {
-                    /* each length is cast from both places, so with and without streaming */
+                    // each length is cast from both places, so with and without streaming
                     const bool stream = (n + shift) % 2;
                     SCOPED_TRACE(::testing::Message() << zoff_adam_dtype_name(from) << " to " << zoff_adam_dtype_name(to)
                                                       << ", " << n << " elements, shift " << shift << ", streams " << stream);

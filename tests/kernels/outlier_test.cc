@@ -115,7 +115,7 @@ TEST(outlier, one_element_leaves_the_others_alone)
     printf("%zu of %u elements and sizes\n", tried, cells);
 }
 
-/* The block has as many outliers as it has space for, of sizes far apart. */
+// The block has as many outliers as it has space for, of sizes far apart.
 TEST(outlier, ten_elements_leave_the_others_alone)
 {
     std::mt19937 random(6);
@@ -134,7 +134,7 @@ TEST(outlier, ten_elements_leave_the_others_alone)
     }
 }
 
-/* With one outlier more the block has one scale for all elements. Weights stay finite, and those of other blocks go on. */
+// With one outlier more the block has one scale for all elements. Weights stay finite, and those of other blocks go on.
 TEST(outlier, eleven_elements_stop_no_other_block)
 {
     for (const double size : {1e5, 1e12, 1e30}) {

@@ -244,7 +244,7 @@ class sequence
             finish(info);
     }
 
-    /* Request a stop, which is legal in each phase; the next update says it. */
+    // Request a stop, which is legal in each phase; the next update says it.
     void request_stop()
     {
         history += "stop ";

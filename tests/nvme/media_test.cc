@@ -62,7 +62,7 @@ class drive
   private:
     static const char *device() { return environment("ZOFF_TEST_DRIVE"); }
 
-    /* Write zeroes behind the end of the file system. */
+    // Write zeroes behind the end of the file system.
     void zero_the_end()
     {
         uint64_t bytes = 0;
@@ -161,7 +161,7 @@ class Media : public testing::TestWithParam<const char *>
         EXPECT_NE(std::string::npos, words.find(strerror(ENODATA))) << words; // Linux reports a medium error by this errno
     }
 
-    /* Expect such words, and that the request they name contains the bad place. */
+    // Expect such words, and that the request they name contains the bad place.
     static void expect_told(const std::string &path, int64_t place)
     {
         const std::string words = zoff_last_error(), mark = " bytes at offset ";

@@ -42,7 +42,7 @@ struct comm_fault {
     }
 };
 
-/* A fault that leaves the communicator open afterwards. */
+// A fault that leaves the communicator open afterwards.
 struct passing_comm_fault : comm_fault {
     explicit passing_comm_fault(zoff_comm *comm_) : comm_fault(comm_), comm(comm_) {}
     ~passing_comm_fault() { comm->ops = real; }

@@ -50,7 +50,7 @@ class drive
     // Switch the power on again.
     void revive();
 
-    /* Act for the functions that replace those of the system. */
+    // Act for the functions that replace those of the system.
     long write(int fd, const void *src, size_t bytes, int64_t offset);
     int flush(int fd);
     int flush_folder(int fd);

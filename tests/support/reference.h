@@ -71,9 +71,9 @@ struct tensor {
 
 // Whether the moments of a tensor are in blocks.
 bool has_blocks(const tensor &x, const zoff_optimizer_hyper &h);
-/* Compute a step of a slice whose moments are in blocks. `scale`: factor of the gradient. */
+// Compute a step of a slice whose moments are in blocks. `scale`: factor of the gradient.
 void step_blocks(tensor &x, const zoff_optimizer_hyper &h, size_t slice, int64_t t, float scale);
-/* Set elements of a state, which are in blocks if a step finds them so. */
+// Set elements of a state, which are in blocks if a step finds them so.
 void write(tensor &x, const zoff_optimizer_hyper &h, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
 // m and v of a tensor of Adam as they are after they were stored in a format, rounded to the nearest. Those that are in blocks
 // of that format already stay as they are.

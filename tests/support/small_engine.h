@@ -16,7 +16,7 @@ engine plan_one(uint64_t count, const std::string &text, zoff_accel *device, zof
 // The configuration of a test: AdamW with default hyper-parameters and lr 0.01; states on NVMe in `folder` unless it is empty.
 std::string config_text(const std::string &folder, unsigned accumulation = 1, const std::string &more = "");
 
-/* Give a configuration a share of the states on the device. */
+// Give a configuration a share of the states on the device.
 std::string with_ratio(std::string text, double ratio);
 // Values of offload_optimizer.ratio for tests of a device. With half of the states there are buckets of both kinds, which is
 // enough for a sanitizer.
@@ -26,7 +26,7 @@ inline const std::vector<double> DEVICE_RATIOS = {0.5};
 inline const std::vector<double> DEVICE_RATIOS = {1.0, 0.5};
 #endif
 
-/* Put the engine's weights of a configuration on NVMe, too: two buffers, none cached, small slices pinned. */
+// Put the engine's weights of a configuration on NVMe, too: two buffers, none cached, small slices pinned.
 std::string with_offloaded_weights(std::string text, const std::string &folder);
 
 // The groups that belong to config_text().

@@ -36,7 +36,7 @@ inline zoff_status ask(zoff_store *s, size_t chunk, zoff_demand_part part, void 
     return status;
 }
 
-/* Borrow arrays of a chunk, whose bytes are read and compared. */
+// Borrow arrays of a chunk, whose bytes are read and compared.
 inline zoff_status borrow_arrays(zoff_store *s, size_t chunk, unsigned arrays, void **out)
 {
     zoff_demand_part part = {};

@@ -50,7 +50,7 @@ class trainer
     // Launch the backward pass of a slice in the trainer's stream. Not for a frozen slice: nothing would wait for it.
     void launch(size_t i, size_t slice);
     void launch_all();
-    /* Launch the backward pass into memory that the engine lends. */
+    // Launch the backward pass into memory that the engine lends.
     void launch_into_lent(zoff_engine *e, size_t i, size_t slice);
 
     // Tell the engine that the gradient of a slice is ready.

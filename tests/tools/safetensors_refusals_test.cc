@@ -23,7 +23,7 @@ class refusals : public testing::Test
         st_reader_close(&reader);
         return result.err;
     }
-    /* The refusal of a file of a header and eight bytes of data. */
+    // The refusal of a file of a header and eight bytes of data.
     std::string of_header(const std::string &header) { return refused(file_of(header, "12345678")); }
     zoff_test::scratch_folder folder;
 };

@@ -75,7 +75,7 @@ inline std::string rounded(const std::vector<float> &values, zoff_dtype dtype)
     return bytes;
 }
 
-/* The numbers as fp32 again. */
+// The numbers as fp32 again.
 inline std::vector<float> widened(const std::string &bytes, zoff_dtype dtype)
 {
     std::vector<float> values(bytes.size() / (dtype == ZOFF_F32 ? 4 : 2));

@@ -83,8 +83,8 @@ class AccelKernels : public testing::Test
         }
     }
 
-    /* Fill in gradients of which up to 13 in a block are far above the others. Each step has other ones, and some of them turn
-     * back. */
+    // Fill in gradients of which up to 13 in a block are far above the others. Each step has other ones, and some of them turn
+    // back.
     void fill_with_spikes(array &a, size_t turn)
     {
         const zoff_dtype dtype = a.dtype;

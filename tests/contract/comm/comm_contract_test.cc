@@ -224,7 +224,7 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
             EXPECT_LT(took, 10.0);
             meet();
         }
-        /* the communicator is still broken, for the same reason */
+        // the communicator is still broken, for the same reason
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm));
     });
 }

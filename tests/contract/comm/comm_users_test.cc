@@ -91,7 +91,7 @@ TEST_P(Several, ChannelsAreIndependentOfOneAnother)
     });
 }
 
-/* The ranks gather the same kind and number of bytes, but for another slice. */
+// The ranks gather the same kind and number of bytes, but for another slice.
 TEST_P(Several, AnotherItemIsNamed)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {

@@ -59,7 +59,7 @@ TEST_F(World, RefusesToBeOneRankBesideALauncherOfTwo)
                 zoff_comm_close(made);
                 cells++;
             }
-            /* A program may open a communicator of one rank on purpose. */
+            // A program may open a communicator of one rank on purpose.
             zoff_comm *made = nullptr;
             EXPECT_ZOFF_OK(open_over(MPI_COMM_SELF, &made));
             zoff_comm_close(made);

@@ -43,7 +43,7 @@ class Broker : public testing::Test
         d.states.arrays = d.weights.arrays = ZOFF_STORE_ALL;
         return d;
     }
-    /* Ask for a demand until the call ends. */
+    // Ask for a demand until the call ends.
     static zoff_status get(zoff_demand &d, const store_ptr &store)
     {
         zoff_status status;

@@ -271,7 +271,7 @@ TEST_P(Second, DiscardedItIsForgotten)
     ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
-/* adopt and discard do nothing for a chunk without a second content. */
+// adopt and discard do nothing for a chunk without a second content.
 TEST_P(Second, ADecisionIsMadeOnce)
 {
     ASSERT_NO_FATAL_FAILURE(open());

@@ -211,7 +211,7 @@ TEST(SwapFile, StrangersAreNotTouched)
     write("zoff-thesis-1-final.swap", std::string(5000, 'x'));
     write("zoff-extra.swap", std::string(5000, 0)); // the file is like the beginning of one made by mkswap
     write("zoff-vm-1-0123456789abcdef-r0.swap", std::string(5000, 'x'));
-    /* the file is not private, because another program made it */
+    // the file is not private, because another program made it
     write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0));
     write("notes.txt", "");
     write("zoff-.swp", "");

@@ -53,7 +53,7 @@ struct save_fault {
 
     // The nth call of a kind fails with an errno. Counts from 1 again.
     void arm(disk_call kind, int nth, int error);
-    /* Arm a fault that counts only calls of this thread. */
+    // Arm a fault that counts only calls of this thread.
     void arm_here(disk_call kind, int nth, int error);
     void disarm();
     bool has_struck() const { return struck; }
@@ -73,7 +73,7 @@ struct save_fault {
     void share(int refused_from, int error);
     std::atomic<int> asked_to_share{0}, shared{0};
 
-    /* Count a call of a function that replaces one of the system. Returns an errno, or 0. */
+    // Count a call of a function that replaces one of the system. Returns an errno, or 0.
     int turn(disk_call kind);
     bool shares() const { return refused_from > 0; }
     int share_turn();

@@ -66,7 +66,7 @@ class SaveFaults : public testing::TestWithParam<cell>
         for (const auto &one : results) {
             if (one.status == ZOFF_ERR_COMM && one.words.find("see the message of that rank") != std::string::npos)
                 continue;
-            /* a call that makes new files */
+            // a call that makes new files
             const bool is_full = error == ENOSPC && (kind != CALL_OPEN || one.status == ZOFF_ERR_NO_SPACE);
             EXPECT_EQ(is_full ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, one.status) << one.words;
             const char *const told = kind == CALL_FALLOCATE && error == ENOSPC ? "are free: remove files" : strerror(error);

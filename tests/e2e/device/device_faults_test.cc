@@ -262,7 +262,7 @@ TEST_P(DeviceOfOneRank, ItsLossFailsTheStepEverywhere)
     EXPECT_LT(of_faults(30), torn);
 }
 
-/* A push, outside of a step: weights are made from the masters and sent to all ranks. */
+// A push, outside of a step: weights are made from the masters and sent to all ranks.
 TEST_P(DeviceOfOneRank, ItsLossFailsThePushEverywhere)
 {
     unsigned failed = 0;

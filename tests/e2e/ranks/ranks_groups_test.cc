@@ -166,7 +166,7 @@ TEST_P(RanksGroups, AGroupReceivesEachPartOnce)
         const uint64_t sent_before = sent_by(job, rank);
         EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
         sent += sent_by(job, rank) - sent_before;
-        /* A rank sends its part to one rank of each group, but not to itself. */
+        // A rank sends its part to one rank of each group, but not to itself.
         const bool has_own = rank % members() == rank / group_count();
         want += plan_of(all.engines[rank].get()).weight_bytes * (group_count() - has_own);
     });

@@ -86,7 +86,7 @@ TEST_F(torch_copy, HasTheGivenElementsAndAllElseAsItWas)
         const std::string bytes = read_all(to);
         for (const char *entry : {"archive/data.pkl", "archive/data/0", "archive/data/1"})
             EXPECT_EQ(0u, place_of(bytes, entry) % 64) << entry;
-        /* a format version would promise places that no longer hold */
+        // a format version would promise places that no longer hold
         EXPECT_EQ(std::string::npos, bytes.find(".format_version"));
         EXPECT_NE(std::string::npos, bytes.find("archive/version"));
         EXPECT_EQ(0, remove(to.c_str()));

@@ -198,7 +198,7 @@ TEST_F(universal_verbs, ImportSlices)
             EXPECT_EQ(want, values(r, index, k, 18));
         }
     }
-    /* The way back makes each slice a parameter of DeepSpeed again. */
+    // The way back makes each slice a parameter of DeepSpeed again.
     ASSERT_EQ(EXIT_DONE, export_to(out).exit);
     const opened before(like), after(out);
     for (const char *name : {"h.0.w", "h.1.w", "h.2.w", "x"}) {

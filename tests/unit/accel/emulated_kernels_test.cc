@@ -34,7 +34,7 @@ struct numbers {
     }
 };
 
-/* Lists of all kernels over the operands of `numbers`. */
+// Lists of all kernels over the operands of `numbers`.
 struct lists {
     zoff_adam_consts consts[PIECES];
     float factors[PIECES][2];

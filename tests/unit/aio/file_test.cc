@@ -113,7 +113,7 @@ TEST_F(AioFile, WrongOptions)
     EXPECT_ZOFF_OK(open(path, older)) << "what an older caller does not have is the default";
 }
 
-/* There is no /proc, as in some containers. */
+// There is no /proc, as in some containers.
 TEST_F(AioFile, ALinkToAHeldFileIsReadWithoutProc)
 {
     const std::string linked = folder.file("linked");

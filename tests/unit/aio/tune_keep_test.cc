@@ -30,7 +30,7 @@ class AioTuneKeep : public testing::Test
         found.seconds = 0.125;
         snprintf(found.file_system, sizeof found.file_system, "ext4");
     }
-    /* The place as it is before a measurement. */
+    // The place as it is before a measurement.
     zoff_aio_tune_result place() const
     {
         zoff_aio_tune_result asked = {};

@@ -26,7 +26,7 @@ struct region {
     std::vector<pid_t> tids;
 };
 
-/* Whether the pool is awake, or asleep, within many attempts: at the first ones threads may still be starting. */
+// Whether the pool is awake, or asleep, within many attempts: at the first ones threads may still be starting.
 bool comes_to_be(unsigned threads, bool awake)
 {
     for (int i = 0; i < 2000; i++) {

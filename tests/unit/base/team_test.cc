@@ -46,7 +46,7 @@ TEST(team, the_policy_stays_inside_mask_and_quota)
 
 TEST(team, a_mask_of_one_cpu_makes_a_team_of_one)
 {
-    /* Use a new thread, because the mask belongs to a thread. */
+    // Use a new thread, because the mask belongs to a thread.
     unsigned threads = 0;
     std::thread([&] {
         cpu_set_t one;
@@ -365,7 +365,7 @@ TEST_F(seats, preferred_node_comes_first)
 
 TEST_F(seats, are_not_taken_by_a_thread_that_somebody_has_put_elsewhere)
 {
-    /* Use a new thread, which has its own mask and pool. */
+    // Use a new thread, which has its own mask and pool.
     std::thread([&] {
         const zoff_cpus last = zoff_test::cpu_set({cpus.back()});
         ASSERT_TRUE(zoff_base_topology_bind(&last));
@@ -387,7 +387,7 @@ TEST_F(seats, are_not_taken_in_a_parallel_region_of_the_caller)
 
 TEST_F(seats, this_machine_has_whole_nodes)
 {
-    /* A machine of one node moves no thread. */
+    // A machine of one node moves no thread.
     look inside;
     zoff_base_team_prefer(0);
     zoff_base_team_run(2, look::take, &inside);

@@ -97,7 +97,7 @@ TEST_F(topology, without_files_each_cpu_is_a_core_of_node_0)
 
 TEST_F(topology, the_mask_of_a_thread_is_read_and_set)
 {
-    /* Use a new thread, because the mask belongs to a thread. */
+    // Use a new thread, because the mask belongs to a thread.
     std::thread([&] {
         zoff_cpus before, after;
         ASSERT_TRUE(zoff_base_topology_affinity(&before));

@@ -83,7 +83,7 @@ TEST_F(Discover, Slurm)
               meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "4"}}));
 }
 
-/* Each batch system starts a launcher on each of two hosts, and the launcher starts the ranks. */
+// Each batch system starts a launcher on each of two hosts, and the launcher starts the ranks.
 TEST_F(Discover, ABatchSystemMayCountHosts)
 {
     for (const variables &outer :
@@ -122,7 +122,7 @@ TEST_F(Discover, Torchrun)
     EXPECT_EQ("mpi", meaning(both));
 }
 
-/* Kubeflow sets these variables so. On some clouds they count hosts. */
+// Kubeflow sets these variables so. On some clouds they count hosts.
 TEST_F(Discover, WithoutALocalRankNobodyKnowsWhatTheyCount)
 {
     for (const char *rank : {"0", "1"})

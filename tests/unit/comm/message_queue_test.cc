@@ -115,7 +115,7 @@ class MessageQueue : public testing::Test
 };
 } // namespace
 
-/* The order is kept also with more headers than posted receives. */
+// The order is kept also with more headers than posted receives.
 TEST_F(MessageQueue, HeadersOfARankKeepTheirOrder)
 {
     enum { EACH = 100 };

@@ -20,7 +20,7 @@ struct memory_case {
     const char *name, *text;
     bool owned;
     bool nvme;
-    /* bytes of states of a parameter; 0: not this test's business. The plan must then hold within 2 % */
+    // bytes of states of a parameter; 0: not this test's business. The plan must then hold within 2 %
     double state_bytes = 0;
 };
 

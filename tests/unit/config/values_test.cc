@@ -142,7 +142,7 @@ TEST(config_values, aio_auto_from_the_program_and_beside_a_section)
     EXPECT_FALSE(values(resolved(R"({"zero_optimization": {"aio": "auto"}, "aio": {"queue_depth": 4}})")).aio_tune);
 }
 
-/* Keys of DeepSpeed's own threads may have any value. */
+// Keys of DeepSpeed's own threads may have any value.
 TEST(config_values, aio_keys_that_are_ignored_are_not_looked_into)
 {
     for (const char *value : {"1", "8", "\"x\"", "[1, 2]", "{\"a\": 1}", "true", "null", "-1.5", "\"auto\""}) {

@@ -56,7 +56,7 @@ std::string best()
                                       : "scalar";
 }
 
-/* names in the order of the table, as in messages */
+// names in the order of the table, as in messages
 const std::vector<std::string> ALL = {"scalar", "avx2", "avx512", "neon", "sve"};
 #if defined(__x86_64__)
 const std::string BUILT = "auto, scalar, avx2, avx512", FASTEST = "avx512", NEEDS = "AVX-512 F, BW, DQ and VL";

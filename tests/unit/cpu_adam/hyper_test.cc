@@ -355,7 +355,7 @@ TEST(hyper, constants_are_made_in_double_and_rounded_once)
         // Corrections use the rounded betas; the tolerance is half a unit of fp32 and a little.
         EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(weights_of(c.beta2, c.one_minus_beta2, t))), 1e-7 * c.inv_sqrt_bias2);
         EXPECT_NEAR(c.step_size, (double)(-3e-4L / weights_of(c.beta1, c.one_minus_beta1, t)), -1e-7 * c.step_size);
-        /* The constants approximate 1 - beta^t, up to the rounding of 1 - beta2 = 0.001. */
+        // The constants approximate 1 - beta^t, up to the rounding of 1 - beta2 = 0.001.
         EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(1 - powl(0.999, (long double)t))), 1e-5 * c.inv_sqrt_bias2);
         EXPECT_NEAR(c.step_size, (double)(-3e-4L / (1 - powl(0.9, (long double)t))), -1e-6 * c.step_size);
         EXPECT_EQ(c.decay, (float)(-3e-4 * 0.1));

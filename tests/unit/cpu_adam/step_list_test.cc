@@ -102,7 +102,7 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
     for (auto &t : actual) {
         layers.push_back({t.tensor(), "a name"});
         groups.push_back({t.rule.hyper, {}});
-        /* a struct of a newer library: this one reads the fields that it knows */
+        // a struct of a newer library: this one reads the fields that it knows
         groups.back().hyper.struct_size = sizeof(group);
     }
     ASSERT_ZOFF_OK(

@@ -299,7 +299,7 @@ TEST(step, a_subnormal_momentum_asks_for_its_state_whatever_the_process_has_set)
 #endif
 }
 
-/* Take such a step on a list so large that copies are written past the caches. */
+// Take such a step on a list so large that copies are written past the caches.
 TEST(step, flush_to_zero_of_the_process_changes_nothing_in_a_streaming_step)
 {
 #if defined(__x86_64__)

@@ -84,8 +84,8 @@ struct tensors {
         }
     }
 
-    /* Compute the step by the room itself, with every tensor cut into pieces of at most `most` elements, a multiple of the
-     * block. */
+    // Compute the step by the room itself, with every tensor cut into pieces of at most `most` elements, a multiple of the
+    // block.
     void run(unsigned threads, size_t most, bool reversed)
     {
         std::vector<zoff_adam_piece> updates;

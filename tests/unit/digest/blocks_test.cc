@@ -108,7 +108,7 @@ TEST_P(Digest, EdgesOfARangeMayStillChange)
     }
 }
 
-/* A byte counts in its own array, and in no other. */
+// A byte counts in its own array, and in no other.
 TEST_P(Digest, AnyByteCounts)
 {
     for (const auto &ends : cuts()) {

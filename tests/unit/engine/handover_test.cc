@@ -24,7 +24,7 @@ TEST_F(Handover, ABufferIsNotBoundAfterItsGradientWasHandedOver)
     ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
     EXPECT_EQ(-1, w[0]);
-    /* A buffer can be bound after the step, and after gradients were dropped. */
+    // A buffer can be bound after the step, and after gradients were dropped.
     ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, other.data()));
     ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), p, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_grads_drop(made.get()));

@@ -40,7 +40,7 @@ struct loop {
     }
 };
 
-/* Run two loops at once: their mean rate, and the CPU time of the process's other threads meanwhile. */
+// Run two loops at once: their mean rate, and the CPU time of the process's other threads meanwhile.
 void compete(double *rate, double *others)
 {
     loop loops[2];

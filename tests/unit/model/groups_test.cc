@@ -130,7 +130,7 @@ TEST_F(Groups, OtherStatesAreRefusedAfterSeal)
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr);
     EXPECT_FALSE(m->groups[1].set);
     EXPECT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_ADAM))) << "nothing of it is trained";
-    /* Give the hyper-parameters with the call. */
+    // Give the hyper-parameters with the call.
     const zoff_optimizer_hyper lion = hyper_of(ZOFF_OPTIMIZER_LION);
     zoff_step_args args = {};
     args.hyper = &lion;

@@ -84,7 +84,7 @@ TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
     add_qkv(5);
     EXPECT_ZOFF_OK(check());
     add(at("in a gap", 30 * 4 + 9, 500, 1));
-    /* the last element of a slice overlaps */
+    // the last element of a slice overlaps
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check());
 }
 

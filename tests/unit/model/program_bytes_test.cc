@@ -224,7 +224,7 @@ TEST_F(ProgramBytes, ADamagedBlockIsNeverReadBeyondItsEnd)
     ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 2));
     const std::string good(one.block, pass(0, &scaler));
     for (size_t cut = 1; cut < good.size(); cut++) {
-        /* memory of its own, so that a read beyond it is seen */
+        // memory of its own, so that a read beyond it is seen
         const std::vector<char> part(good.begin(), good.begin() + (long)cut);
         zoff_program_bytes p = {};
         EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "do not fit their table", zoff_model_program_bytes_take(&p, part.data(), cut));

@@ -27,7 +27,7 @@ TEST(Placement, ResidentsAreSpreadEvenly)
             size_t seen = 0;
             for (size_t c = 0; c < count; c++) {
                 seen += zoff_offload_placement_resident(c, residents, count);
-                /* The chunks up to here have their share of residents, up to one chunk. */
+                // The chunks up to here have their share of residents, up to one chunk.
                 ASSERT_LE(seen * count, (c + 1) * residents);
                 ASSERT_GT((seen + 1) * count, (c + 1) * residents);
             }
@@ -57,7 +57,7 @@ TEST(Placement, FromABudgetToChunks)
     EXPECT_EQ(48u << 20, p.chunk_bytes);
     zoff_offload_placement_nvme(64 << 20, 4, (uint64_t)100 << 30, &p); // the budget decides
     EXPECT_EQ(16u << 20, p.chunk_bytes);
-    /* the states are cut into at least 40 chunks */
+    // the states are cut into at least 40 chunks
     zoff_offload_placement_nvme((uint64_t)64 << 30, 4, (uint64_t)400 << 20, &p);
     EXPECT_EQ(10u << 20, p.chunk_bytes);
     zoff_offload_placement_nvme(0, 4, 1 << 20, &p); // small models: not below 4 MiB

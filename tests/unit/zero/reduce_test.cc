@@ -67,7 +67,7 @@ struct member {
         const std::vector<uint32_t> missing(BUCKETS, slices);
         zoff_zero_reduce_begin(reduce, missing.data());
     }
-    /* Complete both slices of a bucket. */
+    // Complete both slices of a bucket.
     void complete(size_t bucket)
     {
         for (int slice = 0; slice < 2; slice++)
@@ -126,7 +126,7 @@ class Reduce : public testing::Test
             m->summed.clear();
         }
     }
-    /* Complete buckets on all ranks in the same order. */
+    // Complete buckets on all ranks in the same order.
     void complete(const list &buckets)
     {
         for (auto &m : members) {
@@ -253,7 +253,7 @@ TEST_F(Reduce, IncompleteBucketsAreSentAtTheEnd)
     expect_all_when_closed();
 }
 
-/* The micro-batch of this bucket may still get a weight. */
+// The micro-batch of this bucket may still get a weight.
 TEST_F(Reduce, BucketsThatWaitForNothingGoWithTheFirstGradient)
 {
     open();
