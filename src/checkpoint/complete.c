@@ -33,7 +33,7 @@ static bool wants_thread(const zoff_checkpoint *c)
 static void begin_publishing(zoff_checkpoint *c)
 {
     c->stage = ZOFF_SAVE_PUBLISHING;
-    c->sweeps = false; /* a manifest may name the files from now on */
+    c->sweeps = false; /* because a manifest may name the files from now on */
     if (zoff_comm_rank(c->saver.view.comm) != 0) {
         c->publisher.is_over = true;
         return;
@@ -64,7 +64,7 @@ void zoff_checkpoint_complete_close(zoff_checkpoint *c)
 
 /* ---- questions ---- */
 
-/* A rank sends it to all others. */
+/* The message of a rank to all others. */
 typedef struct report {
     int32_t over;
     zoff_archive_file file;
@@ -169,12 +169,12 @@ void zoff_checkpoint_complete_nap(zoff_checkpoint *c)
 
 /* ---- an earlier save ---- */
 
-/* A rank sends it to all others. */
+/* The message of a rank to all others. */
 typedef struct standing {
     int32_t is_open, is_busy, refuses;
 } standing;
 
-/* A save that has not ended. One of the parent process concerns no child. */
+/* Find a save that has not ended. One of the parent process concerns no child. */
 static zoff_checkpoint *earlier_save(const zoff_engine_view *v)
 {
     zoff_saver *earlier = *v->guard ? (*v->guard)->ctx : NULL;
@@ -202,7 +202,7 @@ static zoff_status ask_earlier(const zoff_engine_view *v, bool refuses, standing
                  "(zoff_checkpoint_opts.refuse_if_busy)");
     if (earlier && !any.is_busy) {
         const zoff_status status = zoff_checkpoint_complete_ask(earlier);
-        if (status < 0 && earlier->stage != ZOFF_SAVE_ENDED) /* otherwise its owner learns it */
+        if (status < 0 && earlier->stage != ZOFF_SAVE_ENDED) /* otherwise the owner of the earlier save learns the result */
             return status;
     }
     return any.is_open ? ZOFF_PENDING : ZOFF_OK;

@@ -291,12 +291,12 @@ static bool follows(const zoff_fill_run *r, const zoff_archive_ref *ref, uint64_
 /* Elements of a slice that a piece of memory is to have. `param`: of the engine. */
 typedef struct wanted {
     size_t param, slice, first;
-    size_t count; /* that the checkpoint has */
-    size_t room;  /* elements of the piece: the others stay as they are */
+    size_t count; /* elements that the checkpoint has */
+    size_t room;  /* elements of the piece, of which the others stay as they are */
     unsigned kind;
-    unsigned format; /* in memory */
-    char *to;        /* NULL: only verify them */
-    uint16_t *low;   /* masters are split: `to` gets their upper halves, and this their lower ones; else NULL */
+    unsigned format; /* format in memory */
+    char *to;        /* address; NULL: only verify the elements */
+    uint16_t *low;   /* masters are split: `to` gets their upper halves, and `low` their lower ones; else NULL */
     size_t gap;      /* bytes between two pieces in memory that belong to nobody */
 } wanted;
 
@@ -332,7 +332,7 @@ static zoff_status add_casts(zoff_filler *f, const wanted *w, const zoff_archive
     return ZOFF_OK;
 }
 
-/* The same for moments where one of the two formats has blocks, and for a block of which only a part is there. */
+/* Add moments where one of the two formats has blocks, or a block of which only a part is there. */
 static zoff_status add_blocks(zoff_filler *f, const wanted *w, const zoff_archive_ref *ref, size_t at, size_t count)
 {
     const zoff_archive *a = f->match->archive;
@@ -401,7 +401,7 @@ static zoff_status add_range(zoff_filler *f, const wanted *w)
     return ZOFF_OK;
 }
 
-/* The parameter of the checkpoint that has the states; NULL: none, and what is here stays as it is. */
+/* The parameter of the checkpoint that has the states; NULL: none, so the states here stay as they are. */
 static const zoff_archive_param *there(const zoff_filler *f, size_t param)
 {
     const zoff_archive *a = f->match->archive;
@@ -575,7 +575,7 @@ static zoff_status add_weights(zoff_filler *f, const zoff_plan_chunk *c, char *w
         const zoff_model_param *p = &v->model->params[piece->param];
         char *value = zoff_model_params_value(v->model, piece, weights);
         const wanted upper = want(f, piece, ZOFF_ARCHIVE_UPPER, value, ZOFF_ARCHIVE_BF16);
-        if (!state_there(f, piece, ZOFF_STREAM_MASTER)) /* frozen ones may have been left out */
+        if (!state_there(f, piece, ZOFF_STREAM_MASTER)) /* frozen weights may have been left out of the checkpoint */
             continue;
         if (p->frozen)
             ZOFF_TRY(add_numbers(f, piece, value, (unsigned)p->dtype, 0));

@@ -162,7 +162,7 @@ static zoff_save_unit *next_unit(zoff_saver *s)
     return w->next < s->unit_count ? unit_at(s, w->next) : NULL;
 }
 
-/* Units that a step is copying now come, too. */
+/* Wait for units that a step is copying now, because they come, too. */
 static zoff_save_unit *next_or_wait(zoff_saver *s)
 {
     zoff_save_work *w = &s->work;
@@ -193,7 +193,7 @@ static zoff_status fail_stuck(zoff_saver *s)
                                  s->part.path);
 }
 
-/* Take the result of the oldest write.  Without the lock: the worker alone uses the queues.
+/* Take the result of the oldest write.  Call it without the lock, because the worker alone uses the queues.
  * @return PENDING: it has not ended */
 static zoff_status land_write(zoff_saver *s, bool waits)
 {
@@ -204,8 +204,8 @@ static zoff_status land_write(zoff_saver *s, bool waits)
     return status == ZOFF_PENDING && waits ? fail_stuck(s) : status;
 }
 
-/* Threads for a checksum. One is faster than most disks. The team helps where the disk has little left to do: to wake it costs
- * time, above all on a busy machine. */
+/* Threads for a checksum. One is faster than most disks, so the team helps only where the disk has little left to do. To wake
+ * the team costs time, above all on a busy machine. */
 static unsigned threads_now(const zoff_save_work *w)
 {
     enum { LITTLE = 3 };
@@ -244,7 +244,7 @@ static zoff_status start_read(zoff_saver *s, zoff_save_unit *unit, char *buffer)
     return ZOFF_OK;
 }
 
-/* The oldest read has ended: from now on its source may change. Write it. */
+/* End the oldest read, whose source may change from now on, and write the unit. */
 static zoff_status land_read(zoff_saver *s)
 {
     zoff_save_flight flight = {.unit = NULL};
@@ -280,8 +280,8 @@ static bool get_buffer(zoff_saver *s, const zoff_save_unit *unit, char **out)
 
 /* The work of one turn. */
 typedef struct job {
-    zoff_save_unit *unit; /* NULL: none is left */
-    char *buffer;         /* its copy, or a buffer for it, or NULL */
+    zoff_save_unit *unit; /* unit of the job; NULL: none is left */
+    char *buffer;         /* copy of the unit, or a buffer for it, or NULL */
     bool is_copied;
 } job;
 
@@ -333,7 +333,7 @@ static zoff_status turn(zoff_saver *s)
     job j;
     zoff_status status;
     while ((status = land_write(s, false)) == ZOFF_OK)
-        continue; /* its buffer is free */
+        continue; /* a transfer has ended, so its buffer is free */
     if (status < 0)
         return status;
     status = take(s, &j);
@@ -422,7 +422,7 @@ void zoff_checkpoint_saver_clone(zoff_saver *s)
         if (s->sources[i].place != ZOFF_SAVE_FILE)
             continue;
         if (!zoff_checkpoint_source_clone(s, &s->sources[i]))
-            return; /* usually the file system shares no blocks; the worker copies */
+            return; /* usually the file system shares no blocks, so the worker copies */
         *checksum_of(s, &s->units[s->sources[i].first_unit]) = s->sources[i].file.checksum;
         mark_done(s, &s->sources[i]);
     }
@@ -575,10 +575,10 @@ void zoff_checkpoint_saver_close(zoff_saver *s)
 {
     const bool inherited = zoff_checkpoint_saver_is_inherited(s);
     zoff_checkpoint_saver_stop(s);
-    s->part.keeps = s->part.keeps || inherited; /* the file is the parent's */
+    s->part.keeps = s->part.keeps || inherited; /* keep the file, because it is the parent's */
     s->work.is_stuck = !close_readers(&s->work.readers) || s->work.is_stuck;
     zoff_archive_part_close(&s->part);
-    if (!s->work.is_stuck && !inherited) /* the disk may still use copies; a child does not have them */
+    if (!s->work.is_stuck && !inherited) /* the disk may still use the buffers; a child does not have them */
         zoff_base_map_free(&s->buffers.map);
     zoff_base_mem_free(s->sources);
     zoff_base_mem_free(s->units);

@@ -171,7 +171,7 @@ static zoff_status allocate(zoff_engine *e)
  * freed. */
 static void leave_to_messages(zoff_engine *e)
 {
-    /* Other ranks may read these while they are in flight. */
+    /* Other ranks may read these messages while they are in flight. */
     zoff_comm_abandon(e->comm, &e->run.talks.vote);
     zoff_comm_abandon(e->comm, &e->agreement.participation.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
@@ -232,7 +232,7 @@ static void finish_messages(zoff_engine *e)
     zoff_base_status_restore(&saved);
 }
 
-/* The same for a device that makes no progress and reports no error: its memory is not freed. */
+/* Leave memory to a device that makes no progress and reports no error: it is not freed. */
 static void leave_to_device(zoff_engine *e)
 {
     if (zoff_transfer_streams_end(&e->transfer))
@@ -261,7 +261,7 @@ static void deallocate(zoff_engine *e)
     zoff_traps_weights_close(e->life.traps);
     e->life.traps = NULL;
     finish_messages(e);
-    leave_to_messages(e); /* first: freeing device memory may wait for all work of the device */
+    leave_to_messages(e); /* first, because freeing device memory may wait for all work of the device */
     leave_to_device(e);
     zoff_agreement_norm_close(&e->agreement);
     if (e->comm)
@@ -270,7 +270,7 @@ static void deallocate(zoff_engine *e)
     zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
     zoff_transfer_ranks_close_wire(&e->transfer);
-    zoff_lending_copies_close(&e->lending); /* its copies read the stores */
+    zoff_lending_copies_close(&e->lending); /* before the stores, because its copies read them */
     zoff_engine_stores_close(e);
     zoff_model_program_bytes_close(&e->model.program);
     zoff_lending_secondary_close(&e->lending);
@@ -334,8 +334,8 @@ static zoff_status prepare_plan(zoff_engine *e)
     return zoff_transfer_route_check(&e->transfer);
 }
 
-/* Memory budgets may differ between ranks, and the plan may not: the largest chunks and buckets that every rank has room for.
- * Chunks of states that are opened again cannot change, so those of a rank that has some hold for all. */
+/* Find the largest chunks and buckets that every rank has room for, because memory budgets may differ between ranks, but the
+ * plan may not. Chunks of states that are opened again cannot change, so the sizes of a rank that has some hold for all. */
 static zoff_status agree_on_limits(zoff_engine *e, zoff_status own)
 {
     const zoff_planning planning = zoff_engine_planning(e);
@@ -369,7 +369,7 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     return zoff_planning_budget_check(&planning, &info);
 }
 
-/* Where nobody asked for several threads, and the system starts no more, one is enough. */
+/* If nobody asked for several threads, and the system starts no more, one is enough. */
 static zoff_status start_team(zoff_engine *e)
 {
     if (e->plan.elements < ZOFF_ADAM_SMALL)

@@ -20,7 +20,7 @@ static const zoff_vote *first_poison(const zoff_engine *e)
     return first;
 }
 
-/* Some rank of zoff_engine_opts.norm_comm has a gradient that is not finite. */
+/* Whether some rank of zoff_engine_opts.norm_comm has a gradient that is not finite. */
 static bool is_poisoned_elsewhere(const zoff_engine *e)
 {
     return e->run.looks && e->gate.norm.is_poisoned;
@@ -140,7 +140,7 @@ static void decide(zoff_engine *e)
     const double scale = e->gate.norm.terms[ZOFF_NORM_SCALE];
     const bool poisoned = first_poison(e) || e->gate.norm.is_poisoned;
     const double norm = poisoned ? NAN : sqrt(zoff_base_exact_value(&e->gate.norm.squares)) * fabs(scale);
-    run->info.numbers.grad_norm = run->looks ? norm : NAN; /* otherwise unknown, or incomplete */
+    run->info.numbers.grad_norm = run->looks ? norm : NAN; /* without a look the norm is unknown, or incomplete */
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. Because of 1e-6 it is below 1 even for a norm just below the
      * limit. */
     const double clip = run->clip_norm > 0 ? fmin(run->clip_norm / (norm + 1e-6), 1.0) : 1.0;
@@ -239,7 +239,7 @@ static zoff_status ask(zoff_engine *e, bool has_failed)
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
-/* The votes of this engine have arrived.  @return an error on every rank, if one has failed */
+/* Read the votes of this engine, which have arrived.  @return an error on every rank, if one has failed */
 static zoff_status hear(zoff_engine *e)
 {
     agree_on_stop(e);
@@ -263,7 +263,7 @@ static zoff_status take_votes(zoff_engine *e)
     if (status == ZOFF_OK)
         status = count_votes(e);
     if (e->agreement.norm.ranks.comm) {
-        e->gate.norm.status = status; /* of an engine that cannot take the step, the others must know */
+        e->gate.norm.status = status; /* the others must know that this engine cannot take the step */
         if (status < 0)
             zoff_base_status_save(&e->gate.words);
         ZOFF_TRY(zoff_agreement_norm_ask(&e->agreement, &e->gate.norm));
@@ -328,7 +328,7 @@ static zoff_status participate(void *ctx)
     return zoff_agreement_participation_poll(&e->agreement);
 }
 
-/* Other ranks wait for gradients before they vote. They get them without content, because nobody uses them. An error of
+/* Send gradients without content, because other ranks wait for them before they vote, and nobody uses them. An error of
  * participation is that of all, and they vote it, too. */
 static zoff_status vote_failure(zoff_engine *e)
 {
@@ -350,6 +350,6 @@ void zoff_engine_gate_fail(zoff_engine *e)
     if (e->run.talks.has_voted || zoff_comm_size(e->comm) == 1 || zoff_comm_is_broken(e->comm))
         return;
     zoff_base_status_save(&saved);
-    (void)vote_failure(e); /* where that fails, too, others name this rank by their deadline */
+    (void)vote_failure(e); /* if that fails, too, others name this rank when their deadline passes */
     zoff_base_status_restore(&saved);
 }

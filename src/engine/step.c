@@ -215,7 +215,7 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
     return ZOFF_OK;
 }
 
-/* A step is open, and its call returns to the program. */
+/* Leave a step open, because its call returns to the program. */
 static void leave_open(zoff_engine *e)
 {
     if (e->run.last && !e->io.guard) /* a save reads weights beside the step */
@@ -393,7 +393,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     return status == ZOFF_OK ? zoff_traps_weights_check(e->life.traps) : status;
 }
 
-/* An error that zoff_param_wait() has met. The step has failed, as if this call had met it. */
+/* Return an error that zoff_param_wait() has met. The step has failed, as if this call had met it. */
 static zoff_status tell_fault(zoff_engine *e, zoff_step_info *info)
 {
     const zoff_status status = e->run.fault.status;
@@ -434,7 +434,7 @@ zoff_status zoff_engine_step_idle(zoff_engine *e, const char *call)
     return zoff_engine_phase_idle(e, call);
 }
 
-/* The result of a step that another call has finished. */
+/* Return the result of a step that another call has finished. */
 static zoff_status tell_result(zoff_engine *e, zoff_step_info *info)
 {
     const zoff_status status = e->run.fault.status;
@@ -558,9 +558,10 @@ static zoff_status drop(zoff_engine *e, bool torn)
     e->walk.speculation.is_over = true; /* the batch is closed, and some gradients may be missing in it */
     ZOFF_TRY(drop_together(e));
     if (torn)
-        e->life.phase = ZOFF_PHASE_FAILED; /* until it is undone, nobody goes on with it */
+        e->life.phase = ZOFF_PHASE_FAILED; /* nobody goes on with the step until it is undone */
     if (e->life.phase != ZOFF_PHASE_IDLE || e->walk.speculation.is_begun) {
-        ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer)); /* it copies to borrowed memory */
+        /* wait for the device, because it copies to borrowed memory */
+        ZOFF_TRY(zoff_transfer_device_tier_settle(&e->transfer));
         ZOFF_TRY(zoff_engine_pipeline_release(e));
     }
     zoff_engine_pipeline_end(e);
@@ -569,7 +570,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
                          (zoff_engine_stores_retry(e) < 0 || zoff_engine_stores_drain(e) < 0);
     if (torn || is_lost)
         ZOFF_TRY(undo(e));
-    zoff_engine_progress_thread_forget(e); /* last: after an error the program may still take the step */
+    zoff_engine_progress_thread_forget(e); /* last, because after an error the program may still take the step */
     memset(e->model.flags, 0, e->model.slice_count);
     e->transfer.batch.micro = 0;
     e->transfer.batch.weight_sum = 0;

@@ -9,7 +9,7 @@
 
 enum {
     LONGEST = 1 << 20, /* uses recorded in a pass: 4 MiB; of a longer pass only this beginning is prefetched */
-    FURTHEST = 4096    /* how many uses are searched for one that is out of order */
+    FURTHEST = 4096    /* most uses that are searched for one that is out of order */
 };
 
 zoff_status zoff_lending_prefetch_reserve(zoff_lending *l)
@@ -89,8 +89,8 @@ void zoff_lending_prefetch_own(zoff_lending *l)
         read_next(l);
 }
 
-/* A chunk that is not there yet ends the turn: its read was started, and so were those of the slice behind it. So does a slice
- * that the open step has not updated. */
+/* A chunk that is not there yet ends the turn, because its read was started, and so were those of the slice behind it. A slice
+ * that the open step has not updated ends the turn as well. */
 void zoff_lending_prefetch_into_arena(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
