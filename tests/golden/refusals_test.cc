@@ -261,11 +261,38 @@ TEST_F(Calls, Arguments)
     zoff_checkpoint_opts save = ZOFF_CHECKPOINT_OPTS_INIT;
     save.struct_size = 0;
     SAY_WITH("struct_size 0", zoff_checkpoint_save(e, "no/such/folder", &save));
+    for (const auto &[field, value] : {std::pair{&zoff_checkpoint_opts::label, "tp/0"},
+                                       {&zoff_checkpoint_opts::name, "../x"},
+                                       {&zoff_checkpoint_opts::name, "latest"}}) {
+        save = ZOFF_CHECKPOINT_OPTS_INIT;
+        save.*field = value;
+        SAY_WITH(value, zoff_checkpoint_save(e, "no/such/folder", &save));
+        SAY_WITH(value, zoff_checkpoint_load(e, "no/such/folder", &save));
+    }
+    save = ZOFF_CHECKPOINT_OPTS_INIT;
+    save.engines = (1 << 24) + 1;
+    SAY_WITH("2^24 + 1 engines", zoff_checkpoint_save(e, "no/such/folder", &save));
+    save.engines = 0;
+    save.data_count = 2;
+    SAY_WITH("data NULL", zoff_checkpoint_save(e, "no/such/folder", &save));
+    SAY_WITH("data NULL", zoff_checkpoint_load(e, "no/such/folder", &save));
+    SAY(zoff_checkpoint_load(e, "", nullptr));
+    zoff_checkpoint *saving = nullptr;
+    SAY(zoff_checkpoint_begin(e, "", nullptr, &saving));
+    SAY_WITH("4000 letters", zoff_checkpoint_save(e, std::string(4000, 'x').c_str(), nullptr));
     zoff_checkpoint_reader *reader = nullptr;
     SAY(zoff_checkpoint_reader_open("no/such/folder", nullptr, &reader));
     SAY(zoff_checkpoint_reader_open(nullptr, nullptr, &reader));
     SAY(zoff_checkpoint_reader_info(nullptr, nullptr));
     SAY(zoff_checkpoint_reader_verify(nullptr, nullptr, nullptr));
+    size_t count;
+    SAY(zoff_checkpoint_reader_open("x", "../y", &reader));
+    SAY(zoff_checkpoint_reader_param(nullptr, 0, nullptr));
+    SAY(zoff_checkpoint_reader_read(nullptr, 0, ZOFF_STATE_M, 0, 1, numbers));
+    SAY(zoff_checkpoint_reader_find(nullptr, "w", &count));
+    SAY(zoff_checkpoint_reader_data(nullptr, "x", 0, nullptr, 3, &count));
+    SAY(zoff_checkpoint_reader_manifest(nullptr, nullptr, 0, &count));
+    SAY(zoff_checkpoint_writer_commit(nullptr));
     SAY(zoff_state_files_scrub(nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr));
 
     zoff_accel *accel = nullptr;
@@ -292,6 +319,8 @@ TEST_F(Calls, Arguments)
     SAY(zoff_config_read_text(config, "{\"a\": ", 6, "this.json"));
     SAY(zoff_config_read_text(config, "[1]", 3, "this.json"));
     SAY(zoff_config_resolve(config, 0));
+    SAY(zoff_config_reference(nullptr, 1, &count));
+    SAY(zoff_config_reference(nullptr, 0, nullptr));
     double number;
     const char *word;
     SAY(zoff_config_number(config, "no_such_key", &number));

@@ -1,11 +1,25 @@
-// beside_calls_test.cc: calls while a save is under way: a second save, the end of the engine, polls, forks, and calls that are
-// refused.
+// beside_calls_test.cc: calls while a save is under way: a second save, the end of the engine, polls, forks, calls that are
+// refused, and a disk that stands still.
 #include "save_fault.h"
 #include "saved_run.h"
 
 #include <sys/wait.h>
 
 using namespace zoff_test;
+
+// Limits of queues are this much shorter.
+static std::atomic<double> hurry{1};
+
+extern "C" {
+struct zoff_aio;
+void __real_zoff_aio_queue_limit(zoff_aio *q, double seconds);
+void __wrap_zoff_aio_queue_limit(zoff_aio *q, double seconds);
+}
+
+void __wrap_zoff_aio_queue_limit(zoff_aio *q, double seconds)
+{
+    __real_zoff_aio_queue_limit(q, seconds / hurry);
+}
 
 namespace
 {
@@ -290,5 +304,57 @@ TEST_P(BesideCalls, AChildOfForkLeavesTheSaveAlone)
     expect_loads(r.s, folder.file("step-0000000001"), 1, want);
     r.step(2);
     r.expect();
+}
+
+// A disk that neither completes a write nor fails it.
+class StandsStill : public testing::Test
+{
+  protected:
+    StandsStill()
+    {
+        setenv("ZOFF_AIO", "threads", 1);
+        hurry = 100;
+        log.expect("stays open: the disk does not finish its writes");
+    }
+    ~StandsStill() override
+    {
+        unsetenv("ZOFF_AIO");
+        hurry = 1;
+    }
+    void begin(double timeout)
+    {
+        run_shape s;
+        s.timeout_seconds = timeout;
+        r = std::make_unique<saved_run>(s, "", [](trainer &t) { t.add(5000, 1, ZOFF_BF16, ZOFF_BF16); });
+        r->step(1);
+        expect_all_ok(r->begin(folder.path)); // it would write frozen weights itself
+        gate.expect_one();
+    }
+
+    save_log log;
+    save_fault fault;
+    scratch_folder folder;
+    disk_gate gate{fault, [](disk_call kind) { return kind == CALL_PWRITE; }};
+    std::unique_ptr<saved_run> r;
+};
+
+TEST_F(StandsStill, TheSaveFailsAndNotTheSteps)
+{
+    begin(20); // a quarter of it, in a hurry: 50 ms
+    zoff_checkpoint *handle = r->saves[0];
+    r->step(2);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is not written in time: the disk neither completes a transfer nor fails it",
+                      zoff_checkpoint_wait(handle));
+    r->expect();
+}
+
+// Without a limit the save waits for ever, but a program that ends does not.
+TEST_F(StandsStill, TheEndOfTheEngineIsNotHeldUp)
+{
+    log.expect("the engine is destroyed before its checkpoint");
+    begin(-1);
+    zoff_checkpoint *handle = r->saves[0];
+    r.reset();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was destroyed", zoff_checkpoint_wait(handle));
 }
 } // namespace

@@ -1,5 +1,5 @@
-// load_test.cc: corners of saves and loads that no whole run reaches: one of several checkpoints, a static loss scale, and
-// large frozen weights. A failed load, damaged states, and lack of memory and of threads leave things whole.
+// load_test.cc: corners of saves and loads that no whole run reaches: one of several checkpoints, a static loss scale, large
+// frozen weights, and damaged states. Others are what a failed load leaves behind, and lack of memory or of threads.
 #include "memory_fault.h"
 #include "rank_job.h"
 
