@@ -21,33 +21,6 @@ zoff_status open(const std::string &folder, archive_handle *out)
 }
 } // namespace
 
-TEST(archive, has_the_pieces_of_all_ranks_in_order)
-{
-    scratch_folder scratch;
-    archive_handle a;
-    ranks_checkpoint written(scratch.path, 3);
-    ASSERT_ZOFF_OK(written.write());
-    ASSERT_ZOFF_OK(open(scratch.file("step-7"), &a));
-    ASSERT_EQ(3u, a->ref_count);
-    for (unsigned i = 0; i < 3; i++) {
-        EXPECT_EQ(i * 1024u, a->refs[i].piece.first);
-        EXPECT_EQ(2 - i, a->refs[i].file);
-        EXPECT_EQ(&a->refs[i], zoff_archive_find(a.get(), 0, 0, 0, i * 1024));
-        EXPECT_EQ(&a->refs[i], zoff_archive_find(a.get(), 0, 0, 0, i * 1024 + 1023));
-    }
-    EXPECT_EQ(nullptr, zoff_archive_find(a.get(), 0, 0, 0, 3072));
-    EXPECT_EQ(nullptr, zoff_archive_find(a.get(), 0, 0, 1, 0));
-    EXPECT_EQ(nullptr, zoff_archive_find(a.get(), 0, 1, 0, 0));
-    EXPECT_EQ(nullptr, zoff_archive_find(a.get(), 1, 0, 0, 0));
-    uint32_t file = 9;
-    ASSERT_NE(nullptr, zoff_archive_item_find(a.get(), "rng", 2, &file));
-    EXPECT_EQ(2u, file);
-    ASSERT_NE(nullptr, zoff_archive_item_find(a.get(), "position", 2, &file));
-    EXPECT_EQ(0u, file);
-    EXPECT_EQ(nullptr, zoff_archive_item_find(a.get(), "rng", 3, &file));
-    EXPECT_EQ(nullptr, zoff_archive_item_find(a.get(), "other", 0, &file));
-}
-
 TEST(archive, whose_pieces_do_not_cover_a_state_is_refused)
 {
     const struct {

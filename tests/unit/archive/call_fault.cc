@@ -19,7 +19,7 @@
 #include <regex>
 #include <utility>
 
-bool zoff_test::has_locks = true, zoff_test::has_exchange = true;
+bool zoff_test::has_locks = true;
 
 static zoff_test::call_fault *active;
 
@@ -128,10 +128,6 @@ int __wrap_rename(const char *from, const char *to)
 
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
-    if (!zoff_test::has_exchange) {
-        errno = EINVAL;
-        return -1;
-    }
     return fails("renameat2", to) ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
 }
 

@@ -10,8 +10,7 @@
 
 namespace zoff_test
 {
-extern bool has_locks;    // false: the file system has none
-extern bool has_exchange; // false: renameat2() knows no flags
+extern bool has_locks; // false: the file system has none
 
 // Calls are counted from its construction to its end. Only one object may exist at a time.
 struct call_fault {

@@ -48,18 +48,6 @@ class choose : public testing::Test
 };
 } // namespace
 
-TEST_F(choose, takes_the_newest)
-{
-    log_catcher log;
-    EXPECT_EQ("step-0000000003", chosen());
-    ASSERT_ZOFF_OK(written.write(scratch.path, nullptr, 2)); // a run that went back, and saved step 2 again
-    EXPECT_EQ("step-0000000002", chosen());
-    char *path = nullptr;
-    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("step-0000000001").c_str(), "", &path));
-    EXPECT_EQ(scratch.file("step-0000000001"), path);
-    zoff_base_mem_free(path);
-}
-
 TEST_F(choose, does_not_need_latest)
 {
     {
@@ -93,27 +81,6 @@ TEST_F(choose, names_what_it_ignores)
     ASSERT_ZOFF_OK(zoff_archive_folder_make(scratch.file("step-0000000009").c_str()));
     write_file(scratch.file("step-0000000009/0123456789abcdef.rank-00000.states"), "half");
     EXPECT_EQ("step-0000000002", chosen());
-}
-
-TEST_F(choose, finds_a_damaged_sequence_through_latest)
-{
-    std::string text = read_file(manifest(3));
-    write_file(manifest(3), replaced(text, "\n  \"sequence\": 1", "\n  \"sequence\": 0"));
-    log_catcher log;
-    log.expect("step-0000000003' is no complete checkpoint");
-    EXPECT_EQ("step-0000000002", chosen());
-}
-
-TEST_F(choose, is_right_in_a_copy_with_other_times)
-{
-    ASSERT_ZOFF_OK(point_latest(scratch.path, "step-0000000002", "")); // killed before the rename
-    for (time_t step : {-1000, 1000}) {
-        log_catcher log;
-        for (int t = 1; t <= 3; t++)
-            touch(manifest(t), 1000000000 + t * step);
-        touch(scratch.file("latest"), 1500000000);
-        EXPECT_EQ("step-0000000003", chosen());
-    }
 }
 
 TEST_F(choose, ignores_what_no_save_makes)
@@ -152,14 +119,6 @@ TEST_F(choose, ignores_a_foreign_file_beside_checkpoints)
     ASSERT_EQ(0, remove(name.c_str()));
     ASSERT_EQ(0, mkdir(name.c_str(), 0777));
     EXPECT_EQ("step-0000000003", chosen());
-}
-
-TEST_F(choose, ignores_a_checkpoint_without_its_files)
-{
-    log_catcher log;
-    log.expect("of rank 0 is not there");
-    ASSERT_EQ(0, remove(part_in(scratch.file("step-0000000003")).c_str()));
-    EXPECT_EQ("step-0000000002", chosen());
 }
 
 TEST_F(choose, does_not_go_back_because_the_library_is_old)

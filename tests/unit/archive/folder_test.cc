@@ -94,22 +94,6 @@ TEST(folder, hides_a_save_until_it_is_complete)
         EXPECT_FALSE(zoff_archive_folder_is_work(entry, name, &is_removed)) << entry;
 }
 
-TEST(folder, is_made_with_those_above_it)
-{
-    scratch_folder scratch;
-    struct stat about;
-    for (const char *path : {"/a/b/c", "/a/b/c", "/a/b/c/", "/x//y///z//"}) {
-        ASSERT_ZOFF_OK(zoff_archive_folder_make((scratch.path + path).c_str())) << path;
-        EXPECT_EQ(0, stat((scratch.path + path).c_str(), &about));
-    }
-    write_file(scratch.file("file"), "");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is no folder", zoff_archive_folder_make(scratch.file("file").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "is no folder", zoff_archive_folder_make(scratch.file("file/a").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the folder of checkpoints", zoff_archive_folder_make(""));
-    EXPECT_ZOFF_OK(zoff_archive_folder_make("/"));
-    EXPECT_ZOFF_OK(zoff_archive_folder_make("."));
-}
-
 TEST(folder, is_made_with_those_above_it_or_not_at_all)
 {
     scratch_folder scratch;
@@ -119,30 +103,6 @@ TEST(folder, is_made_with_those_above_it_or_not_at_all)
                       zoff_archive_folder_make((scratch.path + "/there//a/b/" + impossible).c_str()));
     EXPECT_EQ(std::set<std::string>{"there"}, names_in(scratch.path));
     EXPECT_TRUE(names_in(scratch.file("there")).empty());
-}
-
-TEST(folder, relative_to_the_working_folder_is_made)
-{
-    scratch_folder scratch;
-    const std::string name = scratch.path.substr(scratch.path.rfind('/') + 1) + "-relative";
-    ASSERT_ZOFF_OK(zoff_archive_folder_make(name.c_str()));
-    EXPECT_EQ(0, rmdir(name.c_str()));
-}
-
-TEST(folder, writes_files_whole)
-{
-    scratch_folder scratch;
-    const auto write = [&](const std::string &name, const std::string &text) {
-        return zoff_archive_folder_write_file(scratch.file(name + ".new").c_str(), scratch.file(name).c_str(), text.data(),
-                                              text.size());
-    };
-    ASSERT_ZOFF_OK(write("x", "old text"));
-    ASSERT_ZOFF_OK(write("x", "new"));
-    EXPECT_EQ("new", read_file(scratch.file("x")));
-    EXPECT_EQ(std::set<std::string>{"x"}, names_in(scratch.path));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot create", write("none/x", "1"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot rename 'a' to 'b'", zoff_archive_folder_fail_rename("a", "b", EIO));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "cannot rename", zoff_archive_folder_fail_rename("a", "b", ENOSPC));
 }
 
 // Another program's file of this name may have gigabytes.
@@ -191,24 +151,4 @@ TEST(folder, stays_relative_where_its_path_cannot_be_walked)
     EXPECT_EQ(child, waitpid(child, &how, 0));
     EXPECT_EQ(0, how);
     EXPECT_EQ(0, chmod(scratch.file("above").c_str(), 0777));
-}
-
-TEST(folder, reads_files_up_to_a_limit)
-{
-    scratch_folder scratch;
-    char *text = nullptr;
-    size_t bytes = 0;
-    write_file(scratch.file("x"), "12345");
-    ASSERT_ZOFF_OK(zoff_archive_folder_read_file(scratch.path.c_str(), "x", 5, &text, &bytes));
-    EXPECT_EQ(5u, bytes);
-    EXPECT_STREQ("12345", text);
-    zoff_base_mem_free(text);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "has 5 bytes, too many",
-                      zoff_archive_folder_read_file(scratch.path.c_str(), "x", 4, &text, &bytes));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "cannot open",
-                      zoff_archive_folder_read_file(scratch.path.c_str(), "y", 4, &text, &bytes));
-    // A pipe would stop a program that opens it.
-    ASSERT_EQ(0, mkfifo(scratch.file("pipe").c_str(), 0600));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is no file",
-                      zoff_archive_folder_read_file(scratch.path.c_str(), "pipe", 4, &text, &bytes));
 }

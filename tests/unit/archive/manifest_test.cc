@@ -44,44 +44,6 @@ struct small {
 };
 } // namespace
 
-TEST(manifest, is_read_back)
-{
-    small s;
-    zoff_archive_manifest m;
-    s.m.has_scaler = true;
-    s.m.scaler = {sizeof(zoff_loss_scaler), 1.0 / 3, 7, 6, 2};
-    const std::string text = s.print();
-    ASSERT_ZOFF_OK(zoff_archive_manifest_read("x", text.data(), text.size(), &m));
-    EXPECT_STREQ("0123456789abcdef", m.id);
-    EXPECT_STREQ("tp0", m.label);
-    EXPECT_EQ(3u, m.engines);
-    EXPECT_EQ(1000u, m.sequence);
-    EXPECT_EQ(900u, m.replaces);
-    EXPECT_EQ(5, m.t);
-    EXPECT_TRUE(m.has_scaler);
-    EXPECT_EQ(1.0 / 3, m.scaler.scale);
-    EXPECT_EQ(7, m.scaler.iterations);
-    EXPECT_EQ(6, m.scaler.last_overflow);
-    EXPECT_EQ(2u, m.scaler.hysteresis);
-    ASSERT_EQ(1u, m.param_count);
-    EXPECT_EQ(10u, m.params[0].count);
-    ASSERT_EQ(1u, m.file_count);
-    EXPECT_EQ(0, memcmp(&s.file, &m.files[0], sizeof s.file));
-    zoff_archive_manifest_free(&m);
-}
-
-TEST(manifest, has_facts_of_any_length)
-{
-    small s;
-    zoff_archive_manifest m;
-    const std::string about = "{\"configuration\": \"" + std::string(100000, 'x') + "\"}";
-    s.m.about = const_cast<char *>(about.c_str());
-    const std::string text = s.print();
-    EXPECT_NE(std::string::npos, text.find(about));
-    ASSERT_ZOFF_OK(zoff_archive_manifest_read("x", text.data(), text.size(), &m));
-    zoff_archive_manifest_free(&m);
-}
-
 TEST(manifest, refuses_numbers_that_json_lacks)
 {
     small s;

@@ -82,56 +82,6 @@ TEST_F(publish, makes_ids_that_differ)
     EXPECT_EQ(100u, ids.size());
 }
 
-TEST_F(publish, keeps_as_many_as_it_is_told)
-{
-    log_catcher log;
-    for (const char *name : {"a", "b", "c", "d"})
-        ASSERT_ZOFF_OK(save(name));
-    EXPECT_EQ((names{"a", "b", "c", "d", "latest"}), names_in(folder));
-    ASSERT_ZOFF_OK(save("e", 3));
-    EXPECT_EQ((names{"c", "d", "e", "latest"}), names_in(folder));
-    EXPECT_EQ("e", latest());
-    ASSERT_ZOFF_OK(save("f", 1));
-    EXPECT_EQ((names{"f", "latest"}), names_in(folder));
-    ASSERT_ZOFF_OK(save("f", 1)); // the same name again
-    EXPECT_EQ((names{"f", "latest"}), names_in(folder));
-    EXPECT_EQ(2u, names_in(scratch.file("f")).size());
-    written.compare(folder, 1);
-}
-
-TEST_F(publish, follows_no_link_to_remove_a_checkpoint)
-{
-    scratch_folder elsewhere;
-    const auto link = [&](const std::string &to, const char *name) {
-        ASSERT_EQ(0, symlink(to.c_str(), scratch.file(name).c_str()));
-    };
-    log_catcher log;
-    ASSERT_ZOFF_OK(written.write(elsewhere.path, nullptr, 1));
-    link(elsewhere.file("step-0000000001"), "elsewhere");
-    ASSERT_ZOFF_OK(save("a"));
-    link("a", "best");
-    ASSERT_ZOFF_OK(save("b", 2)); // "best" does not count
-    EXPECT_EQ((names{"a", "b", "best", "elsewhere", "latest"}), names_in(folder));
-    ASSERT_ZOFF_OK(save("b", 1));
-    EXPECT_EQ((names{"b", "best", "elsewhere", "latest"}), names_in(folder));
-    link("b", "newest");
-    ASSERT_ZOFF_OK(save("b", 1));
-    EXPECT_EQ((names{"b", "best", "elsewhere", "latest", "newest"}), names_in(folder));
-    written.compare(folder, 1);
-    written.compare(elsewhere.path, 1);
-}
-
-TEST_F(publish, counts_only_complete_checkpoints)
-{
-    log_catcher log;
-    for (const char *name : {"a", "b", "c"})
-        ASSERT_ZOFF_OK(save(name));
-    std::string text = read_file(scratch.file("c/manifest.json"));
-    write_file(scratch.file("c/manifest.json"), replaced(text, "\"step\": 1", "\"step\": 2"));
-    ASSERT_ZOFF_OK(save("d", 2));
-    EXPECT_EQ((names{"b", "c", "d", "latest"}), names_in(folder)); // `c` cannot be loaded
-}
-
 TEST_F(publish, leaves_files_of_others)
 {
     log_catcher log;
@@ -154,38 +104,6 @@ TEST_F(publish, takes_no_name_of_something_else)
     ASSERT_ZOFF_OK(save("a", 0, "gen"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint of the engine 'gen'", save("gen.a"));
     written.compare(folder, 1, "gen");
-}
-
-TEST_F(publish, points_latest_at_what_was_begun_last)
-{
-    checkpoint_writer early, late;
-    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
-    opts.keep = 1;
-    opts.name = "early";
-    ASSERT_ZOFF_OK(written.open(folder, &opts, 1, &early));
-    opts.name = "late";
-    ASSERT_ZOFF_OK(written.open(folder, &opts, 2, &late));
-    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(late.get()));
-    EXPECT_EQ("late", latest());
-    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(early.get()));
-    EXPECT_EQ("late", latest());
-    EXPECT_EQ((names{"early", "late", "latest"}), names_in(folder)); // neither the newest nor the new one is removed
-}
-
-TEST_F(publish, removes_no_checkpoint_of_an_engine_that_saves_alone)
-{
-    log_catcher log;
-    ASSERT_ZOFF_OK(save("a", 1, "gen"));
-    ASSERT_ZOFF_OK(save("a", 1, "disc"));
-    ASSERT_ZOFF_OK(save("b", 1, "gen"));
-    EXPECT_EQ((names{"disc.a", "gen.b", "latest"}), names_in(folder));
-    EXPECT_EQ("gen.b", latest());
-    written.compare(folder, 1, "gen");
-    written.compare(scratch.file("disc.a"), 1, "disc");
-    // Both in one folder, as an earlier version wrote them: a removal would take both.
-    ASSERT_EQ(0, system(("cp '" + scratch.file("disc.a") + "'/* '" + scratch.file("gen.b") + "'").c_str()));
-    ASSERT_ZOFF_OK(save("c", 1, "gen"));
-    EXPECT_EQ((names{"disc.a", "gen.b", "gen.c", "latest"}), names_in(folder));
 }
 
 TEST_F(publish, waits_for_all_engines)
@@ -250,20 +168,6 @@ TEST_F(publish, does_not_mix_saves_of_other_labels)
         written.compare(scratch.file("a"), 1, label);
     EXPECT_EQ(4u, names_in(scratch.file("a")).size());
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is a checkpoint of the engine 'tp", save("a"));
-}
-
-// A checkpoint that an earlier version has left: its engines had replaced each other one by one.
-TEST_F(publish, counts_no_manifest_that_was_replaced)
-{
-    ASSERT_ZOFF_OK(save("a", 0, "tp0", 2));
-    ASSERT_ZOFF_OK(save("a", 0, "tp1", 2));
-    const std::string path = scratch.file("a/tp1.manifest.json"), text = read_file(path);
-    const size_t at = text.find("\n  \"sequence\": ") + 15;
-    const std::string sequence = text.substr(at, text.find(',', at) - at);
-    write_file(path,
-               with_checksum(replaced(text, "\"replaces\": 0", "\"replaces\": " + std::to_string(std::stoull(sequence) - 1))));
-    for (const char *label : {"tp0", "tp1"})
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not all have", zoff_archive_listing_judge(scratch.file("a").c_str(), label));
 }
 
 TEST_F(publish, notices_files_that_are_not_there)

@@ -21,12 +21,6 @@ class reader : public testing::Test
 };
 } // namespace
 
-TEST_F(reader, returns_what_was_written)
-{
-    written.compare(r.get());
-    written.compare(scratch.file("step-0000000012"));
-}
-
 TEST_F(reader, reads_any_range)
 {
     std::vector<float> got(15001);
@@ -75,55 +69,6 @@ TEST_F(reader, describes_the_checkpoint)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "ZOFF_CHECKPOINT_PARAM_INIT", zoff_checkpoint_reader_param(r.get(), 0, &param));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 6", zoff_checkpoint_reader_param(r.get(), 6, &param));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 'x'", zoff_checkpoint_reader_find(r.get(), "x", &bytes));
-}
-
-TEST_F(reader, lists_the_data)
-{
-    zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
-    zoff_checkpoint_data data = {"other", &info, 1, true};
-    unsigned rank = 9;
-    ASSERT_ZOFF_OK(zoff_checkpoint_reader_info(r.get(), &info));
-    EXPECT_EQ(1u, info.data_count);
-    ASSERT_ZOFF_OK(zoff_checkpoint_reader_data_at(r.get(), 0, &data, &rank));
-    EXPECT_STREQ("rng", data.name);
-    EXPECT_EQ(5u, data.count);
-    EXPECT_EQ(nullptr, data.bytes);
-    EXPECT_FALSE(data.each_rank);
-    EXPECT_EQ(0u, rank);
-    EXPECT_ZOFF_OK(zoff_checkpoint_reader_data_at(r.get(), 0, &data, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there are no data 1; the checkpoint has 1",
-                      zoff_checkpoint_reader_data_at(r.get(), 1, &data, &rank));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_checkpoint_reader_data_at(r.get(), 0, nullptr, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_checkpoint_reader_data_at(nullptr, 0, &data, nullptr));
-}
-
-TEST_F(reader, returns_part_of_the_data)
-{
-    char some[4] = "zzz";
-    size_t count = 0;
-    ASSERT_ZOFF_OK(zoff_checkpoint_reader_data(r.get(), "rng", 0, some, 2, &count));
-    EXPECT_STREQ("hez", some);
-    EXPECT_EQ(5u, count);
-    EXPECT_ZOFF_OK(zoff_checkpoint_reader_data(r.get(), "rng", 0, nullptr, 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no data 'x'", zoff_checkpoint_reader_data(r.get(), "x", 0, some, 2, &count));
-}
-
-TEST_F(reader, refuses_null)
-{
-    zoff_checkpoint_reader *out = nullptr;
-    float f = 0;
-    size_t n = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_open(nullptr, nullptr, &out));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_open("x", nullptr, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "label", zoff_checkpoint_reader_open("x", "../y", &out));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_info(r.get(), nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_param(r.get(), 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_read(nullptr, 0, ZOFF_STATE_M, 0, 1, &f));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_find(r.get(), nullptr, &n));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_data(r.get(), "rng", 0, nullptr, 3, &n));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_manifest(nullptr, nullptr, 0, &n));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_reader_verify(nullptr, nullptr, nullptr));
-    zoff_checkpoint_reader_close(nullptr);
 }
 
 TEST_F(reader, shows_the_progress_of_verify)

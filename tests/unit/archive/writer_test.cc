@@ -53,14 +53,6 @@ TEST(writer, ends_its_last_unit_once)
     }
 }
 
-TEST(writer, takes_elements_in_pieces_of_any_length)
-{
-    scratch_folder scratch;
-    sample written;
-    ASSERT_ZOFF_OK(written.write(scratch.path));
-    written.compare(scratch.path);
-}
-
 TEST(writer, leaves_holes_for_elements_that_are_left_out)
 {
     scratch_folder scratch;
@@ -87,18 +79,6 @@ TEST(writer, leaves_holes_for_elements_that_are_left_out)
     std::vector<float> got(1 << 20, -1.0f);
     ASSERT_ZOFF_OK(zoff_checkpoint_reader_read(r, 1, ZOFF_STATE_MASTER, 1000000000, got.size(), got.data()));
     EXPECT_EQ(std::vector<float>(1 << 20), got);
-}
-
-TEST(writer, may_have_no_parameters)
-{
-    scratch_folder scratch;
-    checkpoint_writer w;
-    zoff_checkpoint_reader *r = nullptr;
-    ASSERT_ZOFF_OK(open(scratch.path, {}, &w));
-    ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
-    ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(scratch.path.c_str(), nullptr, &r));
-    EXPECT_ZOFF_OK(zoff_checkpoint_reader_verify(r, nullptr, nullptr));
-    zoff_checkpoint_reader_close(r);
 }
 
 TEST(writer, refuses_parameters_that_contradict_themselves_or_each_other)
@@ -222,24 +202,6 @@ TEST(writer, refuses_elements_out_of_order_or_outside)
     EXPECT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "commit", write(1, ZOFF_STATE_MASTER, 1, 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "commit", zoff_checkpoint_writer_data(w.get(), "x", "y", 1));
-}
-
-TEST(writer, removes_what_it_wrote_unless_it_commits)
-{
-    scratch_folder scratch;
-    sample written;
-    {
-        checkpoint_writer w;
-        ASSERT_ZOFF_OK(written.open(scratch.file("c"), nullptr, 3, &w));
-        ASSERT_ZOFF_OK(written.fill(w.get()));
-        const auto names = names_in(scratch.file("c"));
-        ASSERT_EQ(1u, names.size());
-        EXPECT_EQ(0u, names.begin()->find(".step-0000000003."));
-        EXPECT_EQ(1u, names_in(scratch.file("c/" + *names.begin())).size());
-    }
-    EXPECT_TRUE(names_in(scratch.file("c")).empty());
-    zoff_checkpoint_writer_close(nullptr);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_checkpoint_writer_commit(nullptr));
 }
 
 TEST(writer, keeps_data_of_many_units)
