@@ -217,7 +217,7 @@ TEST_F(StateMutation, AGenerationAtTheEndOfItsRangeIsNoRecord)
 TEST_F(StateMutation, EveryReaderReturns)
 {
     const quiet_log quiet;
-    const unsigned count = share_of(20000);
+    const unsigned count = is_full_run() ? 20000 : share_of(8000);
     for (unsigned seed = 0; seed < count && !HasFailure(); seed++) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         random.seed(seed);

@@ -265,7 +265,7 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
     int64_t number = 0;
     int failed = 0;
     bool over = false;
-    for (int nth = 1; !over && nth < 3000; nth += is_full_run() ? 1 : 7) {
+    for (int nth = 1; !over && nth < 3000; nth += is_full_run() ? 1 : 13) {
         device.calls = 0;
         device.fail = nth;
         const auto fetch = [&] {
@@ -335,7 +335,7 @@ TEST_P(DeviceOwned, EachCallMayFailOnce)
         ASSERT_NO_FATAL_FAILURE(expect_all()) << "call " << nth;
     }
     EXPECT_TRUE(over);
-    EXPECT_LT(is_full_run() ? 100 : 15, failed);
+    EXPECT_LT(is_full_run() ? 100 : 7, failed);
 }
 
 TEST_P(DeviceOwned, SealIsAllOrNothing)

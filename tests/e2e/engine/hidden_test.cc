@@ -155,7 +155,7 @@ class Hidden : public testing::TestWithParam<kind>
 };
 void Hidden::train(const kind &k, zoff_step_buckets *out_sums)
 {
-    const int64_t steps = std::max(share_of(1000), 33u); // enough that a quarter of them shows
+    const int64_t steps = is_full_run() ? 1000 : 40; // enough that a quarter of them shows
     log_catcher log;
     log.expect("skipped");
     trainer plain(31), hidden(31);

@@ -182,8 +182,7 @@ int main()
     }
     const unsigned ranks = zoff_comm_size(comm), rank = zoff_comm_rank(comm);
     int failed = 0;
-    // By default every other cell: one and four ranks run the cells that two ranks leave out. That covers all pairs of stage,
-    // owner and ranks.
+    // By default every other cell, which has each stage and each owner.
     for (bool owned : {false, true}) {
         for (int stage = 0; stage < 4; stage++) {
             if (!zoff_test::is_full_run() && (static_cast<unsigned>(stage) + owned + (ranks == 2)) % 2)
