@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+struct checkpoint_found checkpoint;
 static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
 
 /* A figure is about the queue: one whose memory the kernel pins for each request is a slower yardstick. */
@@ -30,12 +31,12 @@ static const bench_asked FIGURES[] = {
 /* clang-format on */
 
 /* Set the value to that of the tier with more. A limit holds for both tiers, so one alone is no value. */
-static void set_most(bench_figures *out, const char *name, double host, double nvme)
+static void set_most(const char *name, double host, double nvme)
 {
-    bench_figure *f = bench_figures_find(out, name);
+    bench_figure *f = bench_figures_find(name);
     if (host > 0 && nvme > 0)
         bench_figures_set(f, fmax(host, nvme), 1);
-    else if ((host > 0 || nvme > 0) && f->missing == out->missing)
+    else if ((host > 0 || nvme > 0) && f->missing == bench_figures.missing)
         bench_figures_excuse(f, "only one of the two tiers was measured");
 }
 
@@ -47,33 +48,33 @@ static double moved(const checkpoint_costs *t)
     return fmax(fmax(t->saved[0], t->saved[1]), fmax(t->loaded[0], t->loaded[1]));
 }
 
-void checkpoint_judge(const checkpoint_run *run, bench_figures *out)
+void checkpoint_judge(void)
 {
-    const double bytes = 12.0 * (double)run->options.elements;
-    const checkpoint_costs *t = run->tiers;
-    *out = (bench_figures){.missing = "not among the parts of this run, or no round of it ended in its time"};
-    bench_figures_add(out, FIGURES, BENCH_COUNT(FIGURES), &run->book);
-    const bench_figure *loads[] = {bench_figures_find(out, "load_host_vs_aio"), bench_figures_find(out, "load_nvme_vs_aio")};
-    bench_figure *lower = bench_figures_find(out, "load_vs_aio");
+    const double bytes = 12.0 * (double)disk.elements;
+    const checkpoint_costs *t = checkpoint.tiers;
+    bench_figures.missing = "not among the parts of this run, or no round of it ended in its time";
+    bench_figures_add(FIGURES, BENCH_COUNT(FIGURES));
+    const bench_figure *loads[] = {bench_figures_find("load_host_vs_aio"), bench_figures_find("load_nvme_vs_aio")};
+    bench_figure *lower = bench_figures_find("load_vs_aio");
     if (bench_figures_measured(loads[0]) && bench_figures_measured(loads[1]))
         bench_figures_set(lower, fmin(loads[0]->value, loads[1]->value),
                           loads[0]->rounds < loads[1]->rounds ? loads[0]->rounds : loads[1]->rounds);
-    set_most(out, "moved_over_state", moved(&t[0]), moved(&t[1]));
-    set_most(out, "save_peak_over_plan", t[0].save_peak, t[1].save_peak);
-    set_most(out, "load_peak_over_plan", t[0].load_peak, t[1].load_peak);
-    if (run->options.busy != UINT64_MAX)
-        bench_figures_void(out, 0, "measured beside other work (--busy)");
+    set_most("moved_over_state", moved(&t[0]), moved(&t[1]));
+    set_most("save_peak_over_plan", t[0].save_peak, t[1].save_peak);
+    set_most("load_peak_over_plan", t[0].load_peak, t[1].load_peak);
+    if (disk.busy != DISK_ALONE)
+        bench_figures_void(0, "measured beside other work (--busy)");
     if (bytes < LEAST_BYTES)
-        bench_figures_void(out, 0, "the model has %.0f MiB of states; a verdict needs 1 GiB or more", bytes / (1 << 20));
-    if (run->in_memory)
-        bench_figures_void(out, 0, "the folder is in memory, not on a disk");
-    if (!run->registered)
-        bench_figures_void(out, QUEUE,
+        bench_figures_void(0, bench_text("the model has %.0f MiB of states; a verdict needs 1 GiB or more", bytes / (1 << 20)));
+    if (disk.in_memory)
+        bench_figures_void(0, "the folder is in memory, not on a disk");
+    if (checkpoint.unregistered)
+        bench_figures_void(QUEUE,
                            "the memory of the yardstick was not registered; raise the limit of locked memory (ulimit -l)");
-    bench_figures_check_rounds(out);
-    bench_figures_check_quiet(out, "other processes used the CPUs");
+    bench_figures_check_rounds();
+    bench_figures_check_quiet("other processes used the CPUs");
     for (unsigned i = 0; i < 2; i++) {
         if (loads[i]->spoilt[0])
-            bench_figures_spoil(lower, "%s", loads[i]->spoilt);
+            bench_figures_spoil(lower, loads[i]->spoilt);
     }
 }

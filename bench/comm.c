@@ -1,30 +1,50 @@
 /* comm.c: the speed of operations over ranks beside MPI's own collectives: the same sizes, in turns, within the same seconds. A
- * sample is the time of the slowest rank. */
-#include "comm_bench.h"
+ * sample is the time of the slowest rank. Every rank runs all of it; rank 0 decides and reports. */
+#include "report.h"
+#include "streams.h"
 
+/* Include this first: it decides how <mpi.h> is included. */
+#include <zoff/mpi.h>
+
+#include "comm.h"
+#include "cpu_adam.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char USAGE[] =
-    "usage: mpirun -n RANKS comm [OPTION]...\n"
-    "Times zoff's all_gather and reduce_scatter (an exchange of bf16 pieces, summed in rank order in fp32) over messages "
-    "beside\n"
-    "MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its own) of as many elements.\n"
-    "hidden: gradients over a link of 200 MB/s while a timed wait stands for the device that makes them.\n"
-    "fetches: the engine's weights over that link, gathered behind such a wait.\n"
-    "  --only LIST     parts: gather, scatter, hidden, fetches (default: all)\n";
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
 
 enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least this many bytes */
 static const size_t MIBS[SIZES] = {1, 16, 64}; /* size of all elements in bf16 */
 
-typedef struct contest {
+static struct {
+    unsigned rank, size;
     zoff_comm *comm;
-    comm_data data;
+    /* Memory of a rank: bf16 elements, divided evenly over the ranks. */
+    size_t count, share; /* elements: all, and those of one rank */
+    uint16_t *whole;     /* operand of the exchange, result of the gather */
+    uint16_t *pieces;    /* one piece of this rank's share from each rank; operand of the gather */
+    float *sums;         /* of this rank's share, in fp32 */
+    float *floats;       /* `whole` in fp32 */
+    size_t *bytes;       /* bytes of the share, for each rank */
+    int *counts;         /* elements of the share, for each rank */
     MPI_Datatype bf16;
     MPI_Op sum;
-} contest;
+    double wire[2 * SIZES]; /* bytes that an operation sends over those that it must send */
+} own;
+
+BENCH_CLOSER(close_comm, zoff_comm_close(x))
 
 /* --- contestants --- */
+
+/* zoff's operations as the engine calls them are not in the public headers, so this file uses internal ones. */
+static void run_call(const zoff_comm_call *call)
+{
+    zoff_comm_work work = {0};
+    bench_must(zoff_comm_start(own.comm, call, &work));
+    bench_must(zoff_comm_wait(own.comm, &work));
+}
 
 static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
 {
@@ -36,29 +56,35 @@ static void add_bf16(void *in, void *inout, int *count, MPI_Datatype *type)
 
 enum { OURS, MPI, MPI_BF16 };
 
-static int gather(void *ctx, int which)
+static void gather(void *ctx, int which)
 {
-    contest *c = ctx;
-    const int bytes = (int)c->data.bytes[0];
+    const int bytes = (int)own.bytes[0];
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .stream = ZOFF_COMM_WEIGHTS, .in = own.pieces, .out = own.whole};
+    call.receive_bytes = own.bytes;
     if (which == OURS)
-        return comm_ours_gather(c->comm, &c->data);
-    MPI_Allgather(c->data.pieces, bytes, MPI_BYTE, c->data.whole, bytes, MPI_BYTE, MPI_COMM_WORLD);
-    return 0;
-}
-
-static int scatter(void *ctx, int which)
-{
-    contest *c = ctx;
-    if (which == OURS)
-        return comm_ours_scatter(c->comm, &c->data);
-    if (which == MPI)
-        MPI_Reduce_scatter(c->data.floats, c->data.sums, c->data.counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        run_call(&call);
     else
-        MPI_Reduce_scatter(c->data.whole, c->data.pieces, c->data.counts, c->bf16, c->sum, MPI_COMM_WORLD);
-    return 0;
+        MPI_Allgather(own.pieces, bytes, MPI_BYTE, own.whole, bytes, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
+/* Ours exchanges 16-bit pieces and adds them in fp32, in rank order. */
+static void scatter(void *ctx, int which)
+{
+    zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE, .stream = ZOFF_COMM_REDUCE, .in = own.whole, .out = own.pieces};
+    call.send_bytes = call.receive_bytes = own.bytes;
+    if (which == OURS)
+        run_call(&call);
+    for (unsigned rank = 0; rank < own.size && which == OURS; rank++) {
+        const zoff_accumulate_piece piece = {
+            .count = own.share, .sum = own.sums, .grad = own.pieces + rank * own.share, .dtype = ZOFF_BF16, .first = rank == 0};
+        zoff_adam_accumulate_run(1, &piece, 1, NULL, NULL);
+    }
+    if (which == MPI)
+        MPI_Reduce_scatter(own.floats, own.sums, own.counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (which == MPI_BF16)
+        MPI_Reduce_scatter(own.whole, own.pieces, own.counts, own.bf16, own.sum, MPI_COMM_WORLD);
+}
+
 static const race_line CONTESTANTS[] = {{"zoff", "all_gather", 2, gather, OURS, PART_GATHER},
                                         {"mpi", "MPI_Allgather", 2, gather, MPI, PART_GATHER},
                                         {"zoff", "exchange of bf16 and sum in fp32", 2, scatter, OURS, PART_SCATTER},
@@ -66,120 +92,341 @@ static const race_line CONTESTANTS[] = {{"zoff", "all_gather", 2, gather, OURS, 
                                         {"mpi_bf16", "the same with an operation for bf16", 2, scatter, MPI_BF16, PART_SCATTER},
                                         {NULL}};
 
-/* --- one race --- */
-
-static int make_data(comm_data *d, size_t mib, unsigned size, unsigned rank)
+static void make_data(size_t mib)
 {
-    *d = (comm_data){.share = (mib << 19) / size};
-    d->count = d->share * size;
-    const size_t halves = d->count * sizeof *d->whole, floats = d->count * sizeof *d->floats, lists = size * sizeof *d->bytes;
-    if (bench_streams_open(2 * (halves + floats + lists), 6, true, &d->mapping) != 0)
-        return -1;
-    d->whole = bench_streams_take(&d->mapping, halves);
-    d->pieces = bench_streams_take(&d->mapping, halves);
-    d->sums = bench_streams_take(&d->mapping, floats);
-    d->floats = bench_streams_take(&d->mapping, floats);
-    d->bytes = bench_streams_take(&d->mapping, lists);
-    d->counts = bench_streams_take(&d->mapping, lists);
-    for (unsigned i = 0; i < size; i++) {
-        d->bytes[i] = d->share * sizeof *d->whole;
-        d->counts[i] = (int)d->share;
+    own.share = (mib << 19) / own.size;
+    own.count = own.share * own.size;
+    const size_t halves = own.count * sizeof *own.whole, floats = own.count * sizeof *own.floats;
+    own.whole = bench_array(halves, true);
+    own.pieces = bench_array(halves, true);
+    own.sums = bench_array(floats, true);
+    own.floats = bench_array(floats, true);
+    own.bytes = bench_array(own.size * sizeof *own.bytes, true);
+    own.counts = bench_array(own.size * sizeof *own.counts, true);
+    for (unsigned i = 0; i < own.size; i++) {
+        own.bytes[i] = own.share * sizeof *own.whole;
+        own.counts[i] = (int)own.share;
     }
-    for (size_t i = 0; i < d->count; i++) { /* their sums are exact in bf16 */
-        d->floats[i] = (float)((i + rank) % 5);
-        d->whole[i] = d->pieces[i] = bench_bf16(d->floats[i]);
+    for (size_t i = 0; i < own.count; i++) { /* their sums are exact in bf16 */
+        own.floats[i] = (float)((i + own.rank) % 5);
+        own.whole[i] = own.pieces[i] = bench_bf16(own.floats[i]);
+    }
+}
+
+/* The maximum over all ranks. */
+static double slowest_of(double seconds)
+{
+    double slowest = seconds;
+    MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+/* Rank 0's clock decides for all. */
+static bool agree(bool late)
+{
+    int all = late;
+    MPI_Bcast(&all, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return all;
+}
+
+/* Seconds of one call, on the slowest rank. */
+static double sample(race *r, race_entry *e, double deadline)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double from = bench_now();
+    for (unsigned i = 0; i < e->calls; i++)
+        e->work.run(e->work.ctx, e->work.which);
+    return slowest_of((bench_now() - from) / e->calls);
+}
+
+/* Check that our result equals MPI's. Return the bytes that one operation sends over those that it must send. */
+static double check(const race *r, bool scatters)
+{
+    const double least = (double)own.share * sizeof *own.whole * (own.size - 1);
+    const size_t bytes = scatters ? own.share * sizeof *own.sums : own.count * sizeof *own.whole;
+    const bench_work_fn run = scatters ? scatter : gather;
+    zoff_comm_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    void *result = scatters ? (void *)own.sums : (void *)own.whole, *copy = bench_array(bytes, true);
+    run(NULL, MPI);
+    memcpy(copy, result, bytes);
+    memset(result, 0, bytes);
+    zoff_comm_get_info(own.comm, &before);
+    run(NULL, OURS);
+    zoff_comm_get_info(own.comm, &after);
+    if (slowest_of(memcmp(copy, result, bytes) != 0) > 0)
+        bench_die("%s of %s: the result is not that of MPI", r->part, r->label);
+    return (double)(after.sent_bytes - before.sent_bytes) / least;
+}
+
+static void run_races(const bench_part *part)
+{
+    const bool scatters = part->bit == PART_SCATTER;
+    for (unsigned i = 0; i < SIZES; i++) {
+        const size_t mark = bench_opened();
+        const double now = bench_now();
+        const unsigned calls = (unsigned)(CALLS_BYTES / (MIBS[i] << 20));
+        race *r = race_open(part->name, bench_text("%zu MiB", MIBS[i]));
+        make_data(MIBS[i]);
+        own.wire[scatters * SIZES + i] = check(r, scatters);
+        r->sample = sample;
+        r->least = 1;
+        race_add_lines(r, CONTESTANTS, part->bit, (double)own.count, NULL, calls ? calls : 1);
+        for (race_entry *e = r->entries; e < r->entries + r->count; e++)
+            (void)sample(r, e, 0); /* first use: pages and connections */
+        race_run(r, (unsigned)bench.rounds, now + (bench.deadline - now) / (SIZES - i));
+        bench_close(mark);
+    }
+}
+
+/* --- a link of a given rate, around the transport of zoff/mpi.h --- */
+
+/* A message waits in a queue until the link has had time for it and for those before it. Then MPI sends it. Messages move only
+ * when a rank polls. */
+
+typedef struct link_message {
+    struct link_message *next; /* in the queue */
+    double due;
+    int is_waiting, tag;
+    unsigned to;
+    const void *data;
+    size_t bytes;
+    void *request; /* MPI's, once the message is sent */
+} link_message;
+
+typedef struct link {
+    zoff_comm_transport inner;
+    double rate, free_at;
+    link_message *first, **last;
+} link;
+
+/* Send in order: otherwise two messages with one tag would change places. */
+static int send_due(link *l)
+{
+    while (l->first && bench_now() >= l->first->due) {
+        link_message *m = l->first;
+        if (l->inner.send(l->inner.ctx, m->to, m->tag, m->data, m->bytes, &m->request) < 0)
+            return -1;
+        m->is_waiting = 0;
+        l->first = m->next;
+        if (!l->first)
+            l->last = &l->first;
     }
     return 0;
 }
 
-double comm_slowest(double own)
+static int link_send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out_request)
 {
-    double slowest = own;
-    MPI_Allreduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return slowest;
+    link *l = ctx;
+    link_message *m = calloc(1, sizeof *m);
+    const double now = bench_now();
+    if (!m)
+        return -1;
+    l->free_at = (l->free_at > now ? l->free_at : now) + (double)bytes / l->rate;
+    *m = (link_message){.due = l->free_at, .is_waiting = 1, .tag = tag, .to = to, .data = data, .bytes = bytes};
+    *l->last = m;
+    l->last = &m->next;
+    *out_request = m;
+    return send_due(l);
 }
 
-int comm_rounds(const comm_options *options, race *r, double deadline)
+static int link_receive(void *ctx, unsigned from, int tag, void *data, size_t bytes, void **out_request)
 {
-    int ret = 0, late = 0;
-    while (ret == 0 && r->rounds < options->run.rounds && !late) {
-        ret = race_round(r, deadline);
-        late = bench_now() > deadline;
-        MPI_Bcast(&late, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    link *l = ctx;
+    link_message *m = calloc(1, sizeof *m);
+    if (!m)
+        return -1;
+    *out_request = m;
+    return l->inner.receive(l->inner.ctx, from, tag, data, bytes, &m->request);
+}
+
+static int link_test(void *ctx, void **request)
+{
+    link *l = ctx;
+    link_message *m = *request;
+    if (send_due(l) < 0)
+        return -1;
+    const int done = m->is_waiting ? 0 : l->inner.test(l->inner.ctx, &m->request);
+    if (done == 1) {
+        free(m);
+        *request = NULL;
     }
-    return ret;
+    return done;
 }
 
-/* Seconds of one call, on the slowest rank. A rank that fails continues: the others would wait for it. */
-static double sample(race *r, race_entry *e, double deadline)
+static int link_cancel(void *ctx, void **request)
 {
-    bool *failed = r->user;
-    MPI_Barrier(MPI_COMM_WORLD);
+    link *l = ctx;
+    link_message *m = *request;
+    return l->inner.cancel(l->inner.ctx, &m->request);
+}
+
+static const char *link_error(void *ctx)
+{
+    link *l = ctx;
+    return l->inner.error(l->inner.ctx);
+}
+
+static void link_close(void *ctx, int clean)
+{
+    link *l = ctx;
+    l->inner.close(l->inner.ctx, clean);
+    free(l);
+}
+
+static zoff_comm *open_link(double bytes_per_second)
+{
+    link *l = calloc(1, sizeof *l);
+    zoff_comm *comm;
+    if (!l)
+        bench_die("no memory for a link");
+    zoff_mpi_connect(MPI_COMM_WORLD, &l->inner);
+    l->rate = bytes_per_second;
+    l->last = &l->first;
+    zoff_comm_transport limited = l->inner;
+    limited.name = "mpi over a limited link";
+    limited.ctx = l;
+    limited.send = link_send;
+    limited.receive = link_receive;
+    limited.test = link_test;
+    limited.cancel = link_cancel;
+    limited.error = link_error;
+    limited.close = link_close;
+    bench_must(zoff_comm_open_transport(NULL, &limited, &comm));
+    bench_later(close_comm, comm, 0);
+    return comm;
+}
+
+/* --- how much of an exchange is hidden behind the computation beside it --- */
+
+/* The computation is a timed wait, as a trainer waits for its device. During it the trainer calls the engine every millisecond,
+ * or leaves that to the engine's thread. The link has a rate, so that an exchange takes as long as between hosts.
+ *
+ * "hidden": gradients, behind the computation that produces them. The same micro-batch runs with all gradients at its end, and
+ * with each one as soon as it exists. A sample is the time from its end to the end of the exchange. "fetches": weights of the
+ * engine (ZeRO-3), behind the computation that uses them. A pass fetches slice after slice, and releases each after its wait. A
+ * sample is the time of a pass beyond its waits, beside a pass without waits. */
+
+enum { SLICES = 16, ELEMENTS = 1 << 20, ENGINES = 2 };
+enum { AT_ONCE, AT_THE_END, BY_ITSELF };
+static const double RATE = 200e6; /* bytes per second of the link */
+
+/* Three slices fit: the one in use, and two that are prefetched. */
+static const char CONFIG_GRADS[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
+                                   "\"reduce_bucket_size\": 1048576}}";
+static const char CONFIG_WEIGHTS[] =
+    "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1048576, "
+    "\"stage3_max_live_parameters\": 3145728, \"stage3_prefetch_bucket_size\": 2097152, "
+    "\"stage3_param_persistence_threshold\": 0}}";
+
+/* Two engines; the second one has a thread that advances it. */
+static struct {
+    zoff_engine *engines[ENGINES];
+    bool fetches;
+    double seconds; /* of the computation */
+} beside;
+
+/* Stand in for a trainer while its device computes a slice, and advance an engine every millisecond; NULL: none. */
+static void compute(zoff_engine *e, double seconds)
+{
+    const double end = bench_now() + seconds / SLICES;
+    while (bench_now() < end) {
+        if (e)
+            (void)zoff_engine_progress(e);
+        bench_sleep(1e-3);
+    }
+}
+
+/* Seconds from the end of the computation to the end of the exchange. */
+static double micro_batch(zoff_engine *e, int which, double seconds)
+{
+    for (int slice = SLICES; slice-- > 0;) { /* the order of a backward pass */
+        compute(which == BY_ITSELF ? NULL : e, seconds);
+        if (which != AT_THE_END)
+            bench_must(zoff_grad_ready(e, 0, (size_t)slice, NULL));
+    }
     const double from = bench_now();
-    for (unsigned i = 0; i < e->calls; i++)
-        *failed = e->work.run(e->work.ctx, e->work.which) != 0 || *failed;
-    return comm_slowest((bench_now() - from) / e->calls);
+    bench_must(zoff_step(e, NULL, NULL));
+    return bench_now() - from;
 }
 
-/* Check that our result equals MPI's. Return the bytes that one operation sends over those that it must send. */
-static double check(contest *c, bool scatters, bool *wrong)
+/* Seconds of a pass beyond its waits. */
+static double pass(zoff_engine *e, int which, double seconds)
 {
-    comm_data *d = &c->data;
-    const double least = (double)d->share * sizeof *d->whole * (zoff_comm_size(c->comm) - 1);
-    const size_t bytes = scatters ? d->share * sizeof *d->sums : d->count * sizeof *d->whole;
-    const bench_work_fn run = scatters ? scatter : gather;
-    zoff_comm_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
-    void *result = scatters ? (void *)d->sums : (void *)d->whole, *copy = malloc(bytes);
-    if (!copy)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    run(c, MPI);
-    memcpy(copy, result, bytes);
-    memset(result, 0, bytes);
-    zoff_comm_get_info(c->comm, &before);
-    *wrong = run(c, OURS) != 0;
-    zoff_comm_get_info(c->comm, &after);
-    *wrong = *wrong || memcmp(copy, result, bytes) != 0;
-    free(copy);
-    return (double)(after.sent_bytes - before.sent_bytes) / least;
+    double waited = 0;
+    const double from = bench_now();
+    for (size_t slice = 0; slice < SLICES; slice++) {
+        const void *lent;
+        bench_must(zoff_param_fetch(e, 0, slice, NULL, &lent));
+        const double begun = bench_now();
+        if (which != AT_THE_END)
+            compute(which == BY_ITSELF ? NULL : e, seconds);
+        waited += bench_now() - begun;
+        bench_must(zoff_param_release(e, 0, slice, NULL));
+    }
+    const double took = bench_now() - from - waited;
+    bench_must(zoff_step(e, NULL, NULL)); /* the next pass begins: the order is known */
+    return took;
 }
 
-static int run_race(const comm_options *options, contest *c, bool scatters, size_t mib, double deadline, race *r, double *wire)
+/* On the slowest rank. */
+static double take_turn(unsigned engine, int which, double seconds)
 {
-    const unsigned calls = (unsigned)(CALLS_BYTES / (mib << 20));
-    bool wrong = false, failed = false;
-    if (make_data(&c->data, mib, options->size, options->rank) != 0)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    *wire = check(c, scatters, &wrong);
-    r->sample = sample;
-    r->user = &failed;
-    race_add_lines(r, CONTESTANTS, scatters ? PART_SCATTER : PART_GATHER, (double)c->data.count, c, calls ? calls : 1);
-    for (race_entry *e = r->entries; e < r->entries + r->count; e++)
-        (void)sample(r, e, deadline); /* first use: pages and connections */
-    comm_rounds(options, r, deadline);
-    bench_streams_close(&c->data.mapping);
-    if (comm_slowest(wrong || failed) == 0)
-        return 0;
-    return options->rank == 0 ? bench_fail("%s of %s: the result is not that of MPI", r->part, r->label) : -1;
+    MPI_Barrier(MPI_COMM_WORLD);
+    return slowest_of((beside.fetches ? pass : micro_batch)(beside.engines[engine], which, seconds));
+}
+
+static double sample_beside(race *r, race_entry *e, double deadline)
+{
+    return take_turn(e->work.which == BY_ITSELF, e->work.which, beside.seconds);
+}
+
+static const race_line BESIDE[] = {
+    {"at_once", "each gradient as it is made", 2, NULL, AT_ONCE, PART_HIDDEN},
+    {"at_the_end", "all of them after the last", 2, NULL, AT_THE_END, PART_HIDDEN},
+    {"by_itself", "each as it is made, and the trainer does not ask: a thread does", 2, NULL, BY_ITSELF, PART_HIDDEN},
+    {"alone", "fetches, one after the other", 2, NULL, AT_THE_END, PART_FETCHES},
+    {"at_once", "the rest beyond the waits; the trainer asks", 2, NULL, AT_ONCE, PART_FETCHES},
+    {"by_itself", "the same, and a thread of the engine's asks", 2, NULL, BY_ITSELF, PART_FETCHES},
+    {NULL}};
+
+static void run_beside(const bench_part *part)
+{
+    const bool fetches = part->bit == PART_FETCHES;
+    const double multiple = fetches ? 1.5 : 2; /* of the exchange alone: the computation */
+    const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
+    race *r = race_open(part->name, "32 MiB");
+    uint16_t *weights = bench_array(bytes, true), *grads = fetches ? NULL : bench_array(bytes, true);
+    zoff_param_desc param = bench_param(weights, grads, ELEMENTS, SLICES, ZOFF_BF16);
+    param.engine_owned = fetches;
+    beside.fetches = fetches;
+    for (unsigned i = 0; i < ENGINES; i++) {
+        const zoff_engine_opts opts = {.comm = open_link(RATE), .threads = 1, .progress_thread = i == 1};
+        beside.engines[i] = bench_engine(fetches ? CONFIG_WEIGHTS : CONFIG_GRADS, opts, &param, 1);
+    }
+    for (unsigned i = 0; i < ENGINES; i++)
+        (void)take_turn(i, AT_THE_END, 0); /* both learn the order */
+    beside.seconds = multiple * fmin(take_turn(0, AT_THE_END, 0), take_turn(0, AT_THE_END, 0));
+    MPI_Bcast(&beside.seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    r->sample = sample_beside;
+    r->least = 1;
+    race_add_lines(r, BESIDE, part->bit, SLICES * (double)ELEMENTS, NULL, 1);
+    race_run(r, (unsigned)bench.rounds, bench.deadline);
 }
 
 /* --- figures --- */
 
-static void judge(const race_book *book, const race *r, bool scatters, size_t mib, double wire, bench_figures *out)
+static void judge_race(const race *r, bool scatters, size_t mib, double wire)
 {
     const char *operation = scatters ? "reduce_scatter" : "all_gather", *rival = scatters ? "mpi_float" : "mpi";
-    char speed[48], bytes[48], formula[32], name[96];
     if (scatters && race_median(r, "mpi_bf16") < race_median(r, rival))
         rival = "mpi_bf16";
-    snprintf(speed, sizeof speed, "%s_vs_mpi_%zumib", operation, mib);
-    snprintf(bytes, sizeof bytes, "%s_bytes_%zumib", operation, mib);
-    snprintf(formula, sizeof formula, "%s / zoff", rival);
-    snprintf(name, sizeof name, "%s/%s", r->part, r->label);
-    const bench_asked asked[] = {{speed, 1, 0.9,
-                                  scatters ? "speed against the faster of two MPI_Reduce_scatter of as many elements"
-                                           : "speed against MPI_Allgather of as many bytes",
-                                  name, formula},
-                                 {bytes, -1, 1.0, "bytes that a rank has sent / (ranks - 1) / ranks of all"}};
-    bench_figures_set(bench_figures_add(out, asked, 2, book) + 1, wire, 1);
+    const bench_asked asked[] = {
+        {bench_text("%s_vs_mpi_%zumib", operation, mib), 1, 0.9,
+         scatters ? "speed against the faster of two MPI_Reduce_scatter of as many elements"
+                  : "speed against MPI_Allgather of as many bytes",
+         bench_text("%s/%s", r->part, r->label), bench_text("%s / zoff", rival)},
+        {bench_text("%s_bytes_%zumib", operation, mib), -1, 1.0, "bytes that a rank has sent / (ranks - 1) / ranks of all"}};
+    bench_figures_set(bench_figures_add(asked, 2) + 1, wire, 1);
 }
 
 /* clang-format off */
@@ -191,82 +438,87 @@ static const bench_asked FETCHES[] = {
     {"fetches_hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer", "fetches", "1 - by_itself / alone"}};
 /* clang-format on */
 
-static int report(const comm_options *options, const race_book *book, const bench_figures *figures)
+static void judge(void)
+{
+    bench_figures.missing = "no round ended in its time";
+    for (unsigned i = 0; i < 2 * SIZES; i++) {
+        const race *r = race_of(bench_text("%s/%zu MiB", i < SIZES ? "gather" : "scatter", MIBS[i % SIZES]));
+        if (r)
+            judge_race(r, i >= SIZES, MIBS[i % SIZES], own.wire[i]);
+    }
+    if (bench.parts & PART_HIDDEN)
+        bench_figures_add(HIDDEN, BENCH_COUNT(HIDDEN));
+    if (bench.parts & PART_FETCHES)
+        bench_figures_add(FETCHES, BENCH_COUNT(FETCHES));
+}
+
+static json_t *describe(FILE *out)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = 0;
-    fprintf(bench_run_table(&options->run), "%u ranks, %s; sizes are those of all elements in bf16, GB/s of them\n",
-            options->size, library);
-    return bench_report(&options->run, json_pack("{s:s, s:i}", "mpi", library, "ranks", (int)options->size), book, figures,
-                        "rounds");
+    fprintf(out, "%u ranks, %s; sizes are those of all elements in bf16, GB/s of them\n", own.size, library);
+    return json_pack("{s:s, s:i}", "mpi", library, "ranks", (int)own.size);
 }
 
 /* --- the program --- */
 
-static int run_all(const comm_options *options, contest *c)
+static void give_up(void)
 {
-    static race_book book;
-    static bench_figures figures = {.missing = "no round ended in its time"};
-    int ret = 0;
-    double wire;
-    for (unsigned i = 0; i < 2 * SIZES; i++) {
-        const bool scatters = i >= SIZES;
-        const size_t mib = MIBS[i % SIZES];
-        if (!(options->run.parts & (scatters ? PART_SCATTER : PART_GATHER)))
-            continue;
-        race *r = race_open(&book, scatters ? "scatter" : "gather", "%zu MiB", mib);
-        const double share = book.count / (2 * SIZES + 2.0);
-        ret |= run_race(options, c, scatters, mib, bench_run_deadline(&options->run, share), r, &wire);
-        judge(&book, r, scatters, mib, wire, &figures);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void finalize(void *ctx, size_t value)
+{
+    MPI_Op_free(&own.sum);
+    MPI_Type_free(&own.bf16);
+    MPI_Finalize();
+}
+
+static void begin(char **argv)
+{
+    int rank, size, level;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level); /* one of the engines has a thread */
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Type_contiguous(2, MPI_BYTE, &own.bf16);
+    MPI_Type_commit(&own.bf16);
+    MPI_Op_create(add_bf16, 1, &own.sum);
+    bench_later(finalize, NULL, 0);
+    if (size < 2) {
+        bench_fail("one rank has nobody to talk to. Start it so: mpirun -n 2 %s --quick", argv[0]);
+        bench_end(3);
     }
-    if (options->run.parts & PART_HIDDEN) {
-        race *r = race_open(&book, "hidden", "32 MiB");
-        ret |=
-            comm_beside_run(options, false, bench_run_deadline(&options->run, options->run.parts & PART_FETCHES ? 0.9 : 1), r);
-        bench_figures_add(&figures, HIDDEN, BENCH_COUNT(HIDDEN), &book);
-    }
-    if (options->run.parts & PART_FETCHES) {
-        race *r = race_open(&book, "fetches", "32 MiB");
-        ret |= comm_beside_run(options, true, bench_run_deadline(&options->run, 1), r);
-        bench_figures_add(&figures, FETCHES, BENCH_COUNT(FETCHES), &book);
-    }
-    const int reported = options->rank == 0 ? report(options, &book, &figures) : 0;
-    race_book_free(&book);
-    return ret ? 1 : reported;
+    own.rank = (unsigned)rank;
+    own.size = (unsigned)size;
+    bench.silent = rank != 0;
+    bench.start = bench_now();
+    bench.abort = give_up;
+    race_agree = agree;
+    bench_must(zoff_comm_from_mpi(MPI_COMM_WORLD, NULL, &own.comm));
+    bench_later(close_comm, own.comm, 0);
 }
 
 int main(int argc, char **argv)
 {
-    static const bench_word PARTS[] = {
-        {"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {"fetches", PART_FETCHES}, {NULL}};
-    static const bench_default DEFAULTS[] = {{PART_ANY, 25, 300}, {PART_ANY, 7, 40}};
-    static const bench_option NONE = {.name = NULL};
-    comm_options options = {.run = {.parts = 0}};
-    contest c = {.comm = NULL};
-    if (bench_program_parse(argc, argv, USAGE, &NONE, PARTS, DEFAULTS, &options.run) != 0)
-        return 2;
-    int rank, size, level;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level); /* one of the engines has a thread */
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size < 2) {
-        bench_fail("one rank has nobody to talk to. Start it so: mpirun -n 2 %s --quick", argv[0]);
-        MPI_Finalize();
-        return 3;
-    }
-    options.rank = (unsigned)rank;
-    options.size = (unsigned)size;
-    options.run.start = bench_now();
-    MPI_Type_contiguous(2, MPI_BYTE, &c.bf16);
-    MPI_Type_commit(&c.bf16);
-    MPI_Op_create(add_bf16, 1, &c.sum);
-    int ret = bench_told(zoff_comm_from_mpi(MPI_COMM_WORLD, NULL, &c.comm));
-    ret = ret == 0 ? run_all(&options, &c) : 1;
-    zoff_comm_close(c.comm);
-    MPI_Op_free(&c.sum);
-    MPI_Type_free(&c.bf16);
-    MPI_Finalize();
-    return ret;
+    static const bench_part PARTS[] = {{"gather", PART_GATHER, run_races, {0.375, 0.375}},
+                                       {"scatter", PART_SCATTER, run_races, {0.375, 0.375}},
+                                       {"hidden", PART_HIDDEN, run_beside, {0.15, 0.15}},
+                                       {"fetches", PART_FETCHES, run_beside, {0.1, 0.1}},
+                                       {NULL}};
+    static const bench_spec SPEC = {
+        .usage =
+            "usage: mpirun -n RANKS comm [OPTION]...\n"
+            "Times zoff's all_gather and reduce_scatter (an exchange of bf16 pieces, summed in rank order in fp32) over\n"
+            "messages beside MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its\n"
+            "own) of as many elements. hidden: gradients over a link of 200 MB/s while a timed wait stands for the device\n"
+            "that makes them. fetches: the engine's weights over that link, gathered behind such a wait.\n",
+        .parts = PARTS,
+        .full = {PART_ANY, 25, 300},
+        .quick = {PART_ANY, 7, 40},
+        .begin = begin,
+        .judge = judge,
+        .describe = describe};
+    return bench_main(argc, argv, &SPEC);
 }

@@ -80,23 +80,21 @@ void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* 
 /* Sum of squares of fp32 numbers, or of bf16 if `wide` is NULL: a fused step needs that of its gradients, too. */
 double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 
-typedef struct bench_options {
+extern struct adam_options {
     size_t sizes[MOST_SIZES], largest; /* ascending; ratios are those of the largest, with which the sweep ends */
     unsigned size_count, dtypes;
     uint64_t threads; /* 0: one for each core in the affinity mask */
     const char *isa;  /* NULL: the fastest */
-    bench_run run;
-} bench_options;
+} adam;
 
 /* Arrays of `count` elements for compare and sweep; smaller sizes use their beginnings. */
-typedef struct bench_arrays {
-    bench_streams mapping;
+extern struct adam_arrays {
     size_t count;
     nomath_streams s;        /* 16-bit ones are bf16 */
     nomath_streams moved;    /* s for the no-math kernels, but 8-bit moments of their own: changed headers list outliers */
     nomath_streams apart;    /* the other place of p, m, v, w16 and low; split weights share the memory of p */
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
-} bench_arrays;
+} arrays;
 
 /* cpu_adam_formats.c: step BENCH_T with bf16 gradients. FORMAT_MOMENTS has fp32 masters with a bf16 copy and moments in bf16.
  * The others have masters in two halves, with moments in fp32, in bf16, with m in 8 bits, or with both in 8 bits. */
@@ -122,18 +120,12 @@ double bench_cycles_a_second(void);
 /* The hyper-parameters of every Adam here: zoff's and the rivals'. */
 void bench_hyper_adam(zoff_optimizer_hyper *out);
 
-/* cpu_adam_cores.c: restart the program with the environment that measurements need. Pin the process to as many CPUs as the
- * library has threads, or to those in the options. 0, or -1 with a message. */
-int bench_cores_choose(bench_options *options, char **argv);
-
-/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races to the book. 0, or -1 with a message for an error; slowness is
- * none. */
+/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races. */
 typedef enum bench_table { TABLE_STEP, TABLE_CHAIN, TABLE_OTHERS } bench_table;
-int bench_arrays_open(bench_arrays *a, size_t count);
-int bench_compare(const bench_options *options, const bench_arrays *a, bench_table table, size_t count, double deadline,
-                  race_book *book);
-int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book);
-int bench_lists(const bench_options *options, double deadline, race_book *book);
-int bench_layout(const bench_options *options, double deadline, race_book *book);
+void bench_arrays_open(size_t count);
+void bench_compare(bench_table table, size_t count, double deadline);
+void bench_sweep(double deadline);
+void bench_lists(double deadline);
+void bench_layout(double deadline);
 
 #endif

@@ -3,14 +3,11 @@
 #include "cpu_adam_bench.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { STEP_FP32, STEP_BF16, STEP_F16, KEEP_BF16, KEEP_F16, ADAGRAD, LION, MOMENTUM, SGD, STEPS };
 
 typedef struct setting {
-    const bench_arrays *a;
-    const nomath_streams *s; /* of these arrays */
     size_t count;
     unsigned threads;
     nomath_way best[NOMATH_KINDS];
@@ -18,41 +15,32 @@ typedef struct setting {
     double sum; /* sum of the norms, so that the compiler cannot drop them */
 } setting;
 
-/* --- memory --- */
-
 /* Fill the arrays. The bits of these bf16 numbers are ordinary numbers as fp16, too. */
-int bench_arrays_open(bench_arrays *a, size_t count)
+void bench_arrays_open(size_t count)
 {
     enum { FLOATS = 8, HALVES = 7, CODES = 4 };
-    *a = (bench_arrays){.count = count};
-    const size_t bytes = count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)) + CODES * bench_codes_bytes(count);
-    if (bench_streams_open(bytes, FLOATS + HALVES + CODES, true, &a->mapping) != 0)
-        return -1;
-    float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide, &a->apart.p, &a->apart.m, &a->apart.v};
-    uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16, &a->s.m16, &a->s.v16, &a->s.low};
+    nomath_streams *s = &arrays.s, *moved = &arrays.moved, *apart = &arrays.apart;
+    float **const floats[FLOATS] = {&s->p, &s->m, &s->v, &s->g, &s->wide, &apart->p, &apart->m, &apart->v};
+    uint16_t **const halves[HALVES] = {&s->g16, &s->w16, &arrays.g_f16, &arrays.w_f16, &s->m16, &s->v16, &s->low};
+    arrays.count = count;
     for (unsigned i = 0; i < FLOATS; i++) {
-        *floats[i] = bench_streams_take(&a->mapping, count * sizeof(float));
+        *floats[i] = bench_array(count * sizeof(float), true);
         bench_fill_float(*floats[i], count, i >= 3, i == 0 ? 0.02f : i >= 3 ? 0.01f : 0.0f);
     }
-    a->apart.w16 = (uint16_t *)(void *)a->apart.p;
-    a->apart.low = a->apart.w16 + count;
+    apart->w16 = (uint16_t *)(void *)apart->p;
+    apart->low = apart->w16 + count;
     for (unsigned i = 0; i < HALVES; i++) {
-        *halves[i] = bench_streams_take(&a->mapping, count * sizeof(uint16_t));
+        *halves[i] = bench_array(count * sizeof(uint16_t), true);
         bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
     }
     for (size_t i = 0; i < count; i++)
-        a->s.v16[i] &= 0x7fff; /* a second moment is not negative: weights would become NaN */
-    nomath_streams *moved = &a->moved;
-    uint8_t **const codes[CODES] = {&a->s.m8, &a->s.v8, &moved->m8, &moved->v8};
+        s->v16[i] &= 0x7fff; /* a second moment is not negative: weights would become NaN */
+    *moved = *s;
+    uint8_t **const codes[CODES] = {&s->m8, &s->v8, &moved->m8, &moved->v8};
     for (unsigned i = 0; i < CODES; i++) {
-        *codes[i] = bench_streams_take(&a->mapping, bench_codes_bytes(count));
+        *codes[i] = bench_array(bench_codes_bytes(count), true);
         memset(*codes[i], 0, bench_codes_bytes(count));
     }
-    const nomath_streams own = *moved;
-    *moved = a->s;
-    moved->m8 = own.m8;
-    moved->v8 = own.v8;
-    return 0;
 }
 
 void bench_hyper_adam(zoff_optimizer_hyper *out)
@@ -61,9 +49,9 @@ void bench_hyper_adam(zoff_optimizer_hyper *out)
     out->weight_decay = 0.01;
 }
 
-static void set_up(setting *s, const bench_options *options, const bench_arrays *a, size_t count)
+static void set_up(setting *s, size_t count)
 {
-    *s = (setting){.a = a, .s = &a->s, .count = count, .threads = (unsigned)options->threads};
+    *s = (setting){.count = count, .threads = (unsigned)adam.threads};
     for (unsigned i = 0; i < ADAGRAD; i++)
         bench_hyper_adam(&s->hypers[i]);
     zoff_optimizer_hyper_init(&s->hypers[ADAGRAD], ZOFF_OPTIMIZER_ADAGRAD);
@@ -76,16 +64,16 @@ static void set_up(setting *s, const bench_options *options, const bench_arrays 
 
 /* --- the contestants --- */
 
-static int zoff(void *ctx, int which)
+static void zoff(void *ctx, int which)
 {
     const setting *s = ctx;
-    const nomath_streams *a = s->s;
+    const nomath_streams *a = &arrays.s;
     zoff_optimizer_tensor t = {.struct_size = sizeof t, .count = s->count, .master = a->p, .m = a->m, .v = a->v, .grad = a->g};
     if (which >= STEP_BF16 && which <= KEEP_F16) {
         const bool f16 = which == STEP_F16 || which == KEEP_F16, keeps = which >= KEEP_BF16;
         const zoff_dtype dtype = f16 ? ZOFF_F16 : ZOFF_BF16;
-        uint16_t *const weights = f16 ? s->a->w_f16 : a->w16;
-        t.grad = f16 ? s->a->g_f16 : a->g16;
+        uint16_t *const weights = f16 ? arrays.w_f16 : a->w16;
+        t.grad = f16 ? arrays.g_f16 : a->g16;
         t.grad_dtype = t.copy_dtype = dtype;
         t.master = keeps ? (void *)weights : a->p;
         t.master_dtype = keeps ? dtype : ZOFF_F32;
@@ -95,71 +83,55 @@ static int zoff(void *ctx, int which)
         t.m = NULL;
     if (which >= LION)
         t.v = NULL;
-    return bench_told(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
+    bench_must(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
-static int step_in(const setting *s, int which, bench_place place)
+/* A format, and where its new states go. */
+enum { APART = 8, CACHED = 16 };
+static void format(void *ctx, int which)
 {
-    bench_step((bench_format)which, place, s->s, &s->a->apart, s->count, s->threads, &s->hypers[STEP_BF16]);
-    return 0;
-}
-
-static int format(void *ctx, int which)
-{
-    return step_in(ctx, which, PLACE_SAME);
-}
-
-static int apart(void *ctx, int which)
-{
-    return step_in(ctx, which, PLACE_APART);
-}
-
-static int cached(void *ctx, int which)
-{
-    return step_in(ctx, which, PLACE_CACHED);
+    const setting *s = ctx;
+    bench_step((bench_format)(which % APART), (bench_place)(which / APART), &arrays.s, &arrays.apart, s->count, s->threads,
+               &s->hypers[STEP_BF16]);
 }
 
 enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };
-static int plain(void *ctx, int which)
+static void plain(void *ctx, int which)
 {
     const setting *s = ctx;
-    const nomath_streams *a = s->s;
+    const nomath_streams *a = &arrays.s;
     const unsigned threads = which == PLAIN_IF_LARGE && s->count < SHARED_FROM ? 1 : s->threads;
     if (which == PLAIN_SERIAL)
         plain_adam_serial(s->count, a->p, a->m, a->v, a->g, &s->hypers[STEP_FP32], BENCH_T);
     else
         plain_adam(s->count, a->p, a->m, a->v, a->g, &s->hypers[STEP_FP32], BENCH_T, threads);
-    return 0;
 }
 
-static int nomath(void *ctx, int kind)
+static void nomath(void *ctx, int kind)
 {
     const setting *s = ctx;
-    nomath_run(&s->best[kind], (nomath_kind)kind, &s->a->moved, s->count, s->threads);
-    return 0;
+    nomath_run(&s->best[kind], (nomath_kind)kind, &arrays.moved, s->count, s->threads);
 }
 
 /* Run on one thread while the others spin in their region, as they do elsewhere: nested regions have one thread. */
-static int alone(void *ctx, int which)
+static void alone(void *ctx, int which)
 {
     const setting *s = ctx;
-    int ret = 0;
 #pragma omp parallel num_threads((int)s->threads)
     {
 #pragma omp master
         if (which < 0)
-            nomath_run(&s->best[NOMATH_FP32], NOMATH_FP32, s->s, s->count, 1);
+            nomath_run(&s->best[NOMATH_FP32], NOMATH_FP32, &arrays.s, s->count, 1);
         else
-            ret = zoff(ctx, which);
+            zoff(ctx, which);
     }
-    return ret;
 }
 
 enum { WIDEN, NORM, SCALE, ADAM, ROUND, PASSES, NORM_BF16 };
-static int pass(void *ctx, int which)
+static void pass(void *ctx, int which)
 {
     setting *s = ctx;
-    const nomath_streams *a = s->s;
+    const nomath_streams *a = &arrays.s;
     if (which == WIDEN)
         plain_widen(s->count, a->wide, a->g16, s->threads);
     else if (which == NORM)
@@ -172,39 +144,35 @@ static int pass(void *ctx, int which)
         plain_round(s->count, a->w16, a->p, s->threads);
     else
         s->sum += plain_norm(s->count, NULL, a->g16, s->threads);
-    return isfinite(s->sum) ? 0 : bench_fail("a norm is not finite: the arrays were spoilt");
+    if (!isfinite(s->sum))
+        bench_die("a norm is not finite: the arrays were spoilt");
 }
 
-static int chain(void *ctx, int which)
+static void chain(void *ctx, int which)
 {
-    int ret = 0;
-    for (which = WIDEN; ret == 0 && which < PASSES; which++)
-        ret = pass(ctx, which);
-    return ret;
+    for (which = WIDEN; which < PASSES; which++)
+        pass(ctx, which);
 }
 
-static int nomath_chain(void *ctx, int which)
+static void nomath_chain(void *ctx, int which)
 {
     static const nomath_kind KINDS[] = {NOMATH_WIDEN, NOMATH_READ32, NOMATH_TOUCH, NOMATH_FP32, NOMATH_NARROW};
     for (which = 0; which < PASSES; which++)
         nomath(ctx, (int)KINDS[which]);
-    return 0;
 }
 
-static int norm_step(void *ctx, int which)
+/* A norm, then a step in a format, or another one. */
+enum { AS_FORMAT = 32 };
+static void norm_step(void *ctx, int which)
 {
-    return pass(ctx, NORM_BF16) == 0 ? zoff(ctx, which) : -1;
+    pass(ctx, NORM_BF16);
+    (which >= AS_FORMAT ? format : zoff)(ctx, which % AS_FORMAT);
 }
 
-static int norm_format(void *ctx, int which)
-{
-    return pass(ctx, NORM_BF16) == 0 ? format(ctx, which) : -1;
-}
-
-static int nomath_norm_step(void *ctx, int which)
+static void nomath_norm_step(void *ctx, int which)
 {
     nomath(ctx, NOMATH_READ16);
-    return nomath(ctx, which);
+    nomath(ctx, which);
 }
 
 /* --- the tables: contestants that are compared stand together; tags are types --- */
@@ -217,7 +185,7 @@ static const race_line STEP_TABLE[] = {
     {"nomath_fp32", "streams of an fp32 step, no math", 28, nomath, NOMATH_FP32, DTYPE_ANY},
     {"zoff_fp32", "zoff_optimizer_step, fp32 in place", 28, zoff, STEP_FP32, DTYPE_ANY, "nomath_fp32"},
     {"zoff_bf16", "zoff_optimizer_step, bf16 gradient and copy-out", 28, zoff, STEP_BF16, DTYPE_BF16, "nomath_bf16"},
-    {"apart", "zoff_bf16, but new states go to another place", 28, apart, FORMAT_COPY, DTYPE_BF16, "nomath_bf16"},
+    {"apart", "zoff_bf16, but new states go to another place", 28, format, APART + FORMAT_COPY, DTYPE_BF16, "nomath_bf16"},
     {"nomath_bf16", "streams of a bf16 step, no math", 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
     {"nomath_keep", "streams of 16-bit weights in place, no math", 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
     {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", 22, zoff, KEEP_BF16, DTYPE_BF16, "nomath_keep"},
@@ -225,16 +193,16 @@ static const race_line STEP_TABLE[] = {
     {"zoff_bf16_moments", "zoff's step, bf16 gradient, copy-out and moments", 20, format, FORMAT_MOMENTS, DTYPE_BF16, "nomath_moments"},
     {"nomath_split", "streams of a bf16 step with split masters, no math", 26, nomath, NOMATH_SPLIT, DTYPE_BF16},
     {"zoff_split", "zoff's step, bf16 gradient, split masters", 26, format, FORMAT_SPLIT, DTYPE_BF16, "nomath_split"},
-    {"apart_split", "zoff_split, but new states go to another place", 26, apart, FORMAT_SPLIT, DTYPE_BF16, "nomath_split"},
+    {"apart_split", "zoff_split, but new states go to another place", 26, format, APART + FORMAT_SPLIT, DTYPE_BF16, "nomath_split"},
     {"nomath_split_bf16", "streams of that with bf16 moments, no math", 18, nomath, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
     {"zoff_split_bf16", "zoff's step, bf16 gradient and moments, split masters", 18, format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16, "nomath_split_bf16"},
     {"nomath_split_m8v16", "streams of that with m in 8 bits, no math", 16, nomath, NOMATH_SPLIT_M8V16, DTYPE_BF16},
     {"zoff_split_m8v16", "zoff's step, bf16 gradient, m in 8 bits, split masters", 16, format, FORMAT_SPLIT_M8V16, DTYPE_BF16, "nomath_split_m8v16"},
     {"nomath_split_q8", "streams of that with both moments in 8 bits, no math", 14, nomath, NOMATH_SPLIT_Q8, DTYPE_BF16},
     {"zoff_split_q8", "zoff's step, bf16 gradient, moments in 8 bits, split masters", 14, format, FORMAT_SPLIT_Q8, DTYPE_BF16, "nomath_split_q8"},
-    {"zoff_split_bf16_l1", "zoff_split_bf16 on data in the first cache", 18, cached, FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
-    {"zoff_split_m8v16_l1", "zoff_split_m8v16 on data in the first cache", 16, cached, FORMAT_SPLIT_M8V16, DTYPE_BF16},
-    {"zoff_split_q8_l1", "zoff_split_q8 on data in the first cache", 14, cached, FORMAT_SPLIT_Q8, DTYPE_BF16},
+    {"zoff_split_bf16_l1", "zoff_split_bf16 on data in the first cache", 18, format, CACHED + FORMAT_SPLIT_MOMENTS, DTYPE_BF16},
+    {"zoff_split_m8v16_l1", "zoff_split_m8v16 on data in the first cache", 16, format, CACHED + FORMAT_SPLIT_M8V16, DTYPE_BF16},
+    {"zoff_split_q8_l1", "zoff_split_q8 on data in the first cache", 14, format, CACHED + FORMAT_SPLIT_Q8, DTYPE_BF16},
     {"nomath_fp32_alone", "nomath_fp32 on one thread", 28, alone, -1, TAG_ALONE},
     {"zoff_fp32_alone", "zoff_fp32 on one thread", 28, alone, STEP_FP32, TAG_ALONE, "nomath_fp32_alone"},
     {NULL}};
@@ -254,15 +222,15 @@ static const race_line CHAIN_TABLE[] = {
     {"chain", "upcast, norm, scale, Adam, copy-out: five passes", 52, chain, 0, DTYPE_BF16, "nomath_chain"},
     {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", 30, norm_step, STEP_BF16, DTYPE_BF16, "nomath_norm_step"},
     {"nomath_norm_step", "streams of a norm and a bf16 step, no math", 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
-    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", 22, norm_format, FORMAT_MOMENTS, DTYPE_BF16, "nomath_norm_moments"},
+    {"norm_zoff_bf16_moments", "norm of the bf16 gradient, then zoff_bf16_moments", 22, norm_step, AS_FORMAT + FORMAT_MOMENTS, DTYPE_BF16, "nomath_norm_moments"},
     {"nomath_norm_moments", "streams of a norm and that step, no math", 22, nomath_norm_step, NOMATH_MOMENTS, DTYPE_BF16},
-    {"norm_zoff_split", "norm of the bf16 gradient, then zoff_split", 28, norm_format, FORMAT_SPLIT, DTYPE_BF16, "nomath_norm_split"},
+    {"norm_zoff_split", "norm of the bf16 gradient, then zoff_split", 28, norm_step, AS_FORMAT + FORMAT_SPLIT, DTYPE_BF16, "nomath_norm_split"},
     {"nomath_norm_split", "streams of a norm and that step, no math", 28, nomath_norm_step, NOMATH_SPLIT, DTYPE_BF16},
-    {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", 20, norm_format, FORMAT_SPLIT_MOMENTS, DTYPE_BF16, "nomath_norm_split_bf16"},
+    {"norm_zoff_split_bf16", "norm of the bf16 gradient, then zoff_split_bf16", 20, norm_step, AS_FORMAT + FORMAT_SPLIT_MOMENTS, DTYPE_BF16, "nomath_norm_split_bf16"},
     {"nomath_norm_split_bf16", "streams of a norm and that step, no math", 20, nomath_norm_step, NOMATH_SPLIT_MOMENTS, DTYPE_BF16},
-    {"norm_zoff_split_m8v16", "norm of the bf16 gradient, then zoff_split_m8v16", 18, norm_format, FORMAT_SPLIT_M8V16, DTYPE_BF16, "nomath_norm_split_m8v16"},
+    {"norm_zoff_split_m8v16", "norm of the bf16 gradient, then zoff_split_m8v16", 18, norm_step, AS_FORMAT + FORMAT_SPLIT_M8V16, DTYPE_BF16, "nomath_norm_split_m8v16"},
     {"nomath_norm_split_m8v16", "streams of a norm and that step, no math", 18, nomath_norm_step, NOMATH_SPLIT_M8V16, DTYPE_BF16},
-    {"norm_zoff_split_q8", "norm of the bf16 gradient, then zoff_split_q8", 16, norm_format, FORMAT_SPLIT_Q8, DTYPE_BF16, "nomath_norm_split_q8"},
+    {"norm_zoff_split_q8", "norm of the bf16 gradient, then zoff_split_q8", 16, norm_step, AS_FORMAT + FORMAT_SPLIT_Q8, DTYPE_BF16, "nomath_norm_split_q8"},
     {"nomath_norm_split_q8", "streams of a norm and that step, no math", 16, nomath_norm_step, NOMATH_SPLIT_Q8, DTYPE_BF16},
     {NULL}};
 
@@ -289,16 +257,15 @@ typedef struct heat {
     nomath_way way;
 } heat;
 
-static int run_heat(void *ctx, int kind)
+static void run_heat(void *ctx, int kind)
 {
     const heat *h = ctx;
-    nomath_run(&h->way, (nomath_kind)kind, &h->s->a->moved, h->s->count, h->s->threads);
-    return 0;
+    nomath_run(&h->way, (nomath_kind)kind, &arrays.moved, h->s->count, h->s->threads);
 }
 
 /* Find the no-math kernel that is the roofline. A slow one would flatter every contestant. So all that this CPU can run race on
  * the contestants' own arrays, and the fastest one counts. */
-static int find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline, race_book *book)
+static void find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline)
 {
     enum { ROUNDS = 5 };
     /* clang-format off */
@@ -312,14 +279,14 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
     const unsigned count = nomath_ways(kind, ways);
     double fastest = INFINITY;
     s->best[kind] = ways[count - 1];
-    race *r = race_open(book, "yardstick", "%s, %zu elements", KINDS[kind], s->count);
+    race *r = race_open("yardstick", bench_text("%s, %zu elements", KINDS[kind], s->count));
     r->brief = true;
     for (unsigned i = 0; i < count; i++) {
         const race_line line = {ways[i].name, "a way to write a yardstick", bytes, run_heat, (int)kind};
         heats[i] = (heat){s, ways[i]};
         race_add(r, &line, (double)s->count, &heats[i], 0);
     }
-    const int ret = race_run(r, ROUNDS, deadline);
+    race_run(r, ROUNDS, deadline);
     for (unsigned i = 0; i < count; i++) {
         const double least = bench_spread_of(r->entries[i].seconds, r->rounds).min; /* noise only adds time */
         if (least < fastest) {
@@ -327,42 +294,37 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
             s->best[kind] = ways[i];
         }
     }
-    return ret;
 }
 
-int bench_compare(const bench_options *options, const bench_arrays *a, bench_table table, size_t count, double deadline,
-                  race_book *book)
+void bench_compare(bench_table table, size_t count, double deadline)
 {
     static const race_line *const TABLES[] = {STEP_TABLE, CHAIN_TABLE, OTHERS_TABLE};
     static const char *const NAMES[] = {"step", "chain", "others"};
     const double now = bench_now(), heats_end = now + (deadline - now) / 3;
-    const unsigned tags = options->dtypes | (options->dtypes & DTYPE_FP32 && options->threads > 1 ? TAG_ALONE : 0);
-    int ret = 0;
+    const unsigned tags = adam.dtypes | (adam.dtypes & DTYPE_FP32 && adam.threads > 1 ? TAG_ALONE : 0);
     setting s;
-    if (table == TABLE_CHAIN && !(options->dtypes & DTYPE_BF16))
-        return 0;
-    set_up(&s, options, a, count);
-    for (const race_line *c = TABLES[table]; c->name && ret == 0;
-         c++) { /* start with the yardsticks that the contestants name */
+    if (table == TABLE_CHAIN && !(adam.dtypes & DTYPE_BF16))
+        return;
+    set_up(&s, count);
+    for (const race_line *c = TABLES[table]; c->name; c++) { /* start with the yardsticks that the contestants name */
         if (c->tags & tags && (c->run == nomath || c->run == nomath_norm_step) && !s.best[c->which].run)
-            ret = find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end, book);
-        if (c->tags & tags && c->run == nomath_norm_step && ret == 0)
-            ret = find_yardstick(&s, NOMATH_READ16, 2, heats_end, book);
+            find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end);
+        if (c->tags & tags && c->run == nomath_norm_step)
+            find_yardstick(&s, NOMATH_READ16, 2, heats_end);
     }
-    race *r = race_open(book, NAMES[table], "%zu", count);
+    race *r = race_open(NAMES[table], bench_text("%zu", count));
     race_add_lines(r, TABLES[table], tags, (double)count, &s, 0);
     for (race_entry *e = r->entries; e < r->entries + r->count; e++) /* libc has one memcpy */
         e->kernel = e->work.run == nomath && e->work.which != NOMATH_COPY ? s.best[e->work.which].name : NULL;
-    return ret == 0 ? race_run(r, (unsigned)options->run.rounds, deadline) : ret;
+    race_run(r, (unsigned)bench.rounds, deadline);
 }
 
 /* --- the sweep --- */
 
-static int nomath_if_large(void *ctx, int kind)
+static void nomath_if_large(void *ctx, int kind)
 {
     const setting *s = ctx;
-    nomath_run(&s->best[kind], (nomath_kind)kind, &s->a->moved, s->count, s->count < SHARED_FROM ? 1 : s->threads);
-    return 0;
+    nomath_run(&s->best[kind], (nomath_kind)kind, &arrays.moved, s->count, s->count < SHARED_FROM ? 1 : s->threads);
 }
 
 /* Sizes of the sweep: powers of two, or of four in a short run, and a few that are neither. All are below `last`, except the
@@ -391,31 +353,29 @@ static const race_line SWEEP_TABLE[] = {
     {"plain_serial", "plain loop without OpenMP", 28, plain, PLAIN_SERIAL, SMALL_SIZE, "nomath"},
     {NULL}};
 
-int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book)
+void bench_sweep(double deadline)
 {
     enum { MOST = 64 };
     static setting all[MOST];
     race *races[MOST];
     size_t sizes[MOST];
-    const unsigned count = list_sizes(a->count, options->run.quick, sizes), rounds = (unsigned)options->run.rounds;
-    int ret = 0;
-    for (unsigned i = 0; i < count && ret == 0; i++) {
-        set_up(&all[i], options, a, sizes[i]);
+    const unsigned count = list_sizes(arrays.count, bench.quick, sizes), rounds = (unsigned)bench.rounds;
+    for (unsigned i = 0; i < count; i++) {
+        set_up(&all[i], sizes[i]);
         all[i].best[NOMATH_FP32] = nomath_widest();
-        races[i] = race_open(book, "sweep", "%zu", sizes[i]);
+        races[i] = race_open("sweep", bench_text("%zu", sizes[i]));
         races[i]->brief = true;
         race_add_lines(races[i], SWEEP_TABLE, sizes[i] < SHARED_FROM ? ANY_SIZE | SMALL_SIZE : ANY_SIZE, (double)sizes[i],
                        &all[i], 0);
         /* A short run gives less time to small sizes, at which the rivals are far apart. */
-        const bool fewer = options->run.quick && sizes[i] < SHARED_FROM && rounds > ENOUGH_ROUNDS;
+        const bool fewer = bench.quick && sizes[i] < SHARED_FROM && rounds > ENOUGH_ROUNDS;
         const double now = bench_now(); /* time that a size does not need goes to the next ones */
-        ret = race_run(races[i], fewer ? ENOUGH_ROUNDS : rounds, now + (deadline - now) / (count - i));
+        race_run(races[i], fewer ? ENOUGH_ROUNDS : rounds, now + (deadline - now) / (count - i));
     }
     /* The smallest of many noisy ratios is too small. If zoff seems to lose, more rounds decide, together with the first ones.
      */
-    for (unsigned i = 0; i < count && ret == 0; i++) {
+    for (unsigned i = 0; i < count; i++) {
         if (race_values(races[i], "plain / zoff", false).median < 1)
-            ret = race_run(races[i], 3 * rounds, deadline);
+            race_run(races[i], 3 * rounds, deadline);
     }
-    return ret;
 }

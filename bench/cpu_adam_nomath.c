@@ -21,14 +21,6 @@ INLINE float mix(float x, float g)
     return 0.9f * x + g;
 }
 
-INLINE float wide_of(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* The arrays of a step: a 16-bit gradient, weights, momentum, variance, a copy of the weights; or 16-bit weights in place.
  */
 enum { HALF = 1, P = 2, M = 4, V = 8, OUT = 16, KEEP = 32 };
@@ -40,7 +32,7 @@ INLINE void step(unsigned has, const nomath_streams *s, size_t begin, size_t end
     const uint16_t *restrict g16 = s->g16;
     uint16_t *restrict w16 = s->w16;
     for (size_t i = begin; i < end; i++) {
-        const float x = has & HALF ? wide_of(g16[i]) : g[i];
+        const float x = has & HALF ? bench_from_bf16(g16[i]) : g[i];
         if (has & P)
             p[i] = mix(p[i], x);
         if (has & M)
@@ -91,19 +83,9 @@ INLINE void moments_line(const nomath_streams *s, size_t i)
     float *restrict p = s->p + i;
     const uint16_t *restrict g16 = s->g16 + i;
     for (size_t k = 0; k < LINE; k++)
-        p[k] = mix(p[k], wide_of(g16[k]));
+        p[k] = mix(p[k], bench_from_bf16(g16[k]));
     turn_line(s->m16 + i);
     turn_line(s->v16 + i);
-}
-
-/* The last elements, which fill no line. */
-INLINE void moments_rest(const nomath_streams *s, size_t begin, size_t end)
-{
-    step(HALF | P | OUT, s, begin, end);
-    for (size_t i = begin; i < end; i++) {
-        s->m16[i] ^= 1;
-        s->v16[i] ^= 1;
-    }
 }
 
 INLINE void moments(const nomath_streams *s, size_t begin, size_t end)
@@ -113,7 +95,11 @@ INLINE void moments(const nomath_streams *s, size_t begin, size_t end)
         moments_line(s, i);
         memcpy(s->w16 + i, s->g16 + i, LINE * sizeof *s->w16);
     }
-    moments_rest(s, i, end);
+    step(HALF | P | OUT, s, i, end); /* the last elements, which fill no line */
+    for (; i < end; i++) {
+        s->m16[i] ^= 1;
+        s->v16[i] ^= 1;
+    }
 }
 
 /* The last bit of 16-bit numbers is turned over where that of the gradient is set. */
@@ -186,7 +172,7 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     /* clang-format on */
     case NOMATH_WIDEN:
         for (size_t i = begin; i < end; i++)
-            wide[i] = wide_of(g16[i]);
+            wide[i] = bench_from_bf16(g16[i]);
         break;
     case NOMATH_TOUCH:
         for (size_t i = begin; i < end; i++)
@@ -209,57 +195,39 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     return 0;
 }
 
-static uint32_t run_portable(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
-{
-    return move(kind, s, begin, end);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static uint32_t run_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
-                                                             size_t end)
-{
-    return move(kind, s, begin, end);
-}
-
-__attribute__((target(AVX512))) static uint32_t run_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
-{
-    return move(kind, s, begin, end);
-}
-
+/* An implementation for one width of vectors. */
+#define WAY(name, attribute)                                                                                                   \
+    attribute static uint32_t name(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)                        \
+    {                                                                                                                          \
+        return move(kind, s, begin, end);                                                                                      \
+    }
 /* NOMATH_HALF_OUT and NOMATH_MOMENTS, one line of the copy at a time. Shares begin at multiples of 1024 elements of aligned
  * arrays. */
-__attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
-                                                                size_t end)
-{
-    size_t i = begin;
-    for (; i + LINE <= end; i += LINE) {
-        const __m256i *from = (const __m256i *)(const void *)(s->g16 + i);
-        __m256i *to = (__m256i *)(void *)(s->w16 + i);
-        if (kind == NOMATH_MOMENTS)
-            moments_line(s, i);
-        else
-            step_line(s, i);
-        _mm256_stream_si256(to, _mm256_loadu_si256(from));
-        _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
+#define STREAMING_WAY(name, attribute, store)                                                                                  \
+    attribute static uint32_t name(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)                        \
+    {                                                                                                                          \
+        size_t i = begin;                                                                                                      \
+        for (; i + LINE <= end; i += LINE) {                                                                                   \
+            if (kind == NOMATH_MOMENTS)                                                                                        \
+                moments_line(s, i);                                                                                            \
+            else                                                                                                               \
+                step_line(s, i);                                                                                               \
+            store(s->w16 + i, s->g16 + i);                                                                                     \
+        }                                                                                                                      \
+        _mm_sfence();                                                                                                          \
+        return move(kind, s, i, end);                                                                                          \
     }
-    _mm_sfence();
-    return move(kind, s, i, end);
-}
+#define STREAM_HALF(to, from)                                                                                                  \
+    _mm256_stream_si256((__m256i *)(void *)(to), _mm256_loadu_si256((const __m256i *)(const void *)(from)))
+#define STREAM_AVX2(to, from) (STREAM_HALF(to, from), STREAM_HALF((to) + LINE / 2, (from) + LINE / 2))
+#define STREAM_AVX512(to, from) _mm512_stream_si512((__m512i *)(void *)(to), _mm512_loadu_si512(from))
 
-__attribute__((target(AVX512))) static uint32_t stream_avx512(nomath_kind kind, const nomath_streams *s, size_t begin,
-                                                              size_t end)
-{
-    size_t i = begin;
-    for (; i + LINE <= end; i += LINE) {
-        if (kind == NOMATH_MOMENTS)
-            moments_line(s, i);
-        else
-            step_line(s, i);
-        _mm512_stream_si512((__m512i *)(void *)(s->w16 + i), _mm512_loadu_si512(s->g16 + i));
-    }
-    _mm_sfence();
-    return move(kind, s, i, end);
-}
+WAY(run_portable, )
+#if defined(__x86_64__)
+WAY(run_avx2, __attribute__((target("avx2,fma"))))
+WAY(run_avx512, __attribute__((target(AVX512))))
+STREAMING_WAY(stream_avx2, __attribute__((target("avx2,fma"))), STREAM_AVX2)
+STREAMING_WAY(stream_avx512, __attribute__((target(AVX512))), STREAM_AVX512)
 #endif
 
 unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS])

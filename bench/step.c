@@ -3,43 +3,9 @@
 #include "step_bench.h"
 
 #include <math.h>
-#include <string.h>
 
-static const char USAGE[] =
-    "usage: step [OPTION]...\n"
-    "Times zoff's whole optimizer step with states in files beside yardsticks: the same transfers alone, the same update "
-    "alone,\n"
-    "half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over libaio.\n"
-    "  --path FOLDER   on the disk in question; needs room for 10 times the states (default: the current folder)\n"
-    "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
-    "                  Below 16Mi ratios are void. The part ahead has 4 times as many in DRAM, up to 64Mi\n"
-    "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
-    "  --only LIST     parts: race, throttle, rss, paths, loop, windows, hidden, ahead (default: all; throttle, paths,\n"
-    "                  hidden and ahead need root)\n"
-    "  --background N  threads of the engine in DRAM that updates ahead of steps (default 2)\n"
-    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n";
-
-static const bench_word PARTS[] = {
-    {"race", PART_RACE},       {"throttle", PART_THROTTLE}, {"rss", PART_RSS},     {"paths", PART_PATHS}, {"loop", PART_LOOP},
-    {"windows", PART_WINDOWS}, {"hidden", PART_HIDDEN},     {"ahead", PART_AHEAD}, {"all", PART_ANY},     {NULL, 0}};
-
-static int run_parts(step_run *run)
-{
-    static const struct {
-        unsigned parts;
-        int (*run)(step_run *run);
-    } ORDER[] = {
-        {PART_RACE | PART_THROTTLE, step_race}, {PART_RSS, step_rss},       {PART_PATHS, step_paths}, {PART_LOOP, step_loop},
-        {PART_WINDOWS, step_windows},           {PART_HIDDEN, step_hidden}, {PART_AHEAD, step_ahead}};
-    /* the files of all contestants exist at the same time */
-    if (disk_folder_make(&run->options, 10, run->folder, &run->in_memory) != 0)
-        return -1;
-    int ret = 0;
-    for (unsigned i = 0; i < BENCH_COUNT(ORDER) && ret == 0; i++)
-        ret = run->options.run.parts & ORDER[i].parts ? ORDER[i].run(run) : 0;
-    disk_folder_remove();
-    return ret;
-}
+struct step_found found = {.agree = -1};
+uint64_t step_background = 2;
 
 /* --- figures --- */
 
@@ -106,92 +72,93 @@ static const bench_asked FIGURES[] = {
     {"visible_after_busy_backward_over_update", 0, 0, "the first where the trainer computes on all cores", "ahead", "(ahead_busy - busy) / plain", AHEAD, ROUNDS}};
 /* clang-format on */
 
-/* Set the figures that are no medians of rounds. */
-static void set_counts(const step_run *run, bench_figures *out)
+static void set(const char *name, double value, unsigned rounds)
 {
-    static const char *const BYTES[] = {"split_bytes", "split_bf16_bytes", "split_q8_bytes"};
+    bench_figures_set(bench_figures_find(name), value > 0 ? value : NAN, rounds);
+}
+
+/* Set the figures that are no medians of rounds. */
+static void set_counts(void)
+{
     static const char *const SIZES[] = {"small_engine_vs_own_loop_1k", "small_engine_vs_own_loop_32k",
                                         "small_engine_vs_own_loop_1m"};
-    static const char *const MOVED[] = {"windows_read_over_state", "windows_write_over_state", "kinds_read_over_state",
-                                        "kinds_write_over_state"};
-    for (unsigned i = 0; i < 3; i++)
-        bench_figures_set(bench_figures_find(out, BYTES[i]), run->split_bytes[i] > 0 ? run->split_bytes[i] : NAN, ROUNDS);
-    bench_figures_set(bench_figures_find(out, "disk_over_library"), run->disk_over_library > 0 ? run->disk_over_library : NAN,
-                      ROUNDS);
+    set("split_bytes", found.split_bytes[0], ROUNDS);
+    set("split_bf16_bytes", found.split_bytes[1], ROUNDS);
+    set("split_q8_bytes", found.split_bytes[2], ROUNDS);
+    set("disk_over_library", found.disk_over_library, ROUNDS);
     double worst = NAN;
     unsigned rounds = RACE_ROUNDS;
-    for (unsigned i = 0; i < 3; i++) {
-        const bench_figure *size = bench_figures_find(out, SIZES[i]);
+    for (unsigned i = 0; i < BENCH_COUNT(SIZES); i++) {
+        const bench_figure *size = bench_figures_find(SIZES[i]);
         worst = fmax(worst, size->value);
         rounds = bench_figures_measured(size) && size->rounds < rounds ? size->rounds : rounds;
     }
-    bench_figures_set(bench_figures_find(out, "small_engine_vs_own_loop"), worst, rounds);
-    bench_figures_set(bench_figures_find(out, "rss_growth_mib"), run->rss[1] > 0 ? run->rss[1] - run->rss[0] : NAN, 1);
-    const race *moved = race_of(&run->book, "moved");
-    for (unsigned i = 0; i < 4; i++) {
-        const double value = run->windows[i / 2][i % 2];
-        bench_figures_set(bench_figures_find(out, MOVED[i]), moved && !moved->missing[0] && value > 0 ? value : NAN, 1);
-    }
+    set("small_engine_vs_own_loop", worst, rounds);
+    if (found.rss[1] > 0) /* the growth may be none */
+        bench_figures_set(bench_figures_find("rss_growth_mib"), found.rss[1] - found.rss[0], 1);
+    const race *moved = race_of("moved");
+    if (!moved || moved->missing[0])
+        return;
+    set("windows_read_over_state", found.windows[0][0], 1);
+    set("windows_write_over_state", found.windows[0][1], 1);
+    set("kinds_read_over_state", found.windows[1][0], 1);
+    set("kinds_write_over_state", found.windows[1][1], 1);
 }
 
 /* Reasons that make every figure about the disk void. */
-static void check_disk(const step_run *run, bench_figures *out)
+static void check_disk(void)
 {
-    const double host = (double)run->small.host_bytes, states = (double)run->small.state_bytes;
-    const double plain = (double)run->plain_huge, thp = (double)run->thp_huge, bytes = (double)run->buffer_bytes;
+    const double host = (double)found.small.host_bytes, states = (double)found.small.state_bytes;
+    const double plain = (double)found.plain_huge, thp = (double)found.thp_huge, bytes = (double)found.buffer_bytes;
     if (plain > 0.1 * bytes)
-        bench_figures_void(out, PLAIN,
+        bench_figures_void(PLAIN,
                            "this system gave the yardstick's plain buffers huge pages (transparent_hugepage is always?)");
     if (thp < 0.9 * bytes)
-        bench_figures_void(out, THP, "only %.0f of %.0f MiB of the yardstick's buffers are in huge pages", thp / (1 << 20),
-                           bytes / (1 << 20));
-    if (run->in_memory)
-        bench_figures_void(out, DISK, "the folder is in memory, not on a disk; name one with --path");
-    if (!run->direct)
-        bench_figures_void(out, DISK,
+        bench_figures_void(THP, bench_text("only %.0f of %.0f MiB of the yardstick's buffers are in huge pages",
+                                           thp / (1 << 20), bytes / (1 << 20)));
+    if (disk.in_memory)
+        bench_figures_void(DISK, "the folder is in memory, not on a disk; name one with --path");
+    if (!found.direct)
+        bench_figures_void(DISK,
                            "the file system has no O_DIRECT: the page cache was measured; name another folder with --path");
     if (!(states >= LEAST_RATIO * host))
-        bench_figures_void(out, DISK, "states are %.1f times the DRAM that they go through; what is asked is about %d times",
-                           states / host, LEAST_RATIO);
-    if (run->small.chunk_count < LEAST_CHUNKS)
-        bench_figures_void(out, DISK, "%llu chunks are too few to overlap anything; what is asked is about %d",
-                           (unsigned long long)run->small.chunk_count, LEAST_CHUNKS);
-    if (run->agree == 0)
-        bench_figures_void(out, DISK, "the contestants do not have the same states");
+        bench_figures_void(DISK,
+                           bench_text("states are %.1f times the DRAM that they go through; what is asked is about %d times",
+                                      states / host, LEAST_RATIO));
+    if (found.small.chunk_count < LEAST_CHUNKS)
+        bench_figures_void(DISK, bench_text("%llu chunks are too few to overlap anything; what is asked is about %d",
+                                            (unsigned long long)found.small.chunk_count, LEAST_CHUNKS));
+    if (found.agree == 0)
+        bench_figures_void(DISK, "the contestants do not have the same states");
 }
 
-static void judge(const step_run *run, bench_figures *out)
+/* A measurement with less than what is asked for. */
+static void check_least(unsigned about, uint64_t measured, uint64_t least, const char *what)
 {
-    const struct {
-        unsigned about;
-        uint64_t chunks, least;
-    } CHUNKS[] = {{RESIDENT, run->resident.chunk_count, WINDOW_CHUNKS},
-                  {HIDDEN, run->hidden_chunks, LEAST_CHUNKS / 2},
-                  {AHEAD, run->ahead_chunks, LEAST_CHUNKS / 2}};
-    out->missing = "not among the parts of this run, or no round in its time";
-    bench_figures_add(out, FIGURES, BENCH_COUNT(FIGURES), &run->book);
-    bench_figures_excuse(bench_figures_find(out, "persist_cached50_over_uncached"), run->no_persist);
-    bench_figures_excuse(bench_figures_find(out, "persist_over_plain"), run->no_persist);
-    set_counts(run, out);
-    for (unsigned i = 0; i < BENCH_COUNT(CHUNKS); i++) {
-        if (CHUNKS[i].chunks && CHUNKS[i].chunks < CHUNKS[i].least)
-            bench_figures_void(out, CHUNKS[i].about, "%llu chunks; what is asked is about %llu",
-                               (unsigned long long)CHUNKS[i].chunks, (unsigned long long)CHUNKS[i].least);
-    }
-    if (run->loop_elements && run->loop_elements < STEP_LARGE_LOOP)
-        bench_figures_void(out, LARGE, "measured with %zu elements; what is asked is about %zu", run->loop_elements,
-                           STEP_LARGE_LOOP);
-    if (run->small.chunk_count)
-        check_disk(run, out);
-    if (run->options.elements < LEAST_ELEMENTS)
-        bench_figures_void(out, SIZE, "measured with %zu elements; what is asked is about %zu and more",
-                           (size_t)run->options.elements, LEAST_ELEMENTS);
-    bench_figures_check_rounds(out);
-    if (run->options.busy != UINT64_MAX)
-        bench_figures_void(out, 0, "beside %u busy processes", (unsigned)run->options.busy);
+    if (measured && measured < least)
+        bench_figures_void(about, bench_text(what, (size_t)measured, (size_t)least));
 }
 
-/* --- report --- */
+static void judge(void)
+{
+    static const char CHUNKS[] = "%zu chunks; what is asked is about %zu";
+    bench_figures_add(FIGURES, BENCH_COUNT(FIGURES));
+    if (found.no_persist) {
+        bench_figures_excuse(bench_figures_find("persist_cached50_over_uncached"), found.no_persist);
+        bench_figures_excuse(bench_figures_find("persist_over_plain"), found.no_persist);
+    }
+    set_counts();
+    check_least(RESIDENT, found.resident.chunk_count, WINDOW_CHUNKS, CHUNKS);
+    check_least(HIDDEN, found.hidden_chunks, LEAST_CHUNKS / 2, CHUNKS);
+    check_least(AHEAD, found.ahead_chunks, LEAST_CHUNKS / 2, CHUNKS);
+    check_least(LARGE, found.loop_elements, STEP_LARGE_LOOP, "measured with %zu elements; what is asked is about %zu");
+    if (found.small.chunk_count)
+        check_disk();
+    check_least(SIZE, disk.elements, LEAST_ELEMENTS, "measured with %zu elements; what is asked is about %zu and more");
+    bench_figures_check_rounds();
+    if (disk.busy != DISK_ALONE)
+        bench_figures_void(0, bench_text("beside %u busy processes", (unsigned)disk.busy));
+}
 
 static json_t *plan_object(const zoff_plan_info *p)
 {
@@ -201,65 +168,78 @@ static json_t *plan_object(const zoff_plan_info *p)
                      (json_int_t)p->chunk_bytes, "slots", (int)p->slots);
 }
 
-static json_t *findings(const step_run *run)
+static json_t *describe(FILE *out)
 {
     static const char *const JUDGED[] = {"race", "rivals", "throttled", "paths"};
+    const zoff_plan_info *small = &found.small;
     bool enough = true;
     for (unsigned i = 0; i < BENCH_COUNT(JUDGED); i++) {
-        const race *r = race_of(&run->book, JUDGED[i]);
+        const race *r = race_of(JUDGED[i]);
         enough = enough && (!r || !r->rounds || r->clean_rounds >= ENOUGH_ROUNDS);
     }
+    fprintf(out, "%zu weights and gradients of bf16, %.0f MiB of states", (size_t)disk.elements,
+            12.0 * (double)disk.elements / (1 << 20));
+    if (small->chunk_count)
+        fprintf(out, " in %llu chunks through %u slots, %.0f MiB of DRAM; %u threads, %s kernels",
+                (unsigned long long)small->chunk_count, small->slots, (double)small->host_bytes / (1 << 20), found.threads,
+                zoff_isa());
+    fprintf(out, "\nGB/s are bytes read and written in files\n");
+    if (found.agree >= 0)
+        fprintf(out, "states: %s\n", found.agree ? "all contestants have the same bits" : found.disagree);
     json_t *root = json_pack(
-        "{s:I, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:b, s:o, s:i, s:{s:o, s:o}}", "elements", (json_int_t)run->options.elements,
-        "threads", (int)run->threads, "isa", zoff_isa(), "path", run->options.path, "enough_clean_rounds", enough, "plan",
-        plan_object(&run->small), "plan_cached50", plan_object(&run->cached), "step_read_bytes", (json_int_t)run->step_bytes,
-        "direct_io", run->direct, "states_agree", run->agree < 0 ? json_null() : json_boolean(run->agree), "states_compared",
-        (int)run->compared, "rss_mib", "model", bench_report_number(run->rss[0] > 0 ? run->rss[0] : NAN), "ten_times_the_model",
-        bench_report_number(run->rss[1] > 0 ? run->rss[1] : NAN));
-    if (run->agree == 0)
-        json_object_set_new(root, "states_differ", json_string(run->disagree));
-    const race *rivals = race_of(&run->book, "rivals");
-    if (rivals && !rivals->missing[0] && run->buffer_bytes)
+        "{s:I, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:b, s:o, s:i, s:{s:o, s:o}, s:s*}", "elements", (json_int_t)disk.elements,
+        "threads", (int)found.threads, "isa", zoff_isa(), "path", disk.path, "enough_clean_rounds", enough, "plan",
+        plan_object(small), "plan_cached50", plan_object(&found.cached), "step_read_bytes", (json_int_t)found.step_bytes,
+        "direct_io", found.direct, "states_agree", found.agree < 0 ? json_null() : json_boolean(found.agree), "states_compared",
+        (int)found.compared, "rss_mib", "model", bench_report_number(found.rss[0] > 0 ? found.rss[0] : NAN),
+        "ten_times_the_model", bench_report_number(found.rss[1] > 0 ? found.rss[1] : NAN), "states_differ", found.disagree);
+    const race *rivals = race_of("rivals");
+    if (rivals && !rivals->missing[0] && found.buffer_bytes)
         json_object_set_new(root, "libaio_buffers",
-                            json_pack("{s:I, s:I, s:I, s:b}", "bytes", (json_int_t)run->buffer_bytes, "plain_in_huge_pages",
-                                      (json_int_t)run->plain_huge, "thp_in_huge_pages", (json_int_t)run->thp_huge, "locked",
-                                      run->locked));
+                            json_pack("{s:I, s:I, s:I, s:b}", "bytes", (json_int_t)found.buffer_bytes, "plain_in_huge_pages",
+                                      (json_int_t)found.plain_huge, "thp_in_huge_pages", (json_int_t)found.thp_huge, "locked",
+                                      found.locked));
     return root;
 }
 
-static int report(const step_run *run)
+/* The files of all contestants exist at the same time. */
+static void begin(char **argv)
 {
-    static bench_figures figures;
-    FILE *out = bench_run_table(&run->options.run);
-    const zoff_plan_info *small = &run->small;
-    judge(run, &figures);
-    fprintf(out, "%zu weights and gradients of bf16, %.0f MiB of states", (size_t)run->options.elements,
-            12.0 * (double)run->options.elements / (1 << 20));
-    if (small->chunk_count)
-        fprintf(out, " in %llu chunks through %u slots, %.0f MiB of DRAM; %u threads, %s kernels",
-                (unsigned long long)small->chunk_count, small->slots, (double)small->host_bytes / (1 << 20), run->threads,
-                zoff_isa());
-    fprintf(out, "\nGB/s are bytes read and written in files\n");
-    if (run->agree >= 0)
-        fprintf(out, "states: %s\n", run->agree ? "all contestants have the same bits" : run->disagree);
-    return bench_report(&run->options.run, findings(run), &run->book, &figures, "rounds");
+    race_book.enough = ENOUGH_ROUNDS;
+    disk_begin(10, 128, 16);
 }
 
 int main(int argc, char **argv)
 {
-    static step_run run = {.agree = -1, .book.enough = ENOUGH_ROUNDS, .background = 2};
-    static const bench_default DEFAULTS[] = {{PART_ANY, 15, 600}, {PART_ANY, 9, 46}};
-    static const unsigned MEBI_ELEMENTS[] = {128, 16};
-    /* The program starts itself again in this way for a part. */
-    if (argc == 4 && strcmp(argv[1], "--rss-of") == 0)
-        return step_rss_child(argv + 2);
-    if (argc == 5 && strcmp(argv[1], "--paths-of") == 0)
-        return step_paths_child(argv + 2);
-    const bench_option background = {"background", .number = &run.background, .least = 1, .most = 64};
-    const int refused = disk_start(argc, argv, USAGE, background, PARTS, DEFAULTS, MEBI_ELEMENTS, &run.options);
-    if (refused)
-        return refused;
-    const int ret = run_parts(&run), reported = report(&run); /* also the measurements of a failed run */
-    race_book_free(&run.book);
-    return ret ? 1 : reported;
+    static const bench_option OPTIONS[] = {
+        DISK_OPTIONS("10",
+                     "(default 16Mi; --full: 128Mi).\n"
+                     "                  Below 16Mi ratios are void. The part ahead has 4 times as many in DRAM, up to 64Mi"),
+        {"background", "N", "threads of the engine in DRAM that updates ahead of steps (default 2)", .number = &step_background,
+         .least = 1, .most = 64},
+        {NULL}};
+    static const bench_part PARTS[] = {{"race", PART_RACE, step_race},
+                                       {"throttle", PART_THROTTLE},
+                                       {"rss", PART_RSS, step_rss, .child = step_rss_child},
+                                       {"paths", PART_PATHS, step_paths, .child = step_paths_child},
+                                       {"loop", PART_LOOP, step_loop},
+                                       {"windows", PART_WINDOWS, step_windows},
+                                       {"hidden", PART_HIDDEN, step_hidden},
+                                       {"ahead", PART_AHEAD, step_ahead},
+                                       {NULL}};
+    static const bench_spec SPEC = {
+        .usage =
+            "usage: step [OPTION]...\n"
+            "Times zoff's whole optimizer step with states in files beside yardsticks: the same transfers alone, the same\n"
+            "update alone, half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over\n"
+            "libaio. The parts throttle, paths, hidden and ahead need root.\n",
+        .options = OPTIONS,
+        .parts = PARTS,
+        .full = {PART_ANY, 15, 600},
+        .quick = {PART_ANY, 9, 46},
+        .quick_first = true,
+        .begin = begin,
+        .judge = judge,
+        .describe = describe};
+    return bench_main(argc, argv, &SPEC);
 }

@@ -5,7 +5,7 @@
 #include "disk.h"
 #include "streams.h"
 
-enum { STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
+enum { ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
 enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_WINDOWS = 32, PART_HIDDEN = 64 };
 enum { PART_AHEAD = 128, PART_ANY = 255 };
 #define STEP_WEIGHT 0.02f /* standard deviation of the weights before the first step */
@@ -14,7 +14,6 @@ enum { PART_AHEAD = 128, PART_ANY = 255 };
 
 /* bf16 weights and gradients, shared by contestants with fp32 masters: each writes the same weights. */
 typedef struct step_model {
-    bench_streams mapping;
     size_t elements;
     uint16_t *weights, *grads;
     zoff_optimizer_hyper hyper; /* the same as in step_engine's configuration */
@@ -24,19 +23,17 @@ typedef struct step_model {
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
-    char folder[DISK_PATH];            /* its own, "" on the host */
+    const char *folder;                /* its own; NULL on the host */
     double aio_block_bytes, aio_depth; /* as in the configuration */
     int64_t steps;
     unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
     uint64_t read_bytes, write_bytes; /* of the last step, from files */
-    bench_streams weights;            /* where half of the masters is in them; else empty */
 } step_engine;
 
 typedef struct step_engine_opts {
-    const char *const *paths; /* folders; each engine creates its own in each */
-    unsigned path_count;      /* 0: states in DRAM */
-    uint64_t host_bytes;      /* zoff.host_memory; 0: the default */
-    size_t chunk_elements;    /* sub_group_size; 0: the default */
+    const char *paths[2];  /* folders; each engine creates its own in each; none: states in DRAM */
+    uint64_t host_bytes;   /* zoff.host_memory; 0: the default */
+    size_t chunk_elements; /* sub_group_size; 0: the default */
     bool persist, unverified;
     bool split;          /* masters in two halves, and weights of its own */
     const char *moments; /* zoff.moments; NULL: fp32 */
@@ -47,49 +44,31 @@ typedef struct step_engine_opts {
     uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 
-/* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
-int step_model_open(size_t elements, step_model *out);
+/* step_model.c. The end of the part closes all. `name` is the name of the engine's folder. Opening an engine
+ * that persists returns 0, or -1 with a message; another error ends the program. */
+step_model step_model_open(size_t elements);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
-int step_engine_step(void *engine, int which); /* takes a contestant's turn */
-void step_engine_rest(const step_engine *e);   /* wait for the reads of the next step */
-void step_engine_close(step_engine *e);
-
-/* step_io.c: the same reads and writes as a step of `like`, on its own file, through zoff's public queue, without an update.
- * Each byte is written as it was read. */
-typedef struct step_io {
-    zoff_aio *queue;
-    bench_streams mapping;
-    char *memory;
-    size_t chunk_bytes, chunk_count, last_bytes;
-    unsigned slots;
-    bool direct;
-} step_io;
-int step_io_open(const step_engine *like, step_io *out); /* `like` has taken a step */
-int step_io_turn(void *io, int which);
-void step_io_close(step_io *io);
+void step_engine_step(void *engine, int which); /* takes a contestant's turn */
+void step_engine_rest(const step_engine *e);    /* wait for the reads of the next step */
 
 /* The optimizer states of a contestant, for comparing them after the same number of steps. */
 typedef struct step_states {
     const char *name;
     void *ctx;
     bench_work_fn step;
-    int (*read)(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst); /* 0, or -1 */
+    void (*read)(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst);
     const int64_t *steps;
 } step_states;
 
-/* A run and its results. */
-typedef struct step_run {
-    disk_options options;
-    uint64_t background; /* threads of the DRAM engine that begins updates before the step is called */
-    char folder[DISK_PATH];
-    race_book book;
+/* The results of a run. */
+extern struct step_found {
     zoff_plan_info small, cached, resident; /* of the engines with the small and the large budget, and with all in DRAM */
     uint64_t step_bytes;                    /* bytes that a step of the small one reads from files; it writes as many */
     double split_bytes[3];      /* each way, for a parameter: masters in two halves, with moments in fp32, bf16 and q8 */
     double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
     unsigned threads, compared; /* contestants that were compared with the first one */
     int agree;                  /* 1: all contestants have the same states; 0: not; -1: not compared */
-    bool direct, in_memory;     /* O_DIRECT is in use; the folder is a tmpfs */
+    bool direct;                /* O_DIRECT is in use */
     bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
     double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
@@ -97,31 +76,36 @@ typedef struct step_run {
                              kind by kind; 0: not measured */
     size_t loop_elements; /* elements of the large model beside a trainer's own loop */
     uint64_t hidden_chunks, ahead_chunks; /* of the engines beside which a trainer computes */
-    char disagree[STEP_REASON], no_persist[STEP_REASON];
-} step_run;
+    const char *disagree, *no_persist;
+} found;
+extern uint64_t step_background; /* threads of the DRAM engine that begins updates before the step is called */
 
 /* step_swapper.c: optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its
  * contestants to the races "rivals" and "extra", and warms up with one turn. `group_elements` is a multiple of 1024. 0; or -1,
  * and the two races have the reason. */
-int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out);
-void step_swapper_close(void);
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_states *out);
 
-/* The parts; -1 with a message for an error. */
-int step_race(step_run *run);
-int step_rss(step_run *run);
-int step_paths(step_run *run);
-int step_loop(step_run *run);
-int step_windows(step_run *run);
-int step_hidden(step_run *run);
-int step_ahead(step_run *run);
-/* Run one part in its own process, with its arguments: the memory of one engine, or two paths. Returns the exit status. */
-int step_rss_child(char **arguments);
-int step_paths_child(char **arguments);
+/* The parts, and their work in a process of its own: the memory of one engine, or two paths. */
+void step_race(const bench_part *part);
+void step_rss(const bench_part *part);
+void step_rss_child(const double *numbers);
+void step_paths(const bench_part *part);
+void step_paths_child(const double *numbers);
+void step_loop(const bench_part *part);
+void step_windows(const bench_part *part);
+void step_hidden(const bench_part *part);
+void step_ahead(const bench_part *part);
 
 /* Rounds of an expensive race. */
-static inline unsigned step_fewer(const step_run *run)
+static inline unsigned step_fewer(void)
 {
-    return (unsigned)(run->options.run.rounds + 1) / 2;
+    return (unsigned)(bench.rounds + 1) / 2;
+}
+
+/* The small budget of DRAM for a model of so many elements. */
+static inline uint64_t step_budget(size_t elements)
+{
+    return 3 * sizeof(float) * elements / disk.budget_share;
 }
 
 /* step_own_loop.c: Adam as the author of a trainer writes and compiles it: -Ofast, OpenMP. Step t of AdamW: lr 1e-3, betas 0.9

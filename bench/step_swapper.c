@@ -6,22 +6,21 @@
 
 #ifndef BENCH_HAVE_LIBAIO
 
-int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out)
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_states *out)
 {
-    (void)m, (void)group_elements, (void)run, (void)out;
-    race_excuse(rivals, "built without libaio, which the yardstick is made of: install libaio-dev and configure again");
-    race_excuse(extra, "%s", rivals->missing);
+    extra->missing = rivals->missing =
+        "built without libaio, which the yardstick is made of: install libaio-dev and configure again";
     return -1;
 }
-
-void step_swapper_close(void) {}
 
 #else
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
+#include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,29 +42,26 @@ typedef struct request {
 typedef struct handle {
     io_context_t context;
     pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+    sem_t begun, done; /* requests that the thread has not taken yet; those that nobody has waited for */
     request requests[TENSORS];
-    unsigned count, done; /* requests of the batch; those that are done */
-    bool lives, ends;
-    int error; /* of the first request that failed */
+    unsigned count, awaited; /* requests since the start */
 } handle;
 
 /* Buffers for sub-groups in one block of memory: p, m, v and the fp32 gradient of each. */
 typedef struct buffers {
     char *base;
-    size_t pitch, bytes;
+    size_t pitch;
 } buffers;
 
 static struct {
     const step_model *model;
-    char folder[DISK_PATH];
+    const char *folder;
     size_t group_elements, group_count;
     buffers plain, huge;
     handle read, write;
     int64_t steps;
-} own = {.read = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER},
-         .write = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
+    _Atomic int error; /* errno of the first request that failed: then no other one begins, and the step has failed */
+} own;
 
 /* --- sub-groups, their memory and their files --- */
 
@@ -86,34 +82,37 @@ static void *tensor_of(const buffers *b, size_t set, unsigned tensor)
     return b->base + (set % SETS * TENSORS + tensor) * b->pitch;
 }
 
-static const char *name_of(size_t group, unsigned tensor)
+static int open_file(size_t group, unsigned tensor, int flags)
 {
     static const char *const NAMES[TENSORS] = {"", "exp_avg-", "exp_avg_sq-", "gradient-"};
-    static char path[DISK_PATH + 64];
+    char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s%zu.tensor.swp", own.folder, NAMES[tensor], group);
-    return path;
+    const int fd = open(path, flags | O_CLOEXEC, 0600);
+    own.error = fd < 0 ? errno : own.error;
+    return fd;
 }
+
+BENCH_CLOSER(free_buffers, free(x))
 
 /* Allocate locked memory, in plain pages or with a request for huge ones. If a limit forbids locking, the pages exist all the
  * same. */
-static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_run *run)
+static void open_buffers(bool huge, buffers *out, size_t *huge_bytes)
 {
     const size_t before = bench_streams_huge_bytes(), unit = huge ? HUGE_PAGE : PAGE;
     void *base;
     out->pitch = (bytes_of(0) + unit - 1) / unit * unit;
-    out->bytes = SETS * TENSORS * out->pitch;
-    errno = posix_memalign(&base, unit, out->bytes);
-    if (errno)
-        return -1;
+    const size_t bytes = SETS * TENSORS * out->pitch;
+    if (posix_memalign(&base, unit, bytes) != 0)
+        bench_die("no memory for the buffers of the libaio yardsticks");
+    bench_later(free_buffers, base, 0);
     out->base = base;
     if (huge)
-        madvise(base, out->bytes, MADV_HUGEPAGE);
-    memset(base, 0, out->bytes);
-    run->locked = mlock(base, out->bytes) == 0 && (run->locked || !huge);
-    run->buffer_bytes = SETS * TENSORS * bytes_of(0);
+        madvise(base, bytes, MADV_HUGEPAGE);
+    memset(base, 0, bytes);
+    found.locked = mlock(base, bytes) == 0 && (found.locked || !huge);
+    found.buffer_bytes = SETS * TENSORS * bytes_of(0);
     const size_t after = bench_streams_huge_bytes();
     *huge_bytes = after > before ? after - before : 0;
-    return 0;
 }
 
 /* --- transfers --- */
@@ -153,86 +152,70 @@ static int move(io_context_t context, const request *r)
     return error;
 }
 
+static void wait_for(sem_t *s)
+{
+    while (sem_wait(s) != 0)
+        continue;
+}
+
+/* A request without a file ends the thread. */
 static void *work(void *ctx)
 {
     handle *h = ctx;
-    pthread_mutex_lock(&h->lock);
-    while (!h->ends || h->done < h->count) {
-        if (h->done == h->count) {
-            pthread_cond_wait(&h->changed, &h->lock);
-            continue;
-        }
-        const request r = h->requests[h->done];
-        pthread_mutex_unlock(&h->lock);
+    for (unsigned i = 0;; i++) {
+        wait_for(&h->begun);
+        const request r = h->requests[i % TENSORS];
+        if (r.fd < 0)
+            return NULL;
         const int error = move(h->context, &r);
         close(r.fd);
-        pthread_mutex_lock(&h->lock);
-        h->error = h->error ? h->error : error;
-        h->done++;
-        pthread_cond_broadcast(&h->changed);
+        own.error = own.error ? own.error : error;
+        sem_post(&h->done);
     }
-    pthread_mutex_unlock(&h->lock);
-    return NULL;
 }
 
-static void tell(handle *h, const request *r, bool ends)
+static void tell(handle *h, request r)
 {
-    pthread_mutex_lock(&h->lock);
-    if (r)
-        h->requests[h->count++] = *r;
-    h->ends = ends;
-    pthread_cond_broadcast(&h->changed);
-    pthread_mutex_unlock(&h->lock);
+    h->requests[h->count++ % TENSORS] = r;
+    sem_post(&h->begun);
 }
 
-/* Wait until everything that was begun is done. 0, or -1 with the errno of the first failure. */
-static int await(handle *h)
+/* Wait until everything that was begun is done. */
+static void await(handle *h)
 {
-    pthread_mutex_lock(&h->lock);
-    while (h->done < h->count)
-        pthread_cond_wait(&h->changed, &h->lock);
-    const int error = h->error;
-    h->count = h->done = 0;
-    h->error = 0;
-    pthread_mutex_unlock(&h->lock);
-    errno = error;
-    return error ? -1 : 0;
+    for (; h->awaited < h->count; h->awaited++)
+        wait_for(&h->done);
 }
 
-/* Begin to read or write files of a sub-group; a request opens each. Wait for earlier requests first. 0, or -1 with errno. */
-static int begin(handle *h, size_t group, unsigned first, unsigned count, const buffers *from, size_t set, bool writes)
+/* Begin to read or write files of a sub-group; a request opens each. Wait for earlier requests first. */
+static void begin(handle *h, size_t group, unsigned first, unsigned count, const buffers *from, size_t set, bool writes)
 {
-    int ret = await(h);
-    for (unsigned i = first; i < first + count && ret == 0; i++) {
-        const int fd = open(name_of(group, i), (writes ? O_WRONLY | O_CREAT : O_RDONLY) | O_DIRECT | O_CLOEXEC, 0600);
-        if (fd < 0)
-            ret = -1;
-        else
-            tell(h, &(request){fd, tensor_of(from, set, i), bytes_of(group), writes}, false);
+    await(h);
+    for (unsigned i = first; i < first + count && !own.error; i++) {
+        const int fd = open_file(group, i, (writes ? O_WRONLY | O_CREAT : O_RDONLY) | O_DIRECT);
+        if (fd >= 0)
+            tell(h, (request){fd, tensor_of(from, set, i), bytes_of(group), writes});
     }
-    return ret;
 }
 
-/* 0 or an errno. */
-static int open_handle(handle *h)
+static void close_handle(void *ctx, size_t value)
+{
+    handle *h = ctx;
+    tell(h, (request){.fd = -1});
+    pthread_join(h->thread, NULL);
+    io_queue_release(h->context);
+}
+
+static void open_handle(handle *h)
 {
     int error = -io_queue_init(DEPTH, &h->context);
+    sem_init(&h->begun, 0, 0);
+    sem_init(&h->done, 0, 0);
     if (!error)
         error = pthread_create(&h->thread, NULL, work, h);
-    h->lives = !error;
-    return error;
-}
-
-static void close_handle(handle *h)
-{
-    if (h->lives) {
-        tell(h, NULL, true);
-        pthread_join(h->thread, NULL);
-    }
-    if (h->context)
-        io_queue_release(h->context);
-    h->context = NULL;
-    h->lives = h->ends = false;
+    if (!error)
+        bench_later(close_handle, h, 0);
+    own.error = own.error ? own.error : error;
 }
 
 /* --- the orders --- */
@@ -245,7 +228,7 @@ enum {
     ORDERS
 };
 
-static int update(size_t group, const buffers *from, size_t set, bool grads)
+static void update(size_t group, const buffers *from, size_t set, bool grads)
 {
     const size_t first = group * own.group_elements;
     const zoff_optimizer_tensor tensor = {.struct_size = sizeof tensor,
@@ -256,62 +239,59 @@ static int update(size_t group, const buffers *from, size_t set, bool grads)
                                           .grad = grads ? tensor_of(from, set, GRAD) : own.model->grads + first,
                                           .grad_dtype = grads ? ZOFF_F32 : ZOFF_BF16,
                                           .copy_out = own.model->weights + first};
-    return bench_told(zoff_optimizer_step(&own.model->hyper, own.steps, 1, &tensor));
+    bench_must(zoff_optimizer_step(&own.model->hyper, own.steps, 1, &tensor));
 }
 
-static int step_in_order(bool grads)
+static void step_in_order(bool grads)
 {
-    int ret = 0;
-    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
-        ret = begin(&own.read, i, 0, grads ? TENSORS : STATES, &own.plain, 0, false);
-        ret = ret == 0 ? await(&own.read) : ret;
-        ret = ret == 0 ? update(i, &own.plain, 0, grads) : ret;
-        ret = ret == 0 ? begin(&own.read, i, 0, STATES, &own.plain, 0, true) : ret;
-        ret = ret == 0 ? await(&own.read) : ret;
+    for (size_t i = 0; i < own.group_count; i++) {
+        begin(&own.read, i, 0, grads ? TENSORS : STATES, &own.plain, 0, false);
+        await(&own.read);
+        update(i, &own.plain, 0, grads);
+        begin(&own.read, i, 0, STATES, &own.plain, 0, true);
+        await(&own.read);
     }
-    return ret;
 }
 
 /* Before the step write all gradients to the disk as fp32; the next is converted while the last one is written. */
-static int spill_gradients(void)
+static void spill_gradients(void)
 {
-    int ret = 0;
-    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
+    for (size_t i = 0; i < own.group_count; i++) {
         float *const wide = tensor_of(&own.plain, i, GRAD);
         const uint16_t *grads = own.model->grads + i * own.group_elements;
         const size_t count = elements_of(i);
 #pragma omp parallel for schedule(static)
         for (size_t k = 0; k < count; k++)
             wide[k] = bench_from_bf16(grads[k]);
-        ret = begin(&own.read, i, GRAD, 1, &own.plain, i, true);
+        begin(&own.read, i, GRAD, 1, &own.plain, i, true);
     }
-    return ret == 0 ? await(&own.read) : ret;
+    await(&own.read);
 }
 
-static int step_pipelined(const buffers *from)
+static void step_pipelined(const buffers *from)
 {
-    int ret = begin(&own.read, 0, 0, STATES, from, 0, false);
-    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
-        ret = await(&own.read);
-        if (ret == 0 && i + 1 < own.group_count)
-            ret = begin(&own.read, i + 1, 0, STATES, from, i + 1, false);
-        ret = ret == 0 ? update(i, from, i, false) : ret;
-        ret = ret == 0 ? begin(&own.write, i, 0, STATES, from, i, true) : ret;
+    begin(&own.read, 0, 0, STATES, from, 0, false);
+    for (size_t i = 0; i < own.group_count; i++) {
+        await(&own.read);
+        if (i + 1 < own.group_count)
+            begin(&own.read, i + 1, 0, STATES, from, i + 1, false);
+        update(i, from, i, false);
+        begin(&own.write, i, 0, STATES, from, i, true);
     }
-    return ret == 0 ? await(&own.write) : ret;
+    await(&own.write);
 }
 
-static int take_turn(void *ctx, int which)
+static void take_turn(void *ctx, int which)
 {
-    int ret = 0;
     own.steps++;
     if (which == PATTERN_GRADS)
-        ret = spill_gradients();
-    if (ret == 0 && (which == PATTERN || which == PATTERN_GRADS))
-        ret = step_in_order(which == PATTERN_GRADS);
-    else if (ret == 0)
-        ret = step_pipelined(which == PIPELINED_THP ? &own.huge : &own.plain);
-    return ret == 0 ? 0 : bench_fail("a libaio yardstick failed: %s", strerror(errno));
+        spill_gradients();
+    if (which == PATTERN || which == PATTERN_GRADS)
+        step_in_order(which == PATTERN_GRADS);
+    else
+        step_pipelined(which == PIPELINED_THP ? &own.huge : &own.plain);
+    if (own.error)
+        bench_die("a libaio yardstick failed: %s", strerror(own.error));
 }
 
 /* --- life --- */
@@ -325,68 +305,54 @@ static const race_line LINES[ORDERS] = {
 
 /* Write every file once in full before a measurement: the first write to new blocks of a file is slow. Only masters are not
  * zero. */
-static int fill_files(void)
+static void fill_files(void)
 {
     float *const master = tensor_of(&own.plain, 0, ZOFF_STATE_MASTER);
-    int ret = 0;
-    for (size_t group = 0; group < own.group_count && ret == 0; group++) {
+    for (size_t group = 0; group < own.group_count && !own.error; group++) {
         for (size_t i = 0; i < elements_of(group); i++)
             master[i] = bench_from_bf16(bench_bf16(bench_value(group * own.group_elements + i, STEP_WEIGHT)));
-        ret = begin(&own.read, group, 0, TENSORS, &own.plain, 0, true);
-        ret = ret == 0 ? await(&own.read) : ret;
+        begin(&own.read, group, 0, TENSORS, &own.plain, 0, true);
+        await(&own.read);
     }
-    return ret;
 }
 
-static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
+static void read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
     while (count) {
         const size_t group = first / own.group_elements, at = first % own.group_elements;
         const size_t left = elements_of(group) - at, taken = left < count ? left : count;
-        const int fd = open(name_of(group, (unsigned)kind), O_RDONLY | O_CLOEXEC);
-        const ssize_t got = fd < 0 ? -1 : pread(fd, dst, taken * sizeof *dst, (off_t)(at * sizeof *dst));
-        if (fd >= 0)
-            close(fd);
-        if (got != (ssize_t)(taken * sizeof *dst))
-            return -1;
+        const int fd = open_file(group, (unsigned)kind, O_RDONLY);
+        if (fd < 0 || pread(fd, dst, taken * sizeof *dst, (off_t)(at * sizeof *dst)) != (ssize_t)(taken * sizeof *dst))
+            bench_die("the states of a libaio yardstick cannot be read: %s", strerror(errno));
+        close(fd);
         first += taken;
         count -= taken;
         dst += taken;
     }
-    return 0;
 }
 
-void step_swapper_close(void)
-{
-    close_handle(&own.read);
-    close_handle(&own.write);
-    free(own.plain.base);
-    free(own.huge.base);
-    own.plain.base = own.huge.base = NULL;
-}
-
-int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_run *run, step_states *out)
+int step_swapper_open(const step_model *m, size_t group_elements, race *rivals, race *extra, step_states *out)
 {
     own.model = m;
     own.group_elements = group_elements;
     own.group_count = (m->elements + group_elements - 1) / group_elements;
-    snprintf(own.folder, sizeof own.folder, "%.4000s/libaio", run->folder);
-    int ret = mkdir(own.folder, 0700);
-    if (ret == 0)
-        ret = open_buffers(false, &own.plain, &run->plain_huge, run);
-    if (ret == 0)
-        ret = open_buffers(true, &own.huge, &run->thp_huge, run);
-    if (ret == 0 && (errno = open_handle(&own.read)) == 0)
-        errno = open_handle(&own.write);
-    if (ret != 0 || errno || fill_files() != 0) {
-        race_excuse(rivals, "the libaio yardsticks cannot run in this folder: %s", strerror(errno));
-        race_excuse(extra, "%s", rivals->missing);
+    own.folder = bench_text("%s/libaio", disk.folder);
+    own.error = mkdir(own.folder, 0700) != 0 ? errno : 0;
+    open_buffers(false, &own.plain, &found.plain_huge);
+    open_buffers(true, &own.huge, &found.thp_huge);
+    open_handle(&own.read);
+    open_handle(&own.write);
+    fill_files();
+    if (own.error) {
+        rivals->missing = extra->missing =
+            bench_text("the libaio yardsticks cannot run in this folder: %s", strerror(own.error));
         return -1;
     }
     for (unsigned i = 0; i < ORDERS; i++)
         race_add(LINES[i].which == PATTERN_GRADS ? extra : rivals, &LINES[i], (double)m->elements, NULL, i ? 1 : 2);
     *out = (step_states){"libaio", NULL, take_turn, read_states, &own.steps};
-    return take_turn(NULL, PIPELINED_THP);
+    take_turn(NULL, PIPELINED_THP);
+    return 0;
 }
 
 #endif

@@ -3,11 +3,12 @@
 #include "disk.h"
 
 #include <errno.h>
+#include <ftw.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,51 +18,41 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-throttle disk_throttle;
+struct disk_options disk = {.budget_share = 10, .busy = DISK_ALONE, .path = "."};
 static bool keeps_folder; /* the thread that waits for signals must not remove it */
-
-/* --- options --- */
+static void (*undo_more)(void);
 
 /* Start processes that each use a CPU as long as this one lives. Samples count in spite of them. */
-static int start_busy(uint64_t count)
+static void start_busy(uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         const pid_t child = fork();
         if (child < 0)
-            return bench_fail("--busy: %s", strerror(errno));
+            bench_die("--busy: %s", strerror(errno));
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             for (volatile unsigned long turns = 0;; turns++)
                 ;
         }
     }
-    bench_stopwatch_beside_others();
-    return 0;
+    bench_beside_others = true;
 }
 
-int disk_start(int argc, char **argv, const char *usage, bench_option extra, const bench_word *parts,
-               const bench_default defaults[2], const unsigned mebi_elements[2], disk_options *out)
+void disk_begin(double times, unsigned full, unsigned quick)
 {
-    const bench_option own[] = {{"path", .text = &out->path},
-                                {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
-                                {"budget", .number = &out->budget_share, .least = 2, .most = 1000},
-                                {"busy", .number = &out->busy, .least = 0, .most = 64},
-                                extra,
-                                {.name = NULL}};
-    *out = (disk_options){.budget_share = 10, .busy = UINT64_MAX, .path = ".", .run = {.quick = true}};
-    if (bench_program_parse(argc, argv, usage, own, parts, defaults, &out->run) != 0)
-        return 2;
-    out->elements = out->elements ? out->elements : (uint64_t)mebi_elements[out->run.quick] << 20;
-    return out->busy != UINT64_MAX && start_busy(out->busy) != 0;
+    disk.elements = disk.elements ? disk.elements : (uint64_t)(bench.quick ? quick : full) << 20;
+    if (disk.busy != DISK_ALONE)
+        start_busy(disk.busy);
+    disk_folder_make("path", disk.path, times * 12 * (double)disk.elements, NULL);
 }
 
-/* --- the folder --- */
-
-void disk_folder_remove(void)
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
 {
-    char text[256];
-    (void)bench_command(text, sizeof text, "rm -rf --one-file-system \"$ZOFF_BENCH_FOLDER\"");
+    return remove(path);
 }
+
+/* Mounts of a child are not entered. */
+BENCH_CLOSER(remove_folder, nftw(disk.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
 
 /* Files of the size of a model must not stay behind. All threads block these signals, and this one waits for them. */
 static void *await_signal(void *ctx)
@@ -69,9 +60,11 @@ static void *await_signal(void *ctx)
     int number;
     if (sigwait(ctx, &number) != 0)
         return NULL;
-    throttle_close(&disk_throttle);
+    throttle_close();
+    if (undo_more)
+        undo_more();
     if (!keeps_folder)
-        disk_folder_remove();
+        remove_folder(NULL, 0);
     _exit(128 + number);
 }
 
@@ -90,39 +83,46 @@ static void guard(void)
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-int disk_folder_make(const disk_options *options, double times, char out[DISK_PATH], bool *in_memory)
+void disk_folder_make(const char *option, const char *path, double bytes, void (*undo)(void))
 {
-    char full[DISK_PATH];
+    char full[PATH_MAX];
     struct statvfs space;
     struct statfs fs;
-    if (!realpath(options->path, full) || statvfs(full, &space) != 0)
-        return bench_fail("--path %s: %s", options->path, strerror(errno));
-    const double room = (double)space.f_bavail * (double)space.f_frsize, wanted = times * 12 * (double)options->elements;
-    if (room < wanted)
-        return bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with --elements",
-                          options->path, 1e-9 * room, 1e-9 * wanted);
-    if (snprintf(out, DISK_PATH, "%s/zoff-step-XXXXXX", full) >= DISK_PATH || !mkdtemp(out))
-        return bench_fail("--path %s: cannot make a folder there: %s", options->path, strerror(errno));
-    setenv("ZOFF_BENCH_FOLDER", out, 1);
+    if (!realpath(path, full) || statvfs(full, &space) != 0)
+        bench_die("--%s %s: %s", option, path, strerror(errno));
+    const double room = (double)space.f_bavail * (double)space.f_frsize;
+    if (room < bytes)
+        bench_die("--%s %s: %.1f GB are free, %.1f GB are wanted; name another folder, or ask for less", option, path,
+                  1e-9 * room, 1e-9 * bytes);
+    char *made = bench_text("%s/zoff-step-XXXXXX", full);
+    if (!mkdtemp(made))
+        bench_die("--%s %s: cannot make a folder there: %s", option, path, strerror(errno));
+    setenv("ZOFF_BENCH_FOLDER", made, 1);
+    undo_more = undo;
     guard();
-    *in_memory = statfs(out, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
-    return 0;
+    bench_later(remove_folder, NULL, 0);
+    disk.folder = made;
+    disk.in_memory = statfs(made, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
-int disk_hold(race *r, const char *path, uint64_t bytes_per_second)
+BENCH_CLOSER(release, throttle_close())
+
+bool disk_hold(race *r, const char *path, uint64_t bytes_per_second)
 {
-    if (throttle_open(&disk_throttle, path, bytes_per_second) == 0)
-        return 0;
-    race_excuse(r, "%s", disk_throttle.reason);
-    return -1;
+    const char *reason = throttle_open(path, bytes_per_second);
+    if (reason)
+        r->missing = reason;
+    else
+        bench_later(release, NULL, 0);
+    return !reason;
 }
 
-bool disk_is_late(const disk_options *options, double share, race *r)
+bool disk_is_late(double share, race *r)
 {
-    if (bench_now() < bench_run_deadline(&options->run, share))
-        return false;
-    race_excuse(r, "no time was left for it; raise --seconds, or name fewer parts with --only");
-    return true;
+    const bool late = bench_now() >= bench_share(share);
+    if (late)
+        r->missing = "no time was left for it; raise --seconds, or name fewer parts with --only";
+    return late;
 }
 
 double disk_moved(const char *path)
@@ -151,32 +151,31 @@ static const char DRIVES[] = "exec unshare --mount --propagation private sh -ec 
                              "    { %s $device && mount $device $drive; } || failed=1;"
                              "    losetup --detach $device; [ -z \"$failed\" ];"
                              "  done;"
-                             "  exec \"$ZOFF_BENCH_SELF\" %s' 2>&1";
+                             "  exec %s' 2>&1";
 
-const char *disk_child(race *r, const disk_drives *drives, const char *arguments, ...)
+const char *disk_child(race *r, const disk_drives *drives, const char *arguments)
 {
     static char text[1 << 16];
-    char own[256];
-    va_list args;
-    va_start(args, arguments);
-    vsnprintf(own, sizeof own, arguments, args);
-    va_end(args);
+    const char *own = bench_text("\"$ZOFF_BENCH_SELF\" --child %s", arguments);
     const int ret =
-        drives ? bench_command(text, sizeof text, DRIVES, drives->names, drives->allocate, drives->bytes, drives->format, own)
-               : bench_command(text, sizeof text, "exec \"$ZOFF_BENCH_SELF\" %s 2>&1", own);
+        bench_command(text, sizeof text,
+                      drives ? bench_text(DRIVES, drives->names, drives->allocate, drives->bytes, drives->format, own)
+                             : bench_text("exec %s 2>&1", own));
     while (text[0] && text[strlen(text) - 1] == '\n')
         text[strlen(text) - 1] = 0;
     const char *line = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
     if (ret == 0)
         return line;
-    race_excuse(r, "%s%.250s", drives && geteuid() != 0 ? "loop devices and mounts need root: " : "", line);
+    r->missing = bench_text("%s%.250s", drives && geteuid() != 0 ? "loop devices and mounts need root: " : "", line);
     return NULL;
 }
 
-const char *disk_child_begin(void)
+void disk_child_begin(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     keeps_folder = true;
     guard();
-    return getppid() == 1 ? NULL : getenv("ZOFF_BENCH_FOLDER");
+    if (getppid() == 1)
+        exit(1); /* the parent is gone already */
+    disk.folder = getenv("ZOFF_BENCH_FOLDER");
 }

@@ -1,10 +1,10 @@
 /* race.c: rounds, and formulas over the samples of contestants. */
 #include "race.h"
 
+#include "program.h"
+
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +14,15 @@ static const double SAMPLE_SECONDS = 0.004;
 
 /* --- the book --- */
 
-const race *race_of(const race_book *book, const char *name)
+struct race_book race_book;
+bool (*race_agree)(bool late);
+
+race *race_of(const char *name)
 {
     const size_t part = strcspn(name, "/");
     const char *end = name + part + (name[part] == '/');
-    for (unsigned i = 0; i < book->count; i++) {
-        const race *r = book->races[i];
+    for (unsigned i = 0; i < race_book.count; i++) {
+        race *r = race_book.races[i];
         const size_t length = strlen(r->label), wanted = strlen(end);
         if (strlen(r->part) == part && strncmp(r->part, name, part) == 0 && length >= wanted &&
             strcmp(r->label + length - wanted, end) == 0)
@@ -28,40 +31,17 @@ const race *race_of(const race_book *book, const char *name)
     return NULL;
 }
 
-race *race_open(race_book *book, const char *part, const char *label, ...)
+race *race_open(const char *part, const char *label)
 {
-    char text[sizeof book->races[0]->label];
-    va_list args;
-    va_start(args, label);
-    vsnprintf(text, sizeof text, label, args);
-    va_end(args);
-    for (unsigned i = 0; i < book->count; i++) {
-        if (strcmp(book->races[i]->part, part) == 0 && strcmp(book->races[i]->label, text) == 0)
-            return book->races[i];
+    for (unsigned i = 0; i < race_book.count; i++) {
+        if (strcmp(race_book.races[i]->part, part) == 0 && strcmp(race_book.races[i]->label, label) == 0)
+            return race_book.races[i];
     }
-    race *r = book->count < RACE_BOOK ? calloc(1, sizeof *r) : NULL;
-    if (!r) {
-        fprintf(stderr, "%s: no room for the results of %s\n", program_invocation_short_name, part);
-        exit(1);
-    }
-    r->part = part;
-    r->threads = book->threads;
-    memcpy(r->label, text, sizeof text);
-    return book->races[book->count++] = r;
-}
-
-void race_book_free(race_book *book)
-{
-    while (book->count)
-        free(book->races[--book->count]);
-}
-
-void race_excuse(race *r, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(r->missing, sizeof r->missing, format, args);
-    va_end(args);
+    race *r = race_book.count < RACE_BOOK ? calloc(1, sizeof *r) : NULL;
+    if (!r)
+        bench_die("no room for the results of %s", part);
+    *r = (race){.part = part, .label = label, .threads = race_book.threads, .missing = ""};
+    return race_book.races[race_book.count++] = r;
 }
 
 const race_entry *race_find(const race *r, const char *name)
@@ -82,7 +62,7 @@ race_entry *race_add(race *r, const race_line *line, double elements, void *ctx,
         e = &r->entries[r->count++];
         *e = (race_entry){.line = *line, .elements = elements, .calls = calls};
     }
-    e->work = (bench_work){line->run, ctx, line->which};
+    e->work = (bench_work){line->run, ctx ? ctx : line->ctx, line->which};
     return e;
 }
 
@@ -101,36 +81,38 @@ static double take_sample(race *r, race_entry *e, double deadline)
     enum { TRIES = 4, MOST_CALLS = 1 << 24 };
     bench_sample sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);
     /* A busy moment may have made a call look longer than it is. */
-    while (e->found && sample.status == 1 && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {
+    while (e->found && sample.clean && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {
         e->calls *= 2;
         sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);
     }
     r->retried_samples += sample.retries;
-    return sample.status < 0 ? -1 : sample.status ? sample.seconds : NAN;
+    return sample.clean ? sample.seconds : NAN;
 }
 
-int race_round(race *r, double deadline)
+void race_round(race *r, double deadline)
 {
     unsigned clean = 0;
     for (unsigned k = 0; k < r->count; k++) {
         const unsigned turn = r->neighbours ? k : (k + r->rounds / 2 * 3) % r->count;
         race_entry *e = &r->entries[r->rounds % 2 ? r->count - 1 - turn : turn];
-        e->seconds[r->rounds] = e->other[r->rounds] = NAN;
+        e->other[r->rounds] = NAN;
         e->disturbed[r->rounds] = false;
-        if (e->line.before && e->line.before(e->work.ctx, e->work.which) != 0)
-            return -1;
-        const double seconds = (r->sample ? r->sample : take_sample)(r, e, deadline);
-        if (seconds < 0)
-            return -1;
-        e->seconds[r->rounds] = seconds;
-        clean += isfinite(seconds) && !e->disturbed[r->rounds];
+        if (e->line.before)
+            e->line.before(e->work.ctx, e->work.which);
+        e->seconds[r->rounds] = (r->sample ? r->sample : take_sample)(r, e, deadline);
+        clean += isfinite(e->seconds[r->rounds]) && !e->disturbed[r->rounds];
     }
     r->rounds++;
     r->clean_rounds += clean == r->count;
-    return 0;
 }
 
-int race_run(race *r, unsigned wanted, double deadline)
+static bool is_late(const race *r, double deadline)
+{
+    const bool late = r->rounds >= r->least && bench_now() >= deadline;
+    return race_agree ? race_agree(late) : late;
+}
+
+void race_run(race *r, unsigned wanted, double deadline)
 {
     for (unsigned i = 0; i < r->count && r->clean_rounds < wanted; i++) {
         race_entry *e = &r->entries[i];
@@ -138,14 +120,9 @@ int race_run(race *r, unsigned wanted, double deadline)
             continue;
         e->found = true;
         e->calls = bench_stopwatch_calls(&e->work, SAMPLE_SECONDS);
-        if (!e->calls)
-            return -1;
     }
-    while (r->clean_rounds < wanted && r->rounds < RACE_ROUNDS && bench_now() < deadline) {
-        if (race_round(r, deadline) != 0)
-            return -1;
-    }
-    return 0;
+    while (r->clean_rounds < wanted && r->rounds < RACE_ROUNDS && !is_late(r, deadline))
+        race_round(r, deadline);
 }
 
 void race_print_samples(const race *r)
@@ -270,10 +247,8 @@ double race_median(const race *r, const char *name)
 
 double race_share(const race *r, const race_entry *e)
 {
-    char formula[256];
-    if (!e || !e->line.yardstick)
-        return NAN;
-    snprintf(formula, sizeof formula, "'%s' / '%s'", e->line.yardstick, e->line.name);
-    const race_entry *y = race_find(r, e->line.yardstick);
-    return y ? race_values(r, formula, false).median * (e->line.bytes * e->elements) / (y->line.bytes * y->elements) : NAN;
+    const race_entry *y = e && e->line.yardstick ? race_find(r, e->line.yardstick) : NULL;
+    return y ? race_values(r, bench_text("'%s' / '%s'", y->line.name, e->line.name), false).median *
+                   (e->line.bytes * e->elements) / (y->line.bytes * y->elements)
+             : NAN;
 }

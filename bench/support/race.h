@@ -1,6 +1,6 @@
 /* race.h: contestants that run in turns. Each has one sample in a round. The order alternates between forwards and backwards,
  * so that no contestant always follows the same one. Ratios are formed within rounds, because a shared machine is fast in one
- * second and slow in the next. A book holds all races of a run. */
+ * second and slow in the next. The book holds all races of a run. */
 #ifndef ZOFF_BENCH_RACE_H
 #define ZOFF_BENCH_RACE_H
 
@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-enum { RACE_ENTRIES = 24, RACE_ROUNDS = 64, RACE_BOOK = 1024, RACE_REASON = 1280 };
+enum { RACE_ENTRIES = 24, RACE_ROUNDS = 64, RACE_BOOK = 1024 };
 
 /* A line of a table of contestants; the last one has no name. */
 typedef struct race_line {
@@ -20,6 +20,7 @@ typedef struct race_line {
     unsigned tags;         /* bits of the table's own, which choose when it takes part */
     const char *yardstick; /* name of the entry that moves the same bytes and computes nothing; NULL: none */
     bench_work_fn before;  /* runs before each sample, untimed; NULL: nothing */
+    void *ctx;             /* of both functions, unless race_add() is given another */
 } race_line;
 
 typedef struct race_entry {
@@ -36,8 +37,7 @@ typedef struct race_entry {
 
 typedef struct race race;
 struct race {
-    const char *part;
-    char label[64];
+    const char *part, *label;
     bool neighbours; /* rounds alternate between both directions, so that neighbours stay those of the list */
     bool brief;      /* the table has one line for the whole race */
     unsigned threads;
@@ -45,27 +45,25 @@ struct race {
     unsigned count;
     unsigned rounds, clean_rounds; /* all rounds, and those in which every sample was clean */
     unsigned retried_samples;
-    char missing[RACE_REASON]; /* why it has no round; "" if nothing more is known */
+    unsigned least;      /* rounds that are taken even if it is late */
+    const char *missing; /* why it has no round; "" if nothing more is known */
     /* Take an entry's sample without the stopwatch, which may set its second figure and whether it was disturbed. Returns
-     * seconds of one call; NAN: there is no sample; negative: it failed, after its message. */
+     * seconds of one call; NAN: there is no sample. */
     double (*sample)(race *r, race_entry *e, double deadline);
     /* Add fields to the JSON row of an entry; entry `count` is the race itself. NULL: nothing to add. */
     void (*describe)(const race *r, unsigned entry, json_t *out);
     void *user; /* for these two functions */
 };
 
-typedef struct race_book {
+extern struct race_book {
     race *races[RACE_BOOK];
     unsigned count, threads, enough; /* threads of each race; clean rounds that a race needs to be trusted */
 } race_book;
 
-/* The race of that name, to continue it, or a new one. Ends the program if there is no memory. */
-race *race_open(race_book *book, const char *part, const char *label, ...) __attribute__((format(printf, 3, 4)));
+/* The race of that name, to continue it, or a new one. */
+race *race_open(const char *part, const char *label);
 /* The first race of a part, whose label ends with the text behind the "/" in "part/label end". NULL: there is none. */
-const race *race_of(const race_book *book, const char *name);
-void race_book_free(race_book *book);
-/* Say why a race has no rounds; figures that it should give have that reason. */
-void race_excuse(race *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+race *race_of(const char *name);
 
 /* Add a contestant. An existing one of that name keeps its samples and gets the new work, so a race can continue later on other
  * memory. */
@@ -73,10 +71,11 @@ race_entry *race_add(race *r, const race_line *line, double elements, void *ctx,
 /* Add the lines that have at least one of these tags, or all lines for tags of 0. */
 void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls);
 
-/* Run one round. 0, or -1 if a contestant failed, after its message. */
-int race_round(race *r, double deadline);
-/* Run rounds until `wanted` in all are clean or the deadline has passed. The first call also finds the calls in a sample. */
-int race_run(race *r, unsigned wanted, double deadline);
+/* Run rounds until `wanted` in all are clean or it is late. The first call also finds the calls in a sample. */
+void race_run(race *r, unsigned wanted, double deadline);
+void race_round(race *r, double deadline);
+/* For processes that run the same races: whether it is late for all of them, if one says so; NULL: each decides alone. */
+extern bool (*race_agree)(bool late);
 
 const race_entry *race_find(const race *r, const char *name); /* NULL: there is none; r may be NULL */
 /* The median of the samples of a contestant; NAN without one. */

@@ -3,23 +3,24 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
 /* --- figures --- */
 
-bench_figure *bench_figures_add(bench_figures *all, const bench_asked *table, size_t count, const race_book *book)
+struct bench_figures bench_figures;
+
+bench_figure *bench_figures_add(const bench_asked *table, size_t count)
 {
-    bench_figure *first = &all->list[all->count];
+    bench_figure *first = &bench_figures.list[bench_figures.count];
     for (const bench_asked *asked = table; asked < table + count; asked++) {
-        if (all->count == MOST_FIGURES)
+        if (bench_figures.count == BENCH_COUNT(bench_figures.list))
             abort(); /* an error in the benchmark */
-        bench_figure *f = &all->list[all->count++];
-        const race *r = asked->race ? race_of(book, asked->race) : NULL;
-        *f = (bench_figure){.asked = *asked, .value = NAN, .p10 = NAN, .p90 = NAN, .missing = all->missing};
-        snprintf(f->name, sizeof f->name, "%s", asked->name);
+        bench_figure *f = &bench_figures.list[bench_figures.count++];
+        const race *r = asked->race ? race_of(asked->race) : NULL;
+        *f = (bench_figure){
+            .asked = *asked, .value = NAN, .p10 = NAN, .p90 = NAN, .missing = bench_figures.missing, .spoilt = ""};
         if (r && asked->formula) {
             const bench_spread quiet = race_values(r, asked->formula, true), any = race_values(r, asked->formula, false);
             const bool enough = quiet.count && quiet.count >= asked->enough;
@@ -31,15 +32,14 @@ bench_figure *bench_figures_add(bench_figures *all, const bench_asked *table, si
             f->rounds = spread.count;
         }
         bench_figures_excuse(f, r ? r->missing : "");
-        f->asked.race = f->asked.formula = NULL; /* texts that need not live any longer */
     }
     return first;
 }
 
-bench_figure *bench_figures_find(bench_figures *all, const char *name)
+bench_figure *bench_figures_find(const char *name)
 {
-    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
-        if (strcmp(f->name, name) == 0)
+    for (EACH_FIGURE(f)) {
+        if (strcmp(f->asked.name, name) == 0)
             return f;
     }
     abort(); /* an error in the benchmark */
@@ -59,43 +59,35 @@ void bench_figures_excuse(bench_figure *figure, const char *reason)
         figure->missing = reason;
 }
 
-void bench_figures_spoil(bench_figure *figure, const char *format, ...)
+void bench_figures_spoil(bench_figure *figure, const char *reason)
 {
-    va_list args;
-    if (figure->spoilt[0])
-        return;
-    va_start(args, format);
-    vsnprintf(figure->spoilt, sizeof figure->spoilt, format, args);
-    va_end(args);
+    if (!figure->spoilt[0])
+        figure->spoilt = reason;
 }
 
-void bench_figures_void(bench_figures *all, unsigned about, const char *format, ...)
+void bench_figures_void(unsigned about, const char *reason)
 {
-    char text[sizeof all->list->spoilt];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+    for (EACH_FIGURE(f)) {
         if (!about || f->asked.about & about)
-            bench_figures_spoil(f, "%s", text);
+            bench_figures_spoil(f, reason);
     }
 }
 
-void bench_figures_check_rounds(bench_figures *all)
+void bench_figures_check_rounds(void)
 {
-    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+    for (EACH_FIGURE(f)) {
         if (bench_figures_measured(f) && f->rounds < f->asked.enough)
-            bench_figures_spoil(f, "%u rounds ended in time; a verdict needs %u: raise --seconds or --rounds", f->rounds,
-                                f->asked.enough);
+            bench_figures_spoil(f, bench_text("%u rounds ended in time; a verdict needs %u: raise --seconds or --rounds",
+                                              f->rounds, f->asked.enough));
     }
 }
 
-void bench_figures_check_quiet(bench_figures *all, const char *others)
+void bench_figures_check_quiet(const char *others)
 {
-    for (bench_figure *f = all->list; f < all->list + all->count; f++) {
+    for (EACH_FIGURE(f)) {
         if (f->disturbed)
-            bench_figures_spoil(f, "%s in %u of %u rounds; run again on a quieter machine", others, f->disturbed, f->rounds);
+            bench_figures_spoil(
+                f, bench_text("%s in %u of %u rounds; run again on a quieter machine", others, f->disturbed, f->rounds));
     }
 }
 
@@ -110,42 +102,40 @@ bool bench_figures_held(const bench_figure *f)
            (f->asked.sense >= 0 ? f->value >= f->asked.limit : f->value <= f->asked.limit);
 }
 
-static void print_figures(FILE *out, const bench_figures *all)
+static void print_figures(FILE *out)
 {
     fprintf(out, "\nratios, medians of paired rounds\n");
-    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
-        char asked[32] = "";
-        if (f->asked.sense)
-            snprintf(asked, sizeof asked, "%s %.2f", f->asked.sense > 0 ? ">=" : "<=", f->asked.limit);
+    for (EACH_FIGURE(f)) {
+        const char *asked = !f->asked.sense ? "" : bench_text("%s %.2f", f->asked.sense > 0 ? ">=" : "<=", f->asked.limit);
         if (!bench_figures_measured(f)) {
-            fprintf(out, "%-30s  %8s  %-8s not measured: %s\n", f->name, "-", asked, f->missing);
+            fprintf(out, "%-30s  %8s  %-8s not measured: %s\n", f->asked.name, "-", asked, f->missing);
             continue;
         }
         const char *verdict = f->spoilt[0] ? "void" : !f->asked.sense ? "" : bench_figures_held(f) ? "held" : "MISSED";
         const int decimals = fabs(f->value) >= 1000 ? 0 : fabs(f->value) >= 0.1 ? 3 : 4;
-        fprintf(out, "%-30s  %8.*f  %-8s %-7s %s%s%s\n", f->name, decimals, f->value, asked, verdict, f->asked.meaning,
+        fprintf(out, "%-30s  %8.*f  %-8s %-7s %s%s%s\n", f->asked.name, decimals, f->value, asked, verdict, f->asked.meaning,
                 f->spoilt[0] ? "; void: " : "", f->spoilt);
     }
 }
 
 /* "ratios", their "percentiles", "verdict", "not_measured" and "meanings". */
-static json_t *figures_object(const bench_figures *all, const char *rounds_name)
+static json_t *figures_object(const char *rounds_name)
 {
     json_t *values = json_object(), *verdict = json_object(), *missing = json_object(), *meanings = json_object(),
            *percentiles = json_object();
-    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
-        json_object_set_new(values, f->name, bench_report_number(f->value));
-        json_object_set_new(meanings, f->name, json_string(f->asked.meaning));
+    for (EACH_FIGURE(f)) {
+        json_object_set_new(values, f->asked.name, bench_report_number(f->value));
+        json_object_set_new(meanings, f->asked.name, json_string(f->asked.meaning));
         if (!bench_figures_measured(f))
-            json_object_set_new(missing, f->name, json_string(f->missing));
+            json_object_set_new(missing, f->asked.name, json_string(f->missing));
         if (f->asked.sense)
-            json_object_set_new(verdict, f->name,
+            json_object_set_new(verdict, f->asked.name,
                                 json_pack("{s:o, s:f, s:b, s:i, s:s?}", "value", bench_report_number(f->value),
                                           f->asked.sense > 0 ? "at_least" : "at_most", f->asked.limit, "held",
                                           bench_figures_held(f), rounds_name, (int)f->rounds, "void",
                                           f->spoilt[0] ? f->spoilt : NULL));
         if (isfinite(f->p10))
-            json_object_set_new(percentiles, f->name, json_pack("{s:f, s:f}", "p10", f->p10, "p90", f->p90));
+            json_object_set_new(percentiles, f->asked.name, json_pack("{s:f, s:f}", "p10", f->p10, "p90", f->p90));
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "ratios", values, "percentiles", percentiles, "verdict", verdict,
                      "not_measured", missing, "meanings", meanings);
@@ -161,30 +151,21 @@ static void print_brief(FILE *out, const race *r)
     fputc('\n', out);
 }
 
-static void print_race(FILE *out, const race *r, unsigned enough)
+static void print_race(FILE *out, const race *r)
 {
-    static const struct {
-        const char *name;
-        double least;
-    } UNITS[] = {{"s", 1}, {"ms", 1e-3}, {"us", 0}};
-    const bench_spread first = r->count ? bench_spread_of(r->entries[0].seconds, r->rounds) : (bench_spread){.count = 0};
-    unsigned unit = 0;
-    while (first.count && first.median < UNITS[unit].least)
-        unit++;
-    const double factor = unit == 2 ? 1e6 : 1 / UNITS[unit].least;
+    static const char *const UNITS[] = {"s", "ms", "us"};
+    const double median = r->count ? race_median(r, r->entries[0].line.name) : NAN;
+    const unsigned unit = median < 1e-3 ? 2 : median < 1;
+    const double factor = unit == 2 ? 1e6 : unit == 1 ? 1e3 : 1;
     fprintf(out, "\n%s, %s: %u rounds, %u of them clean%s (%u samples taken again)\n%-22s %13s %10s %10s  %8s %6s  (%s)\n",
-            r->part, r->label, r->rounds, r->clean_rounds, r->clean_rounds < enough ? " - TOO FEW" : "", r->retried_samples, "",
-            "min", "median", "max", "GB/s", "share", UNITS[unit].name);
+            r->part, r->label, r->rounds, r->clean_rounds, r->clean_rounds < race_book.enough ? " - TOO FEW" : "",
+            r->retried_samples, "", "min", "median", "max", "GB/s", "share", UNITS[unit]);
     for (const race_entry *e = r->entries; e < r->entries + r->count; e++) {
         const bench_spread s = bench_spread_of(e->seconds, r->rounds);
         const double share = race_share(r, e);
-        fprintf(out, "%-22s %13.4f %10.4f %10.4f  %8.2f ", e->line.name, factor * s.min, factor * s.median, factor * s.max,
-                1e-9 * e->elements * e->line.bytes / s.median);
-        if (isnan(share))
-            fprintf(out, "%6s", "");
-        else
-            fprintf(out, "%6.3f", share);
-        fprintf(out, "  %s%s%s\n", e->line.what, e->kernel ? ": " : "", e->kernel ? e->kernel : "");
+        fprintf(out, "%-22s %13.4f %10.4f %10.4f  %8.2f %6s  %s%s%s\n", e->line.name, factor * s.min, factor * s.median,
+                factor * s.max, 1e-9 * e->elements * e->line.bytes / s.median, isnan(share) ? "" : bench_text("%.3f", share),
+                e->line.what, e->kernel ? ": " : "", e->kernel ? e->kernel : "");
     }
 }
 
@@ -220,13 +201,13 @@ static json_t *row_object(const race *r, unsigned index)
     return row;
 }
 
-static json_t *race_object(const race *r, unsigned enough)
+static json_t *race_object(const race *r)
 {
     json_t *rows = json_array();
     for (unsigned i = 0; i < r->count; i++)
         json_array_append_new(rows, row_object(r, i));
     json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:b, s:i, s:o}", "part", r->part, "label", r->label, "rounds", (int)r->rounds,
-                            "clean_rounds", (int)r->clean_rounds, "enough_clean_rounds", r->clean_rounds >= enough,
+                            "clean_rounds", (int)r->clean_rounds, "enough_clean_rounds", r->clean_rounds >= race_book.enough,
                             "retried_samples", (int)r->retried_samples, "rows", rows);
     if (r->describe)
         r->describe(r, r->count, out);
@@ -255,30 +236,33 @@ static int write_json(const json_t *root, const char *path)
                                  root ? strerror(errno) : "no memory for it, or a text that is no UTF-8");
 }
 
-int bench_report(const bench_run *run, json_t *root, const race_book *book, const bench_figures *figures,
-                 const char *rounds_name)
+int bench_report(const bench_spec *spec)
 {
-    FILE *out = bench_run_table(run);
+    FILE *out = bench.json_path && strcmp(bench.json_path, "-") == 0 ? stderr : stdout;
     json_t *races = json_array();
     bool measured = false;
-    const double seconds = bench_now() - run->start;
-    for (unsigned i = 0; i < book->count; i++) {
-        const race *r = book->races[i];
+    bench_figures.count = 0;
+    bench_figures.missing = "not among the parts of this run, or no round in its time";
+    spec->judge();
+    json_t *root = spec->describe(out);
+    const double seconds = bench_now() - bench.start;
+    for (unsigned i = 0; i < race_book.count; i++) {
+        const race *r = race_book.races[i];
         if (r->rounds && r->brief)
             print_brief(out, r);
         else if (r->rounds)
-            print_race(out, r, book->enough);
+            print_race(out, r);
         if (r->count)
-            json_array_append_new(races, race_object(r, book->enough));
+            json_array_append_new(races, race_object(r));
     }
-    print_figures(out, figures);
-    for (unsigned i = 0; i < figures->count; i++)
-        measured = measured || (figures->list[i].asked.sense && figures->list[i].rounds);
+    print_figures(out);
+    for (EACH_FIGURE(f))
+        measured = measured || ((f->asked.sense || spec->needs_no_limit) && f->rounds);
     fprintf(out, "%.1f s\n", seconds);
     json_object_update_new(root, json_pack("{s:s, s:o, s:b, s:f, s:o}", "bench", program_invocation_short_name, "machine",
-                                           bench_report_machine(), "quick", run->quick, "seconds", seconds, "races", races));
-    json_object_update_new(root, figures_object(figures, rounds_name));
-    const int ret = run->json_path ? write_json(root, run->json_path) : 0;
+                                           bench_report_machine(), "quick", bench.quick, "seconds", seconds, "races", races));
+    json_object_update_new(root, figures_object(spec->rounds_name ? spec->rounds_name : "rounds"));
+    const int ret = bench.json_path ? write_json(root, bench.json_path) : 0;
     json_decref(root);
     return ret != 0 ? 1 : measured ? 0 : 3;
 }

@@ -19,53 +19,50 @@ typedef struct bench_asked {
 } bench_asked;
 
 typedef struct bench_figure {
-    bench_asked asked; /* which the benchmark may change */
-    char name[48];
+    bench_asked asked;      /* which the benchmark may change */
     double value, p10, p90; /* NAN: not measured, see `missing`; the value is no median of rounds */
     unsigned rounds;        /* the value is their median */
     unsigned disturbed;     /* of these rounds; 0 if enough rounds were quiet, which then are the only ones */
     bool slow_rival;        /* it proves nothing because the rival was slow for another reason */
     const char *missing;
-    char spoilt[256]; /* why it proves nothing, measured or not; otherwise "" */
+    const char *spoilt; /* why it proves nothing, measured or not; otherwise "" */
 } bench_figure;
 
-enum { MOST_FIGURES = 48 };
-typedef struct bench_figures {
+extern struct bench_figures {
     const char *missing; /* why one is not measured, unless its race says more */
-    bench_figure list[MOST_FIGURES];
+    bench_figure list[64];
     unsigned count;
 } bench_figures;
 
-#define BENCH_COUNT(array) (sizeof(array) / sizeof *(array))
+/* For each of them: for (EACH_FIGURE(f)) ... */
+#define EACH_FIGURE(f)                                                                                                         \
+    bench_figure *f = bench_figures.list;                                                                                      \
+    f < bench_figures.list + bench_figures.count;                                                                              \
+    f++
 
 /* Add the lines of a table; returns the figure of the first one. */
-bench_figure *bench_figures_add(bench_figures *all, const bench_asked *table, size_t count, const race_book *book);
-bench_figure *bench_figures_find(bench_figures *all, const char *name); /* ends the program if there is none */
+bench_figure *bench_figures_add(const bench_asked *table, size_t count);
+bench_figure *bench_figures_find(const char *name); /* ends the program if there is none */
 
 /* Set the value; one that is not finite changes nothing. */
 void bench_figures_set(bench_figure *figure, double value, unsigned rounds);
 /* Give a more precise reason why the figure was not measured. Does nothing if it was, or if the reason is "". */
 void bench_figures_excuse(bench_figure *figure, const char *reason);
-/* Say why a figure proves nothing, or all figures that have one of these bits
- * (0: all). The first reason stays. */
-void bench_figures_spoil(bench_figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void bench_figures_void(bench_figures *all, unsigned about, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Say why a figure proves nothing, or all figures that have one of these bits (0: all). The first reason stays. */
+void bench_figures_spoil(bench_figure *figure, const char *reason);
+void bench_figures_void(unsigned about, const char *reason);
 /* Make figures void that have too few rounds, or too few in which nobody was disturbed by what `others` did. */
-void bench_figures_check_rounds(bench_figures *all);
-void bench_figures_check_quiet(bench_figures *all, const char *others);
+void bench_figures_check_rounds(void);
+void bench_figures_check_quiet(const char *others);
 
 bool bench_figures_measured(const bench_figure *figure);
 bool bench_figures_held(const bench_figure *figure);
 
+/* Print all races and figures, and write the JSON if it was asked for. Returns the exit status. */
+int bench_report(const bench_spec *spec);
 /* A number, or null if it is not finite. */
 json_t *bench_report_number(double value);
 /* Processor, architecture and kernel of this machine. */
 json_t *bench_report_machine(void);
-
-/* Print all races and figures, and write the JSON if it was asked for. It consists of `root`, which is freed, the races, and
- * facts of the run. Verdicts name their rounds `rounds_name`. Returns the exit status. 1: the JSON could not be written; 3: no
- * figure with a limit was measured. */
-int bench_report(const bench_run *run, json_t *root, const race_book *book, const bench_figures *figures,
-                 const char *rounds_name);
 
 #endif

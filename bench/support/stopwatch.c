@@ -17,12 +17,7 @@ static const double CLEAN_SHARE = 0.975, OTHERS_SHARE = 0.08;
 enum { MOST_THREADS = 1024 };
 static clockid_t clocks[MOST_THREADS]; /* one for each thread of the pool, because the clock of the process lags behind */
 static unsigned clock_count;
-static bool beside_others;
-
-void bench_stopwatch_beside_others(void)
-{
-    beside_others = true;
-}
+bool bench_beside_others;
 
 static double read_clock(clockid_t clock)
 {
@@ -39,6 +34,11 @@ double bench_now(void)
 double bench_cpu_seconds(void)
 {
     return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+double bench_thread_seconds(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Look up the clocks of the threads once: the runtime keeps its threads as long as regions have the same size. */
@@ -93,32 +93,30 @@ static double others_share(double busy, double own, double wall)
     return (now - busy - (bench_cpu_seconds() - own) - lost * cpus) / (wall * cpus);
 }
 
-/* Wall time of all calls; negative: the work failed. */
+/* Wall time of all calls. */
 static double time_calls(const bench_work *work, unsigned calls)
 {
     const double start = bench_now();
-    for (unsigned i = 0; i < calls; i++) {
-        if (work->run(work->ctx, work->which) != 0)
-            return -1;
-    }
+    for (unsigned i = 0; i < calls; i++)
+        work->run(work->ctx, work->which);
     return bench_now() - start;
 }
 
 bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsigned threads, unsigned tries, double deadline)
 {
     double before[MOST_THREADS], after[MOST_THREADS];
-    bench_sample sample = {.status = 0};
+    bench_sample sample = {.clean = false};
     find_clocks(threads);
     for (unsigned try = 0; calls && try < tries; try++) {
         unsigned cpus;
         read_clocks(before);
         const double busy = threads ? 0 : read_cpus(&cpus), own = bench_cpu_seconds(), wall = time_calls(work, calls);
         read_clocks(after);
-        bool clean = threads || beside_others || others_share(busy, own, wall) < OTHERS_SHARE;
+        bool clean = threads || bench_beside_others || others_share(busy, own, wall) < OTHERS_SHARE;
         for (unsigned i = 0; i < threads; i++)
             clean = clean && after[i] - before[i] >= CLEAN_SHARE * wall;
-        sample = (bench_sample){.seconds = wall / calls, .status = wall < 0 ? -1 : clean, .retries = try};
-        if (sample.status || bench_now() > deadline)
+        sample = (bench_sample){.seconds = wall / calls, .clean = clean, .retries = try};
+        if (clean || bench_now() > deadline)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL); /* let other processes on this core finish */
     }
@@ -131,8 +129,6 @@ unsigned bench_stopwatch_calls(const bench_work *work, double seconds)
         double best = INFINITY; /* of three: a pause of the machine must not make a sample too short to measure */
         for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++)
             best = fmin(best, time_calls(work, calls));
-        if (best < 0)
-            return 0;
         if (best >= seconds || calls >= 1u << 24)
             return calls;
     }

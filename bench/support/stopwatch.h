@@ -5,27 +5,24 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 double bench_now(void);
-double bench_cpu_seconds(void); /* of this process, with all its threads */
+double bench_cpu_seconds(void);    /* of this process, with all its threads */
+double bench_thread_seconds(void); /* of this thread */
 
-/* The work that a sample times. Returns 0, or -1 with a message. */
-typedef int (*bench_work_fn)(void *ctx, int which);
+/* The work that a sample times. An error ends the program. */
+typedef void (*bench_work_fn)(void *ctx, int which);
 typedef struct bench_work {
     bench_work_fn run;
     void *ctx;
     int which;
 } bench_work;
 
-/* From now on a sample is clean even if other processes use the CPUs: the test wants them to. */
-void bench_stopwatch_beside_others(void);
+/* Whether a sample is clean even if other processes use the CPUs: the test wants them to. */
+extern bool bench_beside_others;
 
 typedef struct bench_sample {
     double seconds; /* of one call */
-    int status;     /* 1: clean, 0: the machine was busy, -1: the work failed */
+    bool clean;     /* the machine was not busy */
     unsigned retries;
 } bench_sample;
 
@@ -34,7 +31,7 @@ typedef struct bench_sample {
  * nothing of this process's CPUs. Takes the sample again until it is clean, at most `tries` times and not after `deadline`. */
 bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsigned threads, unsigned tries, double deadline);
 
-/* The number of calls that take at least `seconds`; 0: the work failed. */
+/* The number of calls that take at least `seconds`. */
 unsigned bench_stopwatch_calls(const bench_work *work, double seconds);
 
 typedef struct bench_spread {
@@ -44,9 +41,5 @@ typedef struct bench_spread {
 
 /* Uses the finite ones of `count` <= 256 values. */
 bench_spread bench_spread_of(const double *values, unsigned count);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

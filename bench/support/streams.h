@@ -8,18 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One mapping out of which arrays are cut. */
-typedef struct bench_streams {
-    char *base;
-    size_t bytes, used, cut;
-} bench_streams;
-
-/* Map memory for `arrays` arrays with `bytes` in all, advised to use huge pages or not. 0, or -1 with a message. */
-int bench_streams_open(size_t bytes, unsigned arrays, bool huge, bench_streams *out);
-void bench_streams_close(bench_streams *streams);
-/* The next array. It starts at a multiple of 2 MiB plus 4 KiB for each array before it, so that no two start at the same place
- * of a page table or a cache. */
-void *bench_streams_take(bench_streams *streams, size_t bytes);
+/* Map an array in huge pages, if the system gives them, or in ordinary ones. It starts at a multiple of 2 MiB plus 4 KiB for
+ * each open array before it, so that no two start at the same place of a page table or a cache. The end of the part closes it.
+ */
+void *bench_array(size_t bytes, bool huge);
 
 /* Bytes of this process that are in huge pages. */
 size_t bench_streams_huge_bytes(void);

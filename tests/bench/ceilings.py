@@ -45,7 +45,7 @@ CEILINGS = {
     "two_paths_speedup": lambda time: 2.0,
     "rss_growth_mib|small_engine_step_us|(dram_)?visible_.*": NONE,
     # bench/aio, checkpoint, comm, device
-    "(throttled_)?(read|write|mix)_vs_fio_.*|(throttled_)?(save|load)_.*vs_(aio|copy)|load_vs_aio|moved_over_state": ONE,
+    "(throttled_)?(read|write|mix|%s)_vs_fio_.*|(throttled_)?(save|load)_.*vs_(aio|copy)|load_vs_aio|moved_over_state": ONE,
     "async_save_over_bytes(_throttled|_compute)?|(save|load)_peak_over_plan": ONE,
     "cpu_s_per_gb_.*|async_save_over_bytes_reflink|save_nvme_reflink_seconds_per_gib": NONE,
     "(all_gather|reduce_scatter)_(vs_mpi|bytes)_.*|(fetches_)?hidden_share(_by_itself)?|wall_over_slowest|slices_over_memcpy_both": ONE,

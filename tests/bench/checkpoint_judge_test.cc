@@ -23,11 +23,16 @@ class checkpoint_judge : public testing::Test
   protected:
     checkpoint_judge()
     {
-        run.options.elements = 96u << 20;
-        run.options.busy = UINT64_MAX;
-        run.registered = true;
+        disk.elements = 96u << 20;
+        disk.busy = DISK_ALONE;
+        disk.in_memory = false;
+        checkpoint = {};
     }
-    ~checkpoint_judge() override { race_book_free(&run.book); }
+    ~checkpoint_judge() override
+    {
+        while (race_book.count)
+            free(race_book.races[--race_book.count]);
+    }
 
     static race_entry *add(race *r, const char *name)
     {
@@ -41,7 +46,7 @@ class checkpoint_judge : public testing::Test
                   const std::vector<size_t> &disturbed = {})
     {
         const bool save = strstr(part, "save"), host = strcmp(label, "host") == 0;
-        race *r = race_open(&run.book, part, "%s", label);
+        race *r = race_open(part, label);
         race_entry *a = add(r, save ? (host ? "save_host" : "save_nvme") : host ? "load_host" : "load_nvme");
         race_entry *b = add(r, host ? (save ? "aio_new_file" : "aio_read") : strcmp(part, "save") == 0 ? "copy" : "aio_mix");
         for (const auto &[ours, theirs] : rounds) {
@@ -53,15 +58,14 @@ class checkpoint_judge : public testing::Test
     }
     const bench_figure &judge(const std::string &name)
     {
-        checkpoint_judge_all();
-        for (unsigned i = 0; i < figures.count; i++) {
-            if (figures.list[i].name == name)
-                return figures.list[i];
-        }
-        ADD_FAILURE() << "there is no " << name;
-        return figures.list[0];
+        judge_all();
+        return *bench_figures_find(name.c_str());
     }
-    void checkpoint_judge_all() { ::checkpoint_judge(&run, &figures); }
+    void judge_all()
+    {
+        bench_figures.count = 0;
+        ::checkpoint_judge();
+    }
     // Expect this value, with a verdict.
     void expect_value(const char *name, double value, bool held)
     {
@@ -84,9 +88,6 @@ class checkpoint_judge : public testing::Test
         EXPECT_FALSE(bench_figures_held(&f)) << name;
         EXPECT_NE(std::string::npos, std::string(f.missing).find(why)) << name << ": " << f.missing;
     }
-
-    checkpoint_run run = {};
-    bench_figures figures = {};
 };
 
 const std::vector<std::pair<double, double>> FIVE = {{2, 2}, {2, 2}, {2, 2}, {2, 2}, {2, 2}};
@@ -94,10 +95,10 @@ const char NO_PART[] = "not among the parts";
 
 TEST_F(checkpoint_judge, nothing_is_measured_in_an_empty_run)
 {
-    checkpoint_judge_all();
-    EXPECT_EQ(17u, figures.count);
-    for (unsigned i = 0; i < figures.count; i++)
-        expect_missing(std::string(figures.list[i].name).c_str(), NO_PART);
+    judge_all();
+    EXPECT_EQ(17u, bench_figures.count);
+    for (unsigned i = 0; i < bench_figures.count; i++)
+        expect_missing(bench_figures.list[i].asked.name, NO_PART);
 }
 
 TEST_F(checkpoint_judge, a_speed_is_the_median_of_the_rounds)
@@ -134,7 +135,7 @@ TEST_F(checkpoint_judge, a_yardstick_without_registered_memory_proves_nothing)
             add_duel(part, tier, FIVE);
     }
     expect_value("load_vs_aio", 1, true);
-    run.registered = false;
+    checkpoint.unregistered = true;
     for (const char *name :
          {"save_host_vs_aio", "load_host_vs_aio", "load_nvme_vs_aio", "load_vs_aio", "throttled_save_host_vs_aio",
           "throttled_save_nvme_vs_aio", "throttled_load_host_vs_aio", "throttled_load_nvme_vs_aio"})
@@ -160,53 +161,53 @@ TEST_F(checkpoint_judge, a_void_load_makes_both_void)
 // The host's save reads nothing, so a 0 there is a measured one.
 TEST_F(checkpoint_judge, moved_bytes_are_those_of_both_tiers)
 {
-    run.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
+    checkpoint.tiers[CHECKPOINT_HOST] = {{0, 1.01}, {1, 0}, 0, 0};
     expect_missing("moved_over_state", "only one of the two tiers");
-    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // the tier's load was not counted
+    checkpoint.tiers[CHECKPOINT_NVME] = {{1, 1}, {0, 0}, 0, 0}; // the tier's load was not counted
     expect_missing("moved_over_state", "only one of the two tiers");
-    run.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
+    checkpoint.tiers[CHECKPOINT_NVME] = {{1, 1}, {1, 1}, 0, 0};
     expect_value("moved_over_state", 1.01, true);
-    run.tiers[CHECKPOINT_NVME].loaded[1] = 1.03;
+    checkpoint.tiers[CHECKPOINT_NVME].loaded[1] = 1.03;
     expect_value("moved_over_state", 1.03, false);
 }
 
 TEST_F(checkpoint_judge, memory_is_that_of_both_tiers)
 {
-    run.tiers[CHECKPOINT_NVME].save_peak = 0.9;
+    checkpoint.tiers[CHECKPOINT_NVME].save_peak = 0.9;
     expect_missing("save_peak_over_plan", "only one of the two tiers");
     expect_missing("load_peak_over_plan", NO_PART);
-    run.tiers[CHECKPOINT_HOST].save_peak = 1;
+    checkpoint.tiers[CHECKPOINT_HOST].save_peak = 1;
     expect_value("save_peak_over_plan", 1, true);
-    run.tiers[CHECKPOINT_HOST].load_peak = 1.03;
-    run.tiers[CHECKPOINT_NVME].load_peak = -0.1; // the load failed
+    checkpoint.tiers[CHECKPOINT_HOST].load_peak = 1.03;
+    checkpoint.tiers[CHECKPOINT_NVME].load_peak = -0.1; // the load failed
     expect_missing("load_peak_over_plan", "only one of the two tiers");
-    race_excuse(race_open(&run.book, "memory", "peaks"), "the reason");
+    race_open("memory", "peaks")->missing = "the reason";
     expect_missing("load_peak_over_plan", "the reason");
-    run.tiers[CHECKPOINT_NVME].load_peak = 1;
+    checkpoint.tiers[CHECKPOINT_NVME].load_peak = 1;
     expect_value("load_peak_over_plan", 1.03, false);
 }
 
 TEST_F(checkpoint_judge, a_save_beside_steps_costs_the_difference_over_its_bytes)
 {
-    race *r = race_open(&run.book, "async", "%s", "half of the time is compute");
+    race *r = race_open("async", "half of the time is compute");
     std::fill_n(add(r, "steps")->seconds, 5, 10);
     std::fill_n(add(r, "steps_and_save")->seconds, 5, 12);
     std::fill_n(add(r, "aio_mix")->seconds, 5, 2);
     r->rounds = 5;
     expect_value("async_save_over_bytes_compute", 1, true);
     expect_missing("async_save_over_bytes", NO_PART);
-    run.registered = false;
+    checkpoint.unregistered = true;
     expect_void("async_save_over_bytes_compute", "was not registered");
 }
 
 TEST_F(checkpoint_judge, void_reasons_are_those_of_the_run)
 {
     add_duel("save", "host", FIVE);
-    run.in_memory = true;
+    disk.in_memory = true;
     expect_void("save_host_vs_aio", "in memory");
-    run.options.elements = 32u << 20;
+    disk.elements = 32u << 20;
     expect_void("save_host_vs_aio", "384 MiB");
-    run.options.busy = 0;
+    disk.busy = 0;
     expect_void("save_host_vs_aio", "--busy");
 }
 
@@ -214,10 +215,10 @@ TEST_F(checkpoint_judge, missing_figures_have_the_reason_of_their_part)
 {
     for (const char *part : {"throttled_save", "throttled_load"}) {
         for (const char *tier : {"host", "nvme"})
-            race_excuse(race_open(&run.book, part, "%s", tier), "no cgroup");
+            race_open(part, tier)->missing = "no cgroup";
     }
-    race_excuse(race_open(&run.book, "async", "the disk is held at 1 GB/s each way"), "no cgroup");
-    race_excuse(race_open(&run.book, "reflink", "XFS"), "no mount");
+    race_open("async", "the disk is held at 1 GB/s each way")->missing = "no cgroup";
+    race_open("reflink", "XFS")->missing = "no mount";
     for (const char *name : {"throttled_save_host_vs_aio", "throttled_load_nvme_vs_aio", "async_save_over_bytes_throttled"})
         expect_missing(name, "no cgroup");
     for (const char *name : {"async_save_over_bytes_reflink", "save_nvme_reflink_seconds_per_gib"})

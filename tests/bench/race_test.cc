@@ -18,7 +18,11 @@ namespace
 class bench_race : public testing::Test
 {
   protected:
-    ~bench_race() override { race_book_free(&book); }
+    ~bench_race() override
+    {
+        while (race_book.count)
+            free(race_book.races[--race_book.count]);
+    }
 
     race_entry *add(const char *name, const std::vector<double> &seconds)
     {
@@ -35,14 +39,12 @@ class bench_race : public testing::Test
     const bench_figure &figure(const char *formula, unsigned enough)
     {
         bench_asked asked = {"ratio", 1, 2, "a / b", "part", formula, 1, enough};
-        figures.count = 0;
-        figures.missing = "not run";
-        return *bench_figures_add(&figures, &asked, 1, &book);
+        bench_figures.count = 0;
+        bench_figures.missing = "not run";
+        return *bench_figures_add(&asked, 1);
     }
 
-    race_book book = {};
-    race *r = race_open(&book, "part", "%d elements", 1000);
-    bench_figures figures = {};
+    race *r = race_open("part", "1000 elements");
 };
 
 TEST_F(bench_race, formulas_have_the_usual_order_of_operations)
@@ -73,12 +75,12 @@ TEST_F(bench_race, the_longest_leaves_out_what_was_not_measured_but_the_first)
 
 TEST_F(bench_race, a_race_is_found_by_the_end_of_its_label)
 {
-    race *other = race_open(&book, "part", "2000");
-    EXPECT_EQ(r, race_of(&book, "part"));
-    EXPECT_EQ(r, race_of(&book, "part/elements"));
-    EXPECT_EQ(other, race_of(&book, "part/2000"));
-    EXPECT_EQ(nullptr, race_of(&book, "par"));
-    EXPECT_EQ(nullptr, race_of(&book, "part/3000"));
+    race *other = race_open("part", "2000");
+    EXPECT_EQ(r, race_of("part"));
+    EXPECT_EQ(r, race_of("part/elements"));
+    EXPECT_EQ(other, race_of("part/2000"));
+    EXPECT_EQ(nullptr, race_of("par"));
+    EXPECT_EQ(nullptr, race_of("part/3000"));
 }
 
 TEST_F(bench_race, quiet_rounds_decide_if_they_are_enough)
@@ -89,14 +91,14 @@ TEST_F(bench_race, quiet_rounds_decide_if_they_are_enough)
     for (unsigned k = 2; k < 5; k++)
         a->disturbed[k] = true;
     EXPECT_DOUBLE_EQ(4, figure("a / b", 2).value);
-    bench_figures_check_quiet(&figures, "others worked");
-    EXPECT_STREQ("", figures.list[0].spoilt);
-    EXPECT_TRUE(bench_figures_held(&figures.list[0]));
+    bench_figures_check_quiet("others worked");
+    EXPECT_STREQ("", bench_figures.list[0].spoilt);
+    EXPECT_TRUE(bench_figures_held(&bench_figures.list[0]));
 
     EXPECT_DOUBLE_EQ(9, figure("a / b", 3).value);
-    bench_figures_check_quiet(&figures, "others worked");
-    EXPECT_STREQ("others worked in 3 of 5 rounds; run again on a quieter machine", figures.list[0].spoilt);
-    EXPECT_FALSE(bench_figures_held(&figures.list[0]));
+    bench_figures_check_quiet("others worked");
+    EXPECT_STREQ("others worked in 3 of 5 rounds; run again on a quieter machine", bench_figures.list[0].spoilt);
+    EXPECT_FALSE(bench_figures_held(&bench_figures.list[0]));
 }
 
 TEST_F(bench_race, too_few_rounds_are_void_and_none_have_the_reason_of_the_race)
@@ -104,10 +106,10 @@ TEST_F(bench_race, too_few_rounds_are_void_and_none_have_the_reason_of_the_race)
     add("a", {4});
     add("b", {1});
     figure("a / b", 3);
-    bench_figures_check_rounds(&figures);
-    EXPECT_NE(std::string::npos, std::string(figures.list[0].spoilt).find("1 rounds")) << figures.list[0].spoilt;
+    bench_figures_check_rounds();
+    EXPECT_NE(std::string::npos, std::string(bench_figures.list[0].spoilt).find("1 rounds")) << bench_figures.list[0].spoilt;
     EXPECT_STREQ("not run", figure("a / never", 3).missing);
-    race_excuse(r, "no %s here", "disk");
+    r->missing = "no disk here";
     EXPECT_STREQ("no disk here", figure("a / never", 3).missing);
     EXPECT_TRUE(bench_figures_measured(&figure("a / b", 3)));
 }
@@ -115,10 +117,10 @@ TEST_F(bench_race, too_few_rounds_are_void_and_none_have_the_reason_of_the_race)
 TEST_F(bench_race, the_first_reason_for_void_stays)
 {
     figure("a / b", 3);
-    bench_figures_void(&figures, 2, "about something else");
-    bench_figures_void(&figures, 1, "about %d", 7);
-    bench_figures_void(&figures, 0, "about everything");
-    EXPECT_STREQ("about 7", figures.list[0].spoilt);
+    bench_figures_void(2, "about something else");
+    bench_figures_void(1, bench_text("about %d", 7));
+    bench_figures_void(0, "about everything");
+    EXPECT_STREQ("about 7", bench_figures.list[0].spoilt);
 }
 
 TEST_F(bench_race, samples_of_a_child_are_read_as_they_were_printed)
@@ -129,7 +131,7 @@ TEST_F(bench_race, samples_of_a_child_are_read_as_they_were_printed)
     race_print_samples(r);
     const std::string line = testing::internal::GetCapturedStdout();
     race *own = r;
-    r = race_open(&book, "read", "of the child");
+    r = race_open("read", "of the child");
     add("a", {});
     add("b", {});
     race_read_samples(r, line.c_str());

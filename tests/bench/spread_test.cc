@@ -1,10 +1,13 @@
 // spread_test.cc: tests the percentiles that benchmarks report.
-#include "stopwatch.h"
 #include "zoff_test.h"
 
 #include <math.h>
 
 #include <vector>
+
+extern "C" {
+#include "stopwatch.h"
+}
 
 namespace
 {

@@ -1,7 +1,6 @@
 // throttle_test.cc: tests the bandwidth limit that benchmarks put on a disk. The process enters a cgroup and leaves it again,
 // and the limit holds. If no limit can be set, the reason is given.
 #include "shell.h"
-#include "throttle.h"
 #include "zoff_test.h"
 
 #include <fcntl.h>
@@ -11,6 +10,10 @@
 
 #include <fstream>
 #include <sstream>
+
+extern "C" {
+#include "throttle.h"
+}
 
 namespace
 {
@@ -34,20 +37,26 @@ double now()
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+void expect_reason(const char *reason, const char *words)
+{
+    ASSERT_TRUE(reason) << "no reason with " << words;
+    EXPECT_NE(std::string::npos, std::string(reason).find(words)) << reason;
+}
+
 class throttled : public testing::Test
 {
   protected:
     void SetUp() override
     {
         home = own_cgroups();
-        if (throttle_open(&t, folder.path.c_str(), RATE) != 0)
-            GTEST_SKIP() << t.reason;
+        const char *reason = throttle_open(folder.path.c_str(), RATE);
+        if (reason)
+            GTEST_SKIP() << reason;
     }
-    void TearDown() override { throttle_close(&t); }
+    void TearDown() override { throttle_close(); }
 
     static constexpr uint64_t RATE = 100 * 1000 * 1000;
     zoff_test::scratch_folder folder;
-    throttle t;
     std::string home;
 };
 
@@ -55,19 +64,19 @@ TEST_F(throttled, the_process_enters_and_leaves_the_cgroup)
 {
     EXPECT_NE(home, own_cgroups());
     EXPECT_NE(std::string::npos, own_cgroups().find("zoff-bench-"));
-    EXPECT_TRUE(there(t.own));
-    const std::string own = t.own;
-    throttle_close(&t);
+    EXPECT_TRUE(there(throttle_cgroup));
+    const std::string own = throttle_cgroup;
+    throttle_close();
     EXPECT_EQ(home, own_cgroups());
     EXPECT_FALSE(there(own.c_str()));
-    throttle_close(&t); // the second close has no effect
+    throttle_close(); // the second close has no effect
 }
 
 TEST_F(throttled, a_child_that_still_runs_leaves_the_cgroup_too)
 {
-    const std::string own = t.own;
+    const std::string own = throttle_cgroup;
     ASSERT_EQ(0, system("sleep 5 >/dev/null 2>&1 &"));
-    throttle_close(&t);
+    throttle_close();
     EXPECT_FALSE(there(own.c_str()));
 }
 
@@ -95,22 +104,17 @@ TEST_F(throttled, the_limit_holds)
 
 TEST_F(throttled, a_second_file_has_its_own_limit)
 {
-    EXPECT_EQ(0, throttle_add(&t, folder.path.c_str(), 2 * RATE)) << t.reason;
-    EXPECT_EQ(-1, throttle_add(&t, "/proc", RATE));
-    EXPECT_NE(std::string::npos, std::string(t.reason).find("/proc")) << t.reason;
+    EXPECT_STREQ(nullptr, throttle_add(folder.path.c_str(), 2 * RATE));
+    expect_reason(throttle_add("/proc", RATE), "/proc");
     EXPECT_NE(home, own_cgroups()) << "the first limit still applies";
 }
 
 TEST(throttle, a_file_on_no_disk_is_refused_with_the_reason)
 {
-    throttle t;
     const std::string before = own_cgroups();
-    EXPECT_EQ(-1, throttle_open(&t, "/proc", 1000));
-    EXPECT_NE(std::string::npos, std::string(t.reason).find("no block device")) << t.reason;
-    EXPECT_EQ(-1, throttle_open(&t, "/no/such/file", 1000));
-    EXPECT_NE(std::string::npos, std::string(t.reason).find("/no/such/file")) << t.reason;
+    expect_reason(throttle_open("/proc", 1000), "no block device");
+    expect_reason(throttle_open("/no/such/file", 1000), "/no/such/file");
     EXPECT_EQ(before, own_cgroups());
-    EXPECT_EQ(-1, throttle_add(&t, "/proc", 1000));
-    EXPECT_NE(std::string::npos, std::string(t.reason).find("no throttle is open")) << t.reason;
+    expect_reason(throttle_add("/proc", 1000), "no throttle is open");
 }
 } // namespace
