@@ -1,5 +1,9 @@
 // group_test.cc: the shares that the members of a group have of a slice.
-#include "small_lending.h"
+#include "small_model.h"
+
+extern "C" {
+#include "lending.h"
+}
 
 using namespace zoff_test;
 
@@ -13,17 +17,17 @@ TEST(Group, MembersShareEachRunInTheirOrder)
             if (ranks % members)
                 continue;
             small_model parts;
-            small_lending t;
+            zoff_lending l = {};
             for (size_t count : {1, 100, 3000, 33})
                 parts.add(describe("w", count, 3));
             parts.make_plan(64, ranks - 1, ranks);
-            t.l.group = {ranks - members, members, ranks / members, nullptr};
+            l.group = {ranks - members, members, ranks / members, nullptr};
             for (size_t i = 0; i < parts.plan.run_count; i++) {
                 const zoff_plan_piece &run = parts.plan.runs[i];
                 size_t done = 0;
                 for (unsigned rank = ranks - members; rank < ranks; rank++) {
                     size_t first = SIZE_MAX;
-                    const size_t count = zoff_lending_group_share(&t.l, &parts.plan, &run, rank, &first);
+                    const size_t count = zoff_lending_group_share(&l, &parts.plan, &run, rank, &first);
                     EXPECT_EQ(count ? run.first + done : SIZE_MAX, first) << "run " << i << " rank " << rank << " of " << ranks;
                     done += count;
                 }
@@ -37,15 +41,15 @@ TEST(Group, MembersShareEachRunInTheirOrder)
 TEST(Group, AllRanksHaveTheSharesOfThePlan)
 {
     small_model parts;
-    small_lending t;
+    zoff_lending l = {};
     parts.add(describe("w", 3000, 2));
     parts.make_plan(64, 1, 3);
-    t.l.group = {0, 3, 1, nullptr};
+    l.group = {0, 3, 1, nullptr};
     for (size_t i = 0; i < parts.plan.run_count; i++) {
         for (unsigned rank = 0; rank < 3; rank++) {
             size_t first = 0, want_first = 0;
             const size_t want = zoff_zero_plan_share(&parts.plan, &parts.plan.runs[i], rank, &want_first);
-            EXPECT_EQ(want, zoff_lending_group_share(&t.l, &parts.plan, &parts.plan.runs[i], rank, &first));
+            EXPECT_EQ(want, zoff_lending_group_share(&l, &parts.plan, &parts.plan.runs[i], rank, &first));
             EXPECT_EQ(want_first, first);
         }
     }

@@ -1,150 +1,136 @@
 // walk_test.cc: a step visits each bucket once, in an order that depends on where states and gradients are.
-#include "device_transfer.h"
+#include "small_model.h"
 
-#include <pthread.h>
+extern "C" {
+#include "transfer.h"
+}
 
 using namespace zoff_test;
 
 namespace
 {
-std::vector<size_t> walk(const small_transfer &self)
-{
-    std::vector<size_t> order;
-    for (size_t position = 0; position < self.parts.plan.chunk_count; position++) {
-        order.push_back(zoff_transfer_walk_bucket(&self.t, position));
-        EXPECT_EQ(position, zoff_transfer_walk_position(&self.t, order.back()));
-    }
-    return order;
-}
-
 using order = std::vector<size_t>;
 
-// The next step, after one in which gradients came from one bucket to another.
-void begin(small_transfer &self, size_t first, size_t last, bool reads_ahead = false)
-{
-    self.t.device.first_bucket = first;
-    self.t.device.last_bucket = last;
-    zoff_transfer_walk_begin(&self.t, reads_ahead);
-    EXPECT_EQ(SIZE_MAX, self.t.device.first_bucket) << "none has come yet";
-}
+// A rank with so many buckets. Rank and size are those of a communicator without messages.
+struct walker {
+    explicit walker(size_t buckets, unsigned number = 0, unsigned ranks = 1)
+    {
+        comm.rank = number;
+        comm.size = ranks;
+        parts.plan.chunk_count = buckets;
+        t.model = &parts.m;
+        t.plan = &parts.plan;
+        t.comm = &comm;
+        t.ranks.reduce = ranks > 1 ? (zoff_reduce *)&comm : nullptr;
+        EXPECT_ZOFF_OK(zoff_transfer_walk_open(&t));
+    }
+    ~walker()
+    {
+        parts.plan.chunk_count = 0;
+        zoff_transfer_walk_close(&t);
+    }
+    order walk() const
+    {
+        order all;
+        for (size_t position = 0; position < parts.plan.chunk_count; position++) {
+            all.push_back(zoff_transfer_walk_bucket(&t, position));
+            EXPECT_EQ(position, zoff_transfer_walk_position(&t, all.back()));
+        }
+        return all;
+    }
+    // The next step, after one in which gradients came from one bucket to another.
+    void begin(size_t first, size_t last, bool reads_ahead = false)
+    {
+        t.device.first_bucket = first;
+        t.device.last_bucket = last;
+        zoff_transfer_walk_begin(&t, reads_ahead);
+        EXPECT_EQ(SIZE_MAX, t.device.first_bucket) << "none has come yet";
+    }
+    // The program's uses of one step, in descending order.
+    void use_all()
+    {
+        const size_t count = parts.plan.chunk_count;
+        for (size_t b = 0; b < count; b++)
+            t.walk.runs[b] = {};
+        zoff_transfer_walk_begin(&t, false);
+        for (size_t b = count; b-- > 0;)
+            zoff_transfer_walk_use(&t, {(uint32_t)b, (uint32_t)b});
+    }
+    small_model parts;
+    zoff_comm comm = {};
+    zoff_transfer t = {};
+};
 
 TEST(Walk, AscendsOnTheHost)
 {
-    small_transfer self;
-    self.add(80);
-    ASSERT_NO_FATAL_FAILURE(self.open(16));
-    EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-    EXPECT_EQ(5u, zoff_transfer_walk_host_count(&self.t));
-    begin(self, 4, 0);
-    EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
+    walker self(5);
+    EXPECT_EQ((order{0, 1, 2, 3, 4}), self.walk());
+    self.begin(4, 0);
+    EXPECT_EQ((order{0, 1, 2, 3, 4}), self.walk());
 }
 
-// Gradients of the last layers come first.
+// Gradients of the last layers come first. Files are read ahead in the expected order, so that is kept.
 TEST(Walk, DescendsOverADeviceUnlessTheTrainerAscends)
 {
-    device_transfer self;
-    self.add(80);
-    ASSERT_NO_FATAL_FAILURE(self.open(16));
-    EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self)) << "before the first step";
-    begin(self, 0, 4);
-    EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-    begin(self, 4, 0);
-    EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self));
-    begin(self, 0, 4, true);
-    EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self)) << "files were read ahead in this order";
+    walker self(5);
+    self.t.device.turns = true;
+    self.begin(4, 0);
+    EXPECT_EQ((order{4, 3, 2, 1, 0}), self.walk());
+    self.begin(0, 4);
+    EXPECT_EQ((order{0, 1, 2, 3, 4}), self.walk());
+    self.begin(0, 4, true);
+    EXPECT_EQ((order{4, 3, 2, 1, 0}), self.walk());
 }
 
 TEST(Walk, EndsWithTheBucketsOfTheDevice)
 {
-    device_transfer self;
-    self.add(80);
-    ASSERT_NO_FATAL_FAILURE(self.open(16));
+    walker self(5);
+    self.t.device.turns = true;
     self.t.device.tier.count = 2;
     EXPECT_EQ(3u, zoff_transfer_walk_host_count(&self.t));
-    EXPECT_EQ((order{4, 3, 2, 0, 1}), walk(self));
-    begin(self, 0, 4);
-    EXPECT_EQ((order{2, 3, 4, 0, 1}), walk(self));
+    self.begin(4, 0);
+    EXPECT_EQ((order{4, 3, 2, 0, 1}), self.walk());
+    self.begin(0, 4);
+    EXPECT_EQ((order{2, 3, 4, 0, 1}), self.walk());
     self.t.device.tier.count = 5;
-    EXPECT_EQ(0u, zoff_transfer_walk_host_count(&self.t));
-    EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-    begin(self, 4, 0);
-    EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-    self.t.device.tier.count = 0;
-}
-
-// Ranks send updated weights in this order.
-TEST(Walk, SeveralRanksWalkInAscendingOrder)
-{
-    each_rank<device_transfer>(2, [](device_transfer &self, unsigned) {
-        self.add(160);
-        ASSERT_NO_FATAL_FAILURE(self.open(16));
-        ASSERT_EQ(5u, self.parts.plan.chunk_count);
-        EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-        begin(self, 4, 0);
-        EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
-        self.t.device.tier.count = 1;
-        EXPECT_EQ((order{1, 2, 3, 4, 0}), walk(self));
-        self.t.device.tier.count = 0;
-    });
-}
-
-// The program's uses of one step, in descending order.
-void use_all(small_transfer &self)
-{
-    const size_t count = self.parts.plan.chunk_count;
-    for (size_t b = 0; b < count; b++)
-        self.t.walk.runs[b] = {};
-    zoff_transfer_walk_begin(&self.t, false);
-    for (size_t b = count; b-- > 0;)
-        zoff_transfer_walk_use(&self.t, {(uint32_t)b, (uint32_t)b});
+    EXPECT_EQ((order{0, 1, 2, 3, 4}), self.walk());
 }
 
 TEST(Walk, LearnsTheOrderOfUses)
 {
-    small_transfer self;
-    self.add(80);
-    ASSERT_NO_FATAL_FAILURE(self.open(16));
+    walker self(5);
     EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "without uses";
     zoff_transfer_walk_use(&self.t, {3, 4});
     zoff_transfer_walk_use(&self.t, {2, 3});
     EXPECT_TRUE(zoff_transfer_walk_learn(&self.t));
-    EXPECT_EQ((order{3, 4, 2, 0, 1}), walk(self));
-    use_all(self);
+    EXPECT_EQ((order{3, 4, 2, 0, 1}), self.walk());
+    self.use_all();
     EXPECT_TRUE(zoff_transfer_walk_learn(&self.t));
-    EXPECT_EQ((order{4, 3, 2, 1, 0}), walk(self));
-    use_all(self);
+    EXPECT_EQ((order{4, 3, 2, 1, 0}), self.walk());
+    self.use_all();
     EXPECT_FALSE(zoff_transfer_walk_learn(&self.t)) << "the same again";
 }
 
 // An order takes three votes. All ranks change it in the same step, also when one of them has missed a vote.
 TEST(Walk, SeveralRanksLearnFromTheVotesOfTheFirst)
 {
-    enum { RANKS = 2, STEPS = 12, MISSED = 2 };
-    zoff_vote votes[RANKS] = {};
-    order walks[RANKS];
+    enum { STEPS = 12, MISSED = 2, BUCKETS = 2 * ZOFF_WALK_NEWS + 6 };
+    walker first(BUCKETS, 0, 2), second(BUCKETS, 1, 2);
+    zoff_vote votes[2] = {};
     size_t changed_in = 0;
-    pthread_barrier_t together;
-    pthread_barrier_init(&together, nullptr, RANKS);
-    each_rank<small_transfer>(RANKS, [&](small_transfer &self, unsigned rank) {
-        self.add(RANKS * 16 * (2 * ZOFF_WALK_NEWS + 6));
-        self.open(16);
-        EXPECT_EQ(2u * ZOFF_WALK_NEWS + 6, self.parts.plan.chunk_count);
-        for (size_t step = 1; step <= STEPS; step++) {
-            use_all(self);
-            zoff_transfer_walk_tell(&self.t, &votes[rank].order);
-            pthread_barrier_wait(&together);
-            if (step != MISSED || rank == 0)
-                zoff_transfer_walk_hear(&self.t, votes);
-            const bool changed = zoff_transfer_walk_learn(&self.t);
-            walks[rank] = walk(self);
-            pthread_barrier_wait(&together);
-            EXPECT_EQ(walks[0], walks[1]) << "step " << step;
-            changed_in = rank == 0 && changed ? step : changed_in;
-            pthread_barrier_wait(&together);
+    for (size_t step = 1; step <= STEPS; step++) {
+        for (walker *self : {&first, &second}) {
+            self->use_all();
+            zoff_transfer_walk_tell(&self->t, &votes[self->comm.rank].order);
         }
-        EXPECT_EQ(self.parts.plan.chunk_count - 1, walks[rank][0]);
-    });
-    pthread_barrier_destroy(&together);
+        for (walker *self : {&first, &second}) {
+            if (step != MISSED || self == &first)
+                zoff_transfer_walk_hear(&self->t, votes);
+            changed_in = zoff_transfer_walk_learn(&self->t) && self == &first ? step : changed_in;
+        }
+        EXPECT_EQ(first.walk(), second.walk()) << "step " << step;
+    }
+    EXPECT_EQ((size_t)BUCKETS - 1, first.walk()[0]);
     EXPECT_LE((size_t)MISSED + 3, changed_in) << "the order was told anew";
     EXPECT_GT((size_t)STEPS, changed_in);
 }
