@@ -1,5 +1,4 @@
 // equal_test.cc: lists are compared between ranks. If they differ, every rank names the items, their values and the ranks.
-#include "allocation_fault.h"
 #include "small_agreement.h"
 
 using namespace zoff_test;
@@ -157,35 +156,4 @@ TEST(EqualDiffers, NameEightRanksAtMost)
         EXPECT_NE(std::string::npos, told.find(words[i])) << told;
     }
 }
-
-// If an allocation fails on one rank, the others learn of it at once. Nobody waits for the deadline of 60 seconds.
-TEST(EqualWithoutMemory, OnOneRankFailOnEveryRank)
-{
-    int failures = 0;
-    for (long nth = 0, done = 0; !done; nth++) {
-        on_ranks(
-            3,
-            [&](small_agreement &self, unsigned rank) {
-                items mine;
-                mine.all = {{"name", "long enough for a list of its own"}, {"value", rank == 2 ? "b" : "a"}};
-                const bool is_it = rank == 1;
-                allocations_left = is_it ? nth : -1;
-                const zoff_status status = compare(self, mine);
-                const std::string words = zoff_last_error();
-                if (is_it && allocations_left >= 0)
-                    done = 1;
-                allocations_left = -1;
-                EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_COMM || status == ZOFF_ERR_INVALID) << status;
-                EXPECT_EQ(std::string::npos, words.find("did not come")) << words;
-                if (status == ZOFF_ERR_COMM) {
-                    EXPECT_NE(std::string::npos, words.find("rank 1 has failed")) << words;
-                }
-                if (is_it)
-                    failures += status == ZOFF_ERR_NO_MEMORY;
-            },
-            60);
-    }
-    EXPECT_LE(3, failures) << "the list, twice, and the lists of two ranks";
-}
-
 } // namespace
