@@ -62,20 +62,6 @@ TEST(Engine, AShortStructOfAnOlderCallerIsEnough)
     EXPECT_LT(value[1], 2);
 }
 
-TEST(Engine, AnOpenStepMayBeDestroyed)
-{
-    log_catcher log;
-    scratch_folder folder;
-    trainer t(2);
-    t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, config_text(folder.path), 4096);
-    t.backward_all(1);
-    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
-    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    e.reset();
-    EXPECT_TRUE(folder.is_empty());
-}
-
 TEST(Engine, ThirtyEnginesLeaveNoDescriptorAndNoFile)
 {
     log_catcher log;

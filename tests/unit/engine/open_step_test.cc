@@ -206,31 +206,6 @@ TEST_P(OpenStep, WeightsInFilesAreCopiedWhereTheyAreUpdated)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// The step has borrowed chunks when it finds that it is skipped. Fetches need them.
-TEST_P(OpenStep, ASkippedStepLendsTheWeightsBeforeIt)
-{
-    trainer t(8);
-    add_owned(t);
-    engine e = seal_engine(t, text_with_files(), COUNT / 4);
-    for (int64_t step = 1, done = 0; step <= 4; step++) {
-        const bool skips = step % 2 == 0;
-        zoff_step_info info = new_info();
-        log.expect(skips ? "skipped" : "");
-        t.next_step();
-        t.backward_all(0.1f);
-        if (skips)
-            trainer::put(t.grad(3), ZOFF_BF16, 17, INFINITY);
-        t.hand_over_all(e.get());
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get(), step > 2));
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-        EXPECT_EQ(skips, info.skipped);
-        if (!skips)
-            reference::step(t.tensors, config_groups(), ++done, 1, 1, 0);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    }
-}
-
 // While a slice is lent, its step is not undone. Without files that persist nothing is undone.
 TEST_P(OpenStep, IsNotDroppedWhileItsWeightsAreLent)
 {
@@ -291,42 +266,6 @@ TEST_P(OpenStep, IsFinishedByOneRankWhileOthersWait)
             ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         }
     });
-}
-
-// The program writes the next gradient while the step is open: the step has read the one before, and does not clear it later.
-TEST_P(OpenStep, AGradientThatIsReadMayBeOverwritten)
-{
-    log.expect("skipped");
-    for (const bool zeroes : {false, true}) {
-        trainer t(5);
-        add(t, ZOFF_BF16);
-        engine e = seal_engine(t, text(), COUNT);
-        zoff_step_args args = ZOFF_STEP_ARGS_INIT;
-        args.flags = zeroes ? ZOFF_STEP_ZERO_GRADS : 0;
-        for (int64_t step = 1; step <= 4; step++) {
-            const bool overflows = step == 3;
-            t.next_step();
-            t.backward_all(0.1f);
-            if (overflows)
-                trainer::put(t.grad(2), ZOFF_BF16, t.place(2, 7), INFINITY);
-            t.hand_over_all(e.get());
-            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
-            for (zoff_param p = 1; p < TENSORS; p++) {
-                ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), p, 0, nullptr));
-                ASSERT_EQ(zeroes, trainer::get(t.grad(p), ZOFF_BF16, t.place(p, 3)) == 0);
-                memset(t.grad(p), 0x41, COUNT * 2);
-            }
-            zoff_step_info info = new_info();
-            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-            EXPECT_EQ(overflows, info.skipped);
-            EXPECT_EQ(zeroes, trainer::get(t.grad(0), ZOFF_BF16, t.place(0, 3)) == 0);
-            for (zoff_param p = 1; p < TENSORS; p++)
-                EXPECT_EQ('A', *t.grad(p)) << "the end of the step has cleared the next gradient of " << p;
-            if (!overflows)
-                reference::step(t.tensors, config_groups(), step - (step > 3), 1, 1, 0);
-            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        }
-    }
 }
 
 // Two parameters with the same weights, and one buffer for their gradients. Whichever of them is asked for, and whichever was

@@ -112,36 +112,6 @@ TEST(OptimizersPlan, ChunksFollowTheStates)
     }
 }
 
-// An engine without any state still trains, pulls, pushes, and returns its weights.
-TEST_P(Optimizers, AnEngineWithoutStatesIsWhole)
-{
-    trainer t(2);
-    add_awkward(t, ZOFF_F32, ZOFF_F16);
-    engine e = seal_engine(t, text("SGD"), 1024);
-    std::vector<zoff_optimizer_hyper> groups(2, hyper(ZOFF_OPTIMIZER_SGD));
-    for (int number = 1; number <= 3; number++) {
-        zoff_step_info info = step(e, t, groups, number);
-        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
-        EXPECT_EQ(0u, info.bytes.nvme_read + info.bytes.nvme_written);
-    }
-    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
-    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
-    float x = 7, y = 0;
-    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 8, ZOFF_STATE_MASTER, 30000, 1, &x));
-    ASSERT_ZOFF_OK(zoff_state_read(e.get(), 8, ZOFF_STATE_MASTER, 30000, 1, &y));
-    EXPECT_EQ(7, y);
-    EXPECT_EQ(7, trainer::get(t.value(8), ZOFF_F32, 30000));
-    // A gradient that is not finite skips this step, too.
-    log.expect("step 4 skipped");
-    t.tensors[8].master[30000] = 7;
-    trainer::put(t.grad(8), ZOFF_F16, 123, INFINITY);
-    auto info = new_info();
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-    EXPECT_TRUE(info.skipped);
-    EXPECT_EQ(8u, info.culprit.param);
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-}
-
 TEST_P(Optimizers, TheSumOfSquaresStartsWhereTheConfigurationSays)
 {
     trainer t(3);
@@ -252,50 +222,6 @@ TEST_P(Optimizers, StatesThatAreNotThereAreRefusedByName)
     }
 }
 
-// A checkpoint by hand: masters, existing moments, and the number of updates. Momentum must not start again.
-TEST_P(Optimizers, CopiedIntoAnotherEngineEachTrainsOn)
-{
-    zoff_optimizer_hyper damped = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
-    damped.dampening = 0.25;
-    zoff_optimizer_hyper fading = hyper(ZOFF_OPTIMIZER_ADAGRAD);
-    fading.lr_decay = 0.5;
-    const std::vector<std::vector<zoff_optimizer_hyper>> cases = {{fading, hyper(ZOFF_OPTIMIZER_LION)},
-                                                                  {damped, hyper(ZOFF_OPTIMIZER_SGD)}};
-    for (const auto &groups : cases) {
-        SCOPED_TRACE(groups[0].optimizer);
-        trainer a(11), b(12);
-        engine engines[2];
-        for (trainer *t : {&a, &b}) {
-            for (zoff_dtype dtype : {ZOFF_F16, ZOFF_BF16}) {
-                t->add(3000, 2, dtype, dtype, 0, false, 3);
-                t->add(1025, 1, dtype, dtype, 1);
-            }
-            engine &e = engines[t == &b];
-            e = make_engine(*t, text("AdamW"), t == &a ? 1024 : 4096);
-            for (unsigned group : {0, 1})
-                ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), group, &groups[group]));
-            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-        }
-        for (int number = 1; number <= 2; number++)
-            step(engines[0], a, groups, number);
-        for (zoff_param p = 0; p < a.tensors.size(); p++) {
-            const zoff_optimizer_hyper &h = groups[a.tensors[p].group];
-            for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
-                if ((kind == ZOFF_STATE_M && !reference::keeps_m(h)) || (kind == ZOFF_STATE_V && !reference::keeps_v(h)))
-                    continue;
-                std::vector<float> state(a.tensors[p].total());
-                ASSERT_ZOFF_OK(zoff_state_read(engines[0].get(), p, kind, 0, state.size(), state.data()));
-                ASSERT_ZOFF_OK(zoff_state_write(engines[1].get(), p, kind, 0, state.size(), state.data()));
-            }
-        }
-        ASSERT_ZOFF_OK(zoff_params_push(engines[1].get()));
-        ASSERT_ZOFF_OK(zoff_step_count_set(engines[1].get(), 2));
-        b.tensors = a.tensors;
-        ASSERT_NO_FATAL_FAILURE(b.expect_weights());
-        EXPECT_EQ(3, step(engines[1], b, groups, 3).t);
-    }
-}
-
 // The weights may change under the engine: the masters follow, the moments and the sums of squares stay.
 TEST_P(Optimizers, PullTakesHalfPrecisionAsItIs)
 {
@@ -340,41 +266,6 @@ TEST_P(Optimizers, OldHyperParametersAreAdams)
     step(adam, t, {hyper(ZOFF_OPTIMIZER_ADAM)}, 1);
     engine lion = seal_engine(t, text("Lion"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "sealed for Lion and has no states for Adam", zoff_engine_set_group(lion.get(), 0, old));
-}
-
-// A trainer in fp16 without zoff's scale: it scales the losses, passes grad_scale, and an overflow skips the step.
-TEST_P(Optimizers, ScaledLossesInHalfPrecision)
-{
-    trainer t(9);
-    t.add(5000, 1, ZOFF_F16, ZOFF_F16);
-    engine e = seal_engine(t, text("AdamW"), 2048);
-    std::vector<zoff_optimizer_hyper> groups = {hyper(ZOFF_OPTIMIZER_ADAM)};
-    zoff_step_args args = {};
-    args.struct_size = sizeof args;
-    double loss_scale = 65536;
-    int64_t updates = 0;
-    for (int i = 0; i < 6; i++) {
-        auto info = new_info();
-        t.next_step();
-        t.backward_all((float)(loss_scale * 0.5)); // some of 5000 gradients exceed 65504 at the first scales
-        args.grad_scale = 1 / loss_scale;
-        std::vector<float> before = t.tensors[0].sum;
-        bool overflows = false;
-        for (float g : before)
-            overflows = overflows || isinf(g);
-        if (overflows)
-            log.expect("skipped: the gradient of param0");
-        ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
-        EXPECT_EQ(overflows, info.skipped) << i;
-        auto want = reference::step(t.tensors, groups, updates + 1, args.grad_scale, 1, 0);
-        EXPECT_EQ(overflows, want.skipped);
-        updates += !overflows;
-        loss_scale /= overflows ? 4 : 1;
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    }
-    EXPECT_GT(updates, 2);
-    EXPECT_LT(updates, 6);
 }
 
 TEST_P(Optimizers, WeightsInFp16AreReportedWhereTheConfigurationSaysBf16)

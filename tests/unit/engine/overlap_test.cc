@@ -155,50 +155,6 @@ TEST_P(ParamWait, SeveralRanksUpdateInTheOrderOfTheFirst)
     }
 }
 
-// A program that calls it now and then need not wait for weights at all.
-TEST_P(ParamWait, ProgressUpdatesWhatIsReady)
-{
-    trainer t(6);
-    engine e = make(t);
-    for (int64_t step = 1; step <= 3; step++) {
-        t.next_step();
-        begin(t, e.get());
-        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
-        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
-        while (zoff_engine_progress(e.get()) == ZOFF_PENDING)
-            continue;
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    }
-}
-
-TEST_P(ParamWait, ABackgroundThreadUpdatesTheRest)
-{
-    trainer t(7);
-    for (int i = 0; i < TENSORS; i++)
-        t.add(COUNT, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(1, ", \"zoff\": {\"background_threads\": 1}"), COUNT);
-    const auto is_done = [&e] {
-        zoff_engine *entered = zoff_engine_progress_thread_enter(e.get());
-        const bool done = e->run.first == e->plan.chunk_count;
-        zoff_engine_progress_thread_leave(&entered);
-        return done;
-    };
-    for (int64_t step = 1; step <= 3; step++) {
-        t.next_step();
-        begin(t, e.get());
-        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
-        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr)); // the program will finish the step
-        for (int ms = 0; ms < 30000 && !is_done(); ms++)
-            usleep(1000);
-        ASSERT_TRUE(is_done());
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    }
-}
-
 // A thread that is busy with other buckets does not keep the program from weights that are new. Their use still counts.
 TEST_P(ParamWait, NewWeightsNeedNoLock)
 {
@@ -236,25 +192,6 @@ TEST_P(ParamWait, NewWeightsNeedNoLock)
     }
 }
 
-TEST_P(ParamWait, ReturnsAtOnceWhereNothingIsToBeDone)
-{
-    trainer t(2);
-    engine e = make(t, 2);
-    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr)) << "no step is open";
-    t.next_step();
-    for (int micro = 0; micro < 2; micro++) {
-        begin(t, e.get());
-        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
-        if (micro == 0) {
-            EXPECT_TRUE(is_new(t, 0)) << "gradients are only added";
-        }
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-    }
-    reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 3, 0, nullptr));
-}
-
 // Until a program waits for weights it may drop the step, whatever works beside it: with several ranks, each at its own moment.
 TEST_P(ParamWait, AStepThatNobodyHasWaitedForCanBeDropped)
 {
@@ -285,75 +222,5 @@ TEST_P(ParamWait, AStepThatNobodyHasWaitedForCanBeDropped)
             }
         }
     });
-}
-
-// A step that has updated a weight cannot be dropped as if it had not begun.
-TEST_P(ParamWait, AHalfUpdatedStepIsNotForgotten)
-{
-    trainer t(10);
-    engine e = make(t);
-    t.next_step();
-    begin(t, e.get());
-    ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "step 1 is half done; zoff_step_wait() can finish it", zoff_grads_drop(e.get()));
-    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-}
-
-// Where states persist it is undone.
-TEST(HalfUpdatedStep, IsUndoneWhereStatesPersist)
-{
-    log_catcher log;
-    scratch_folder folder;
-    trainer t(11);
-    for (int i = 0; i < 4; i++)
-        t.add(8192, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}"), 8192);
-    for (int64_t step = 1; step <= 2; step++) {
-        for (const bool drops : {true, false}) {
-            t.next_step();
-            t.backward_all(0.1f);
-            t.hand_over_all(e.get());
-            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-            ASSERT_ZOFF_OK(zoff_param_wait(e.get(), 1, 0, nullptr));
-            ASSERT_ZOFF_OK(drops ? zoff_grads_drop(e.get()) : zoff_step_wait(e.get(), nullptr));
-            if (!drops)
-                reference::step(t.tensors, config_groups(), step, 1, 1, 0);
-            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << step << ", " << drops;
-            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-        }
-    }
-}
-
-TEST_P(ParamWait, ASkippedStepChangesNothing)
-{
-    log.expect("step 1 skipped");
-    trainer t(3);
-    engine e = make(t);
-    t.next_step();
-    t.backward_all(0.1f);
-    trainer::put(t.grad(4), ZOFF_BF16, t.place(4, 7), INFINITY);
-    t.hand_over_all(e.get());
-    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    for (zoff_param p = 0; p < TENSORS; p++) {
-        ASSERT_ZOFF_OK(zoff_param_wait(e.get(), p, 0, nullptr));
-        EXPECT_TRUE(is_new(t, p)) << "the reference has not moved";
-    }
-    zoff_step_info info = new_info();
-    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-    EXPECT_TRUE(info.skipped);
-}
-
-TEST_P(ParamWait, RefusesWhatCannotBeMeant)
-{
-    trainer t(4);
-    engine e = make(t);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine must not be NULL", zoff_param_wait(nullptr, 0, 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there is no slice 0 of parameter 6", zoff_param_wait(e.get(), TENSORS, 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "there is no slice 1 of parameter 0", zoff_param_wait(e.get(), 0, 1, nullptr));
-    int stream;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams; pass NULL", zoff_param_wait(e.get(), 0, 0, &stream));
 }
 } // namespace

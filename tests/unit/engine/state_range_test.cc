@@ -118,25 +118,6 @@ TEST_P(StateRange, MomentsInHalvesAreFp32ForTheProgram)
     EXPECT_GE(6u * 5000 + 5 * 3 * 4096, plan.state_bytes);
 }
 
-TEST_P(StateRange, WindowsOutsideAreRefused)
-{
-    trainer t(6);
-    t.add(100, 2, ZOFF_F32, ZOFF_F32);
-    t.add(100, 1, ZOFF_F32, ZOFF_F32, 0, true);
-    t.add(0, 1, ZOFF_F32, ZOFF_F32);
-    engine e = seal_engine(t, text());
-    float x[300];
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0 has 200 elements; a range of 200 from 1 is outside",
-                      zoff_state_read(e.get(), 0, ZOFF_STATE_M, 1, 200, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "outside", zoff_state_read(e.get(), 0, ZOFF_STATE_M, SIZE_MAX, 2, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param1 is frozen", zoff_state_read(e.get(), 1, ZOFF_STATE_M, 0, 1, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 3; the engine has 3", zoff_state_read(e.get(), 3, ZOFF_STATE_M, 0, 1, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "not a zoff_state_kind", zoff_state_read(e.get(), 0, (zoff_state_kind)3, 0, 1, x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "dst must not be NULL", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "src must not be NULL", zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
-    EXPECT_ZOFF_OK(zoff_state_read(e.get(), 2, ZOFF_STATE_M, 0, 0, x));
-}
-
 // Weights that the engine keeps, in their own type: a write also sets the masters, and no other element.
 TEST_P(StateRange, WeightsThatAreSetBecomeMasters)
 {
@@ -182,28 +163,5 @@ TEST_P(StateRange, SplitMastersAreFp32ForTheProgram)
             x = reference::rounded(ZOFF_BF16, x);
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
     }
-}
-
-// Ranges stop reading ahead for the step, and put off their writes. A step, or closing the ranges, undoes both.
-TEST_P(StateRange, CloseCommitsAndReadsAheadAgain)
-{
-    trainer t(4);
-    t.add(5000, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(), 1024);
-    float x = 0.5f;
-    EXPECT_FALSE(e->ranges.last);
-    ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_M, 3000, 1, &x));
-    EXPECT_TRUE(e->ranges.last);
-    EXPECT_FALSE(e->ranges.unsaved);
-    x = 0.5f;
-    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_M, 3000, 1, &x));
-    EXPECT_TRUE(e->ranges.unsaved);
-    ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
-    EXPECT_FALSE(e->ranges.unsaved);
-    EXPECT_TRUE(e->ranges.last);
-    ASSERT_ZOFF_OK(zoff_engine_admit_close_ranges(e.get()));
-    EXPECT_FALSE(e->ranges.last);
-    t.tensors[0].m[3000] = 0.5f;
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 } // namespace

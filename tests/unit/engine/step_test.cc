@@ -15,102 +15,6 @@ class Step : public on_tiers
 };
 INSTANTIATE_TEST_SUITE_P(Tiers, Step, testing::Bool(), tier_name);
 
-TEST_P(Step, OnlyWhatIsReadyTakesPart)
-{
-    trainer t(1);
-    t.add(3000, 4, ZOFF_BF16, ZOFF_BF16, 0, false, 3);
-    t.add(100, 1, ZOFF_F32, ZOFF_F32);
-    engine e = seal_engine(t, text(), 2048);
-    for (int step = 1; step <= 6; step++) {
-        t.next_step();
-        // Slice k has a gradient in every k+1st step; the second tensor never in even ones.
-        uint64_t want = 0;
-        for (size_t slice = 0; slice < 4; slice++) {
-            if (step % (slice + 1) == 0) {
-                t.backward(0, slice, 0.1f);
-                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, slice, nullptr));
-                want += 3000;
-            }
-        }
-        if (step % 2) {
-            t.backward(1, 0, 0.1f);
-            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 1, 0, nullptr));
-            want += 100;
-        }
-        auto info = new_info();
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-        auto r = reference::step(t.tensors, config_groups(), step, 1, 1, 0);
-        EXPECT_EQ(want, info.numbers.elements_updated);
-        EXPECT_EQ(r.norm, info.numbers.grad_norm);
-        EXPECT_EQ(12100u, info.numbers.elements_owned);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    }
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-}
-
-TEST_P(Step, AbsentInSomeMicroSteps)
-{
-    trainer t(2);
-    t.add(2000, 2, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(3), 1024);
-    for (int step = 1; step <= 3; step++) {
-        t.next_step();
-        for (int micro = 0; micro < 3; micro++) {
-            // Slice 0 in the first two micro-steps, slice 1 only in the last one of odd steps.
-            if (micro < 2) {
-                t.backward(0, 0, 0.1f);
-                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
-            } else if (step % 2) {
-                t.backward(0, 1, 0.1f);
-                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 1, nullptr));
-            }
-            auto info = new_info();
-            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-            EXPECT_EQ(micro < 2, info.accumulated);
-        }
-        reference::step(t.tensors, config_groups(), step, 1, 3, 0);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    }
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-}
-
-TEST_P(Step, ANonFiniteGradientChangesNothing)
-{
-    for (float poison : {INFINITY, -INFINITY, NAN}) {
-        trainer t(3);
-        t.add(5000, 1, ZOFF_F32, ZOFF_F32);
-        t.add(4000, 2, ZOFF_BF16, ZOFF_BF16);
-        engine e = seal_engine(t, text(), 2048);
-        t.backward_all(0.1f);
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-        reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
-        t.next_step();
-        t.backward_all(0.1f);
-        trainer::put(t.grad(1), ZOFF_BF16, t.place(1, 4000 + 2500), poison);
-        log.expect("step 2 skipped: the gradient of param1, slice 1, has an inf or nan between its elements 2048 and 3071");
-        auto info = new_info();
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        EXPECT_TRUE(info.skipped);
-        EXPECT_FALSE(isfinite(info.numbers.grad_norm));
-        EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
-        EXPECT_EQ(0u, info.numbers.elements_updated);
-        EXPECT_EQ(1u, info.culprit.param);
-        EXPECT_EQ(1u, info.culprit.slice);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-        // A skipped step is not counted: the next one is number 2.
-        t.next_step();
-        t.backward_all(0.1f);
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        EXPECT_EQ(2, info.t);
-        reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    }
-}
-
 // zoff.skip_nonfinite as a number n: from the n-th skipped step in a row on, an error about a step that is over. Random runs of
 // good and bad steps, counted again here.
 TEST_P(Step, TooManySkippedStepsInARowAreAnError)
@@ -203,18 +107,6 @@ TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
     EXPECT_EQ(bytes[0] - (5000 * 4 + 8000 * 2), bytes[1]) << "one reading of the gradients less";
 }
 
-TEST_P(Step, HugeFiniteGradientsAreNotAnOverflow)
-{
-    trainer t(3);
-    t.add(3000, 1, ZOFF_F32, ZOFF_F32);
-    engine e = seal_engine(t, text(), 1024);
-    t.backward_all(1e36f); // their squares exceed fp32, their norm does not
-    auto info = new_info();
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-    EXPECT_FALSE(info.skipped);
-    EXPECT_GT(info.numbers.grad_norm, 1e37);
-}
-
 TEST_P(Step, ArgumentsOfTheCallWin)
 {
     trainer t(4);
@@ -252,26 +144,6 @@ TEST_P(Step, ArgumentsOfTheCallWin)
     int64_t count = 0;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
     EXPECT_EQ(100, count);
-}
-
-TEST_P(Step, GradientsAreKeptUnlessAskedToBeZeroed)
-{
-    trainer t(5);
-    t.add(1500, 2, ZOFF_BF16, ZOFF_BF16, 0, false, 7);
-    engine e = seal_engine(t, text(), 1024);
-    t.backward_all(0.1f);
-    std::vector<char> grad(t.grad(0), t.grad(0) + 2 * (1507 + 1500));
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-    EXPECT_EQ(0, memcmp(grad.data(), t.grad(0), grad.size()));
-    zoff_step_args args = {};
-    args.struct_size = sizeof args;
-    args.flags = ZOFF_STEP_ZERO_GRADS;
-    memset(t.grad(0) + 2 * 1500, 0x55, 2 * 7);
-    ASSERT_ZOFF_OK(zoff_step(e.get(), &args, nullptr));
-    for (size_t k = 0; k < 3000; k++)
-        ASSERT_EQ(0, trainer::get(t.grad(0), ZOFF_BF16, t.place(0, k)));
-    for (int i = 0; i < 14; i++)
-        ASSERT_EQ(0x55, t.grad(0)[2 * 1500 + i]) << "the gap between slices is not ours";
 }
 
 TEST_P(Step, BuffersMayComeLateAndMove)
@@ -313,33 +185,6 @@ TEST_P(Step, BuffersMayComeLateAndMove)
     EXPECT_EQ(0, memcmp(stale.data(), t.value(0), stale.size()));
     memcpy(t.value(0), elsewhere.data(), elsewhere.size());
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-}
-
-TEST_P(Step, DroppedGradientsAreForgotten)
-{
-    trainer t(7);
-    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(2), 1024);
-    t.backward_all(5);
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // the first of two micro-steps
-    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
-    t.next_step();
-    for (int micro = 0; micro < 2; micro++) {
-        t.backward_all(0.1f);
-        auto info = new_info();
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        EXPECT_EQ(micro + 1u, info.micro_step);
-    }
-    reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    // A step that was begun can be dropped, too.
-    t.next_step();
-    t.backward_all(5);
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
-    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
-    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
 class StepOfSgd : public sgd_engine
