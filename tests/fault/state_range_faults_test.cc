@@ -50,30 +50,22 @@ class StateRangeFaults : public testing::TestWithParam<place>
 
     static float value(size_t p, zoff_state_kind kind, size_t k) { return (float)(1 + p * 7 + (size_t)kind * 3 + k % 5); }
 
-    // Repeat each call until it succeeds; count the failures.
-    void write_window(size_t p, zoff_state_kind kind, size_t first, int *failures)
+    void write_window(size_t p, zoff_state_kind kind, size_t first)
     {
         std::vector<float> window(std::min<size_t>(500, t.tensors[p].total() - first));
         for (size_t k = 0; k < window.size(); k++)
             window[k] = value(p, kind, first + k);
-        zoff_status status;
-        for (int tries = 0; tries < 3; tries++) {
-            status = zoff_state_write(e.get(), (zoff_param)p, kind, first, window.size(), window.data());
-            if (status == ZOFF_OK || !failures)
-                break;
-            ++*failures;
-        }
-        ASSERT_ZOFF_OK(status);
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)p, kind, first, window.size(), window.data()));
     }
 
-    void write_all(int *failures = nullptr)
+    void write_all()
     {
         const std::vector<zoff_state_kind> kinds = {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V};
         for (size_t pass = 0; pass < (GetParam().by_kind ? kinds.size() : 1); pass++) {
             for (size_t p = 0; p < t.tensors.size(); p++) {
                 for (size_t first = 0; first < t.tensors[p].total(); first += 500) {
                     for (zoff_state_kind kind : GetParam().by_kind ? std::vector{kinds[pass]} : kinds)
-                        ASSERT_NO_FATAL_FAILURE(write_window(p, kind, first, failures));
+                        ASSERT_NO_FATAL_FAILURE(write_window(p, kind, first));
                 }
             }
         }
@@ -170,40 +162,6 @@ TEST_P(StateRangeFaults, DestroySaysWhatItCouldNotWrite)
         e.reset();
     }
     EXPECT_EQ(0, share_in_files());
-}
-
-// Each deferred write and each flush fails once. Failed calls are repeated. In between the files must have all of the windows
-// or none.
-TEST_P(StateRangeFaults, EveryTransferOnce)
-{
-    int n = 1, failed = 0;
-    for (bool quiet = false; !quiet; n++) {
-        ASSERT_LT(n, 300);
-        e.reset();
-        ASSERT_EQ(0, system(("rm " + folder.path + "/*.states").c_str()));
-        ASSERT_NO_FATAL_FAILURE(SetUp());
-        aio_fault fault;
-        int transfers = 0, failures = 0;
-        bool armed = true;
-        fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-            return armed && ++transfers == n ? (writes ? -ENOSPC : -EIO) : res;
-        };
-        ASSERT_NO_FATAL_FAILURE(write_all(&failures)) << "fault " << n;
-        zoff_status status = zoff_state_flush(e.get());
-        armed = false;
-        quiet = transfers < n;
-        failed += status < 0 || failures;
-        if (status < 0) {
-            const double share = share_in_files(); // a record whose write was reported as failed may be on the drive all the
-                                                   // same
-            EXPECT_TRUE(share == 0 || share == 1) << share << ", fault " << n;
-            ASSERT_ZOFF_OK(zoff_state_flush(e.get())) << "fault " << n;
-        }
-        EXPECT_EQ(1, share_in_files()) << "fault " << n;
-        EXPECT_EQ(1, share_written(e.get(), t)) << "fault " << n;
-        n += getenv("ZOFF_TEST_FULL") ? 0 : 4;
-    }
-    EXPECT_GT(failed, 0);
 }
 
 // The first rank to see the error may have had no error itself. The ranks repeat the call together.
