@@ -221,9 +221,9 @@ TEST(Agreement, FirstWeightsOfTheEngine)
 // do not change.
 TEST(Agreement, WeightsOfTheProgramBecomeThoseOfRank0)
 {
-    quiet log;
     enum { MANY = 700 };
     for (const bool frozen : {true, false}) {
+        log_catcher log;
         rank_job job(3, 20);
         std::vector<std::vector<uint16_t>> half(3), small(3);
         std::vector<std::vector<float>> large(3);
@@ -260,6 +260,8 @@ TEST(Agreement, WeightsOfTheProgramBecomeThoseOfRank0)
             const engine e(made);
             EXPECT_ZOFF_OK(zoff_engine_seal(made));
         });
+        EXPECT_EQ(
+            1u, log.count("rank 1: the first weights of 2 of 3 ranks differed from rank 0's, here in param0, param1, param2"));
         for (unsigned rank = 1; rank < 3; rank++) {
             EXPECT_TRUE(large[rank] == large[0]);
             EXPECT_TRUE(small[rank] == small[0]);

@@ -98,6 +98,50 @@ TEST_P(Commit, SealWritesEveryByteOfTheFiles)
     EXPECT_EQ(wanted + wanted / 2, stats.lifetime_write_bytes);
 }
 
+// The program's view of an opening, and where it ends it.
+struct watcher {
+    std::vector<std::string> what;
+    uint64_t done = 0, total = 0, stop = UINT64_MAX;
+    static bool report(const char *what, uint64_t done, uint64_t total, void *ctx)
+    {
+        auto w = static_cast<watcher *>(ctx);
+        if (w->what.empty() || w->what.back() != what)
+            w->what.push_back(what);
+        EXPECT_LE(done, total);
+        w->done = done;
+        w->total = total;
+        return done < w->stop;
+    }
+};
+
+// One that the program ends leaves no new file, and files that were there as they were.
+TEST_P(Commit, AnOpeningIsReportedUpToTheLastByte)
+{
+    log_catcher log;
+    watcher w;
+    zoff_store_opts opts = options();
+    opts.progress = {watcher::report, &w, "write x", "read x", "verify x", 0};
+    for (const uint64_t stop : {0u, 1u, 30000u, 100000u}) {
+        w.stop = stop;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, "the program ended \"write x\" after ", open(opts));
+        EXPECT_TRUE(folders[0].is_empty() && folders[1].is_empty()) << stop;
+    }
+    w = watcher();
+    ASSERT_ZOFF_OK(open(opts));
+    EXPECT_EQ(std::vector<std::string>{"write x"}, w.what);
+    EXPECT_EQ(2u * 10 * 20480, w.total) << "both places of all chunks";
+    EXPECT_EQ(w.total, w.done);
+    step(1);
+    w = watcher();
+    w.stop = 20000;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, "the program ended \"read x\"", open(opts));
+    w = watcher();
+    ASSERT_ZOFF_OK(open(opts));
+    EXPECT_EQ(std::vector<std::string>{"read x"}, w.what) << "the chunks that stay in DRAM";
+    EXPECT_EQ(w.total, w.done);
+    expect_reopened(1);
+}
+
 TEST_P(Commit, AFlippedBitIsFoundAndNamed)
 {
     log_catcher log;
