@@ -2,7 +2,7 @@
 #ifndef ZOFF_SMALL_AGREEMENT_H
 #define ZOFF_SMALL_AGREEMENT_H
 
-#include "rank_channel.h"
+#include "rank_job.h"
 #include "small_model.h"
 
 extern "C" {
@@ -13,6 +13,39 @@ extern "C" {
 
 namespace zoff_test
 {
+// A rank, and its channel to the others.
+class rank_channel
+{
+  public:
+    explicit rank_channel(zoff_comm *ranks_) : ranks(ranks_)
+    {
+        snprintf(channel.name, sizeof channel.name, "p");
+        zoff_comm_channel_come(ranks, &channel);
+    }
+    ~rank_channel()
+    {
+        zoff_comm_channel_close(ranks, &channel);
+        zoff_comm_channel_leave(ranks, &channel);
+    }
+    rank_channel(const rank_channel &) = delete;
+    void open() { ASSERT_ZOFF_OK(zoff_comm_channel_open(ranks, &channel)); } // on all ranks
+    unsigned rank() const { return zoff_comm_rank(ranks); }
+    unsigned size() const { return zoff_comm_size(ranks); }
+
+    zoff_comm *ranks;
+    zoff_comm_channel channel = {};
+};
+
+// Run all ranks at the same time, each on its own thread, with its own `Rank`, which is constructed from its communicator.
+template <typename Rank>
+void each_rank(unsigned size, const std::function<void(Rank &self, unsigned rank)> &run, double timeout_seconds = 20)
+{
+    const rank_job job(size, timeout_seconds);
+    job.on_each([&](unsigned rank) {
+        Rank self(job.comm_of(rank));
+        run(self, rank);
+    });
+}
 class small_agreement
 {
   public:
