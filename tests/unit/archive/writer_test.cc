@@ -216,6 +216,8 @@ TEST(writer, keeps_data_of_many_units)
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_data(w.get(), "", data.data(), data.size())); // a name may be empty
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_data(w.get(), "none", nullptr, 0));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "already", zoff_checkpoint_writer_data(w.get(), "none", "x", 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "256 bytes",
+                      zoff_checkpoint_writer_data(w.get(), std::string(256, 'n').c_str(), "x", 1));
     ASSERT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
     ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(scratch.path.c_str(), nullptr, &r));
     checkpoint_reader owner(r);
