@@ -339,7 +339,7 @@ static zoff_status compare_engines(zoff_agreement *a, zoff_status (*list)(const 
     const zoff_norm_ranks *n = &a->norm;
     const size_t ranks = zoff_comm_size(a->comm), engines = zoff_comm_size(n->ranks.comm),
                  own = zoff_comm_rank(n->ranks.comm) * n->most;
-    uint64_t *values;
+    uint64_t *values = NULL;
     zoff_status status =
         zoff_base_mem_alloc((ranks + engines) * n->most, sizeof *values, "checksums of replicated parameters", &values);
     if (status == ZOFF_OK)
@@ -401,7 +401,7 @@ static zoff_status add_weights(const zoff_agreement *a, const zoff_model_param *
 
 static zoff_status list_weights(const zoff_agreement *a, uint64_t *own)
 {
-    char *copy;
+    char *copy = NULL;
     zoff_status status = zoff_base_mem_alloc(COPY_BYTES, 1, "weights of replicated parameters", &copy);
     for (size_t i = 0; status == ZOFF_OK && i < a->model->param_count; i++) {
         const zoff_model_param *p = &a->model->params[i];

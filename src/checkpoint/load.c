@@ -104,7 +104,7 @@ static void list_identity(const void *ctx, zoff_fields *out)
 /* Whether another save or a removal came between the choice and the files, on any rank. */
 static bool has_moved(loading *l)
 {
-    int32_t *all;
+    int32_t *all = NULL;
     bool has = false;
     const unsigned rank = zoff_comm_rank(l->view.comm), ranks = zoff_comm_size(l->view.comm);
     const bool is_other = l->archive && !zoff_archive_is_current(l->path, label_of(l), l->archive->manifest.id);

@@ -122,12 +122,13 @@ static zoff_status get_shared(zoff_engine *e, shared_block *shared)
 static zoff_status keep_list(zoff_engine *e, const zoff_checkpoint_data *data, size_t count)
 {
     const zoff_program_bytes *program = &e->model.program;
-    shared_block *shared;
+    shared_block *shared = NULL;
     zoff_status status = zoff_model_program_bytes_check(data, count);
     if (status == ZOFF_OK)
         status = zoff_base_mem_alloc(1, sizeof *shared, "the program's bytes of rank 0", &shared);
-    ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, status));
-    status = get_shared(e, shared);
+    status = zoff_agreement_vote_success(&e->agreement.ranks, status);
+    if (status == ZOFF_OK)
+        status = get_shared(e, shared);
     if (status == ZOFF_OK)
         status = zoff_model_program_bytes_restore(program, shared->block, (size_t)shared->bytes, true, data, count);
     if (status == ZOFF_OK)
