@@ -512,6 +512,8 @@ void life::save(const line &l)
     if (l.number("beside")) {
         c("OK(zoff_checkpoint_begin(e[0], path, &save, &saving));");
         persist_in("zoff_checkpoint_begin()", [&] { return zoff_checkpoint_begin(tested[0], name.c_str(), &opts, &saving); });
+        if (l.has("fault"))
+            world_sleep(3000000); // its thread meets the fault meanwhile
     } else {
         c("OK(zoff_checkpoint_save(e[0], path, &save));");
         persist_in("zoff_checkpoint_save()", [&] { return zoff_checkpoint_save(tested[0], name.c_str(), &opts); });
@@ -541,10 +543,12 @@ void life::load(const line &l)
     if (!has_saved)
         return;
     const bool crosses = l.number("seed") % 2;
+    arm(l);
     c("snprintf(path, sizeof path, \"%%ssaved\", folder);\n    OK(zoff_checkpoint_load(e[0], path, NULL));");
     persist_in("zoff_checkpoint_load()", [&] {
         return zoff_checkpoint_load(tested[0], (folder + (crosses ? "/saved.ref" : "/saved")).c_str(), nullptr);
     });
+    disarm();
     ok(zoff_checkpoint_load(ref, (folder + (crosses ? "/saved" : "/saved.ref")).c_str(), nullptr),
        "zoff_checkpoint_load() of the reference");
     recorded[0] = true;

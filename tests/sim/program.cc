@@ -90,6 +90,8 @@ class drawing
     void step();
     std::string fault();
     std::string crash();
+    std::string of_checkpoint(const char *kind);
+    void save();
 
     dice d, ends, more; // of crashes, and of what was added later: apart, so that programs without are as they were
     program p;
@@ -279,6 +281,23 @@ std::string drawing::crash()
     return (ends.chance(50) ? " fault=kill nth=" : " fault=power nth=") + std::to_string(1 + ends.below(most));
 }
 
+// A fault in the files of a checkpoint.
+std::string drawing::of_checkpoint(const char *kind)
+{
+    if (more.chance(30))
+        return " fault=some nth=" + std::to_string(1 + more.below(more.chance(50) ? 60 : 300)) + " errno=5";
+    return std::string(" fault=") + (more.chance(15) ? "memory" : kind) + " nth=" + std::to_string(1 + more.below(30)) +
+           " errno=" + (more.chance(70) ? "5" : "28") + (more.chance(30) ? " lasts=1" : "");
+}
+
+void drawing::save()
+{
+    const std::string end = crash();
+    const bool is_beside = more.chance(40), fails = more.chance(30);
+    add("save%s%s", end.empty() && fails ? of_checkpoint(more.chance(50) ? "write" : "flush").c_str() : end.c_str(),
+        is_beside ? " beside=1" : "");
+}
+
 void drawing::step()
 {
     static const char *const FORMS[] = {"split", "split", "split", "split", "whole", "measure"};
@@ -327,9 +346,9 @@ void drawing::operation()
     else if (kind < 82)
         add("read seed=%llu%s", seed, fault().c_str());
     else if (kind < 87 && chance(50))
-        add("save%s%s", crash().c_str(), more.chance(40) ? " beside=1" : "");
+        save();
     else if (kind < 87)
-        add("load seed=%llu", seed);
+        add("load seed=%llu%s", seed, ranks == 1 && more.chance(25) ? of_checkpoint("read").c_str() : "");
     else if (kind < 94 && persist) {
         const unsigned look = chance(50), open = chance(30);
         add("reopen open=%u look=%u%s", open, look, crash().c_str());
