@@ -1,6 +1,7 @@
 /* aio.c: the speed of the file queue beside fio, on the same file, in the same seconds. In each round every contestant has one
  * turn, and the directions take turns, too: a shared disk drifts within minutes, so contestants must run within seconds of each
- * other. Parts whose figures have limits come first. */
+ * other. Parts whose figures have limits come first, so that a lack of time
+ * costs only the others. */
 #include "aio_bench.h"
 
 #include <fcntl.h>
@@ -457,7 +458,7 @@ static const struct speed {
     {{"mix_vs_fio_1gib", 1, 0.95, "the same, a read of one half and a write of the other in flight at once", "contest/mix", NULL, WHOLE | FIO, ENOUGH}, 0, BEST},
     {{"mix_vs_fio_16mib", 1, 0.95, "the same, 2 reads and 2 writes of 16 MiB for each wait", "contest/mix", NULL, WHOLE | FIO, ENOUGH}, 1, BEST}};
 
-/* The same of each way. */
+/* The same for each way, whose name stands for %s. */
 static const struct speed EACH_WAY[] = {
     {{"throttled_%s_vs_fio_whole", 1, 0.98, "bytes a second / fio's on a disk held at 1 GB/s each way (cgroup), one request", "throttle/%s", NULL, WHOLE | FIO, 1}, 0, BEST},
     {{"throttled_%s_vs_fio_16mib", 1, 0.98, "the same on a disk held at 1 GB/s each way, 16 MiB, 4 for each wait", "throttle/%s", NULL, WHOLE | FIO, 1}, 1, BEST},

@@ -11,7 +11,7 @@ typedef enum aio_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } aio_way;
 /* One contestant: fio with one of its engines, or our queue. */
 typedef struct aio_line {
     const char *name;
-    const char *engine;    /* of fio; NULL: ours */
+    const char *engine;    /* engine of fio; NULL: our queue */
     uint64_t block, depth; /* bytes of a piece, and pieces in flight; 0: the library's default */
     uint64_t request;      /* ours: bytes of a request, four for each wait; 0: one request for everything */
     bool small_pages;      /* memory of 4 KiB pages */

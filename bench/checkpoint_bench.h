@@ -19,10 +19,10 @@ typedef struct checkpoint_costs {
 extern struct checkpoint_found {
     checkpoint_costs tiers[CHECKPOINT_TIERS];
     zoff_plan_info plan; /* of the NVMe tier */
-    bool unregistered;   /* the memory of a yardstick that ran */
+    bool unregistered;   /* whether a yardstick ran with memory that was not registered */
 } checkpoint;
 
-/* checkpoint_judge.c: add the figures. */
+/* checkpoint_judge.c: add the figures, from the races and what was found. */
 void checkpoint_judge(void);
 
 #endif

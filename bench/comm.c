@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_FETCHES = 8, PART_ANY = 15 };
-
 enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least this many bytes */
 static const size_t MIBS[SIZES] = {1, 16, 64}; /* size of all elements in bf16 */
 
@@ -113,7 +112,7 @@ static void make_data(size_t mib)
     }
 }
 
-/* The maximum over all ranks. */
+/* The maximum over all ranks, because the slowest one decides. */
 static double slowest_of(double seconds)
 {
     double slowest = seconds;
@@ -121,7 +120,7 @@ static double slowest_of(double seconds)
     return slowest;
 }
 
-/* Rank 0's clock decides for all. */
+/* Rank 0's clock decides for all, otherwise one rank would wait in a round that the others do not take. */
 static bool agree(bool late)
 {
     int all = late;
@@ -182,7 +181,6 @@ static void run_races(const bench_part *part)
 
 /* A message waits in a queue until the link has had time for it and for those before it. Then MPI sends it. Messages move only
  * when a rank polls. */
-
 typedef struct link_message {
     struct link_message *next; /* in the queue */
     double due;
@@ -305,7 +303,6 @@ static zoff_comm *open_link(double bytes_per_second)
  * with each one as soon as it exists. A sample is the time from its end to the end of the exchange. "fetches": weights of the
  * engine (ZeRO-3), behind the computation that uses them. A pass fetches slice after slice, and releases each after its wait. A
  * sample is the time of a pass beyond its waits, beside a pass without waits. */
-
 enum { SLICES = 16, ELEMENTS = 1 << 20, ENGINES = 2 };
 enum { AT_ONCE, AT_THE_END, BY_ITSELF };
 static const double RATE = 200e6; /* bytes per second of the link */

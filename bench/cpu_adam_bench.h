@@ -120,7 +120,7 @@ double bench_cycles_a_second(void);
 /* The hyper-parameters of every Adam here: zoff's and the rivals'. */
 void bench_hyper_adam(zoff_optimizer_hyper *out);
 
-/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races. */
+/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races, or rounds to those that it has added. */
 typedef enum bench_table { TABLE_STEP, TABLE_CHAIN, TABLE_OTHERS } bench_table;
 void bench_arrays_open(size_t count);
 void bench_compare(bench_table table, size_t count, double deadline);

@@ -195,7 +195,7 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     return 0;
 }
 
-/* An implementation for one width of vectors. */
+/* An implementation for one width of vectors, which the attribute sets. */
 #define WAY(name, attribute)                                                                                                   \
     attribute static uint32_t name(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)                        \
     {                                                                                                                          \

@@ -25,7 +25,7 @@ typedef struct device_slice {
 
 /* Weights and gradients of bf16, on the device and in pinned memory of the host, of the same layout. */
 static struct {
-    const char *name; /* of the accelerator, as in the option */
+    const char *name; /* name of the accelerator, as in the option */
     uint64_t elements;
     zoff_accel *accel;
     size_t layers, width, slices;
@@ -140,7 +140,7 @@ static zoff_engine *make_engine(zoff_accel *accel, char *const memory[2])
 
 BENCH_CLOSER(close_stream, zoff_accel_stream_close(device.accel, x))
 
-/* Until the end of the part. */
+/* Open a stream, until the end of the part. */
 static void *open_stream(void)
 {
     void *stream;

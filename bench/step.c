@@ -94,7 +94,7 @@ static void set_counts(void)
         rounds = bench_figures_measured(size) && size->rounds < rounds ? size->rounds : rounds;
     }
     set("small_engine_vs_own_loop", worst, rounds);
-    if (found.rss[1] > 0) /* the growth may be none */
+    if (found.rss[1] > 0) /* not by set(), because the growth may be none */
         bench_figures_set(bench_figures_find("rss_growth_mib"), found.rss[1] - found.rss[0], 1);
     const race *moved = race_of("moved");
     if (!moved || moved->missing[0])

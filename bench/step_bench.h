@@ -23,7 +23,7 @@ typedef struct step_model {
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
-    const char *folder;                /* its own; NULL on the host */
+    const char *folder;                /* folder of its own; NULL on the host */
     double aio_block_bytes, aio_depth; /* as in the configuration */
     int64_t steps;
     unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
@@ -44,8 +44,8 @@ typedef struct step_engine_opts {
     uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 
-/* step_model.c. The end of the part closes all. `name` is the name of the engine's folder. Opening an engine
- * that persists returns 0, or -1 with a message; another error ends the program. */
+/* step_model.c. `name` is the name of the engine's folder. Opening an engine that persists returns 0; or -1 with a message,
+ * because some folders cannot keep states. Another error ends the program. */
 step_model step_model_open(size_t elements);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
 void step_engine_step(void *engine, int which); /* takes a contestant's turn */
@@ -68,7 +68,7 @@ extern struct step_found {
     double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
     unsigned threads, compared; /* contestants that were compared with the first one */
     int agree;                  /* 1: all contestants have the same states; 0: not; -1: not compared */
-    bool direct;                /* O_DIRECT is in use */
+    bool direct;                /* whether O_DIRECT is in use */
     bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
     double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */

@@ -102,8 +102,8 @@ static step_model models[2]; /* of the first two engines, and of the others */
 static step_engine engines[ENGINES];
 static double update[ENGINES]; /* seconds of a plain step in the same place */
 
-/* Returns whether the race can begin: whether the disk is held. The second engine updates beside the trainer: it needs chunks.
- */
+/* Returns whether the disk is held, so that the race can begin. The second engine updates beside the trainer, so it needs
+ * chunks. */
 static bool open_engines(race *r, const char *const names[ENGINES], step_engine_opts opts[ENGINES], uint64_t *chunks)
 {
     for (unsigned i = 0; i < ENGINES; i++) {
@@ -162,7 +162,7 @@ void step_hidden(const bench_part *part)
                                      .owned_in_files = i == LENDS_FILES};
     if (!open_engines(r, NAMES, opts, &found.hidden_chunks))
         return;
-    for (int i = BACKGROUND; i < ENGINES; i++) /* they learn their order */
+    for (int i = BACKGROUND; i < ENGINES; i++) /* a first pass, in which they learn their order */
         iterate(&(trainer){.engine = engines[i].engine}, i == BACKGROUND ? IN_TIME : BORROWS);
     update[0] = update[1] = update[2] = update[3] = measure_step(engines[IN_CALLS].engine);
     run_race(r, HIDDEN, BENCH_COUNT(HIDDEN));

@@ -1,7 +1,7 @@
-/* step_costs.c: what must not cost more than it has to. Two measurements need a fresh process. First: does an engine's memory
- * depend on the size of the model? Two processes have the same budget, one of them a model ten times as large. Second: one
- * drive and two. Each is a loop device over a file in the benchmark's folder, with its own file system, and the kernel limits
- * both alike. */
+/* step_costs.c: what must cost no more than its bytes. Two measurements run in a fresh process, because memory that was freed
+ * before would count. First: does an engine's memory depend on the size of the model? Two processes have the same budget, one
+ * of them a model ten times as large. Second: one drive and two. Each is a loop device over a file in the benchmark's folder,
+ * with its own file system, and the kernel limits both alike. Then windows of states, and chunks that all stay in DRAM. */
 #include "step_bench.h"
 
 #include <inttypes.h>

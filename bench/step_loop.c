@@ -54,7 +54,7 @@ static void open_trainer(size_t elements, size_t turns, bool loop, bool looks, t
                    "\"weight_decay\": 0.01}}, \"zoff\": {\"skip_nonfinite\": %s}}",
                    looks ? "true" : "false");
     if (loop)
-        step(t, 0); /* it touches its moments */
+        step(t, 0); /* the first step touches its moments */
     else
         t->engine = bench_engine(config, (zoff_engine_opts){.threads = 0}, &param, 1);
 }

@@ -51,7 +51,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-/* Mounts of a child are not entered. */
+/* Mounts of a child are not entered, because their files go with the image of the drive. */
 BENCH_CLOSER(remove_folder, nftw(disk.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT))
 
 /* Files of the size of a model must not stay behind. All threads block these signals, and this one waits for them. */
@@ -176,6 +176,6 @@ void disk_child_begin(void)
     keeps_folder = true;
     guard();
     if (getppid() == 1)
-        exit(1); /* the parent is gone already */
+        exit(1); /* the parent is gone already, so nobody reads the result */
     disk.folder = getenv("ZOFF_BENCH_FOLDER");
 }

@@ -11,9 +11,9 @@ enum { DISK_ALONE = 1 << 30 };
 extern struct disk_options {
     uint64_t elements;     /* of the model; 12 bytes of states each */
     uint64_t budget_share; /* bytes of states over the DRAM that may hold them */
-    uint64_t busy;         /* processes that compute meanwhile; DISK_ALONE: this one must be alone */
+    uint64_t busy;         /* number of processes that compute meanwhile; DISK_ALONE: this one must be alone */
     const char *path;      /* an existing folder on the disk in question */
-    const char *folder;    /* of this run, there */
+    const char *folder;    /* the run's own folder, inside `path` */
     bool in_memory;        /* the folder is a tmpfs */
 } disk;
 
@@ -30,7 +30,7 @@ extern struct disk_options {
 void disk_begin(double times, unsigned full, unsigned quick);
 
 /* Make a folder with this much room under `path`, which children find as ZOFF_BENCH_FOLDER. It is removed at the end, and on a
- * signal, which also ends a limit of the disk and calls `undo` (NULL: nothing). `option` named the path. */
+ * signal, which also ends a limit of the disk and calls `undo` (NULL: nothing). Messages name `option`, which gave the path. */
 void disk_folder_make(const char *option, const char *path, double bytes, void (*undo)(void));
 
 /* Hold the disk under `path` at this many bytes a second each way, until the end of the part or throttle_close(). Returns
@@ -48,7 +48,7 @@ typedef struct disk_drives {
 /* Have a part's `child` run in a process of its own, in a mount namespace with these drives, or NULL. `arguments` are the name
  * of the part and numbers. Returns the last line that it prints; NULL: it failed, and the race has the reason. */
 const char *disk_child(race *r, const disk_drives *drives, const char *arguments);
-/* In that child: end with the parent, and with it a limit of the disk. */
+/* In that child: end with the parent, and free the disk then, because nobody else would. */
 void disk_child_begin(void);
 
 /* Bytes that were read from and written to the disk with a file or folder, since the system has started: of the whole disk,

@@ -302,7 +302,7 @@ static int parse(int argc, char **argv)
 /* --- the run --- */
 
 static bool measures;
-static size_t begun; /* what is open while all parts run */
+static size_t begun; /* number of things that are open while all parts run */
 
 void bench_end(int status)
 {
@@ -319,7 +319,7 @@ void bench_end(int status)
     exit(status);
 }
 
-/* Run the chosen parts. Those with a share of the time divide what is left. */
+/* Run the chosen parts. Those with a share of the time divide what is left, so that none goes without. */
 static void run_parts(void)
 {
     const double begin = bench_now(), left = bench_share(1) - begin;

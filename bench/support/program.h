@@ -1,4 +1,6 @@
-/* program.h: common parts of the benchmarks' programs: messages, a program as data, options, and what is closed in the end. */
+/* program.h: what the benchmarks' programs share. A benchmark is data: options, parts and a few functions (bench_spec), because
+ * six programs that parse, run and report by hand say the same in six ways. Its functions return no status, since an error ends
+ * the program: bench_end() closes what is open, the last thing first, and reports what was measured so far. */
 #ifndef ZOFF_BENCH_PROGRAM_H
 #define ZOFF_BENCH_PROGRAM_H
 
@@ -13,19 +15,19 @@
 /* A text in the format of printf(), which lives as long as the program. */
 char *bench_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- errors: nothing is undone by hand, because the end of the program closes what is open --- */
+/* --- errors --- */
 
 /* Print the program's name and a line to standard error; -1. */
 #define bench_fail(...) bench_say(bench_text(__VA_ARGS__))
 int bench_say(const char *line);
-/* The same, and end the program with status 1. It closes what is open, and reports what was measured. */
+/* The same, and end the program with status 1, as bench_end() does. */
 #define bench_die(...) (bench_fail(__VA_ARGS__), bench_end(1))
 void bench_must(zoff_status status); /* die with the library's message if it is an error */
 int bench_told(zoff_status status);  /* 0; for an error of the library, print its message and return -1 */
-/* End the program: close what is open, and report if the parts have begun. */
+/* Close what is open, report if the parts have begun, and end the program. */
 void bench_end(int status) __attribute__((noreturn));
 
-/* A function for bench_later() that closes `x`. */
+/* Define a function for bench_later() that closes `x` by this call. */
 #define BENCH_CLOSER(name, call)                                                                                               \
     static void name(void *x, size_t value)                                                                                    \
     {                                                                                                                          \
@@ -34,7 +36,7 @@ void bench_end(int status) __attribute__((noreturn));
 
 /* Have `close` called with these arguments when the part ends that is running, the last one first. */
 void bench_later(void (*close)(void *ctx, size_t value), void *ctx, size_t value);
-/* Close what was opened since bench_opened() returned `mark`, where a part cannot keep it until its end. */
+/* Close what was opened since bench_opened() returned `mark`, because a part cannot keep all of it until its end. */
 size_t bench_opened(void);
 void bench_close(size_t mark);
 
@@ -46,7 +48,7 @@ extern struct bench_run {
     uint64_t rounds;                 /* wanted rounds of each race */
     double start, seconds, deadline; /* of the whole run; end of the time of the part that is running */
     const char *json_path;           /* NULL: no JSON; "-": standard output */
-    bool quick, silent;              /* silent: another process reports */
+    bool quick, silent;              /* `silent`: no report, because another process writes it */
     void (*abort)(void);             /* after an error, end other processes that wait for this one; NULL: there are none */
 } bench;
 
@@ -61,7 +63,7 @@ typedef struct bench_word {
 
 /* An option with a text, a number, a list of words, or a parser of its own. A table ends with an option without a name. */
 typedef struct bench_option {
-    const char *name, *argument, *help; /* as --help shows them */
+    const char *name, *argument, *help; /* words that --help shows */
     const char **text;
     uint64_t *number, least, most, unit; /* a multiple of `unit`, if that is set: "4096", "64Ki", "48Mi", "1Gi" */
     unsigned *words;
@@ -70,33 +72,33 @@ typedef struct bench_option {
     const char *wanted;
 } bench_option;
 
-/* A part of a run. A table ends with a part without a name. */
+/* A part of a run. A table of them ends with one that has no name. */
 typedef struct bench_part {
     const char *name;
-    unsigned bit;                               /* in bench.parts */
-    void (*run)(const struct bench_part *part); /* NULL: the part before does its work, too */
-    double share[2]; /* of the time of the chosen parts, in a full and a quick run; 0: a part keeps to no time of its own */
+    unsigned bit;                               /* its bit in bench.parts */
+    void (*run)(const struct bench_part *part); /* NULL: the part before it does its work, too */
+    double share[2]; /* part of the time of the chosen ones, in a full and a quick run; 0: it keeps to no time of its own */
     void (*child)(const double *numbers); /* its work in a process of its own, see disk_child() */
 } bench_part;
 
 /* A benchmark: what its main() gives to bench_main(). */
 typedef struct bench_spec {
     const char *usage;
-    const bench_option *options; /* of its own; NULL: none */
-    const bench_part *parts;     /* in their order */
+    const bench_option *options; /* options of its own; NULL: none */
+    const bench_part *parts;     /* parts in the order in which they run */
     struct {
-        unsigned parts, rounds, seconds; /* unless options set them */
+        unsigned parts, rounds, seconds; /* values unless options set them */
     } full, quick;
-    bool quick_first;                 /* without --full it is a quick run */
-    void (*begin)(char **argv);       /* open what all parts use; NULL: nothing */
-    void (*run)(void);                /* NULL: the parts */
-    void (*judge)(void);              /* add the figures */
-    json_t *(*describe)(FILE *table); /* print facts of the run above the tables, and return others for the JSON */
-    const char *rounds_name;          /* in verdicts; NULL: "rounds" */
+    bool quick_first;                 /* whether a run without --full is a quick one */
+    void (*begin)(char **argv);       /* opens what all parts use; NULL: nothing */
+    void (*run)(void);                /* runs the parts, because their order depends on figures; NULL: all in turn */
+    void (*judge)(void);              /* adds the figures, from the races and what the parts found */
+    json_t *(*describe)(FILE *table); /* prints facts of the run above the tables, and returns others for the JSON */
+    const char *rounds_name;          /* key of the rounds in verdicts; NULL: "rounds" */
     bool needs_no_limit;              /* figures without a limit suffice for exit status 0 */
 } bench_spec;
 
-/* Run a benchmark. Returns its exit status. 1: an error; 2: wrong options; 3: no figure with a limit was measured. */
+/* Run a benchmark, and return its exit status. 1: an error; 2: wrong options; 3: no figure with a limit was measured. */
 int bench_main(int argc, char **argv, const bench_spec *spec);
 /* Parse the number that `text` begins with. Returns the text behind it; NULL if there is no number or it is too large. */
 const char *bench_program_quantity(const char *text, uint64_t *out);

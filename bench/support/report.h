@@ -34,7 +34,7 @@ extern struct bench_figures {
     unsigned count;
 } bench_figures;
 
-/* For each of them: for (EACH_FIGURE(f)) ... */
+/* The head of a loop over all figures: for (EACH_FIGURE(f)) ... */
 #define EACH_FIGURE(f)                                                                                                         \
     bench_figure *f = bench_figures.list;                                                                                      \
     f < bench_figures.list + bench_figures.count;                                                                              \

@@ -7,9 +7,9 @@
 
 double bench_now(void);
 double bench_cpu_seconds(void);    /* of this process, with all its threads */
-double bench_thread_seconds(void); /* of this thread */
+double bench_thread_seconds(void); /* of the calling thread alone */
 
-/* The work that a sample times. An error ends the program. */
+/* The work that a sample times. It returns nothing, because an error ends the program. */
 typedef void (*bench_work_fn)(void *ctx, int which);
 typedef struct bench_work {
     bench_work_fn run;
@@ -22,7 +22,7 @@ extern bool bench_beside_others;
 
 typedef struct bench_sample {
     double seconds; /* of one call */
-    bool clean;     /* the machine was not busy */
+    bool clean;     /* whether the threads had their cores all the time */
     unsigned retries;
 } bench_sample;
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Map an array in huge pages, if the system gives them, or in ordinary ones. It starts at a multiple of 2 MiB plus 4 KiB for
- * each open array before it, so that no two start at the same place of a page table or a cache. The end of the part closes it.
- */
+ * each open array before it, so that no two start at the same place of a page table or a cache. It is unmapped at the end of
+ * the part. */
 void *bench_array(size_t bytes, bool huge);
 
 /* Bytes of this process that are in huge pages. */

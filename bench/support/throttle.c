@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static struct {
-    int version;         /* of the cgroups: 1 or 2 */
+    int version;         /* version of the cgroups: 1 or 2 */
     const char *root;    /* mount point of the hierarchy that limits disks */
     const char *home;    /* the cgroup that the process came from */
     const char *enabled; /* version 2: the cgroup whose children were given the controller; NULL: none */
