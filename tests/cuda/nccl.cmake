@@ -56,7 +56,7 @@ add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brie
 # Several engines on one communicator share its lanes.
 add_test(NAME cuda.identity_nccl COMMAND identity --gtest_brief=1
          --gtest_filter=*/threads:*/threads_progress_thread:IdentityRandom*-*DifferentCalls*:*HasDestroyed*:*OppositeOrder*:*AnotherSlice*)
-# Also with weights and gradients on a CUDA device. This communicator can always access the device.
+# Weights and gradients are on a CUDA device, too, which this communicator can always access.
 set(cells *_bf16_*onDeviceReached*:*_bf16_*Reached_groupsOf2:RanksMixed*:RanksDeviceTierSeal*:*RanksDeviceTierFaults*:*RanksDeviceTier.*world2_ratio25)
 if(ZOFF_SANITIZE)
   set(cells *_host_bf16_*onDeviceReached*:*_bf16_world4_*keptOnReached_groupsOf2:RanksMixed*:*RanksDeviceTier.*world2_ratio25)

@@ -152,7 +152,7 @@ class Copy:
             for word in words:
                 path = os.path.relpath(word.split("=")[-1], folder) if os.path.isabs(word.split("=")[-1]) else word
                 named |= {path} & known
-        # Their commands do not name libraries, plug-ins, and the stand-ins for CUDA and NCCL.
+        # Commands of tests do not name libraries, plug-ins, and the stand-ins for CUDA and NCCL.
         named |= {"zoff", "zoff_static", "zoff_cuda", "zoff_nccl", "zoff_mpi", "cuda_on_threads", "nccl_on_threads"} & known
         return sorted(named | ({"gpu_bundle_parts"} & known if label == "cuda" else set()))
 
@@ -210,7 +210,7 @@ def hunt(copy, mutant, first, last_tier):
                 again = found if "time" in how.lower() else copy.test(preset, ["-R", f"^{re.escape(test)}$"], 1200, tier == "full")
                 if again is not None:
                     return {"verdict": "killed", "tier": tier, "preset": preset, "test": test, "how": how}
-                unsure.append(test)  # it failed only once: the cause may have been the machine
+                unsure.append(test)  # a test that failed only once, perhaps because of the machine
     return {"verdict": "survived", "tier": last_tier, "unsure": unsure}
 
 

@@ -122,7 +122,7 @@ def boot(work, name, kernel, image_bytes, drive, limit):
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as qemu:
         try:
             out, words = qemu.communicate(timeout=limit)
-            # These errors were injected on purpose.
+            # Errors that were injected on purpose are left out.
             lines = [line for line in words.decode(errors="replace").splitlines() if "aio failed" not in line]
             why = " ".join([f"qemu ended with {qemu.returncode}", *lines])
         except subprocess.TimeoutExpired:

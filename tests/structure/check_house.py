@@ -17,8 +17,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from check_rooms import Tree, line_of  # noqa: E402
 
-MOST_FIELDS = 20  # of a struct
-MOST_LINES = 60   # of a function
+MOST_FIELDS = 20  # fields of a struct
+MOST_LINES = 60   # lines of a function
 # Functions that return the mode of an engine. Routes and tiers are chosen in one place; no other code may ask again.
 QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has")
 # Fields with the same information. src/zero is exempt, because it makes plans.

@@ -97,7 +97,7 @@ def fetch_image(folder):
         if not image:
             skip(f"no kernel image to boot: none in {os.path.basename(debs[0])}")
         path = os.path.join(folder, os.path.basename(image))
-        os.replace(image, path)  # so that a partial image is never used
+        os.replace(image, path)  # rename it, so that a partial image is never used
         return path
 
 

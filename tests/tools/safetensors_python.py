@@ -120,7 +120,7 @@ def compare_one_file(safetensors, tool, folder, wrong):
 
 
 def compare_shards(safetensors, tool, folder, tensors, wrong):
-    """The same in several files with an index, which name each tensor once."""
+    """Compare an export of several files, whose index names each tensor once."""
     to = os.path.join(folder, "shards")
     zoff(tool, "export", os.path.join(folder, "checkpoints"), "-o", to, "--max-shard-size", "1KB")
     with open(os.path.join(to, "model.safetensors.index.json"), encoding="utf-8") as file:

@@ -16,9 +16,9 @@ import tempfile
 import time
 
 ELEMENTS = 64 << 20     # 128 MiB in bf16, 256 MiB of masters
-PEAK_BYTES = 64 << 20   # of a process that handles it: a few blocks, and the program itself
+PEAK_BYTES = 64 << 20   # memory of a process that handles it: a few blocks, and the program itself
 TRIES = 10
-RECORDS = 4000          # of a hostile file, and its tensors
+RECORDS = 4000          # records of a hostile file, and its tensors
 
 
 def write_source(path):

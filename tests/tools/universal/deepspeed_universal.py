@@ -33,7 +33,7 @@ PACKAGES = (["torch", "numpy", "setuptools", "wheel", "ninja", "safetensors", "t
 CELLS = [(2, "fp16", True, 1), (3, "bf16", True, 2), (1, "bf16", True, 1), (1, "fp16", False, 2), (1, "offload", True, 2),
          (2, "bf16", False, 2), (2, "offload", False, 1), (3, "fp16", True, 1), (3, "offload", False, 2), (1, "fp32", False, 1)]
 FIRST_CELLS = 2
-STATES = ("fp32", "exp_avg", "exp_avg_sq")     # by zoff_state_kind
+STATES = ("fp32", "exp_avg", "exp_avg_sq")     # in the order of zoff_state_kind
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
