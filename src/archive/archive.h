@@ -125,7 +125,7 @@ zoff_status zoff_archive_manifest_print(const zoff_archive_manifest *m, char **o
 /* Check and parse a manifest. `where` begins messages. @owns out: zoff_archive_manifest_free()  @return ERR_CORRUPT,
  * ERR_UNSUPPORTED */
 zoff_status zoff_archive_manifest_read(const char *where, const char *text, size_t bytes, zoff_archive_manifest *out);
-void zoff_archive_manifest_free(zoff_archive_manifest *m); /* a zeroed one is allowed */
+void zoff_archive_manifest_free(zoff_archive_manifest *m); /* free a manifest, which may be zeroed */
 /* Print the list of parameters alone. */
 zoff_status zoff_archive_manifest_print_params(const zoff_archive_manifest *m, char **out, size_t *out_bytes);
 zoff_status zoff_archive_manifest_read_params(const char *text, size_t bytes, zoff_archive_manifest *m);

@@ -461,7 +461,7 @@ static zoff_status visit(zoff_saver *s, zoff_engine *e, const zoff_save_source *
     ZOFF_TRY(zoff_engine_states_place_borrow(e, &pass, source->chunk, &lent));
     const zoff_status status = write_units(s, source, lent.memory);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_place_give_back(e, &pass, &lent); /* unchanged: nothing can fail */
+    (void)zoff_engine_states_place_give_back(e, &pass, &lent); /* the states are unchanged, so nothing can fail */
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -585,7 +585,7 @@ void zoff_checkpoint_saver_close(zoff_saver *s)
     zoff_base_mem_free(s->by_chunk);
     zoff_base_mem_free(s->weights_at);
     zoff_base_mem_free(s->weights_bytes);
-    if (inherited) /* perhaps locked */
+    if (inherited) /* the lock may be held in the child */
         return;
     pthread_cond_destroy(&s->work.moved);
     pthread_mutex_destroy(&s->work.lock);

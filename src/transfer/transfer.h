@@ -119,7 +119,7 @@ typedef struct zoff_measure {
 /* fp32 sums of the gradients that this rank owns, in host memory. Sums of the first `device_sums` elements are on the device
  * instead. */
 typedef struct zoff_accumulator {
-    zoff_map map; /* empty without accumulation on a single rank */
+    zoff_map map; /* memory of the sums, empty without accumulation on a single rank */
     size_t device_sums;
     float *there; /* sums in device memory, by `owned_offset`; NULL: none */
     zoff_tied_sums tied;

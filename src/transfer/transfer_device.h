@@ -182,7 +182,7 @@ zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool ow
 zoff_status zoff_transfer_device_settle(zoff_transfer *t); /* wait until all uploads are complete */
 zoff_status zoff_transfer_device_let_read(zoff_transfer *t, zoff_slice_buckets buckets, void *native_stream);
 zoff_status zoff_transfer_device_reuse(zoff_transfer *t, char *grad, size_t bytes,
-                                       void *native_stream);                      /* see zoff_link_step */
+                                       void *native_stream);                      /* zoff_link_step describes these functions */
 zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients); /* finish the device work of a step */
 /* A row: wait until the bucket's own gradients are downloaded. */
 zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run);

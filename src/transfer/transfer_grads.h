@@ -68,7 +68,7 @@ struct zoff_grads {
 /* Add an extent, of whole units. `out`: its first block, which stands for it.  @return ERR_NO_MEMORY */
 zoff_status zoff_transfer_arena_add(zoff_arena *a, char *at, size_t bytes, int32_t *out);
 bool zoff_transfer_arena_is_idle(const zoff_arena *a, int32_t first); /* whether the whole extent is free */
-void zoff_transfer_arena_remove(zoff_arena *a, int32_t first);        /* an idle one */
+void zoff_transfer_arena_remove(zoff_arena *a, int32_t first);        /* remove an extent that is idle */
 /* Take a block.  @return false: no free block is large enough */
 bool zoff_transfer_arena_take(zoff_arena *a, size_t bytes, int32_t *out);
 void zoff_transfer_arena_give(zoff_arena *a, int32_t number);

@@ -145,7 +145,8 @@ ZOFF_KERNEL_INLINE void update_blocks_q8(const zoff_adam_piece *piece, const zof
         codes.m_key = d.m;
         codes.v_key = d.v;
         q8_others others;
-        const zoff_adam_consts own = q8_begin(k, &s, &codes, left, rule, types, &others); /* a copy, as in update_span() */
+        /* constants are copied as in update_span() */
+        const zoff_adam_consts own = q8_begin(k, &s, &codes, left, rule, types, &others);
         codes.m = (char *)states.m + Q8_HEADER;
         codes.v = (char *)states.v + (states.v_form == STATE_V8 ? Q8_HEADER : 0);
         update_part(&own, &s, codes, 0, left, piece->stream, rule, types);

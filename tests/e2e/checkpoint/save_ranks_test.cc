@@ -272,7 +272,7 @@ class scene
             return ZOFF_OK;
         has_struck = true;
         if (what == LEAVES)
-            return zoff_base_status_fail(ZOFF_ERR_IO, "provoked"); // this operation and all that follow
+            return zoff_base_status_fail(ZOFF_ERR_IO, "provoked"); // the error is that of this operation and all that follow
         for (; what == STALLS && survivors < RANKS - 1;)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return ZOFF_OK;
