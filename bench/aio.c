@@ -449,7 +449,7 @@ enum { BEST = -1 /* line of fio */ };
 /* clang-format off */
 static const struct speed {
     bench_asked asked;
-    int ours, rival; /* their numbers in the race */
+    int ours, rival; /* numbers of both in the race */
 } SPEEDS[] = {
     {{"read_vs_fio_1gib", 1, 0.92, "bytes a second of one read of the whole file / of fio's best setting", "contest/read", NULL, WHOLE | FIO, ENOUGH}, 0, BEST},
     {{"read_vs_fio_16mib", 1, 0.92, "the same, reads of 16 MiB, 4 for each wait", "contest/read", NULL, WHOLE | FIO, ENOUGH}, 1, BEST},

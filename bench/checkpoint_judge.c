@@ -4,7 +4,7 @@
 #include <math.h>
 
 struct checkpoint_found checkpoint;
-static const double LEAST_BYTES = 1 << 30; /* of states, for a verdict */
+static const double LEAST_BYTES = 1 << 30; /* least bytes of states for a verdict */
 
 /* A figure is about the queue: one whose memory the kernel pins for each request is a slower yardstick. */
 enum { QUEUE = 1, ROUNDS = CHECKPOINT_ROUNDS };

@@ -106,7 +106,7 @@ static void make_data(size_t mib)
         own.bytes[i] = own.share * sizeof *own.whole;
         own.counts[i] = (int)own.share;
     }
-    for (size_t i = 0; i < own.count; i++) { /* their sums are exact in bf16 */
+    for (size_t i = 0; i < own.count; i++) { /* sums of these numbers are exact in bf16 */
         own.floats[i] = (float)((i + own.rank) % 5);
         own.whole[i] = own.pieces[i] = bench_bf16(own.floats[i]);
     }

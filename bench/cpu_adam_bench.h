@@ -70,7 +70,7 @@ void nomath_share(size_t count, size_t *begin, size_t *end);
 
 /* Step t of `n` elements. */
 void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t, unsigned threads);
-/* The same without OpenMP. */
+/* Compute plain_adam() without OpenMP. */
 void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t);
 
 /* The other passes of the chain: a framework's casts and multiplication. */
@@ -93,7 +93,7 @@ extern struct adam_arrays {
     nomath_streams s;        /* 16-bit ones are bf16 */
     nomath_streams moved;    /* s for the no-math kernels, but 8-bit moments of their own: changed headers list outliers */
     nomath_streams apart;    /* the other place of p, m, v, w16 and low; split weights share the memory of p */
-    uint16_t *g_f16, *w_f16; /* the same in fp16 */
+    uint16_t *g_f16, *w_f16; /* gradients and weights in fp16 */
 } arrays;
 
 /* cpu_adam_formats.c: step BENCH_T with bf16 gradients. FORMAT_MOMENTS has fp32 masters with a bf16 copy and moments in bf16.

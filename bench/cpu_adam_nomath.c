@@ -109,7 +109,7 @@ INLINE void turn_by(uint16_t *restrict numbers, const uint16_t *restrict g16, si
         numbers[k] ^= g16[k] & 1u;
 }
 
-/* The same for bytes. */
+/* Move bytes as turn() moves numbers. */
 INLINE void turn_bytes(uint8_t *restrict bytes, const uint16_t *restrict g16, size_t count)
 {
     for (size_t k = 0; k < count; k++)

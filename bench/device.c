@@ -418,7 +418,8 @@ static const bench_asked FIGURES[] = {
     {"wall_over_slowest", -1, 1.10, "step without a backward pass / the longest of download, update, upload alone", "device", "step / max(update_only, down_only, up_only)", BUS, ROUNDS},
     /* On a device the norm of gradients is the device's work; on the host it is part of the step. */
     {"wall_over_kernels", 0, 0, "the same, of the update without the norm, which is the device's here", "device", "step / max(update_only - update_only.other, down_only, up_only)", BUS, ROUNDS},
-    /* Without the cast of a push: the CPU takes longer for it than the bus for its bytes, so no copy could make up for it. */
+    /* The push is without its cast, because the CPU takes longer for it than the bus for its bytes, so no copy could make up
+     * for it. */
     {"slices_over_memcpy_both", 1, 0.85, "rate of both ways at a time, slice by slice / of two plain copies", "device", "copy_both / duplex", BUS, ROUNDS},
     {"push_beside_over_push", 0, 0, "time of the engine's casts and uploads while gradients come down / alone", "device", "push_beside / push_only", BUS, ROUNDS},
     {"bus_in_step", 0, 0, "bytes of the step over its time / the same rate", "device", "copy_both / step", BUS, ROUNDS},

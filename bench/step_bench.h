@@ -16,7 +16,7 @@ enum { PART_AHEAD = 128, PART_ANY = 255 };
 typedef struct step_model {
     size_t elements;
     uint16_t *weights, *grads;
-    zoff_optimizer_hyper hyper; /* the same as in step_engine's configuration */
+    zoff_optimizer_hyper hyper; /* hyper-parameters as in step_engine's configuration */
 } step_model;
 
 /* An engine of zoff with one parameter, number 0, and its number of steps. */
@@ -27,7 +27,7 @@ typedef struct step_engine {
     double aio_block_bytes, aio_depth; /* as in the configuration */
     int64_t steps;
     unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
-    uint64_t read_bytes, write_bytes; /* of the last step, from files */
+    uint64_t read_bytes, write_bytes; /* traffic of the last step with files */
 } step_engine;
 
 typedef struct step_engine_opts {
@@ -37,7 +37,7 @@ typedef struct step_engine_opts {
     bool persist, unverified;
     bool split;          /* masters in two halves, and weights of its own */
     const char *moments; /* zoff.moments; NULL: fp32 */
-    size_t slices;       /* of the parameter; 0: one */
+    size_t slices;       /* slices of the parameter; 0: one */
     unsigned background_threads;
     bool owned;                 /* the engine owns the weights */
     bool owned_in_files;        /* in files, of which none stay in DRAM */
@@ -62,7 +62,7 @@ typedef struct step_states {
 
 /* The results of a run. */
 extern struct step_found {
-    zoff_plan_info small, cached, resident; /* of the engines with the small and the large budget, and with all in DRAM */
+    zoff_plan_info small, cached, resident; /* plans of the engines with the small and the large budget, and with all in DRAM */
     uint64_t step_bytes;                    /* bytes that a step of the small one reads from files; it writes as many */
     double split_bytes[3];      /* each way, for a parameter: masters in two halves, with moments in fp32, bf16 and q8 */
     double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
@@ -75,7 +75,7 @@ extern struct step_found {
     double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
                              kind by kind; 0: not measured */
     size_t loop_elements; /* elements of the large model beside a trainer's own loop */
-    uint64_t hidden_chunks, ahead_chunks; /* of the engines beside which a trainer computes */
+    uint64_t hidden_chunks, ahead_chunks; /* chunks of the engines beside which a trainer computes */
     const char *disagree, *no_persist;
 } found;
 extern uint64_t step_background; /* threads of the DRAM engine that begins updates before the step is called */

@@ -14,8 +14,9 @@ enum { SLICES = 32, ITERATIONS = 4, ENGINES = 4 };
 typedef struct trainer {
     zoff_engine *engine;
     double forward, backward; /* seconds of computation */
-    double turns;             /* of a thread for each second; 0: the trainer sleeps, as one that waits for a device does */
-    bool misleads;            /* each step differs from what zoff_step_prepare() has said */
+    /* turns of a thread for each second; 0: the trainer sleeps, as one that waits for a device does */
+    double turns;
+    bool misleads; /* each step differs from what zoff_step_prepare() has said */
 } trainer;
 
 static volatile double sink;
@@ -98,7 +99,7 @@ typedef struct contestant {
     bool busy, misleads;      /* it computes on all cores; it misleads the engine */
 } contestant;
 
-static step_model models[2]; /* of the first two engines, and of the others */
+static step_model models[2]; /* models of the first two engines, and of the others */
 static step_engine engines[ENGINES];
 static double update[ENGINES]; /* seconds of a plain step in the same place */
 

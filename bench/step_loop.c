@@ -10,7 +10,7 @@ typedef struct trainer {
     size_t elements;
     float *weights, *grads, *m, *v;
     zoff_engine *engine; /* NULL: it has a loop of its own */
-    size_t turns;        /* of computation before each step */
+    size_t turns;        /* turns of computation before each step */
     int steps;
 } trainer;
 

@@ -145,7 +145,7 @@ static void open_engines(race *r)
     const uint64_t small = step_budget(model.elements);
     for (unsigned i = 0; i < (bench.parts & PART_RACE ? ENGINES : SPLIT_Q8 + 1); i++) {
         const size_t chunk =
-            i > SMALL ? engines[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
+            i > SMALL ? engines[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* all engines get the same */
         const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
         step_engine_opts opts = {.paths = {disk.folder}, .chunk_elements = chunk, .persist = persist};
         opts.split = i >= SPLIT && i <= SPLIT_Q8;

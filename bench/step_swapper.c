@@ -60,7 +60,7 @@ static struct {
     buffers plain, huge;
     handle read, write;
     int64_t steps;
-    _Atomic int error; /* errno of the first request that failed: then no other one begins, and the step has failed */
+    _Atomic int error; /* errno of the first request that failed */
 } own;
 
 /* --- sub-groups, their memory and their files --- */
@@ -222,7 +222,7 @@ static void open_handle(handle *h)
 
 enum {
     PATTERN,       /* PartitionedOptimizerSwapper: read, wait, update, write, wait */
-    PATTERN_GRADS, /* the same with its fp32 gradients, which go to the disk and come back */
+    PATTERN_GRADS, /* the pattern with its fp32 gradients, which go to the disk and come back */
     PIPELINED,     /* PipelinedOptimizerSwapper: meanwhile the next one is read and the last one written */
     PIPELINED_THP, /* with huge pages for its buffers */
     ORDERS

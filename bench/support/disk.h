@@ -9,7 +9,7 @@
 enum { DISK_ALONE = 1 << 30 };
 
 extern struct disk_options {
-    uint64_t elements;     /* of the model; 12 bytes of states each */
+    uint64_t elements;     /* elements of the model; 12 bytes of states each */
     uint64_t budget_share; /* bytes of states over the DRAM that may hold them */
     uint64_t busy;         /* number of processes that compute meanwhile; DISK_ALONE: this one must be alone */
     const char *path;      /* an existing folder on the disk in question */

@@ -46,7 +46,7 @@ void bench_close(size_t mark);
 extern struct bench_run {
     unsigned parts;
     uint64_t rounds;                 /* wanted rounds of each race */
-    double start, seconds, deadline; /* of the whole run; end of the time of the part that is running */
+    double start, seconds, deadline; /* times of the whole run */
     const char *json_path;           /* NULL: no JSON; "-": standard output */
     bool quick, silent;              /* `silent`: no report, because another process writes it */
     void (*abort)(void);             /* after an error, end other processes that wait for this one; NULL: there are none */

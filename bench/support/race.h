@@ -27,7 +27,7 @@ typedef struct race_entry {
     race_line line;
     const char *kernel;          /* the implementation that runs; NULL: there is one */
     double elements;             /* of one call */
-    bench_work work;             /* its context must live as long as the race runs */
+    bench_work work;             /* work, whose context must live as long as the race runs */
     unsigned calls;              /* calls in a sample; 0: found when the race runs */
     bool found;                  /* `calls` was found, and grows if a sample turns out short */
     double seconds[RACE_ROUNDS]; /* of one call; NAN if no sample was clean */

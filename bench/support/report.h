@@ -13,7 +13,7 @@ typedef struct bench_asked {
     double limit;        /* what the project promises */
     const char *meaning; /* static text */
     const char *race;    /* it comes from, as race_of() finds it */
-    const char *formula; /* of race_values(), whose median is the value; NULL: set otherwise */
+    const char *formula; /* formula of race_values(), whose median is the value; NULL: set otherwise */
     unsigned about;      /* bits of the table's own: what can make it void */
     unsigned enough;     /* rounds that are sufficient */
 } bench_asked;
@@ -22,7 +22,7 @@ typedef struct bench_figure {
     bench_asked asked;      /* which the benchmark may change */
     double value, p10, p90; /* NAN: not measured, see `missing`; the value is no median of rounds */
     unsigned rounds;        /* the value is their median */
-    unsigned disturbed;     /* of these rounds; 0 if enough rounds were quiet, which then are the only ones */
+    unsigned disturbed;     /* rounds that were disturbed; 0 if enough rounds were quiet, which then are the only ones */
     bool slow_rival;        /* it proves nothing because the rival was slow for another reason */
     const char *missing;
     const char *spoilt; /* why it proves nothing, measured or not; otherwise "" */

@@ -126,7 +126,8 @@ bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsi
 unsigned bench_stopwatch_calls(const bench_work *work, double seconds)
 {
     for (unsigned calls = 1;; calls *= 2) {
-        double best = INFINITY; /* of three: a pause of the machine must not make a sample too short to measure */
+        /* the best of three, so that a pause of the machine does not make a sample too short to measure */
+        double best = INFINITY;
         for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++)
             best = fmin(best, time_calls(work, calls));
         if (best >= seconds || calls >= 1u << 24)

@@ -28,7 +28,7 @@ class dice
     }
     uint64_t below(uint64_t n) { return n ? (*this)() % n : 0; }
     bool chance(unsigned percent) { return below(100) < percent; }
-    uint64_t seed() const { return state; } // of dice that go on like these
+    uint64_t seed() const { return state; } // seed of dice that go on like these
     double unit() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
 
   private:

@@ -278,7 +278,7 @@ TEST_P(BesideCalls, AChildOfForkLeavesTheSaveAlone)
         fault.before = nullptr; // nobody opens the child's copy of the gate
         zoff_engine *e = r.engine_of(0);
         zoff_step_info info = new_info();
-        if (GetParam() == ZOFF_TIER_HOST) { // its states are a copy, too
+        if (GetParam() == ZOFF_TIER_HOST) { // states in DRAM are a copy, too
             r.backward(2);
             EXPECT_ZOFF_OK(r.step_on(0, &info));
             EXPECT_ZOFF_OK(zoff_params_pull(e));

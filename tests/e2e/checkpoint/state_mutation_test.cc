@@ -104,7 +104,7 @@ class StateMutation : public testing::Test
             if (random() % 2) // the other record is gone, so nothing else is to go on from
                 bytes.replace(!which * ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, ZOFF_RECORD_HEAD_BYTES, 0);
             break;
-        case 2: // of a table
+        case 2: // bytes of a table
             put(bytes, table_of(head, which) + random() % 64 * 8, &value, 8);
             break;
         default:

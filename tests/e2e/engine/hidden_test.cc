@@ -28,7 +28,7 @@ const kind KINDS[] = {{"dram_bf16", false, false, 1, ZOFF_BF16, "\"background_th
                       {"persist_bf16_accumulate", true, true, 2, ZOFF_BF16, "\"background_threads\": 0, \"persist\": true"},
                       {"persist_fp16_background", true, true, 1, ZOFF_F16, "\"background_threads\": 1, \"persist\": true"}};
 
-// The same with buckets that are updated ahead of the step.
+// Kinds whose buckets are updated ahead of the step.
 const kind AHEAD[] = {
     {"dram_bf16", false, false, 1, ZOFF_BF16, "\"speculation_memory\": \"64MiB\""},
     {"dram_fp32_background_accumulate", false, false, 3, ZOFF_F32,

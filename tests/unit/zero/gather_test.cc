@@ -107,7 +107,7 @@ struct member {
 
     zoff_comm *comm;
     zoff_gather *gather = nullptr;
-    std::vector<std::vector<char>> memory;              // of the slots
+    std::vector<std::vector<char>> memory;              // memory of the slots
     std::map<size_t, zoff_status> not_begun, not_ended; // results of begin or end for these items
     list begun, started, asked, ended;
 };
