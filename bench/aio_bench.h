@@ -14,7 +14,7 @@ typedef struct aio_line {
     const char *engine;    /* engine of fio; NULL: our queue */
     uint64_t block, depth; /* bytes of a piece, and pieces in flight; 0: the library's default */
     uint64_t request;      /* ours: bytes of a request, four for each wait; 0: one request for everything */
-    bool small_pages;      /* memory of 4 KiB pages */
+    bool small_pages;      /* the memory has pages of 4 KiB */
 } aio_line;
 
 /* A transfer of a contestant, and its results. */

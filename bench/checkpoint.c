@@ -24,12 +24,12 @@ typedef struct saved {
     step_engine engine;
     double bytes; /* of the states */
     const char *folder;
-    const char *state_file; /* NVMe: a path of it; NULL on the host */
+    const char *state_file; /* path of the state file on NVMe; NULL on the host */
 } saved;
 
-static const char NAME[] = "last"; /* of each checkpoint */
+static const char NAME[] = "last"; /* name of each checkpoint */
 
-/* A state file has no name any more: it is found among the open files of the process. */
+/* Find the state file among the open files of the process, because it has no name any more. */
 static const char *find_state_file(const saved *s)
 {
     char target[PATH_MAX];
@@ -129,12 +129,12 @@ static const char *part_of(const saved *s)
 
 typedef struct mover {
     char *memory;
-    uint64_t bytes;      /* of one direction */
-    const char *scratch; /* a file of twice these bytes, all written */
+    uint64_t bytes;      /* bytes in one direction */
+    const char *scratch; /* file of twice these bytes, all written */
     const char *made;    /* the file that a write or a copy makes */
     const char *from;    /* the file that a read or a copy reads */
     double registering; /* seconds in which turns registered their memory, which is no part of their work; set it to 0 before */
-    saved *rest;        /* beside it, which ends the reads that it has begun before each turn; NULL: nobody */
+    saved *rest;        /* engine that ends its reads of a next step before each turn; NULL: none */
 } mover;
 
 /* Move bytes as bench/aio does by default: one request, registered memory. */
@@ -211,7 +211,7 @@ static void mover_mix(void *ctx, int which)
     move(m, m->scratch, WAY_MIX, 2 * m->bytes);
 }
 
-/* As `cp --reflink=auto`: clone, or let the kernel copy. */
+/* Copy a file as `cp --reflink=auto`: clone it, or let the kernel copy. */
 static int copy(int from, int to)
 {
     enum { AT_ONCE = 1 << 30 };
@@ -259,7 +259,7 @@ static const race_line
 static const struct duel {
     const char *part;
     unsigned asked;
-    bool held; /* on a disk of a known speed */
+    bool held; /* the race runs on a disk of a known speed */
     checkpoint_tier tier;
     const race_line *a, *b;
 } DUELS[] = {{"save", CHECKPOINT_SAVE, false, CHECKPOINT_HOST, &SAVE_HOST, &AIO_NEW},
@@ -280,10 +280,10 @@ static void run_duel(const struct duel *d, race *r)
 {
     static const double SHARE = 0.07; /* of the time that is left */
     saved *s = &tiers[d->tier];
-    for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++) /* the duel before may have left reads of a next step */
+    for (unsigned tier = 0; tier < CHECKPOINT_TIERS; tier++) /* the duel before may have left reads of a next step to end */
         rest(&tiers[tier], 0);
     yardstick.from = s->state_file;
-    if (d->asked == CHECKPOINT_LOAD) { /* of this one, and not of the last save of another race */
+    if (d->asked == CHECKPOINT_LOAD) { /* the samples are of this race, and not of the last save of another */
         forget_save(s, 0);
         save(s, 0);
         yardstick.from = part_of(s);
@@ -319,15 +319,15 @@ static void run_duels(const bench_part *part)
 
 /* --- saves beside steps --- */
 
-enum { STEPS = 10 /* from one save to the next */ };
+enum { STEPS = 10 /* steps from one save to the next */ };
 
 static volatile double sink;
 
 /* A trainer with states in files, which saves beside its steps. */
 typedef struct trainer {
-    saved states; /* the first, so that a trainer stands for its states, too */
+    saved states; /* first member, so that a trainer stands for its states, too */
     mover queue;
-    size_t turns; /* of computation before each step */
+    size_t turns; /* turns of computation before each step */
 } trainer;
 
 /* Steps of training: the passes of a model compute, then the optimizer steps. */
@@ -361,7 +361,7 @@ static const race_line SAVE_REFLINK = {"save_reflink", "zoff_checkpoint_save() o
                        COPY_REFLINK = {"copy_reflink", "a clone of the state file, with fsync", 12, mover_copy,
                                        .before = forget_made};
 
-/* A part of the model: ten steps move twenty times their states. */
+/* The elements of a part of the model, because ten steps move twenty times their states. */
 static size_t elements_of_part(void)
 {
     return (disk.elements / 4 + 1023) / 1024 * 1024;
@@ -433,7 +433,7 @@ static void enter_reflink(race *r, trainer *t, size_t elements)
     race_add(r, &SAVE_REFLINK, (double)elements, t ? &t->states : NULL, 1);
     race_add(r, &COPY_REFLINK, (double)elements, t ? &t->queue : NULL, 1);
     enter(r, t, elements);
-    r->entries[3].line.bytes = 240; /* the blocks of a save are shared */
+    r->entries[3].line.bytes = 240; /* a save shares its blocks with the state file */
 }
 
 /* On a drive of known speed the load of the machine does not show. The bytes of the yardstick take that time, too. */

@@ -14,7 +14,7 @@
 struct adam_options adam = {.dtypes = DTYPE_ANY};
 struct adam_arrays arrays;
 
-/* Ascending; "4096", "64Ki,64Mi". */
+/* Take a list of ascending sizes: "4096", "64Ki,64Mi". */
 static int take_sizes(const char *text)
 {
     static const uint64_t MOST_ELEMENTS = 1ull << 40;
@@ -55,7 +55,7 @@ static int take_isa(const char *text)
  * nothing. */
 static const double HONEST_SHARE = 0.9;
 static const size_t PROMISED_SIZE = (size_t)64 << 20;
-enum { CHAIN = 16 /* about the passes of the chain; other bits are parts */ };
+enum { CHAIN = 16 /* the figure is about the passes of the chain; other bits are parts */ };
 
 /* clang-format off */
 static const bench_asked FIGURES[] = {
@@ -141,7 +141,7 @@ static void judge_limits(void)
     }
 }
 
-/* Five passes with limits of their own: each has to be a fair rival. */
+/* Judge five passes with limits of their own, because each has to be a fair rival. */
 static void judge_chain(const race *chain)
 {
     static const char *const PASSES[] = {"chain_upcast", "chain_norm", "chain_scale", "chain_adam", "chain_cast"};
@@ -182,7 +182,7 @@ static void judge_sweep(void)
         last = elements > last_size ? r : last;
         last_size = fmax(elements, last_size);
     }
-    bench_figure *f = bench_figures_find("vs_plain_loop"); /* the others follow it */
+    bench_figure *f = bench_figures_find("vs_plain_loop"); /* the other figures follow it */
     bench_figures_set(&f[0], exp(logs / sizes), pairs);
     bench_figures_set(&f[1], worst, worst_pairs);
     bench_figures_set(&f[2], worst_size, worst_pairs);
@@ -401,7 +401,7 @@ static void choose_cores(char **argv)
     if (!pinned)
         bench_die("--threads %u, but this process may use %d CPUs", asked, CPU_COUNT(&allowed));
     const unsigned taken = library_threads();
-    if (!asked && taken < pinned) /* a CPU quota of the cgroup */
+    if (!asked && taken < pinned) /* the cgroup has a CPU quota */
         pinned = pin(taken, &allowed);
     if (taken != pinned)
         bench_die("%u CPUs are to be used, but zoff takes %u threads there; try another --threads", pinned, taken);

@@ -17,11 +17,11 @@ enum { BENCH_T = 10 };        /* the number of every step; pow() costs the same 
 
 /* The arrays of a kernel; unused ones may be NULL. */
 typedef struct nomath_streams {
-    float *p, *m, *v, *g, *wide; /* wide: scratch */
-    uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
-    uint16_t *m16, *v16;         /* 16-bit moments */
+    float *p, *m, *v, *g, *wide; /* arrays in fp32; wide: scratch */
+    uint16_t *g16, *w16;         /* gradients of 16 bits; w16: weights, or the copy of them */
+    uint16_t *m16, *v16;         /* moments of 16 bits */
     uint16_t *low;               /* lower halves of split weights, whose upper ones are w16 */
-    uint8_t *m8, *v8;            /* 8-bit moments; a kernel moves as many bytes as there are elements, headers or not */
+    uint8_t *m8, *v8;            /* moments of 8 bits; a kernel moves as many bytes as there are elements, headers or not */
 } nomath_streams;
 
 typedef enum nomath_kind {
@@ -59,7 +59,7 @@ unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
 /* The implementation with the widest vectors. */
 nomath_way nomath_widest(void);
 
-/* Run one of them on all of `count` elements, a contiguous share for each thread, in its own parallel region. */
+/* Run an implementation on all of `count` elements, a contiguous share for each thread, in its own parallel region. */
 void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads);
 
 /* The calling thread's share of `count` elements in a region. It is schedule(static)'s share, but cut at lines. */
@@ -73,24 +73,24 @@ void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zo
 /* Compute plain_adam() without OpenMP. */
 void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t);
 
-/* The other passes of the chain: a framework's casts and multiplication. */
+/* Other passes of the chain: a framework's casts and multiplication. */
 void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);
 void plain_scale(size_t n, float *wide, float factor, unsigned threads);
-void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest, ties away from zero */
+void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* rounds to nearest, ties away from zero */
 /* Sum of squares of fp32 numbers, or of bf16 if `wide` is NULL: a fused step needs that of its gradients, too. */
 double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 
 extern struct adam_options {
-    size_t sizes[MOST_SIZES], largest; /* ascending; ratios are those of the largest, with which the sweep ends */
+    size_t sizes[MOST_SIZES], largest; /* sizes, ascending; ratios are those of the largest, with which the sweep ends */
     unsigned size_count, dtypes;
-    uint64_t threads; /* 0: one for each core in the affinity mask */
-    const char *isa;  /* NULL: the fastest */
+    uint64_t threads; /* threads; 0: one for each core in the affinity mask */
+    const char *isa;  /* instruction set; NULL: the fastest */
 } adam;
 
 /* Arrays of `count` elements for compare and sweep; smaller sizes use their beginnings. */
 extern struct adam_arrays {
     size_t count;
-    nomath_streams s;        /* 16-bit ones are bf16 */
+    nomath_streams s;        /* streams whose 16-bit numbers are bf16 */
     nomath_streams moved;    /* s for the no-math kernels, but 8-bit moments of their own: changed headers list outliers */
     nomath_streams apart;    /* the other place of p, m, v, w16 and low; split weights share the memory of p */
     uint16_t *g_f16, *w_f16; /* gradients and weights in fp16 */
@@ -99,7 +99,7 @@ extern struct adam_arrays {
 /* cpu_adam_formats.c: step BENCH_T with bf16 gradients. FORMAT_MOMENTS has fp32 masters with a bf16 copy and moments in bf16.
  * The others have masters in two halves, with moments in fp32, in bf16, with m in 8 bits, or with both in 8 bits. */
 typedef enum bench_format {
-    FORMAT_COPY, /* as FORMAT_MOMENTS, but moments in fp32 */
+    FORMAT_COPY, /* the format is FORMAT_MOMENTS, but with moments in fp32 */
     FORMAT_MOMENTS,
     FORMAT_SPLIT,
     FORMAT_SPLIT_MOMENTS,

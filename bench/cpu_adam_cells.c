@@ -41,7 +41,7 @@ static zoff_adam_piece piece_of(const cell *c, char *memory, size_t first, size_
                              .v = states.v ? v : NULL,
                              .grad = memory + 3 * apart + first * zoff_adam_dtype_bytes((zoff_dtype)c->grads),
                              .copy_out = c->copy || c->split ? memory + 4 * apart + 2 * first : NULL,
-                             .stream = now < c->count, /* as a step on all elements would */
+                             .stream = now < c->count, /* it streams as a step on all elements would */
                              .grad_dtype = (zoff_dtype)c->grads,
                              .copy_dtype = (zoff_dtype)c->copy,
                              .consts = consts,

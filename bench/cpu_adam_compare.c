@@ -34,7 +34,7 @@ void bench_arrays_open(size_t count)
         bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
     }
     for (size_t i = 0; i < count; i++)
-        s->v16[i] &= 0x7fff; /* a second moment is not negative: weights would become NaN */
+        s->v16[i] &= 0x7fff; /* a second moment is not negative, because weights would become NaN */
     *moved = *s;
     uint8_t **const codes[CODES] = {&s->m8, &s->v8, &moved->m8, &moved->v8};
     for (unsigned i = 0; i < CODES; i++) {
@@ -177,7 +177,7 @@ static void nomath_norm_step(void *ctx, int which)
 
 /* --- the tables: contestants that are compared stand together; tags are types --- */
 
-enum { TAG_ALONE = DTYPE_ANY + 1 }; /* needs fp32, and several threads */
+enum { TAG_ALONE = DTYPE_ANY + 1 }; /* the contestant needs fp32, and several threads */
 
 /* clang-format off */
 static const race_line STEP_TABLE[] = {

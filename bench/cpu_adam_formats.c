@@ -55,7 +55,7 @@ static void step_cached(bench_format format, const nomath_streams *s, size_t ste
         memcpy(own.g, s->g16, sizeof own.g);
     }
     own.is_set = true;
-    memset(own.m, 0, sizeof own.m); /* another format may have been here */
+    memset(own.m, 0, sizeof own.m); /* another format may have used this memory */
     memset(own.v, 0, sizeof own.v);
     const nomath_streams streams = {
         .g16 = own.g, .w16 = own.w, .low = own.low, .m16 = own.m, .v16 = own.v, .m8 = (uint8_t *)own.m, .v8 = (uint8_t *)own.v};

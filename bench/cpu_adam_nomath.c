@@ -15,7 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Depends on the old value and the gradient, and shrinks: one fused multiply-add. */
+/* A number that depends on the old value and the gradient, and shrinks: one fused multiply-add. */
 INLINE float mix(float x, float g)
 {
     return 0.9f * x + g;
@@ -70,7 +70,7 @@ INLINE void step_line(const nomath_streams *s, size_t i)
     }
 }
 
-/* The last bit of 16-bit numbers is turned over: they stay ordinary. */
+/* Turn over the last bit of 16-bit numbers, so that they stay ordinary. */
 INLINE void turn_line(uint16_t *restrict numbers)
 {
     for (size_t k = 0; k < LINE; k++)
@@ -102,7 +102,7 @@ INLINE void moments(const nomath_streams *s, size_t begin, size_t end)
     }
 }
 
-/* The last bit of 16-bit numbers is turned over where that of the gradient is set. */
+/* Turn over the last bit of 16-bit numbers where that of the gradient is set. */
 INLINE void turn_by(uint16_t *restrict numbers, const uint16_t *restrict g16, size_t count)
 {
     for (size_t k = 0; k < count; k++)
@@ -118,7 +118,7 @@ INLINE void turn_bytes(uint8_t *restrict bytes, const uint16_t *restrict g16, si
 
 enum { MOMENTS_F32, MOMENTS_16, MOMENTS_8_16, MOMENTS_8 };
 
-/* In parts that stay in the first cache between two loops. */
+/* Run two loops over parts that stay in the first cache between them. */
 INLINE void split(const nomath_streams *s, size_t begin, size_t end, int moments)
 {
     enum { PART = 1024 };

@@ -112,7 +112,7 @@ static const race_line LIST_TABLE[] = {
 static void run_list(size_t count, size_t elements, unsigned beside, double deadline)
 {
     tensors t;
-    /* fewer only if the user asked for small sizes; then the ratios are void */
+    /* there are fewer only if the user asked for small sizes; then the ratios are void */
     const size_t most = adam.largest / elements, mark = bench_opened();
     count = most < count ? (most < 8 ? 8 : most) : count;
     race *r = race_open(beside == BESIDE_RIVALS ? "lists" : "list_and_one", bench_text("%zu x %zu", count, elements));
