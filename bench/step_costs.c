@@ -10,7 +10,7 @@
 
 /* of each drive in each direction: two together are slower than the disk below */
 static const uint64_t RATE = 300 * 1000 * 1000;
-enum { LARGER = 10, DRIVES = 2, MOST_ELEMENTS = 16 << 20, STEPS = 2 /* in a sample */ };
+enum { LARGER = 10, DRIVES = 2, MOST_ELEMENTS = 16 << 20, STEPS = 2 /* steps in a sample */ };
 
 /* --- memory --- */
 

@@ -20,7 +20,7 @@ void step_own_loop(size_t n, float *restrict p, float *restrict m, float *restri
 
 double step_own_compute(size_t turns)
 {
-    double a = 1.0, b = 0.5, c = 0.25, d = 0.125; /* four chains: some nanoseconds for each turn */
+    double a = 1.0, b = 0.5, c = 0.25, d = 0.125; /* four chains take some nanoseconds for each turn */
     for (size_t i = 0; i < turns; i++) {
         a = sqrt(a + 0.5);
         b = sqrt(b + 0.4);

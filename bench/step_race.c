@@ -160,7 +160,7 @@ static void open_engines(race *r)
             return;
         }
         enter(r, i);
-        if (!opts.moments) /* those moments are rounded */
+        if (!opts.moments) /* other moments are rounded */
             states[state_count++] = (step_states){LINES[i].name, &engines[i], step_engine_step, read_states, &engines[i].steps};
         if (i == HOST)
             enter(r, IO);

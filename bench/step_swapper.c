@@ -44,7 +44,7 @@ typedef struct handle {
     pthread_t thread;
     sem_t begun, done; /* requests that the thread has not taken yet; those that nobody has waited for */
     request requests[TENSORS];
-    unsigned count, awaited; /* requests since the start */
+    unsigned count, awaited; /* number of requests since the start */
 } handle;
 
 /* Buffers for sub-groups in one block of memory: p, m, v and the fp32 gradient of each. */
@@ -223,8 +223,8 @@ static void open_handle(handle *h)
 enum {
     PATTERN,       /* PartitionedOptimizerSwapper: read, wait, update, write, wait */
     PATTERN_GRADS, /* the pattern with its fp32 gradients, which go to the disk and come back */
-    PIPELINED,     /* PipelinedOptimizerSwapper: meanwhile the next one is read and the last one written */
-    PIPELINED_THP, /* with huge pages for its buffers */
+    PIPELINED,     /* PipelinedOptimizerSwapper: during an update the next sub-group is read and the last one written */
+    PIPELINED_THP, /* PIPELINED with huge pages for its buffers */
     ORDERS
 };
 

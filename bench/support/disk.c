@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 struct disk_options disk = {.budget_share = 10, .busy = DISK_ALONE, .path = "."};
-static bool keeps_folder; /* the thread that waits for signals must not remove it */
+static bool keeps_folder; /* the thread that waits for signals must not remove the folder */
 static void (*undo_more)(void);
 
 /* Start processes that each use a CPU as long as this one lives. Samples count in spite of them. */
@@ -127,7 +127,7 @@ bool disk_is_late(double share, race *r)
 
 double disk_moved(const char *path)
 {
-    enum { SECTOR = 512 }; /* whatever the disk has */
+    enum { SECTOR = 512 }; /* bytes of a sector, whatever the disk has */
     struct stat about;
     char name[64];
     double reads, writes;

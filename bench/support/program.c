@@ -312,7 +312,8 @@ void bench_end(int status)
     if (!ends) {
         ends = true;
         bench_close(begun);
-        const int reported = measures && !bench.silent ? bench_report(spec) : 0; /* also the measurements of a failed run */
+        /* report the measurements of a failed run, too */
+        const int reported = measures && !bench.silent ? bench_report(spec) : 0;
         status = status ? status : reported;
         bench_close(0);
     }

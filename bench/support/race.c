@@ -191,7 +191,7 @@ static double read_factor(reader *in)
         double most = read_sum(in);
         while (take(in, ",")) {
             const double next = read_sum(in);
-            most = next > most ? next : most; /* false where one of them is no number */
+            most = next > most ? next : most; /* this is false if one of them is no number */
         }
         take(in, ")");
         return most;

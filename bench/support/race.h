@@ -17,20 +17,20 @@ typedef struct race_line {
     double bytes;            /* bytes that an element must move, without reads for ownership */
     bench_work_fn run;
     int which;
-    unsigned tags;         /* bits of the table's own, which choose when it takes part */
+    unsigned tags;         /* bits of the table's own, which choose when the line takes part */
     const char *yardstick; /* name of the entry that moves the same bytes and computes nothing; NULL: none */
     bench_work_fn before;  /* runs before each sample, untimed; NULL: nothing */
-    void *ctx;             /* of both functions, unless race_add() is given another */
+    void *ctx;             /* context of both functions, unless race_add() is given another */
 } race_line;
 
 typedef struct race_entry {
     race_line line;
-    const char *kernel;          /* the implementation that runs; NULL: there is one */
-    double elements;             /* of one call */
+    const char *kernel;          /* name of the implementation that runs; NULL: there is only one */
+    double elements;             /* elements of one call */
     bench_work work;             /* work, whose context must live as long as the race runs */
     unsigned calls;              /* calls in a sample; 0: found when the race runs */
     bool found;                  /* `calls` was found, and grows if a sample turns out short */
-    double seconds[RACE_ROUNDS]; /* of one call; NAN if no sample was clean */
+    double seconds[RACE_ROUNDS]; /* time of one call; NAN if no sample was clean */
     double other[RACE_ROUNDS];   /* a second figure of the sample, which the race's own `sample` may set */
     bool disturbed[RACE_ROUNDS]; /* other processes may have decided the sample, also when it was repeated */
 } race_entry;
@@ -46,13 +46,13 @@ struct race {
     unsigned rounds, clean_rounds; /* all rounds, and those in which every sample was clean */
     unsigned retried_samples;
     unsigned least;      /* rounds that are taken even if it is late */
-    const char *missing; /* why it has no round; "" if nothing more is known */
+    const char *missing; /* reason why the race has no round; "" if nothing more is known */
     /* Take an entry's sample without the stopwatch, which may set its second figure and whether it was disturbed. Returns
      * seconds of one call; NAN: there is no sample. */
     double (*sample)(race *r, race_entry *e, double deadline);
     /* Add fields to the JSON row of an entry; entry `count` is the race itself. NULL: nothing to add. */
     void (*describe)(const race *r, unsigned entry, json_t *out);
-    void *user; /* for these two functions */
+    void *user; /* context of these two functions */
 };
 
 extern struct race_book {
@@ -77,7 +77,7 @@ void race_round(race *r, double deadline);
 /* For processes that run the same races: whether it is late for all of them, if one says so; NULL: each decides alone. */
 extern bool (*race_agree)(bool late);
 
-const race_entry *race_find(const race *r, const char *name); /* NULL: there is none; r may be NULL */
+const race_entry *race_find(const race *r, const char *name); /* find an entry; NULL: there is none; r may be NULL */
 /* The median of the samples of a contestant; NAN without one. */
 double race_median(const race *r, const char *name);
 /* Compute a formula in each round, over all rounds, or over those in which none of its contestants was disturbed. A formula has
