@@ -6,7 +6,7 @@ using namespace zoff_test;
 namespace
 {
 struct item {
-    std::string name, text; // without a text the item is its count
+    std::string name, text; // name and text of an item; without a text it is its count
     uint64_t count = 0;
 };
 

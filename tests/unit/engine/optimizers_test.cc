@@ -118,7 +118,7 @@ TEST_P(Optimizers, TheSumOfSquaresStartsWhereTheConfigurationSays)
     add_awkward(t, ZOFF_BF16, ZOFF_BF16);
     zoff_optimizer_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), adagrad = hyper(ZOFF_OPTIMIZER_ADAGRAD);
     engine e = make_engine(t, text("Adagrad", "\"initial_accumulator_value\": 0.3"), 3000);
-    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &adam)); // its second moment has another meaning and starts with 0
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &adam)); // Adam's second moment has another meaning and starts with 0
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (auto &x : t.tensors)
         x.v.assign(x.total(), x.group == 0 ? 0.3f : 0.0f);

@@ -96,7 +96,7 @@ TEST_P(StateRange, MomentsInBlocksAreFp32ForTheProgram)
     }
 }
 
-// The same for moments in bf16, of which each has a rounding of its own.
+// Moments in bf16 are fp32 for the program, and each has a rounding of its own.
 TEST_P(StateRange, MomentsInHalvesAreFp32ForTheProgram)
 {
     trainer t(2);

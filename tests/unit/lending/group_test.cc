@@ -37,7 +37,7 @@ TEST(Group, MembersShareEachRunInTheirOrder)
     }
 }
 
-// Without groups it is the share of the plan.
+// Without groups a rank's share is that of the plan.
 TEST(Group, AllRanksHaveTheSharesOfThePlan)
 {
     small_model parts;

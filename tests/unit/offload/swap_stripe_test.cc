@@ -45,7 +45,7 @@ TEST(SwapStripe, ChunksGoToFoldersByTheirShares)
     EXPECT_EQ("1111", folders_of({0, 1}).next(4, 4096)) << "one that takes nothing";
 }
 
-// By bytes, not by chunks: no folder ever has more than a chunk less than its share.
+// Shares go by bytes, not by chunks, so no folder ever has more than a chunk less than its share.
 TEST(SwapStripe, SharesAreOfBytes)
 {
     folders_of f({0.6, 0.4});
