@@ -149,7 +149,7 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
         // Each of these chunks is one read. Some were read along with the last writes of the previous step.
         EXPECT_GT(reads, 0);
         EXPECT_LE(reads, slots);
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // it reads again where a read ahead has failed
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // the step reads again where a read ahead has failed
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
@@ -206,7 +206,7 @@ TEST_P(Faults, MastersOfTheCallerNeedNoDisk)
     t.add(20000, 1, ZOFF_F32, ZOFF_F32);
     engine e = seal_engine(t, on_disk(folder), 2048);
     t.backward_all(0.1f);
-    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // from here on chunks are read
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // chunks are read from here on
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
     aio_fault fault;
     fault.result = [](int, int, bool, uint64_t, size_t) { return -EIO; };

@@ -109,7 +109,7 @@ TEST_F(PersistFiles, EveryStateIsFoundByTheDescription)
     }
     e.reset();
     EXPECT_EQ(content(description(0)), content(description(1)));
-    const std::string d = content(description(1)).substr(56); // behind the head
+    const std::string d = content(description(1)).substr(56); // text behind the head
     zoff_archive_manifest m = {};
     zoff_archive_table table = {};
     ASSERT_ZOFF_OK(zoff_archive_described_read("description", d.data(), d.size(), &m, &table));

@@ -13,7 +13,7 @@ enum { SLICES = 12 };
 struct cell {
     const char *weights; // offload_param.device
     bool background;     // a thread of the engine works, too
-    unsigned groups = 1; // of two ranks, which have all weights each
+    unsigned groups = 1; // number of groups of two ranks, which have all weights each
 };
 
 std::string name(const cell &c)

@@ -123,7 +123,7 @@ TEST_P(StateRangeFaults, TheCountMakesThemDurable)
 {
     int64_t count = 0;
     ASSERT_NO_FATAL_FAILURE(write_all());
-    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the same number as before
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the number is the same as before
     EXPECT_EQ(1, share_in_files(&count));
     EXPECT_EQ(1, count);
     const float other = -3;
@@ -133,7 +133,7 @@ TEST_P(StateRangeFaults, TheCountMakesThemDurable)
     EXPECT_EQ(7, count);
 }
 
-// Also for a step that is skipped or undone: windows written before it stay.
+// A step that is skipped or undone makes them durable, too: windows written before it stay.
 TEST_P(StateRangeFaults, AStepMakesThemDurableBeforeItBegins)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());

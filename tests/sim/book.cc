@@ -122,7 +122,7 @@ void life::add_rank_to_book(const line &l, unsigned of_rank, float weight, float
             for (size_t k = s * x.count; is_sent && k < (s + 1) * x.count; k++) {
                 const bool is_cast = wire != ZOFF_DTYPE_DEFAULT && !reduced && ranks > 1;
                 const float g = is_cast ? reference::rounded(wire, sent[i][k]) : sent[i][k];
-                if (w == 0) // it is not read, because 0 * NaN is NaN
+                if (w == 0) // the gradient is not read, because 0 * NaN is NaN
                     x.sum[k] = is_first ? 0 : x.sum[k];
                 else
                     x.sum[k] = is_first ? w * g : fmaf(w, g, x.sum[k]);

@@ -31,7 +31,7 @@ struct param {
     bool frozen, owned, lent, reduced;
     param *tie = nullptr;
     uint64_t seed;
-    zoff_param id = 0, ref_id = 0; // in its engine, and in the reference
+    zoff_param id = 0, ref_id = 0; // ids in the engine and in the reference
     char *value, *grad, *ref_value, *ref_grad;
     std::vector<char> given; // slices that have a gradient in this micro-step
     size_t value_bytes() const { return slices * stride * width_of(dtype); }
@@ -60,7 +60,7 @@ class life
     [[noreturn]] void run();
 
   private:
-    void live(); // of one rank
+    void live(); // live the life of one rank
     [[noreturn]] void stop(int code, const std::string &text);
     void fail(const char *format, ...) __attribute__((format(printf, 2, 3)));
     void say(const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -129,7 +129,7 @@ class life
     double weight_of(const line &l, unsigned of_rank) const;
     void hand_over(const line &l, dice &d);
     void step(const line &l);
-    zoff_step_args begin_args(const line &l); // those of a step, and the weight of its micro-batch
+    zoff_step_args begin_args(const line &l); // arguments of a step, and the weight of its micro-batch
     zoff_status step_of_ref(const line &l, const zoff_step_args &args, zoff_step_info &info);
     void replay(const line &l);
     bool is_last() const { return micro + 1 == micro_steps; }
@@ -150,7 +150,7 @@ class life
     [[noreturn]] void start_again(); // the program ends, and where that is known how, the next one goes on
     bool can_crash(const line &l) const;
     std::string note_path(unsigned of) const { return folder + "/note" + std::to_string(of); }
-    void note();        // for the process behind a crash
+    void note();        // note what the process after a crash must know
     void after_crash(); // opens engines in such a process
     void forget_weights();
     void go_on(const line &l);
@@ -162,7 +162,7 @@ class life
     void open_book(); // book.cc
     void add_to_book(const line &l);
     void add_rank_to_book(const line &l, unsigned of_rank, float weight, float of_all);
-    size_t owner_of(size_t i) const; // of tied weights
+    size_t owner_of(size_t i) const; // owner of tied weights
     void compare_book(const zoff_step_args &args, const zoff_step_info &info);
     void forget_book();
     void pull_book();
@@ -176,7 +176,7 @@ class life
     FILE *script = nullptr;
     const unsigned number;  // how many have crashed before it
     std::string now;        // the operation
-    std::string last_error; // of open_one()
+    std::string last_error; // error of open_one()
     std::vector<std::unique_ptr<param>> params;
     std::vector<std::pair<std::string, std::string>> both, own;
     uint64_t chunk = 0, host_bytes = 0;
@@ -194,8 +194,8 @@ class life
     zoff_engine *tested[2] = {}, *ref = nullptr;
     std::map<unsigned, zoff_optimizer_hyper> hypers;
     std::vector<reference::tensor> book;  // one for each parameter; empty: it is not kept
-    double weights = 0;                   // of the micro-batches in its sums
-    double clip = 0, factor = 1;          // of the configuration: gradient_clipping; of each rank's weight
+    double weights = 0;                   // weights of the micro-batches in the sums
+    double clip = 0, factor = 1;          // gradient_clipping of the configuration; factor of each rank's weight
     bool adds = false;                    // gradient_allreduce_op
     zoff_dtype wire = ZOFF_DTYPE_DEFAULT; // communication_data_type
 };

@@ -32,7 +32,7 @@ namespace
 struct result {
     int code = FINE; // FINE, FOUND, REFUSED
     std::string text;
-    bool was_hit = false; // by a fault
+    bool was_hit = false; // a fault has hit the run
     std::string trace;    // world_trace() of each process
 };
 
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
         if (each)
             continue;
         const result r = take(p, path);
-        if (r.code == REFUSED) // it shows nothing
+        if (r.code == REFUSED) // a refused program shows nothing
             std::cout << "REFUSED " << path << ": " << r.text;
     }
     std::cout << fine << " programs are fine, " << refused << " were refused, " << found << " failed, in "

@@ -28,7 +28,7 @@ typedef std::vector<std::string> program;
 struct line {
     explicit line(const std::string &text);
     std::string verb, name;                    // the first two words; the second one only if it has no '='
-    std::string rest;                          // behind the second word
+    std::string rest;                          // text behind the second word
     std::map<std::string, std::string> fields; // KEY=VALUE
     bool has(const char *key) const { return fields.count(key) != 0; }
     uint64_t number(const char *key, uint64_t otherwise = 0) const;

@@ -30,13 +30,13 @@ namespace
 {
 const uint64_t TURN_NS = 1000, NEVER = UINT64_MAX;
 const uint64_t MOST_TURNS = 1000000,
-               MOST_NS = 4000ull * 1000000000; // from one transfer, or the begin of an operation, to the next
+               MOST_NS = 4000ull * 1000000000; // most time from one transfer, or the begin of an operation, to the next
 
 // A thread. It runs, could run, or waits for an address, until some moment at most.
 struct strand {
     sem_t go;
     pthread_t id = {};
-    const char *waits = nullptr; // for what; NULL: it could run
+    const char *waits = nullptr; // what the thread waits for; NULL: it could run
     const void *on = nullptr;
     uint64_t until = NEVER;
     bool is_late = false; // the moment has come
@@ -238,7 +238,7 @@ void *begin(void *ctx)
     return self->fn(self->ctx);
 }
 
-uint64_t moment(const timespec *at) // in virtual time; both clocks show it
+uint64_t moment(const timespec *at) // moment in virtual time, which both clocks show
 {
     return static_cast<uint64_t>(at->tv_sec) * 1000000000 + static_cast<uint64_t>(at->tv_nsec);
 }
@@ -318,7 +318,7 @@ int transfer(sim::fault_kind kind)
     return result;
 }
 
-// It does not cover what is written while it runs.
+// A flush does not cover what is written while it runs.
 int flush(int fd, int (*real)(int))
 {
     if (!all || !self)

@@ -56,7 +56,7 @@ void world_operation();
 // `power`. With `some`, `nth` in a thousand fail.
 void world_fault(fault_kind kind, unsigned nth, int error, bool lasts);
 unsigned world_errors(); // that transfers and allocations have returned since the start. Slow and partial ones are none
-bool world_was_hit();    // by any fault
+bool world_was_hit();    // whether any fault has hit the world
 
 uint64_t world_trace(); // a hash of all turns and transfers: two runs of a seed have the same
 

@@ -89,7 +89,7 @@ struct rule {
     }
     const zoff_optimizer_hyper &h;
     const int64_t t;
-    double c1 = 1, c2 = 1; // for Adam
+    double c1 = 1, c2 = 1; // corrections for Adam
 };
 
 static void adam(const rule &r, float g, element &x)

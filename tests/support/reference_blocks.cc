@@ -72,7 +72,7 @@ void store_moments(tensor &x, const std::string &moments)
                                 : moments == "bf16"       ? ZOFF_MOMENTS_BF16
                                 : moments == "q8"         ? ZOFF_MOMENTS_Q8
                                                           : ZOFF_MOMENTS_M8V16;
-    if (has_them && x.blocks == moments) // they are copied as they are, with their bounds
+    if (has_them && x.blocks == moments) // the moments are copied as they are, with their bounds
         return;
     x.blocks = wants_blocks ? moments : "";
     for (const zoff_moment which : {ZOFF_MOMENT_M, ZOFF_MOMENT_V}) {

@@ -225,7 +225,7 @@ TEST_P(BesideCalls, ABufferIsReadNoMoreOnceAnotherIsBound)
     expect_all_ok(r.begin(folder.path));
     gate.expect_one();
     gate.open_after(std::chrono::milliseconds(30));
-    for (size_t i : {0u, 3u, 4u}) {                     // with one slice
+    for (size_t i : {0u, 3u, 4u}) {                     // parameters with one slice
         buffers.emplace_back(t.tensors[i].count, 0.0f); // the program fills it later
         EXPECT_ZOFF_OK(zoff_param_bind(r.engine_of(0), (zoff_param)i, buffers.back().data(), nullptr));
         memset(t.value(i), 0x55, t.tensors[i].count * sizeof(float));

@@ -350,7 +350,7 @@ TEST_P(DeviceGate, WaitsForBucketsAheadOfIt)
         scratch_folder folder;
         test_device device;
         trainer t(4);
-        std::set<std::pair<int, const void *>> missed; // in which step
+        std::set<std::pair<int, const void *>> missed; // events that were missed, each with its step
         std::atomic<int> late_step{0};
         std::atomic<bool> goes_on{false}, is_over{false};
         device.is_late = [&](const void *event) { return late_step && missed.insert({late_step, event}).second; };

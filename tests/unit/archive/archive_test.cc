@@ -107,7 +107,8 @@ TEST(archive, with_a_file_that_is_cut_or_gone_or_another_is_refused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "the table of '" + own, open(scratch.file("step-7"), &a));
     write_file(own + "x", text);
     ASSERT_EQ(0, remove(own.c_str()));
-    ASSERT_EQ(0, symlink((own + "x").c_str(), own.c_str())); // as in a cache of models; checksums say whose bytes they are
+    // a link as in a cache of models; checksums say whose bytes they are
+    ASSERT_EQ(0, symlink((own + "x").c_str(), own.c_str()));
     EXPECT_ZOFF_OK(open(scratch.file("step-7"), &a));
     ASSERT_EQ(0, remove(own.c_str()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open '" + own, open(scratch.file("step-7"), &a));

@@ -202,7 +202,7 @@ TEST_F(choose, gives_the_next_save_a_greater_sequence)
 {
     const uint64_t now = zoff_archive_choose_sequence(scratch.path.c_str());
     EXPECT_GE(zoff_archive_choose_sequence(scratch.file("none").c_str()), now);
-    std::string text = read_file(manifest(1)); // from the future, and not the newest by name
+    std::string text = read_file(manifest(1)); // this checkpoint is from the future, and not the newest by name
     const size_t at = text.find("\n  \"sequence\": ") + 15;
     write_file(manifest(1), text.replace(at, text.find(',', at) - at, "4000000000000000000"));
     EXPECT_EQ(4000000000000000001u, zoff_archive_choose_sequence(scratch.path.c_str()));

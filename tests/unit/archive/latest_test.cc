@@ -16,6 +16,7 @@ TEST(latest, is_read_back)
         ASSERT_ZOFF_OK(point_latest(scratch.path, given.c_str(), "tp0"));
         ASSERT_ZOFF_OK(zoff_archive_latest_read(scratch.path.c_str(), name));
         EXPECT_EQ(given, name);
-        EXPECT_EQ(given + "\n", read_file(scratch.file("latest")).substr(0, given.size() + 1)); // for `head -1`
+        // the line ends, for `head -1`
+        EXPECT_EQ(given + "\n", read_file(scratch.file("latest")).substr(0, given.size() + 1));
     }
 }

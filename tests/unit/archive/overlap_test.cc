@@ -108,7 +108,7 @@ TEST_F(overlap, leaves_the_files_of_a_save_that_is_being_replaced)
         ASSERT_ZOFF_OK(late.fill(w.get()));
         fault.before = [&] {
             call_fault in_time(0, 0);
-            in_time.clock_step = 7; // it waits for a lock no longer than this
+            in_time.clock_step = 7; // a save waits for a lock no longer than this
             int lock = -1;
             bool is_locked = false;
             if (zoff_archive_folder_lock(scratch.path.c_str(), &lock, &is_locked) == ZOFF_OK) {

@@ -41,7 +41,7 @@ class save_fault : public testing::Test
         const zoff_checkpoint_opts opts = options(name, label);
         return s.write(folder, &opts);
     }
-    // Without flushes.
+    // Save the first checkpoint without flushes.
     static void save_first(const sample &s, const std::string &folder, const char *name, const char *label = nullptr)
     {
         const call_fault none(0, 0);
@@ -171,11 +171,11 @@ TEST_F(save_fault, commits_nothing_after_a_flush_has_failed)
         ASSERT_ZOFF_OK(status);
         for (size_t i = 0; i < fault.calls.size() && fault.calls[i] != "open .manifest.json.new"; i++) {
             if (fault.calls[i].find("aio ") == 0)
-                flushes.clear(); // those before the states were written
+                flushes.clear(); // drop flushes before the states were written
             if (fault.calls[i].find("fsync ") == 0)
                 flushes.push_back((int)i + 1);
         }
-        flushes.resize(2); // of the file and its folder, which is flushed again
+        flushes.resize(2); // keep those of the file and its folder, which is flushed again
     }
 }
 
@@ -206,7 +206,7 @@ TEST_F(save_fault, leaves_earlier_checkpoints_when_no_file_can_be_opened_any_mor
         EXPECT_GT(fail_each(name), 25);
 }
 
-// Neither an older checkpoint nor "there is none".
+// The error names neither an older checkpoint nor "there is none".
 TEST_F(save_fault, is_no_reason_to_load_an_older_checkpoint)
 {
     const call_fault none(0, 0);

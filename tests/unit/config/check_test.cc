@@ -69,7 +69,7 @@ class check_tool : public testing::Test
         zoff_engine_destroy(e);
         return status;
     }
-    // Both answers about one file. Returns whether it loads.
+    // Compare both answers about one file. Returns whether it loads.
     bool same(const std::string &path, const std::vector<std::string> &sets = {})
     {
         zoff_test::log_catcher log;

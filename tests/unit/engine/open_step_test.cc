@@ -170,7 +170,7 @@ TEST_P(OpenStep, AFetchOfTheEnginesWeightsUpdatesThem)
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
         EXPECT_EQ((uint64_t)TENSORS * COUNT, info.numbers.elements_updated);
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-        ASSERT_ZOFF_OK(zoff_param_release(e.get(), 1, 0, nullptr)); // it was lent across the end of the step
+        ASSERT_ZOFF_OK(zoff_param_release(e.get(), 1, 0, nullptr)); // the slice was lent across the end of the step
     }
     e.reset();
     const auto events = read_trace(path);

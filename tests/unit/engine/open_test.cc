@@ -167,7 +167,7 @@ TEST(Open, GivesTheHyperParametersOfAGroupWithAndWithoutTheSchedule)
     EXPECT_EQ(ZOFF_OPTIMIZER_ADAM, h.optimizer);
     EXPECT_EQ(0.25, h.lr);
     EXPECT_EQ(0.5, h.weight_decay);
-    for (int64_t t = 1; t <= 8; t++) { // as the steps use them
+    for (int64_t t = 1; t <= 8; t++) { // read the hyper-parameters as the steps use them
         ASSERT_ZOFF_OK(zoff_engine_get_group(s.e.get(), 0, t, &h));
         zoff_step_info info = ZOFF_STEP_INFO_INIT;
         ASSERT_ZOFF_OK(zoff_step(s.e.get(), nullptr, &info));

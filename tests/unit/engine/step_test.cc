@@ -210,7 +210,7 @@ TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsLogged)
     EXPECT_EQ(3, t);
     ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, &g));
     ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
-    EXPECT_EQ(0.5, info.numbers.lr); // of step 4, with any parameters in the steps before
+    EXPECT_EQ(0.5, info.numbers.lr); // the rate of step 4, with any parameters in the steps before
     EXPECT_EQ(-0.5f, w);
 }
 

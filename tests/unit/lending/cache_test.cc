@@ -73,7 +73,7 @@ TEST_F(Cache, SmallSlicesArePersistentInOrderUntilTheirSumIsReached)
     }
     EXPECT_EQ((std::vector<bool>{true, false, true, false, true, false, false}), persistent);
     EXPECT_FALSE(zoff_lending_param_cache_is_persistent(&l, 6, 0));
-    // They lie at the front, one after the other, on cache lines.
+    // Persistent slices lie at the front, one after the other, on cache lines.
     const char *base = (const char *)cache.arena.base;
     EXPECT_EQ(base, slice(0).at);
     EXPECT_EQ(base + 256, slice(2).at);

@@ -85,7 +85,7 @@ TEST_F(Masters, AreNotSplitForFp16)
     d.frozen = true;
     EXPECT_ZOFF_OK(zoff_model_params_add(&parts.m, &d, nullptr));
     d.frozen = false;
-    d.dtype = ZOFF_F32; // they stay their own masters
+    d.dtype = ZOFF_F32; // fp32 weights stay their own masters
     EXPECT_ZOFF_OK(zoff_model_params_add(&parts.m, &d, nullptr));
 }
 } // namespace
