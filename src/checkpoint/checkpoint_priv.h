@@ -33,12 +33,12 @@ zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip
 
 /* Check the list of the program's bytes.  @return ERR_INVALID */
 zoff_status zoff_checkpoint_data_check(const zoff_checkpoint_opts *opts, const char *call);
-/* Write them into the file of a rank. */
+/* Write the program's bytes into the file of a rank. */
 zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigned rank, zoff_archive_part *part);
-/* Check that a checkpoint has them, and then read them. */
+/* Check that a checkpoint has the program's bytes, and then read them. */
 zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
 zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
-/* Set data_found: which of them were there. */
+/* Set data_found, which says which of these bytes were there. */
 void zoff_checkpoint_data_tell(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
 
 /* A copy of the program's bytes, to restore them after a load that fails. @owns out: zoff_base_mem_free() */
@@ -51,7 +51,7 @@ typedef enum zoff_save_place {
     ZOFF_SAVE_MEMORY, /* contiguous in DRAM, and written from there */
     ZOFF_SAVE_FILE,   /* in a state file: read as a whole */
     ZOFF_SAVE_PIECES, /* weights that are their own masters, or frozen ones: copied piece by piece */
-    ZOFF_SAVE_VISIT   /* only a borrowed chunk shows them: saved before any step */
+    ZOFF_SAVE_VISIT   /* only a borrowed chunk shows these bytes, so they are saved before any step */
 } zoff_save_place;
 
 /* A region of the checkpoint and where its bytes come from. */
@@ -59,11 +59,12 @@ typedef struct zoff_save_source {
     zoff_save_place place;
     uint32_t region;
     size_t chunk;
-    unsigned array;     /* of the chunk; ZOFF_STORE_ARRAYS: weights of pieces */
-    size_t begin;       /* byte of the chunk where the region begins; 0 for weights */
-    const char *memory; /* MEMORY: of the region. PIECES: the chunk's engine-owned weights; NULL: the program's memory */
+    unsigned array; /* array of the chunk; ZOFF_STORE_ARRAYS: weights of pieces */
+    size_t begin;   /* byte of the chunk where the region begins; 0 for weights */
+    /* MEMORY: address of the region. PIECES: the chunk's engine-owned weights; NULL: the program's memory */
+    const char *memory;
     zoff_store_source file;
-    size_t first_unit, unit_count; /* in the saver's list */
+    size_t first_unit, unit_count; /* range in the saver's list of units */
 } zoff_save_source;
 
 struct zoff_saver;
@@ -100,9 +101,9 @@ zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
 
 typedef enum zoff_save_state {
     ZOFF_UNIT_PENDING, /* in its source */
-    ZOFF_UNIT_BUSY,    /* being read or written; its source must not change */
-    ZOFF_UNIT_COPIED,  /* in a buffer, not being written yet */
-    ZOFF_UNIT_SAFE     /* its source may change: written, or being written from a buffer */
+    ZOFF_UNIT_BUSY,    /* the unit is being read or written, so its source must not change */
+    ZOFF_UNIT_COPIED,  /* the unit is in a buffer, and not being written yet */
+    ZOFF_UNIT_SAFE     /* the source of the unit may change, because it is written, or is being written from a buffer */
 } zoff_save_state;
 
 typedef struct zoff_save_unit {
@@ -135,7 +136,7 @@ typedef struct zoff_save_flight {
     zoff_save_unit *unit;
     zoff_aio *queue;
     uint64_t ticket;
-    char *buffer; /* NULL: written from its source */
+    char *buffer; /* NULL: the unit is written from its source */
 } zoff_save_flight;
 
 enum { ZOFF_SAVE_FLIGHTS = 16 };
@@ -160,7 +161,7 @@ typedef struct zoff_save_readers {
 /* The worker that writes units, and its list. The lock protects units, buffers and status. */
 typedef struct zoff_save_work {
     pthread_t thread;
-    bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing */
+    bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing any more */
     bool beside;                      /* steps run meanwhile */
     double patience; /* seconds for a disk that stands still: it fails the save before other ranks miss this one in a step.
                         Negative: no limit */
@@ -171,7 +172,7 @@ typedef struct zoff_save_work {
     unsigned copying;                       /* units that a step is copying now: they become COPIED */
     zoff_save_flights reads, writes;
     zoff_save_readers readers;
-    unsigned threads; /* of the team that computes checksums */
+    unsigned threads; /* threads of the team that computes checksums */
     zoff_status status;
     zoff_saved_error words;
     bool is_over; /* all units are written and the file is finished, or the save has failed */
@@ -186,19 +187,19 @@ typedef struct zoff_saver {
     size_t source_count, source_room;
     zoff_save_unit *units;
     size_t unit_count, unit_room;
-    uint32_t *by_chunk;      /* 1 + source, by chunk * (ZOFF_STORE_ARRAYS + 1) + array; 0: none */
-    uint64_t *weights_at;    /* by piece of the plan: byte in the region of its chunk's weights; NULL: there are none */
-    uint64_t *weights_bytes; /* by piece: 0: not in such a region */
+    uint32_t *by_chunk;      /* 1 + index of the source, by chunk * (ZOFF_STORE_ARRAYS + 1) + array; 0: none */
+    uint64_t *weights_at;    /* byte of each piece of the plan in the region of its chunk's weights; NULL: there are none */
+    uint64_t *weights_bytes; /* bytes of each piece there; 0: it is not in such a region */
     zoff_save_frozen frozen;
     zoff_save_buffers buffers;
     zoff_save_work work;
-    unsigned process; /* that began the save: zoff_base_fork_number() */
-    bool is_attached; /* the engine knows it */
+    unsigned process; /* process that began the save: zoff_base_fork_number() */
+    bool is_attached; /* the engine knows of the save */
     bool is_gone;     /* the engine was destroyed */
     struct zoff_checkpoint *owner;
 } zoff_saver;
 
-/* Once the layout is made: allocate buffers of `memory` bytes. The caller has initialized lock and condition. */
+/* Allocate buffers, once the layout is made, of `memory` bytes. The caller has initialized lock and condition. */
 zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory);
 /* Clone regions from state files, where the file system can. */
 void zoff_checkpoint_saver_clone(zoff_saver *s);
@@ -212,7 +213,7 @@ zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
 bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
 /* Stop the thread; the save is given up unless it is over. */
 void zoff_checkpoint_saver_stop(zoff_saver *s);
-/* Wait until it is over, and return the result.  @blocks yes */
+/* Wait until the save is over, and return the result.  @blocks yes */
 zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
 /* Start a thread to which the program's signals do not go.  @return ERR_NO_MEMORY */
 zoff_status zoff_checkpoint_saver_thread(void *(*begin)(void *ctx), void *ctx, pthread_t *out);
@@ -240,20 +241,20 @@ typedef struct zoff_save_publisher {
 
 struct zoff_checkpoint {
     zoff_engine *engine;
-    char *folder, *path; /* of checkpoints, and of this one */
-    char work[4096];     /* the hidden one until it is complete; "": not made */
+    char *folder, *path; /* folder of checkpoints, and folder of this one */
+    char work[4096];     /* hidden folder until the checkpoint is complete; "": not made */
     char name[ZOFF_ARCHIVE_NAME_MOST + 1];
     unsigned keep;
     zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
     zoff_saver saver;
-    bool sweeps; /* this is rank 0, and no manifest names the files */
+    bool sweeps; /* this is rank 0, and no manifest names the files yet */
     zoff_save_stage stage;
     zoff_save_publisher publisher;
     zoff_status result;
     zoff_saved_error words;
 };
 
-/* One question to all ranks, which must be at the same stage.  @return PENDING, or the result, which is kept
+/* Ask all ranks, which must be at the same stage.  @return PENDING, or the result, which is kept
  * @blocks for one short message of every other rank */
 zoff_status zoff_checkpoint_complete_ask(zoff_checkpoint *c);
 /* Between two questions every rank sleeps, so none waits for the disk of another beyond its deadline. A single rank waits for
@@ -271,7 +272,7 @@ void zoff_checkpoint_complete_close(zoff_checkpoint *c);
 typedef struct zoff_match {
     const zoff_engine_view *view;
     const zoff_archive *archive;
-    uint32_t *to; /* by parameter of the engine: 1 + that of the checkpoint; 0: it is missing, and may be */
+    uint32_t *to; /* for each parameter of the engine 1 + that of the checkpoint; 0: it is missing, and may be */
 } zoff_match;
 
 /* Compare names, shapes and states. `allow`: patterns of names that may be missing or extra; NULL: none.
@@ -285,11 +286,11 @@ void zoff_checkpoint_match_close(zoff_match *m);
  * and in any portions. */
 typedef struct zoff_block_feed {
     struct zoff_block_feed *next;
-    const char *name;   /* of the parameter, for messages */
+    const char *name;   /* name of the parameter, for messages */
     unsigned from, to;  /* zoff_archive_format */
-    size_t count, done; /* elements: all, and those that are stored */
+    size_t count, done; /* number of elements: all, and those that are stored */
     size_t room;        /* elements from the first one to the end of the piece; those behind `count` stay as they are */
-    char *dst;          /* of the first element, which begins a block */
+    char *dst;          /* address of the first element, which begins a block */
     size_t have;        /* bytes of the present block */
     char bytes[sizeof(float) * ZOFF_ARCHIVE_BLOCK];
 } zoff_block_feed;
@@ -313,11 +314,11 @@ typedef struct zoff_bring_buffer {
 /* A unit, or bytes of it, and where they go. */
 typedef struct zoff_bring_part {
     zoff_archive_unit unit;
-    bool is_whole; /* the whole unit goes to `to`, and is read there */
+    bool is_whole; /* the whole unit is read to `to` */
     size_t from, bytes;
-    char *to;             /* NULL: it is only verified, or converted */
-    zoff_cast_piece cast; /* `count` elements: not 0: these bytes become `src`, or if that is given, `low`, and are converted */
-    zoff_block_feed *feed; /* not NULL: it gets these bytes */
+    char *to;              /* place of the bytes; NULL: they are only verified, or converted */
+    zoff_cast_piece cast;  /* `count` is not 0: these bytes become `src`, or `low` if `src` is given, and are converted */
+    zoff_block_feed *feed; /* feed that gets these bytes, or NULL */
     uint64_t ticket;
     zoff_bring_buffer *buffer;
 } zoff_bring_part;
@@ -327,9 +328,9 @@ enum { ZOFF_BRING_BUFFERS = 8 };
 typedef struct zoff_bringer {
     const zoff_archive *archive;
     unsigned threads;
-    zoff_aio **queues; /* by file of the checkpoint; NULL: not opened yet */
+    zoff_aio **queues; /* queues by file of the checkpoint; NULL: not opened yet */
     zoff_bring_part *parts;
-    size_t done, begun, count, room; /* parts before them have ended, are begun, exist */
+    size_t done, begun, count, room; /* numbers of parts that have ended, are begun, and exist; and room for parts */
     uint64_t first;                  /* number of parts[0], counted from the first one ever */
     size_t flying;                   /* bytes in flight */
     zoff_map map;
@@ -342,23 +343,23 @@ typedef struct zoff_bringer {
 /* Bytes of a region that go to one place in memory. */
 typedef struct zoff_fill_run {
     uint32_t file, region;
-    uint64_t begin, end; /* in the region; equal: there are none */
-    char *to;            /* of `begin`; NULL: only verify them */
+    uint64_t begin, end; /* range in the region; equal: there are none */
+    char *to;            /* address of `begin`; NULL: only verify the bytes */
 } zoff_fill_run;
 
 /* A chunk that is being filled. */
 typedef struct zoff_fill_chunk {
     uint64_t masters_end, end; /* parts of the bringer */
-    zoff_block_feed *feeds;    /* of moments that come in another format */
+    zoff_block_feed *feeds;    /* feeds of moments that come in another format */
 } zoff_fill_chunk;
 
 typedef struct zoff_filler {
     const zoff_match *match;
     zoff_bringer bringer;
-    zoff_fill_run run;                           /* that may still grow */
-    size_t run_count;                            /* since the array began */
+    zoff_fill_run run;                           /* run that may still grow */
+    size_t run_count;                            /* runs since the array began */
     zoff_fill_chunk *filling;                    /* the chunk whose parts are being added */
-    zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
+    zoff_fill_chunk chunks[ZOFF_STATES_LOADING]; /* chunks by number, modulo the length of the list */
 } zoff_filler;
 
 void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
@@ -370,7 +371,7 @@ zoff_status zoff_checkpoint_fill_begin(zoff_filler *f, size_t chunk, zoff_chunk_
 zoff_status zoff_checkpoint_fill_masters(zoff_filler *f, size_t chunk); /* wait until it has masters and weights  @blocks yes */
 zoff_status zoff_checkpoint_fill_finish(zoff_filler *f, size_t chunk);  /* wait until it has all  @blocks yes */
 void zoff_checkpoint_fill_stop(zoff_filler *f); /* after an error: nothing is being filled any more  @blocks yes */
-/* Frozen weights in the program's memory: only verify them, or load them. */
+/* Verify frozen weights in the program's memory, or load them as well. */
 zoff_status zoff_checkpoint_fill_frozen(zoff_filler *f, bool verify_only);
 
 #endif

@@ -16,12 +16,12 @@ typedef struct loading {
     zoff_engine_view view;
     const char *folder;
     zoff_checkpoint_opts opts;
-    char path[PATH_BYTES]; /* of the checkpoint; the same on all ranks */
+    char path[PATH_BYTES]; /* path of the checkpoint, the same on all ranks */
     zoff_archive *archive;
     bool is_gone; /* the checkpoint was removed after it had been chosen */
     zoff_match match;
     zoff_filler filler;
-    zoff_program_found before; /* bytes of the commit before; with zoff.persist */
+    zoff_program_found before; /* program's bytes of the commit before; with zoff.persist */
     bool has_before;
 } loading;
 
@@ -61,7 +61,7 @@ static zoff_status choose(loading *l)
     return ZOFF_OK;
 }
 
-/* Rank 0 chooses, and the others take its choice: a save may complete meanwhile. */
+/* Let rank 0 choose, and the others take its choice, because a save may complete meanwhile. */
 static zoff_status choose_together(loading *l)
 {
     char *all = NULL;
@@ -132,7 +132,7 @@ static zoff_status try_open(loading *l)
     return zoff_agreement_equal(l->view.agreement, list_identity, l, CALL, "all ranks must see one folder");
 }
 
-/* The same checkpoint on all ranks, although others may save into the folder and remove from it. */
+/* Open the same checkpoint on all ranks, although others may save into the folder and remove from it. */
 static zoff_status open_together(loading *l)
 {
     zoff_status status = try_open(l);
@@ -263,7 +263,8 @@ static zoff_status load(loading *l)
     ZOFF_TRY(zoff_checkpoint_complete_settle(&l->view, false));
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, check_arguments(l)));
     ZOFF_TRY(zoff_agreement_equal(l->view.agreement, list_arguments, l, CALL, "call it with the same arguments on each rank"));
-    ZOFF_TRY(zoff_engine_stores_commit_ranges(l->engine)); /* where a load fails, what was written before stays */
+    /* commit first, so that what was written before stays if the load fails */
+    ZOFF_TRY(zoff_engine_stores_commit_ranges(l->engine));
     ZOFF_TRY(open_together(l));
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, open_all(l)));
     ZOFF_TRY(replace(l));

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Rank 0 sends it to the others. */
+/* The message of rank 0 to the others. */
 typedef struct identity {
     char id[ZOFF_ARCHIVE_ID_BYTES + 7];
     uint64_t sequence;
@@ -23,7 +23,7 @@ typedef struct identity {
 
 typedef struct agreed {
     const zoff_checkpoint *checkpoint;
-    const char *folder; /* as the program gave it */
+    const char *folder; /* folder as the program gave it */
     const zoff_checkpoint_opts *opts;
 } agreed;
 
@@ -49,7 +49,7 @@ static void list_agreed(const void *ctx, zoff_fields *out)
 static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_checkpoint_opts *opts, const char *call)
 {
     ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
-    char whole[4096]; /* the program may call chdir() before the save ends */
+    char whole[4096]; /* an absolute path, because the program may call chdir() before the save ends */
     const zoff_status named = zoff_archive_folder_absolute(folder, ZOFF_ARCHIVE_FOLDER_MOST, whole);
     if (named < 0)
         return zoff_base_status_prefix(named, "%s: ", call);
@@ -180,7 +180,7 @@ static void release(zoff_checkpoint *c)
     if (removes && c->sweeps)
         zoff_archive_remove_own(c->work, &c->manifest);
     else if (removes)
-        (void)rmdir(c->work); /* empty after a save that failed; otherwise nothing happens */
+        (void)rmdir(c->work); /* this removes an empty folder after a save that failed; otherwise nothing happens */
     zoff_archive_manifest_free(&c->manifest);
     zoff_base_mem_free(c->folder);
     zoff_base_mem_free(c->path);
@@ -257,8 +257,8 @@ zoff_status zoff_checkpoint_begin(zoff_engine *e, const char *folder, const zoff
 zoff_status zoff_checkpoint_poll(zoff_checkpoint *c)
 {
     ZOFF_FAIL_IF(!c, ZOFF_ERR_INVALID, "zoff_checkpoint_poll: checkpoint must not be NULL");
-    if (c->saver.is_gone || c->stage == ZOFF_SAVE_ENDED ||
-        zoff_checkpoint_saver_is_inherited(&c->saver)) /* the engine may not exist any more */
+    /* A child may only close its copy, because the engine may not exist any more. */
+    if (c->saver.is_gone || c->stage == ZOFF_SAVE_ENDED || zoff_checkpoint_saver_is_inherited(&c->saver))
         return poll(c);
     ZOFF_ENTER(c->engine);
     return poll(c);

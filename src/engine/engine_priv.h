@@ -39,7 +39,7 @@ typedef enum zoff_phase {
     ZOFF_PHASE_FAILED,   /* zoff_step_wait() failed: retry, drop, or destroy */
     ZOFF_PHASE_MEASURED, /* zoff_step_measure() has succeeded: the step waits for the joined norm */
     ZOFF_PHASE_UNLOADED, /* a load has failed half way: load or destroy */
-    ZOFF_PHASE_LOST,     /* the same, and ranks have sent each other some of its weights: destroy */
+    ZOFF_PHASE_LOST,     /* a load has failed, and ranks have sent each other some of its weights: destroy */
     ZOFF_PHASE_UNSENT    /* a push has failed, and other ranks wait for the rest of the weights: push or destroy */
 } zoff_phase;
 
@@ -51,7 +51,7 @@ typedef enum zoff_column { ZOFF_COLUMN_ADD, ZOFF_COLUMN_STEP, ZOFF_COLUMN_AHEAD,
 typedef struct zoff_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
-    void *ctx;       /* set at seal: the engine, or its transfer */
+    void *ctx;       /* argument of `run`, set at seal: the engine, or its transfer */
     unsigned number; /* its index */
 } zoff_row;
 
@@ -60,7 +60,7 @@ enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */
 /* The rows of all columns, in their one order. */
 typedef struct zoff_rows {
     zoff_row row[ZOFF_ROWS_MAX];
-    uint32_t in[ZOFF_COLUMNS]; /* by column: a bit for each row that it has */
+    uint32_t in[ZOFF_COLUMNS]; /* rows of each column, one bit for each row */
     unsigned count;
     unsigned joint, gate; /* index of the first row that needs an open step, or other ranks; and of the gate */
 } zoff_rows;
@@ -79,9 +79,9 @@ typedef enum zoff_gate {
 /* How far the commit of a step has come that several ranks make. */
 typedef enum zoff_commit_stage {
     ZOFF_COMMIT_NEW,
-    ZOFF_COMMIT_WRITTEN,  /* this rank's states; it waits for those of others */
-    ZOFF_COMMIT_RECORDED, /* the step, by this rank */
-    ZOFF_COMMIT_TOLD      /* it waits until all ranks have recorded it */
+    ZOFF_COMMIT_WRITTEN,  /* this rank has written its states, and waits for those of others */
+    ZOFF_COMMIT_RECORDED, /* this rank has recorded the step */
+    ZOFF_COMMIT_TOLD      /* this rank waits until all ranks have recorded the step */
 } zoff_commit_stage;
 
 /* Operations with which ranks agree in a step. */
@@ -103,7 +103,7 @@ typedef struct zoff_step_fault {
 /* When a step was in the hands of the engine. Seconds of the clock. */
 typedef struct zoff_step_clock {
     double began;
-    double left;   /* a call returned, and the program computes; 0: it is in a call */
+    double left;   /* time at which a call returned; 0: the program is in a call */
     double queued; /* seconds since then that a call has waited for the progress thread */
     double hidden; /* sum of the times between calls */
 } zoff_step_clock;
@@ -119,11 +119,11 @@ typedef struct zoff_step_run {
     bool last;         /* the last micro-step: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
     size_t first;      /* all buckets before this position of the walk are finished */
-    bool undone;       /* it is being undone and can no longer be retried */
+    bool undone;       /* the step is being undone and can no longer be retried */
     double save_wait_seconds;
     bool measures;        /* zoff_step_measure(): the walk ends at the gate */
     bool has_sum;         /* zoff_step_args.norm_sum was given, and is `sum` */
-    zoff_norm_record sum; /* before that: the own measurement */
+    zoff_norm_record sum; /* the joined sum; before that, this engine's own measurement */
     zoff_gate gate;
     zoff_step_talks talks;
     zoff_step_fault fault;
@@ -134,8 +134,8 @@ typedef struct zoff_step_run {
 /* Whether all threads measure gradients, or only as many as update: the faster choice is used. */
 typedef struct zoff_measure_threads {
     bool few;          /* use few in the next step */
-    double seconds[2]; /* of the last try: all, few; 0: not tried yet */
-    unsigned steps;    /* since the slower one was tried */
+    double seconds[2]; /* seconds of the last try with all threads, and with few; 0: not tried yet */
+    unsigned steps;    /* steps since the slower way was tried */
 } zoff_measure_threads;
 
 /* Sums since seal. */
@@ -145,8 +145,8 @@ typedef struct zoff_engine_totals {
     uint64_t device_read_bytes, device_write_bytes;
     zoff_step_buckets buckets;
     double seconds, hidden_seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds, save_wait_seconds;
-    uint64_t huge_page_bytes; /* of the store's DRAM, at seal */
-    bool warned_of_nothing;   /* about a step without any gradient */
+    uint64_t huge_page_bytes; /* huge pages of the store's DRAM, at seal */
+    bool warned_of_nothing;   /* a step without any gradient was warned of */
 } zoff_engine_totals;
 
 /* Descriptions of the configuration. */
@@ -167,19 +167,19 @@ typedef struct zoff_settings {
     zoff_text_list paths, weight_paths;
     zoff_text_list fp32_moments; /* patterns of names */
     char *aio_backend;
-    char *agreed_keys; /* with several ranks: the keys that they compare: zoff_config_agree_list() */
+    char *agreed_keys; /* with several ranks, the keys that they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
     zoff_settings_words words;
     char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
-    const char *host_bytes_key; /* the key that set it, for messages */
+    const char *host_bytes_key; /* key that set the DRAM budget, for messages */
     uint64_t chunk_elements;
     unsigned threads;
     const char *threads_why;    /* static text */
     bool threads_asked;         /* set by the program or the configuration */
     bool owns_accel, owns_comm; /* opened by this engine, and closed with it */
     bool progress_thread;
-    zoff_planning_limits limits; /* set at seal: those that all ranks can keep */
+    zoff_planning_limits limits; /* limits that all ranks can keep, set at seal */
 } zoff_settings;
 
 typedef struct zoff_progress_thread zoff_progress_thread;
@@ -208,22 +208,22 @@ typedef struct zoff_engine_gate {
     zoff_vote *votes;            /* by rank */
     zoff_optimizer_hyper *hyper; /* per group, for the current step */
     bool stop_asked;             /* on this rank; atomic, because a signal handler or another thread sets it */
-    bool stop_agreed;            /* the votes of a step have said it: all ranks know */
-    zoff_norm_part norm;         /* of this engine, and once they are joined, of all that share the norm */
-    zoff_saved_error words;      /* where norm.status is an error */
+    bool stop_agreed;            /* the votes of a step have asked for a stop, so all ranks know */
+    zoff_norm_part norm;         /* norm of this engine, and once it is joined, of all that share it */
+    zoff_saved_error words;      /* error text, if norm.status is an error */
     uint64_t measurements;       /* calls of zoff_step_measure() that began a step; the same on all ranks */
 } zoff_engine_gate;
 
 /* Tables for the order and the rows of buckets. */
 typedef struct zoff_engine_walk {
-    zoff_rows rows[ZOFF_USED_PLACES]; /* by the place of a bucket's states: zoff_transfer_place_of() */
-    bool in_order; /* buckets of a device stage weights in the order of the walk: none may keep slots from one before it */
+    zoff_rows rows[ZOFF_USED_PLACES]; /* rows by the place of a bucket's states: zoff_transfer_place_of() */
+    bool in_order; /* buckets of a device stage weights in the order of the walk, so that none keeps slots from one before it */
     bool measures_early;     /* a background thread measures gradients as soon as they are complete */
     bool speculates_in_step; /* a device computes gradients, which may come after zoff_step_begin() */
     bool any_order; /* states in DRAM: a bucket need not wait for those before it. With several ranks all gather in one order */
     bool feeds_ahead; /* reads are started for buckets that are updated ahead of the step; else for the next ones of the step */
     zoff_speculation speculation;
-    bool stays_open;   /* after an error in a call before zoff_step_wait(): other ranks wait for this one's weights */
+    bool stays_open;   /* after an error in a call before zoff_step_wait(), because other ranks wait for this one's weights */
     bool lends_always; /* weights of the engine: not only between steps, and while one updates others */
     bool tells_new;    /* the weights of a bucket that is through need nothing else to reach the program */
     bool tells_now;    /* atomic: the same, and the latest step that updates has not failed */
@@ -232,7 +232,8 @@ typedef struct zoff_engine_walk {
     bool *is_new;     /* atomic */
     size_t *streamed; /* walk positions, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
-    size_t asked;              /* in the open step: those before this index have memory for their update, or need none */
+    /* index in `streamed`: those before it have memory for their update in the open step, or need none */
+    size_t asked;
     size_t *hints, hints_most; /* scratch for buckets to be read ahead; as many as the store of states has slots */
 } zoff_engine_walk;
 
@@ -247,7 +248,7 @@ typedef struct zoff_engine_opening {
 typedef struct zoff_engine_io {
     zoff_poller states, weights, secondary;
     zoff_poller step;         /* the open step: only calls that wait for weights drive it, because its rows wait, too */
-    zoff_store_stats counted; /* of the weights, counted in the steps so far */
+    zoff_store_stats counted; /* counters of the weights in the steps so far */
     bool has_spread;          /* a call that failed has sent weights to all ranks, but not yet to all secondary shards */
     bool commits_together;    /* states persist, and several ranks record the same step */
     zoff_guard *guard;        /* a save that is told before states change; NULL: none */
@@ -319,7 +320,7 @@ typedef struct zoff_engine_background {
 } zoff_engine_background;
 /* Start the thread if the program asked for it. From then on calls take the lock. */
 void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_background *calls);
-/* Without waiting: leave a gradient to the thread, which is at work between two steps.  @return false: it is not */
+/* Leave a gradient to the thread, without waiting.  @return false: the thread is not at work between two steps */
 bool zoff_engine_progress_thread_leaves(zoff_engine *e, const zoff_handed_over *gradient);
 /* Without the engine's lock: note that the program uses these buckets, whose weights are new.  @return false: no thread or no
  * room is there, so the call takes the lock */
@@ -387,7 +388,7 @@ zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
 /* Write and commit ranges, as part of a call of the program (a zoff_comm_visit_call). If states persist, every rank calls it,
  * and an error on one is an error on all.  @blocks yes */
 zoff_status zoff_engine_stores_record_ranges(zoff_engine *e, unsigned call);
-bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* that call has failed, and only some weights were sent */
+bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* a spread has failed, and only some weights were sent */
 
 /* states_place.c: to borrow the states of a bucket, see view.h */
 /* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
@@ -414,7 +415,8 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
 void zoff_engine_state_range_end(zoff_engine *e);
 
 /* stats.c */
-/* A call on an open step begins, and returns to the program. In between, the work of the step is visible to it. */
+/* Note that a call on an open step begins, and that it returns to the program. The work in between is visible to the
+ * program. */
 void zoff_engine_stats_come(zoff_engine *e);
 void zoff_engine_stats_leave(zoff_engine *e);
 /* Begin to count the bytes from and to a device anew. */

@@ -28,7 +28,7 @@ static void join_step(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         zoff_bucket_run *run = &e->transfer.walk.runs[i];
         if (is_on_its_way(e, run) && !run->ahead.is_put)
-            (void)zoff_engine_rows_leave(e, run); /* nothing of it is in flight to a file */
+            (void)zoff_engine_rows_leave(e, run); /* no write of the bucket is in flight */
     }
 }
 
@@ -164,7 +164,8 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     return ZOFF_OK;
 }
 
-/* Whether those of all buckets are. `wanted` becomes the rest from the first one that is not: a bucket is looked at once. */
+/* Whether the weights of all buckets are new. `wanted` becomes the rest from the first one that is not, so that each bucket is
+ * looked at once. */
 static bool are_new(zoff_engine *e, zoff_slice_buckets *wanted)
 {
     while (wanted->first <= wanted->last && is_new(e, wanted->first))
@@ -180,7 +181,7 @@ static bool is_left_to_speculation(const zoff_engine *e, size_t bucket)
     return e->walk.speculation.in_step && (is_untouched || is_on_its_way(e, run)) && zoff_engine_admit_can_precede(e, bucket);
 }
 
-/* The same for a part of the walk; with `wanted` only until those buckets are new. The progress thread stops for a call. */
+/* Advance a part of the walk; with `wanted` only until those buckets are new. The progress thread stops for a call. */
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, zoff_slice_buckets *wanted, bool *moved)
 {
     const zoff_gate before = e->run.gate;
@@ -253,7 +254,7 @@ static void enter(zoff_engine *e)
         if (run->ahead.is_so)
             o->active[o->active_count++] = (uint32_t)bucket;
         else if (s->in_step)
-            run->ahead.is_refused = true; /* there is no memory for it */
+            run->ahead.is_refused = true; /* there is no memory for the bucket */
         else
             break; /* nor for those behind it */
     }
@@ -282,7 +283,7 @@ static bool go_on_ahead(zoff_engine *e, bool *moved)
     return false;
 }
 
-/* The others are measured at least, each once. */
+/* Measure the other buckets at least, each once. */
 static bool measure_ahead(zoff_engine *e, bool *moved)
 {
     zoff_speculation *s = &e->walk.speculation;
@@ -413,7 +414,7 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_lending_secondary_finish(&e->lending);
 }
 
-/* The same in one turn, for what other ranks wait for in an open step. */
+/* Do in one turn what other ranks wait for in an open step. */
 static zoff_status poll_together(zoff_engine *e)
 {
     const zoff_status gathers = zoff_transfer_all_gather_poll(&e->transfer);
@@ -473,7 +474,7 @@ zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 }
 
 /* Where states stream, buckets that have been read are updated and written, so that others can be read into their slots while
- * the program computes. Where they are in DRAM nothing is gained by an update before its turn, and a background thread does it
+ * the program computes. Where states are in DRAM, an update before its turn gains nothing, and a background thread does it
  * without keeping the program. */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted)
 {
@@ -529,6 +530,6 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         zoff_engine_admit_open(e);
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(ZOFF_LINK(&e->transfer, step.finish, (&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS)));
-    ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */
+    ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* no stage reports an error after the last bucket */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

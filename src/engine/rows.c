@@ -248,10 +248,10 @@ enum {
     PARTITIONED = 1 << 6,
     REPLICATED = 1 << 7, /* every rank has all states */
     HOST = 1 << 8,       /* the tier of the bucket: DRAM or files */
-    DEVICE = 1 << 9,     /* its states stay on the device */
-    DOWN = 1 << 10,      /* its gradients are used on the host, or pass it */
-    KEPT = 1 << 11,      /* its gradients stay on the device */
-    THERE = 1 << 12,     /* the device measures its gradients */
+    DEVICE = 1 << 9,     /* states of the bucket stay on the device */
+    DOWN = 1 << 10,      /* gradients of the bucket are used on the host, or pass it */
+    KEPT = 1 << 11,      /* gradients of the bucket stay on the device */
+    THERE = 1 << 12,     /* the device measures gradients of the bucket */
     HERE = 1 << 13,
     STAGES = 1 << 14,    /* the host uploads weights of the program */
     LANDS = 1 << 15,     /* the host gets weights that the device has updated */
@@ -267,15 +267,16 @@ enum { ADD = 1 << ZOFF_COLUMN_ADD, STEP = 1 << ZOFF_COLUMN_STEP, AHEAD = 1 << ZO
 static const struct table_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
-    owner owner; /* what `ctx` is */
+    owner owner; /* object that `ctx` is */
     unsigned in; /* columns */
     unsigned when;
-    bool joint; /* needs an open step, or other ranks */
+    bool joint; /* the row needs an open step, or other ranks */
 } TABLE[] = {
     /* device: its gradients are downloaded */
     {"unload", zoff_transfer_device_unload, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | DOWN, false},
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | KEPT, false},
-    {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | HERE | DOWN, false}, /* to be measured */
+    /* gradients that the host measures */
+    {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | HERE | DOWN, false},
     /* cpu_adam: into fp32 */
     {"accumulate", accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ADD | STEP, ALONE | SUMS | KEPT, false},

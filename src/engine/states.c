@@ -73,7 +73,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
     if (!e->transfer.device.fault)
-        e->transfer.device.fault = ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, true)); /* seal reports it */
+        e->transfer.device.fault = ZOFF_LINK(&e->transfer, lend, (&e->transfer, chunk, true)); /* seal reports the error */
     if (e->transfer.device.fault)
         return;
     const bool is_there = zoff_transfer_device_tier_alone(&e->transfer, chunk);
@@ -277,7 +277,7 @@ zoff_status zoff_engine_states_load_take(zoff_states_load *load, size_t chunk)
     return zoff_engine_states_place_give_back(load->engine, &load->pass, &l->lent);
 }
 
-/* The store keeps what it has. */
+/* Give up a chunk that is being filled. The store keeps what it has. */
 static void give_up(zoff_states_load *load)
 {
     for (unsigned i = 0; i < ZOFF_STATES_LOADING; i++) {
@@ -360,7 +360,7 @@ zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_
     if (status == ZOFF_OK) {
         e->life.phase = ZOFF_PHASE_IDLE;
         e->life.awaits_weights = false;
-        e->model.skipped_in_row = 0; /* what the program did about them */
+        e->model.skipped_in_row = 0; /* a load begins a new row of skipped steps */
         return ZOFF_OK;
     }
     zoff_base_status_save(&saved);

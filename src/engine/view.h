@@ -39,7 +39,7 @@ typedef struct zoff_engine_view {
     zoff_comm *comm;
     zoff_progress *progress;
     zoff_guard **guard;        /* the save that is under way; NULL: none */
-    double *save_wait_seconds; /* updates waited so long for the save, in this step */
+    double *save_wait_seconds; /* seconds that updates of this step have waited for the save */
     const char *configuration; /* a JSON object with the effective values */
     int64_t t;
     unsigned threads;

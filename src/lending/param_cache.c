@@ -58,7 +58,7 @@ uint64_t zoff_lending_param_cache_most(const zoff_lending *l)
 typedef struct room {
     size_t persistent_elements, persistent_bytes;
     uint64_t other_bytes, other_count; /* slices that are not persistent */
-    size_t element_bytes;              /* of the widest element */
+    size_t element_bytes;              /* bytes of the widest element */
 } room;
 
 /* Add up all slices, and store each one's description in `out` unless NULL. */

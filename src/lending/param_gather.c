@@ -214,7 +214,8 @@ static bool is_enough(const assemble_wait *w)
 static zoff_status go_on(zoff_lending *l)
 {
     ZOFF_TRY(
-        zoff_base_progress_take(l->pollers.reads)); /* without this, a chunk that cannot be read would be retried endlessly */
+        /* because a chunk that cannot be read would otherwise be retried endlessly */
+        zoff_base_progress_take(l->pollers.reads));
     const zoff_status status = zoff_lending_param_gather_go_on(l);
     if (status == ZOFF_PENDING)
         ZOFF_TRY(l->pollers.step->pump(l->pollers.step->ctx));
@@ -245,7 +246,7 @@ zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number
     return zoff_lending_held_wait(l, l->pollers.ranks, go_on_until_enough, &w);
 }
 
-/* The communicator is broken, so the missing parts will never arrive: drop them. */
+/* Drop the missing parts, because the communicator is broken, so they will never arrive. */
 static void abandon(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;

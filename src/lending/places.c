@@ -217,7 +217,7 @@ static zoff_status device_lend(zoff_lending *l, zoff_cached_slice *s, void *nati
     return lend_there(l, s, native_stream);
 }
 
-/* Another stream may have released the slice before. Then later copies wait for that one now. */
+/* Another stream may have released the slice before. Then later copies wait for that stream now. */
 static zoff_status device_take_back(zoff_lending *l, zoff_cached_slice *s, void *native_stream)
 {
     const zoff_accel_ops *ops = l->accel->ops;
@@ -234,8 +234,8 @@ static zoff_status device_take_back(zoff_lending *l, zoff_cached_slice *s, void 
     return ZOFF_OK;
 }
 
-/* If the device refuses to let the copies wait, the call waits: otherwise they would overwrite what the program reads. A device
- * that has failed runs neither. Its error is kept for the next wait. */
+/* If the device refuses to let the copies wait, the call waits, because otherwise they would overwrite what the program reads.
+ * A device that has failed runs neither. Its error is kept for the next wait. */
 static void vacate_one(zoff_lending *l, zoff_cached_slice *s)
 {
     if (!s->leaves)
