@@ -100,7 +100,7 @@ zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
 /* ---- saver.c ---- */
 
 typedef enum zoff_save_state {
-    ZOFF_UNIT_PENDING, /* in its source */
+    ZOFF_UNIT_PENDING, /* the unit is still in its source only */
     ZOFF_UNIT_BUSY,    /* the unit is being read or written, so its source must not change */
     ZOFF_UNIT_COPIED,  /* the unit is in a buffer, and not being written yet */
     ZOFF_UNIT_SAFE     /* the source of the unit may change, because it is written, or is being written from a buffer */
@@ -119,7 +119,7 @@ enum { ZOFF_SAVE_BUFFERS_MOST = 1024 };
 /* Buffers of one unit each. */
 typedef struct zoff_save_buffers {
     zoff_map map;
-    size_t bytes; /* of a buffer */
+    size_t bytes; /* bytes of a buffer */
     char *free[ZOFF_SAVE_BUFFERS_MOST];
     unsigned free_count, count;
 } zoff_save_buffers;
@@ -162,12 +162,12 @@ typedef struct zoff_save_readers {
 typedef struct zoff_save_work {
     pthread_t thread;
     bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing any more */
-    bool beside;                      /* steps run meanwhile */
+    bool beside;                      /* the save runs beside steps */
     double patience; /* seconds for a disk that stands still: it fails the save before other ranks miss this one in a step.
                         Negative: no limit */
     pthread_mutex_t lock;
     pthread_cond_t moved;                   /* a unit became safe, a buffer free, or all is over */
-    size_t next;                            /* units before it, in the order of writing, are not PENDING */
+    size_t next;                            /* first unit that may be PENDING, in the order of writing */
     zoff_save_unit *first_copy, *last_copy; /* units that are COPIED */
     unsigned copying;                       /* units that a step is copying now: they become COPIED */
     zoff_save_flights reads, writes;
@@ -207,7 +207,7 @@ void zoff_checkpoint_saver_clone(zoff_saver *s);
 zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e);
 /* Write all units in this thread.  @blocks yes */
 zoff_status zoff_checkpoint_saver_run(zoff_saver *s);
-/* Write them in a thread. `beside_steps`: then call zoff_checkpoint_saver_attach().  @return ERR_NO_MEMORY: no thread */
+/* Write all units in a thread. `beside_steps`: then call zoff_checkpoint_saver_attach().  @return ERR_NO_MEMORY: no thread */
 zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
 /* Whether this process is a child of the one that began the save. It may only close its copy. */
 bool zoff_checkpoint_saver_is_inherited(const zoff_saver *s);
@@ -217,7 +217,7 @@ void zoff_checkpoint_saver_stop(zoff_saver *s);
 zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
 /* Start a thread to which the program's signals do not go.  @return ERR_NO_MEMORY */
 zoff_status zoff_checkpoint_saver_thread(void *(*begin)(void *ctx), void *ctx, pthread_t *out);
-/* Let the engine ask before states change, and tell its end; it need not any more. */
+/* Let the engine ask before states change, and tell its end. detach: the engine need not ask any more. */
 void zoff_checkpoint_saver_attach(zoff_saver *s);
 void zoff_checkpoint_saver_detach(zoff_saver *s);
 /* Stop a thread, and free everything. The file stays if part.keeps is set. */
@@ -287,7 +287,7 @@ void zoff_checkpoint_match_close(zoff_match *m);
 typedef struct zoff_block_feed {
     struct zoff_block_feed *next;
     const char *name;   /* name of the parameter, for messages */
-    unsigned from, to;  /* zoff_archive_format */
+    unsigned from, to;  /* formats of type zoff_archive_format */
     size_t count, done; /* number of elements: all, and those that are stored */
     size_t room;        /* elements from the first one to the end of the piece; those behind `count` stay as they are */
     char *dst;          /* address of the first element, which begins a block */
@@ -349,7 +349,7 @@ typedef struct zoff_fill_run {
 
 /* A chunk that is being filled. */
 typedef struct zoff_fill_chunk {
-    uint64_t masters_end, end; /* parts of the bringer */
+    uint64_t masters_end, end; /* ends of its masters, and of all its parts, in the bringer's list */
     zoff_block_feed *feeds;    /* feeds of moments that come in another format */
 } zoff_fill_chunk;
 
@@ -366,10 +366,12 @@ void zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
 void zoff_checkpoint_fill_close(zoff_filler *f);
 /* Every state of the chunk is filled. */
 bool zoff_checkpoint_fill_is_whole(const zoff_filler *f, size_t chunk);
-/* Begin to fill a chunk. Its memory stays until it is finished; chunks are finished in the order in which they were begun. */
+/* Begin to fill a chunk. Its memory must stay until it is finished. Chunks are finished in the order in which they were
+ * begun. */
 zoff_status zoff_checkpoint_fill_begin(zoff_filler *f, size_t chunk, zoff_chunk_memory memory);
-zoff_status zoff_checkpoint_fill_masters(zoff_filler *f, size_t chunk); /* wait until it has masters and weights  @blocks yes */
-zoff_status zoff_checkpoint_fill_finish(zoff_filler *f, size_t chunk);  /* wait until it has all  @blocks yes */
+/* wait until the chunk has masters and weights  @blocks yes */
+zoff_status zoff_checkpoint_fill_masters(zoff_filler *f, size_t chunk);
+zoff_status zoff_checkpoint_fill_finish(zoff_filler *f, size_t chunk); /* wait until the chunk has everything  @blocks yes */
 void zoff_checkpoint_fill_stop(zoff_filler *f); /* after an error: nothing is being filled any more  @blocks yes */
 /* Verify frozen weights in the program's memory, or load them as well. */
 zoff_status zoff_checkpoint_fill_frozen(zoff_filler *f, bool verify_only);

@@ -31,7 +31,7 @@
 
 #include <zoff/engine.h>
 
-/* In the order of the columns of ZOFF_CALLS. */
+/* Phases of an engine, in the order of the columns of ZOFF_CALLS. */
 typedef enum zoff_phase {
     ZOFF_PHASE_BUILDING, /* parameters may be added */
     ZOFF_PHASE_IDLE,     /* sealed, between steps */
@@ -52,7 +52,7 @@ typedef struct zoff_row {
     const char *name;
     zoff_status (*run)(void *ctx, zoff_bucket_run *run);
     void *ctx;       /* argument of `run`, set at seal: the engine, or its transfer */
-    unsigned number; /* its index */
+    unsigned number; /* index of the row */
 } zoff_row;
 
 enum { ZOFF_ROWS_MAX = 32 }; /* bits of zoff_bucket_run.passed */

@@ -65,7 +65,7 @@ static zoff_status measure(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     zoff_step_info *info = &e->run.info;
-    /* Before the step it is not known whether it looks. */
+    /* Before the step it is not known whether the step looks at gradients. */
     if (!e->run.looks && e->life.phase != ZOFF_PHASE_IDLE) {
         e->transfer.measure.buckets++;
         return ZOFF_OK;
@@ -172,7 +172,7 @@ static zoff_status precede(void *ctx, zoff_bucket_run *run)
     void *states = run->ahead.states;
     if (!states) {
         const zoff_status status = zoff_offload_store_second(e->store, run->chunk, &states);
-        run->ahead.is_refused = status == ZOFF_PENDING; /* there is no memory for it */
+        run->ahead.is_refused = status == ZOFF_PENDING; /* there is no memory for the second content */
         if (status != ZOFF_OK)
             return status;
     }
@@ -191,7 +191,7 @@ static zoff_status put(void *ctx, zoff_bucket_run *run)
 
 zoff_status zoff_engine_rows_leave(zoff_engine *e, zoff_bucket_run *run)
 {
-    zoff_offload_broker_withdraw(&run->lent); /* with a second content that was not put */
+    zoff_offload_broker_withdraw(&run->lent); /* the demand ends with a second content that was not put */
     if (run->ahead.states)
         ZOFF_TRY(zoff_offload_store_discard(e->store, run->chunk));
     e->run.info.buckets.redone += run->ahead.is_put;
@@ -272,17 +272,17 @@ static const struct table_row {
     unsigned when;
     bool joint; /* the row needs an open step, or other ranks */
 } TABLE[] = {
-    /* device: its gradients are downloaded */
+    /* device: the bucket's gradients are downloaded */
     {"unload", zoff_transfer_device_unload, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | DOWN, false},
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ADD | STEP, ALONE | STAGED | SUMS | KEPT, false},
     /* gradients that the host measures */
     {"unload", zoff_transfer_device_unload, TRANSFER, STEP, ALONE | STAGED | NO_SUMS | HERE | DOWN, false},
-    /* cpu_adam: into fp32 */
+    /* cpu_adam: adds gradients up in fp32 */
     {"accumulate", accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ADD | STEP, ALONE | SUMS | KEPT, false},
     {"measure", measure, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
     {"fetch", fetch, ENGINE, AHEAD, 0, false},
-    {"precede", precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: to a second content, and to staged weights */
+    {"precede", precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: updates a second content, and staged weights */
     {"put", put, ENGINE, AHEAD, 0, false},         /* offload: starts the write */
     /* Ahead of the step this comes last, because kernels of the engine run behind the work that the program has enqueued. */
     {"measure", zoff_transfer_device_norm_measure, TRANSFER, STEP | AHEAD, ALONE | THERE, false},
@@ -306,14 +306,14 @@ static const struct table_row {
     {"stage", zoff_transfer_device_stage_in_turn, TRANSFER, STEP | AHEAD, SEVERAL | STAGES, false},
     {"update", zoff_engine_update_run, ENGINE, STEP, HOST, false}, /* cpu_adam, on the team; pumps I/O in between */
     {"update", zoff_transfer_device_tier_update, TRANSFER, STEP, DEVICE, false},
-    {"land", land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: its updated weights come down */
+    {"land", land, ENGINE, STEP, DEVICE | LANDS, false}, /* device: updated weights come down */
     {"flush", flush, ENGINE, STEP, 0, false},            /* offload: starts the write, and does not wait for it */
     {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STEP | AHEAD, STAGED | WHOLE | HOST,
      false}, /* starts the upload */
     /* zero: sends weights to all ranks, a few buckets at a time */
     {"gather", zoff_transfer_all_gather_weights, TRANSFER, STEP | AHEAD, PARTITIONED, false},
-    {"share", share, ENGINE, STEP | AHEAD, SECONDARY, false}, /* lending: to the secondary shards */
-    {"save", save, ENGINE, STEP, DEVICE | PERSISTS, false},   /* device: its updated states come to a slot */
+    {"share", share, ENGINE, STEP | AHEAD, SECONDARY, false}, /* lending: sends weights to the secondary shards */
+    {"save", save, ENGINE, STEP, DEVICE | PERSISTS, false},   /* device: updated states come to a slot */
     {"flush", flush, ENGINE, STEP, DEVICE | PERSISTS, false},
 };
 
@@ -364,7 +364,7 @@ void zoff_engine_rows_choose(zoff_engine *e)
     const zoff_config_values *values = &e->settings.values;
     e->walk.in_order = false;
     e->walk.any_order = !zoff_transfer_ranks_several(&e->transfer);
-    /* With several ranks, or streams of a device, other rows come before that one. */
+    /* With several ranks, or streams of a device, other rows come before the measurement. */
     e->walk.measures_early = e->walk.any_order && !zoff_transfer_device_is(&e->transfer) && values->background_threads &&
                              (values->clip_norm > 0 || values->skip_nonfinite);
     e->walk.speculates_in_step = e->walk.any_order && zoff_transfer_device_is(&e->transfer) && e->transfer.device.staging.ahead;

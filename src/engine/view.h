@@ -13,14 +13,14 @@
 /* A save that reads states beside steps. The engine calls it before states change. An error of the save stays in the save: it
  * does not stop the engine. Every function gets `ctx`. */
 typedef struct zoff_guard {
-    /* Once before each update of a chunk. The update writes back all of its arrays, also those without a gradient. `memory`: as
-     * below.  @blocks until a file that is written next is saved */
+    /* Called once before each update of a chunk. The update writes back all of its arrays, also those without a gradient.
+     * `memory`: as below.  @blocks until a file that is written next is saved */
     void (*before_chunk)(void *ctx, zoff_chunk_memory memory, size_t chunk);
     /* Called before an update changes `count` elements of a piece from `first` on, and their weights. `memory`: the borrowed
      * chunk.
      * @blocks until their old values are saved or copied */
     void (*before)(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count);
-    /* Before a call outside of a step changes states or weights.  @blocks until all are saved or copied */
+    /* Called before a call outside of a step changes states or weights.  @blocks until all are saved or copied */
     void (*before_all)(void *ctx);
     void (*gone)(void *ctx); /* the engine is being destroyed */
     void *ctx;
@@ -131,9 +131,9 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e);
 /* states.c */
 /* A pass over chunks outside of a step. Each chunk is borrowed, perhaps changed, and given back. */
 typedef struct zoff_pass {
-    bool states, weights;                 /* which of them it borrows */
-    bool changes_states, changes_weights; /* which of them it gives back changed */
-    unsigned streams;                     /* only these streams of the states, bit k for stream k; 0: all */
+    bool states, weights;                 /* what the pass borrows of a chunk */
+    bool changes_states, changes_weights; /* what the pass gives back changed */
+    unsigned streams;                     /* streams of the states that the pass uses, bit k for stream k; 0: all */
     bool keeps;                           /* chunks stay in their slots for the next pass; writes are delayed */
     bool makes_weights;                   /* weights are computed from masters, so old weights are not read if all have one */
     bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
@@ -159,11 +159,11 @@ enum { ZOFF_STATES_LOADING = 3 }; /* chunks that are filled at the same time, at
 typedef struct zoff_states_load {
     zoff_engine *engine;
     zoff_pass pass;
-    bool was_whole; /* before the load */
+    bool was_whole; /* the states were whole before the load */
     struct zoff_loading_chunk {
         zoff_lent_chunk lent;
         bool is_lent;
-    } chunks[ZOFF_STATES_LOADING]; /* by chunk, modulo their number */
+    } chunks[ZOFF_STATES_LOADING]; /* chunks by number, modulo the length of the list */
 } zoff_states_load;
 typedef struct zoff_loading_chunk zoff_loading_chunk;
 
@@ -174,15 +174,16 @@ size_t zoff_engine_states_load_most(const zoff_states_load *load, size_t chunk);
 /* Lend the memory of a chunk: its states, and weights that are their own masters or frozen. It stays in place until it is taken
  * back. `fills_all`: every state gets new content, so the old one is not read.  @blocks yes */
 zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, bool fills_all, zoff_chunk_memory *out);
-/* It has its masters, and weights that are their own: compute the other weights, while its moments are being read. */
+/* A chunk has its masters, and weights that are their own masters: compute the other weights, while its moments are being
+ * read. */
 zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk);
-/* It has everything: take it back, and write it. */
+/* Take back a chunk that has everything, and write it. */
 zoff_status zoff_engine_states_load_take(zoff_states_load *load, size_t chunk);
 /* All chunks were taken, or `status` is an error, after which nobody uses their memory any more: commit step `t`.
  * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, where that fails, and where
  * the engine owns frozen weights, it is unloaded  @blocks yes */
 zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_status status);
-/* Only load and destroy are legal from now on: weights that are in no chunk are lost. */
+/* Allow only load and destroy from now on, because weights that are in no chunk are lost. */
 void zoff_engine_states_unload(zoff_engine *e);
 
 #endif
