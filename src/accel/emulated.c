@@ -118,7 +118,6 @@ static point *latest_of(event *e)
 static zoff_status emulated_event_open(zoff_accel *accel, void **out)
 {
     event *e;
-    (void)accel;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an event", &e));
     pthread_mutex_init(&e->lock, NULL);
     *out = e;
@@ -128,7 +127,6 @@ static zoff_status emulated_event_open(zoff_accel *accel, void **out)
 static void emulated_event_close(zoff_accel *accel, void *handle)
 {
     event *e = handle;
-    (void)accel;
     leave(e->latest);
     pthread_mutex_destroy(&e->lock);
     zoff_base_mem_free(e);
@@ -137,7 +135,6 @@ static void emulated_event_close(zoff_accel *accel, void *handle)
 static zoff_status emulated_event_poll(zoff_accel *accel, void *handle)
 {
     point *p = latest_of(handle);
-    (void)accel;
     if (!p)
         return ZOFF_OK;
     pthread_mutex_lock(&p->lock);
@@ -240,7 +237,6 @@ static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
 {
     sigset_t all, before;
     stream *s;
-    (void)accel;
     ZOFF_TRY(make_stream(&s));
     /* Block all signals, because they are for the program's threads. */
     sigfillset(&all);
@@ -260,7 +256,6 @@ static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
 static void emulated_stream_close(zoff_accel *accel, void *handle)
 {
     stream *s = handle;
-    (void)accel;
     if (s->process != getpid())
         return; /* a child of fork() has a copy without a thread, so the lock may be held for ever */
     pthread_mutex_lock(&s->lock);
@@ -274,19 +269,16 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
 
 static zoff_status emulated_stream_call(zoff_accel *accel, void *s, void (*run)(void *ctx), void *ctx)
 {
-    (void)accel;
     return put(s, (job){.kind = CALL, .run = run, .ctx = ctx});
 }
 
 static zoff_status emulated_copy(zoff_accel *accel, void *s, void *dst, const void *src, size_t bytes)
 {
-    (void)accel;
     return put(s, (job){.kind = COPY, .dst = dst, .src = src, .bytes = bytes});
 }
 
 static zoff_status emulated_zero(zoff_accel *accel, void *s, void *dst, size_t bytes)
 {
-    (void)accel;
     return put(s, (job){.kind = ZERO, .dst = dst, .bytes = bytes});
 }
 
@@ -306,7 +298,6 @@ static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *
 {
     event *e = handle;
     point *p;
-    (void)accel;
     ZOFF_TRY(make_point(!s, &p));
     zoff_status status = s ? put_point(s, RECORD, p) : ZOFF_OK;
     if (status < 0) {
@@ -324,7 +315,6 @@ static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *
 static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle)
 {
     point *p = latest_of(handle);
-    (void)accel;
     zoff_status status = p ? put_point(s, AWAIT, p) : ZOFF_OK;
     leave(p);
     return status;
@@ -360,28 +350,19 @@ static void emulated_close(zoff_accel *accel)
 
 static int emulated_numa_node(const zoff_accel *accel)
 {
-    (void)accel;
     return -1;
 }
 
 /* A copy by a thread needs no pinned pages. */
 static zoff_status emulated_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
-    (void)accel;
-    (void)memory;
-    (void)bytes;
     return ZOFF_OK;
 }
 
-static void emulated_unpin(zoff_accel *accel, void *memory)
-{
-    (void)accel;
-    (void)memory;
-}
+static void emulated_unpin(zoff_accel *accel, void *memory) {}
 
 static void *emulated_mapped(zoff_accel *accel, void *memory)
 {
-    (void)accel;
     return memory;
 }
 
@@ -422,17 +403,9 @@ static void emulated_free(zoff_accel *accel, void *memory)
 }
 
 /* Do nothing, because no profiler knows this device. */
-static void emulated_range_begin(zoff_accel *accel, const char *stage, uint64_t bucket)
-{
-    (void)accel;
-    (void)stage;
-    (void)bucket;
-}
+static void emulated_range_begin(zoff_accel *accel, const char *stage, uint64_t bucket) {}
 
-static void emulated_range_end(zoff_accel *accel)
-{
-    (void)accel;
-}
+static void emulated_range_end(zoff_accel *accel) {}
 
 const zoff_accel_ops zoff_accel_emulated_ops = {
     .name = "emulated",

@@ -22,13 +22,11 @@ static void host_close(zoff_accel *accel)
 /* The CPU spans all nodes, so it has no node of its own. */
 static int host_numa_node(const zoff_accel *accel)
 {
-    (void)accel;
     return -1;
 }
 
 static void host_get_info(const zoff_accel *accel, zoff_accel_info *out)
 {
-    (void)accel;
     out->name = "the CPU";
 }
 

@@ -228,9 +228,7 @@ static zoff_status compare(const zoff_norm_ranks *n)
 zoff_status zoff_agreement_norm_poll(zoff_agreement *a, zoff_norm_part *out)
 {
     zoff_norm_ranks *n = &a->norm;
-    const zoff_status status = zoff_comm_poll(n->ranks.comm, &n->ranks.work);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_comm_poll(n->ranks.comm, &n->ranks.work));
     ZOFF_TRY(compare(n));
     *out = (zoff_norm_part){.rank = UINT32_MAX};
     for (unsigned i = 0; i < ZOFF_NORM_TERMS; i++)

@@ -316,9 +316,7 @@ zoff_status zoff_agreement_participation_poll(zoff_agreement *a)
         return ZOFF_OK;
     if (!a->participation.asked)
         ZOFF_TRY(ask(a));
-    zoff_status status = zoff_comm_poll(a->comm, &a->participation.work);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_comm_poll(a->comm, &a->participation.work));
     ZOFF_TRY(compare_reduced(a));
     take(a);
     a->participation.agreed = true;

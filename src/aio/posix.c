@@ -27,16 +27,12 @@ static zoff_status posix_open(int fd, unsigned depth, void **out_self)
 
 static void posix_close(void *self, bool inherited)
 {
-    (void)inherited;
     zoff_base_mem_free(self);
 }
 
 /* pread and pwrite pin no memory, so registering saves nothing. */
 static zoff_status posix_register_memory(void *self, void *base, size_t bytes, bool *out_registered)
 {
-    (void)self;
-    (void)base;
-    (void)bytes;
     *out_registered = false;
     return ZOFF_OK;
 }
@@ -49,7 +45,6 @@ static void posix_start(void *ctx, zoff_aio_io *io)
 
 static zoff_status posix_submit(void *self)
 {
-    (void)self;
     return ZOFF_OK;
 }
 
@@ -70,7 +65,6 @@ static size_t posix_reap(void *ctx, zoff_aio_done *out, size_t capacity)
 
 static zoff_status posix_wait(void *self, double seconds)
 {
-    (void)seconds;
     (void)self; /* the next reap() does the work */
     return ZOFF_OK;
 }

@@ -426,9 +426,7 @@ zoff_status zoff_aio_wait_any(zoff_aio *q)
     stretch s = begin_stretch(q);
     const uint64_t completed = s.completed;
     while (zoff_aio_pieces_out(q) && q->counts.completed_pieces == completed) {
-        zoff_status status = wait_on(q, &s);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(wait_on(q, &s));
         ZOFF_TRY(zoff_aio_pieces_advance(q));
     }
     return ZOFF_OK;

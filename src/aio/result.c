@@ -3,8 +3,5 @@
 
 int zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)
 {
-    (void)writes;
-    (void)offset;
-    (void)bytes;
     return res;
 }

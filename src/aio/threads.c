@@ -146,9 +146,6 @@ static void threads_close(void *ctx, bool inherited)
 /* pread and pwrite pin no memory, so registering saves nothing. */
 static zoff_status threads_register_memory(void *self, void *base, size_t bytes, bool *out_registered)
 {
-    (void)self;
-    (void)base;
-    (void)bytes;
     *out_registered = false;
     return ZOFF_OK;
 }

@@ -222,7 +222,6 @@ static zoff_status run_ends(zoff_aio_tuner *t, const zoff_aio_tune_way *way, dou
 static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds, zoff_aio_tune_result *out)
 {
     const char *source;
-    zoff_saved_error saved;
     zoff_map memory = {0};
     zoff_status status;
     rates found[WAY_COUNT] = {{.count = 0}};
@@ -249,9 +248,7 @@ static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds
 
 free_memory:
     /* Close the queue first, because after a failure some of the memory may be in flight, and the kernel has it registered. */
-    zoff_base_status_save(&saved);
-    zoff_aio_close(t->q);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR(zoff_aio_close(t->q));
     t->q = NULL;
     zoff_base_map_free(&memory);
     return status;

@@ -115,9 +115,7 @@ static zoff_status choose(const char *folder, const char *label, const zoff_arch
     char path[4096];
     zoff_saved_error before, why = {.text = ""};
     zoff_base_status_save(&before);
-    const zoff_status found = find_newest(folder, label, l, &why, &best);
-    if (found != ZOFF_OK)
-        return found;
+    ZOFF_TRY_DONE(find_newest(folder, label, l, &why, &best));
     if (has_newer(folder, label, l, best < l->count ? l->all[best].sequence : 0))
         return ZOFF_PENDING;
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",

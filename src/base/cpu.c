@@ -98,10 +98,7 @@ unsigned zoff_base_cpu_float_enter(void)
     return 0;
 }
 
-void zoff_base_cpu_float_leave(unsigned saved)
-{
-    (void)saved;
-}
+void zoff_base_cpu_float_leave(unsigned saved) {}
 #endif
 
 void zoff_base_cpu_pause(void)

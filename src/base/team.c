@@ -199,12 +199,7 @@ uint64_t zoff_base_team_wakes(void)
     return zoff_base_workers_wakes();
 }
 
-static void do_nothing(void *ctx, unsigned thread, unsigned threads)
-{
-    (void)ctx;
-    (void)thread;
-    (void)threads;
-}
+static void do_nothing(void *ctx, unsigned thread, unsigned threads) {}
 
 static int compare(const void *a, const void *b)
 {

@@ -28,12 +28,29 @@ const char *zoff_base_status_errno(int error);
             return try_status_;                                                                                                \
     } while (0)
 
+/* The same for work that may go on later: also return PENDING. */
+#define ZOFF_TRY_DONE(call)                                                                                                    \
+    do {                                                                                                                       \
+        zoff_status try_status_ = (call);                                                                                      \
+        if (try_status_ != ZOFF_OK)                                                                                            \
+            return try_status_;                                                                                                \
+    } while (0)
+
 /* For functions with cleanup: `status` must be a variable of the function. */
 #define ZOFF_TRY_OR(label, call)                                                                                               \
     do {                                                                                                                       \
         status = (call);                                                                                                       \
         if (status < 0)                                                                                                        \
             goto label;                                                                                                        \
+    } while (0)
+
+/* A cleanup call, which leaves this thread's last error text as it is. */
+#define ZOFF_KEEP_ERROR(call)                                                                                                  \
+    do {                                                                                                                       \
+        zoff_saved_error kept_error_;                                                                                          \
+        zoff_base_status_save(&kept_error_);                                                                                   \
+        call;                                                                                                                  \
+        zoff_base_status_restore(&kept_error_);                                                                                \
     } while (0)
 
 #define ZOFF_FAIL_IF(condition, code, ...)                                                                                     \

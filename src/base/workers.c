@@ -250,10 +250,7 @@ static zoff_status grow(zoff_workers *team, unsigned threads)
         status = add_worker(team, threads);
     if (status == ZOFF_OK)
         return ZOFF_OK;
-    zoff_saved_error saved;
-    zoff_base_status_save(&saved);
-    stop(team, before);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR(stop(team, before));
     return status;
 }
 

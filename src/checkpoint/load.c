@@ -217,12 +217,9 @@ static zoff_status fill_chunks(loading *l, zoff_states_load *load)
 static zoff_status fill_states(loading *l)
 {
     zoff_states_load load;
-    zoff_saved_error saved;
     const zoff_status status = fill_chunks(l, &load);
     if (status < 0) {
-        zoff_base_status_save(&saved);
-        zoff_checkpoint_fill_stop(&l->filler);
-        zoff_base_status_restore(&saved);
+        ZOFF_KEEP_ERROR(zoff_checkpoint_fill_stop(&l->filler));
     }
     return zoff_engine_states_load_end(&load, l->archive->manifest.t, status);
 }

@@ -250,10 +250,8 @@ static zoff_status begin_next(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     zoff_comm_request *r = &lane->flight[(lane->first + lane->flying) % FLIGHT];
     const size_t bytes = zoff_base_bits_min(lane->left, c->transport.most_bytes);
-    const zoff_status status = or_later(lane->sends ? begin_send(c, lane->peer, lane->tag, lane->at, bytes, r)
-                                                    : begin_receive(c, lane->peer, lane->tag, lane->at, bytes, r));
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(or_later(lane->sends ? begin_send(c, lane->peer, lane->tag, lane->at, bytes, r)
+                                       : begin_receive(c, lane->peer, lane->tag, lane->at, bytes, r)));
     lane->at += bytes;
     lane->left -= bytes;
     lane->flying++;
@@ -263,9 +261,7 @@ static zoff_status begin_next(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 static zoff_status land(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     while (lane->flying) {
-        const zoff_status status = look(c, &lane->flight[lane->first]);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(look(c, &lane->flight[lane->first]));
         lane->first = (lane->first + 1) % FLIGHT;
         lane->flying--;
     }

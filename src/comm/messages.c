@@ -451,8 +451,6 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
 
 static zoff_status messages_open_groups(zoff_comm *comm, unsigned members)
 {
-    (void)comm;
-    (void)members;
     return ZOFF_OK;
 }
 

@@ -29,7 +29,6 @@ static void self_close(zoff_comm *comm)
 static zoff_status self_start(zoff_comm *comm, zoff_comm_work *work)
 {
     const zoff_comm_call *call = &work->call;
-    (void)comm;
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_EXCHANGE && call->send_bytes[0] != call->receive_bytes[0], ZOFF_ERR_INVALID,
                  "an exchange of a single rank: it sends %zu bytes to itself, but expects %zu", call->send_bytes[0],
                  call->receive_bytes[0]);
@@ -42,51 +41,30 @@ static zoff_status self_start(zoff_comm *comm, zoff_comm_work *work)
 
 static zoff_status self_poll(zoff_comm *comm, zoff_comm_work *work)
 {
-    (void)comm;
-    (void)work;
     return ZOFF_OK;
 }
 
 static bool self_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
-    (void)comm;
-    (void)work;
-    (void)rank;
     return true;
 }
 
 static zoff_status self_open_groups(zoff_comm *comm, unsigned members)
 {
-    (void)comm;
-    (void)members;
     return ZOFF_OK;
 }
 
-static void self_give_up(zoff_comm *comm, const char *words)
-{
-    (void)comm;
-    (void)words;
-}
+static void self_give_up(zoff_comm *comm, const char *words) {}
 
 static zoff_status self_open_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
-    (void)comm;
-    (void)channel;
     return ZOFF_OK;
 }
 
-static void self_mind_channel(zoff_comm *comm, zoff_comm_channel *channel)
-{
-    (void)comm;
-    (void)channel;
-}
+static void self_mind_channel(zoff_comm *comm, zoff_comm_channel *channel) {}
 
 static zoff_status self_tell(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
 {
-    (void)call;
-    (void)comm;
-    (void)visits;
-    (void)count;
     return ZOFF_OK;
 }
 

@@ -234,7 +234,6 @@ static void free_group(group *o, unsigned size)
 
 static void threads_close(void *ctx, int clean)
 {
-    (void)clean;
     inbox *own = ctx;
     group *o = own->group;
     pthread_mutex_lock(&own->lock);

@@ -3,7 +3,6 @@
 
 static void accumulate(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
-    (void)ctx;
     kernels->accumulate(piece, begin, count);
 }
 

@@ -42,7 +42,6 @@ static void split_f16(const struct zoff_kernels *kernels, const zoff_cast_piece 
 static void cast(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
 {
     const zoff_cast_piece *piece = pointer;
-    (void)ctx;
     if (piece->low && piece->src_dtype == ZOFF_F16)
         split_f16(kernels, piece, begin, count);
     else if (!piece->low || piece->src_dtype != piece->dst_dtype)

@@ -6,7 +6,6 @@ enum { PAGE = 4096 };
 
 static size_t cost(const void *ctx, const void *piece)
 {
-    (void)ctx;
     return zoff_adam_update_cost(piece);
 }
 
@@ -27,7 +26,6 @@ static void touch_moment(void *state, const zoff_adam_piece *piece, zoff_moment 
 
 static void touch(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
 {
-    (void)ctx;
     const zoff_adam_piece *piece = pointer;
     if (piece->copy_out && !piece->split) {
         const zoff_cast_piece cast = {.count = piece->count,

@@ -21,19 +21,16 @@ bool zoff_adam_update_streams(size_t bytes)
 
 static size_t cost(const void *ctx, const void *piece)
 {
-    (void)ctx;
     return zoff_adam_update_cost(piece);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
-    (void)ctx;
     kernels->update(piece, begin, count);
 }
 
 static void update_streaming(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
-    (void)ctx;
     zoff_adam_piece streaming = *(const zoff_adam_piece *)piece;
     streaming.stream = true;
     kernels->update(&streaming, begin, count);

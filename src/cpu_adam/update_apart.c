@@ -3,19 +3,16 @@
 
 static size_t cost(const void *ctx, const void *piece)
 {
-    (void)ctx;
     return zoff_adam_update_cost(&((const zoff_adam_apart *)piece)->old);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
-    (void)ctx;
     kernels->update_apart(piece, begin, count);
 }
 
 static void update_streaming(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
-    (void)ctx;
     zoff_adam_apart streaming = *(const zoff_adam_apart *)piece;
     streaming.old.stream = true;
     kernels->update_apart(&streaming, begin, count);

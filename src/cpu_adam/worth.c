@@ -18,8 +18,6 @@ typedef struct sample {
 static void measure(void *ctx, unsigned thread, unsigned threads)
 {
     sample *s = ctx;
-    (void)thread;
-    (void)threads;
     s->kernels->update(&s->piece, 0, SAMPLE); /* load the data into the cache */
     for (int i = 0; i < TRIES; i++) {
         const double start = zoff_base_clock_seconds();

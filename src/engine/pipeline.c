@@ -479,9 +479,7 @@ zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted)
 {
     const bool alone = !e->settings.values.background_threads;
-    const zoff_status status = alone && e->walk.streamed_count ? walk_for(e, NULL) : ZOFF_PENDING;
-    if (status < 0)
-        return status;
+    ZOFF_TRY(alone && e->walk.streamed_count ? walk_for(e, NULL) : ZOFF_PENDING);
     return zoff_base_progress_wait(&e->progress, NULL, walk_until, &(weights_wait){e, wanted});
 }
 

@@ -81,12 +81,9 @@ static zoff_status measure(void *ctx, zoff_bucket_run *run)
 static zoff_status agree(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
-    (void)run;
     if (e->agreement.participation.agreed)
         return ZOFF_OK;
-    const zoff_status status = zoff_agreement_participation_poll(&e->agreement);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_agreement_participation_poll(&e->agreement));
     e->run.expected = zoff_agreement_participation_elements(&e->agreement);
     return ZOFF_OK;
 }
@@ -122,9 +119,7 @@ static zoff_status share(void *ctx, zoff_bucket_run *run)
     if (position > l->secondary.next)
         return ZOFF_PENDING;
     if (position == l->secondary.next) {
-        const zoff_status status = zoff_lending_secondary_start(l, run->chunk);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(zoff_lending_secondary_start(l, run->chunk));
         l->secondary.next++;
     }
     return zoff_lending_secondary_has_read(l, run->chunk) ? ZOFF_OK : ZOFF_PENDING;

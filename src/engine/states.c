@@ -137,11 +137,8 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 /* After an error, too, no operation of the pass stays in flight. The first error is returned. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status)
 {
-    zoff_saved_error saved;
     if (status < 0) {
-        zoff_base_status_save(&saved);
-        (void)zoff_engine_stores_drain(e);
-        zoff_base_status_restore(&saved);
+        ZOFF_KEEP_ERROR((void)zoff_engine_stores_drain(e));
         return status;
     }
     status = zoff_engine_stores_drain(e);
@@ -175,12 +172,9 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
 /* Uploads read staging slots and write the caller's weights, so none may stay in flight, even after an error. */
 static zoff_status settle(zoff_engine *e, zoff_status status)
 {
-    zoff_saved_error saved;
     if (status == ZOFF_OK)
         return ZOFF_LINK(&e->transfer, settle, (&e->transfer));
-    zoff_base_status_save(&saved);
-    (void)ZOFF_LINK(&e->transfer, settle, (&e->transfer));
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR((void)ZOFF_LINK(&e->transfer, settle, (&e->transfer)));
     return status;
 }
 

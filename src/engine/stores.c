@@ -157,12 +157,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
 }
 
 /* Fill nothing, because the shard is filled when all ranks have their weights. */
-static void fill_nothing(void *ctx, size_t chunk, void *base)
-{
-    (void)ctx;
-    (void)chunk;
-    (void)base;
-}
+static void fill_nothing(void *ctx, size_t chunk, void *base) {}
 
 /* Slices are fetched from the secondary shard, so its errors are those of fetches. */
 static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)

@@ -25,7 +25,6 @@ static zoff_status probe_kernels(const char *name, char *out)
 
 static zoff_status probe_threads(const char *name, char *out)
 {
-    (void)name;
     const char *why;
     const unsigned count = zoff_base_team_count(0, &why);
     snprintf(out, DETAIL_BYTES, "%u, %s", count, why);
@@ -41,7 +40,6 @@ static zoff_status probe_aio(const char *name, char *out)
 
 static zoff_status probe_locked_memory(const char *name, char *out)
 {
-    (void)name;
     struct rlimit limit;
     ZOFF_FAIL_IF(getrlimit(RLIMIT_MEMLOCK, &limit) != 0, ZOFF_ERR_UNSUPPORTED, "getrlimit() tells no limit of locked memory");
     if (limit.rlim_cur == RLIM_INFINITY)
@@ -55,7 +53,6 @@ static zoff_status probe_locked_memory(const char *name, char *out)
 
 static zoff_status probe_huge_pages(const char *name, char *out)
 {
-    (void)name;
     const char *off = zoff_base_map_huge_pages_off();
     ZOFF_FAIL_IF(off, ZOFF_ERR_UNSUPPORTED, "%s says \"never\": write \"madvise\" to it", off);
     snprintf(out, DETAIL_BYTES, "transparent huge pages are allowed");
@@ -64,7 +61,6 @@ static zoff_status probe_huge_pages(const char *name, char *out)
 
 static zoff_status probe_numa(const char *name, char *out)
 {
-    (void)name;
     const unsigned nodes = zoff_base_map_nodes();
     ZOFF_FAIL_IF(nodes < 2, ZOFF_ERR_UNSUPPORTED, "this process may use the memory of one node only");
     snprintf(out, DETAIL_BYTES, "%u nodes", nodes);
@@ -73,7 +69,6 @@ static zoff_status probe_numa(const char *name, char *out)
 
 static zoff_status probe_mpi(const char *name, char *out)
 {
-    (void)name;
     ZOFF_TRY(zoff_comm_mpi_find());
     snprintf(out, DETAIL_BYTES, "libzoff_mpi.so loads");
     return ZOFF_OK;
@@ -81,13 +76,11 @@ static zoff_status probe_mpi(const char *name, char *out)
 
 static zoff_status probe_nccl(const char *name, char *out)
 {
-    (void)name;
     return zoff_comm_nccl_probe(out, DETAIL_BYTES);
 }
 
 static zoff_status probe_cuda(const char *name, char *out)
 {
-    (void)name;
     return zoff_accel_plugins_cuda_probe(out, DETAIL_BYTES);
 }
 

@@ -184,13 +184,10 @@ static void stop_waiting(zoff_lending *l)
 
 zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx)
 {
-    zoff_saved_error saved;
     ZOFF_TRY(zoff_lending_held_start_anew(l));
     l->cache.is_awaited = true;
     const zoff_status status = zoff_base_progress_wait(l->progress, poller, poll, ctx);
-    zoff_base_status_save(&saved);
-    stop_waiting(l);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR(stop_waiting(l));
     return status;
 }
 

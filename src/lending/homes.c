@@ -18,7 +18,6 @@ zoff_status zoff_lending_homes_open(zoff_lending *l, zoff_store_opts *opts, zoff
 
 static void plan_dram(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info)
 {
-    (void)l;
     info->weight_host_bytes += sizes->stored;
 }
 

@@ -42,9 +42,7 @@ static zoff_status place_begin(zoff_lending *l, size_t item, unsigned slot, char
     *out = at;
     if (l->cache.assembly.has_own[slot] || !own.bytes)
         return ZOFF_OK;
-    const zoff_status status = l->home->try_to_borrow(l, own.chunk, &base);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(l->home->try_to_borrow(l, own.chunk, &base));
     memcpy(at + own.at, base + own.offset, own.bytes);
     l->cache.assembly.has_own[slot] = true;
     return zoff_lending_held_done(l, own.chunk);
@@ -52,10 +50,6 @@ static zoff_status place_begin(zoff_lending *l, size_t item, unsigned slot, char
 
 static zoff_status place_end(zoff_lending *l, unsigned slot, char *at, size_t bytes)
 {
-    (void)l;
-    (void)slot;
-    (void)at;
-    (void)bytes;
     return ZOFF_OK;
 }
 
@@ -83,9 +77,7 @@ static zoff_status poll(zoff_lending *l, unsigned slot)
 static zoff_status bring_share(zoff_lending *l, const share *own, char *to, unsigned slot)
 {
     char *base;
-    const zoff_status status = l->home->try_to_borrow(l, own->chunk, &base);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(l->home->try_to_borrow(l, own->chunk, &base));
     if (!l->home->is_there) {
         memcpy(to, base + own->offset, own->bytes);
         return zoff_lending_held_done(l, own->chunk);
@@ -98,12 +90,9 @@ static zoff_status bounce_begin(zoff_lending *l, size_t item, unsigned slot, cha
 {
     const share own = share_of(l, item);
     char *parts = (char *)l->there.bounce.base + slot * l->there.bounce_bytes;
-    (void)at;
     *out = parts;
     if (!l->cache.assembly.has_own[slot] && own.bytes) {
-        const zoff_status status = bring_share(l, &own, parts + own.at, slot);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(bring_share(l, &own, parts + own.at, slot));
         l->cache.assembly.has_own[slot] = true;
     }
     return poll(l, slot);
@@ -137,9 +126,7 @@ static zoff_status put_share(zoff_lending *l, const share *own, char *at, unsign
 {
     char *base;
     if (own->bytes) {
-        const zoff_status status = l->home->try_to_borrow(l, own->chunk, &base);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(l->home->try_to_borrow(l, own->chunk, &base));
         ZOFF_TRY(l->place->put(l, at + own->at, base + own->offset, own->bytes));
         ZOFF_TRY(zoff_lending_held_mark(l, own->chunk));
     }
@@ -152,9 +139,7 @@ static zoff_status reached_begin(zoff_lending *l, size_t item, unsigned slot, ch
     *out = at;
     if (!l->cache.assembly.has_own[slot]) {
         const share own = share_of(l, item);
-        const zoff_status status = put_share(l, &own, at, slot);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(put_share(l, &own, at, slot));
         l->cache.assembly.has_own[slot] = true;
     }
     return poll(l, slot);

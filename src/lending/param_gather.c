@@ -88,10 +88,7 @@ static zoff_status end(zoff_lending *l, zoff_gather_slot *s)
 {
     const zoff_assembly_part part = part_of(l, s->item);
     if (s->is_used) {
-        const zoff_status status =
-            l->place->landing->end(l, s->number, place_of(l, part), run_of(l, part)->count * element_bytes(l, part));
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(l->place->landing->end(l, s->number, place_of(l, part), run_of(l, part)->count * element_bytes(l, part)));
     }
     l->cache.assembly.has_own[s->number] = false;
     slice_of(l, part.slice)->missing--;

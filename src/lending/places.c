@@ -24,16 +24,12 @@ static bool host_is_direct(const zoff_weight_home *home)
 
 static void host_plan(const zoff_lending *l, const zoff_plan *plan, uint64_t persistent, uint64_t arena, zoff_plan_info *info)
 {
-    (void)l;
-    (void)plan;
-    (void)persistent;
     info->weight_host_bytes += arena;
 }
 
 static zoff_status host_open(zoff_lending *l, size_t persistent, size_t arena)
 {
     zoff_param_cache *cache = &l->cache;
-    (void)persistent;
     if (arena)
         ZOFF_TRY(zoff_base_map_alloc(arena, "fetched weights", ZOFF_MAP_INTERLEAVED, &cache->arena));
     cache->base = cache->arena.base;
@@ -43,45 +39,29 @@ static zoff_status host_open(zoff_lending *l, size_t persistent, size_t arena)
 
 static zoff_status host_put(zoff_lending *l, void *to, const void *from, size_t bytes)
 {
-    (void)l;
     memcpy(to, from, bytes);
     return ZOFF_OK;
 }
 
 static zoff_status host_placed(zoff_lending *l, zoff_cached_slice *s)
 {
-    (void)l;
-    (void)s;
     return ZOFF_OK;
 }
 
 static zoff_status host_lend(zoff_lending *l, zoff_cached_slice *s, void *native_stream)
 {
-    (void)l;
-    (void)s;
-    (void)native_stream;
     return ZOFF_OK;
 }
 
-static void host_vacate(zoff_lending *l, zoff_cached_slice *s)
-{
-    (void)l;
-    (void)s;
-}
+static void host_vacate(zoff_lending *l, zoff_cached_slice *s) {}
 
 static zoff_status host_read(zoff_lending *l, zoff_held_chunk *held)
 {
-    (void)l;
-    (void)held;
     return ZOFF_OK;
 }
 
 static zoff_status host_follow(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes)
 {
-    (void)l;
-    (void)s;
-    (void)first_byte;
-    (void)bytes;
     return ZOFF_OK;
 }
 
@@ -277,8 +257,6 @@ static zoff_status device_is_read(zoff_lending *l, zoff_held_chunk *held)
 
 static zoff_status device_follow(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes)
 {
-    (void)first_byte;
-    (void)bytes;
     l->cache.slices[s - l->cache.slices].is_stale = true;
     return ZOFF_OK;
 }
@@ -303,8 +281,6 @@ const zoff_slice_place zoff_lending_places_device = {.name = "a device",
 static void reached_plan(const zoff_lending *l, const zoff_plan *plan, uint64_t persistent, uint64_t arena,
                          zoff_plan_info *info)
 {
-    (void)l;
-    (void)plan;
     info->weight_host_bytes += persistent;
     info->device_bytes += arena;
 }

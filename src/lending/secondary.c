@@ -290,9 +290,7 @@ static zoff_status read_own(zoff_lending *l, zoff_secondary_slot *slot)
 {
     if (slot->own == 0 || slot->is_packed)
         return ZOFF_OK;
-    const zoff_status status = zoff_offload_broker_ask(&slot->reads);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_offload_broker_ask(&slot->reads));
     pack(l, slot, slot->reads.weights.base);
     slot->is_packed = true;
     return zoff_offload_broker_give(&slot->reads, &slot->reads.weights, 0, false);
@@ -360,9 +358,7 @@ static zoff_status keep(zoff_lending *l, zoff_secondary_slot *slot)
     if (slot->received == 0 || slot->writes.weights.done) /* the store reports a write that has failed */
         return ZOFF_OK;
     slot->writes.weights.overwrites = is_all(l, slot);
-    const zoff_status status = zoff_offload_broker_ask(&slot->writes);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_offload_broker_ask(&slot->writes));
     unpack(l, slot, slot->writes.weights.base);
     return zoff_offload_broker_give(&slot->writes, &slot->writes.weights, ZOFF_STORE_ALL, false);
 }

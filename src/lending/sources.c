@@ -26,7 +26,6 @@ static void own_locate(const zoff_lending *l, const zoff_plan *plan, size_t para
 
 static zoff_status own_open(zoff_lending *l)
 {
-    (void)l;
     return ZOFF_OK;
 }
 
@@ -49,11 +48,6 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
 /* Set nothing, because the caller sets the chunks of the plan, where the next fetch finds the new weights. */
 static zoff_status set_nothing(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from, size_t bytes)
 {
-    (void)l;
-    (void)run;
-    (void)first_byte;
-    (void)from;
-    (void)bytes;
     return ZOFF_OK;
 }
 
@@ -69,14 +63,7 @@ static const zoff_weight_source OWN = {
 
 /* A slice is always gathered, even if the partition gives all of it to one rank, because all ranks must do the same with a
  * slice. */
-static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
-{
-    (void)l;
-    (void)plan;
-    (void)param;
-    (void)slice;
-    (void)out;
-}
+static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out) {}
 
 static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
@@ -110,7 +97,6 @@ static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
 
 static size_t secondary_offset(const zoff_lending *l, size_t run, size_t first)
 {
-    (void)first;
     return l->secondary.offsets[run];
 }
 

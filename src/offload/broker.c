@@ -86,9 +86,7 @@ static zoff_status wait_for_places(zoff_demand *d)
         zoff_demand_part *part = &d->part[i];
         if (!is_missing(part) || !part->store->ops->has_place || part->store->ops->has_place(part->store, d->chunk, 0))
             continue;
-        const zoff_status status = part->store->ops->clear(part->store, d->chunk, &part->has_repeated);
-        if (status < 0)
-            return status;
+        ZOFF_TRY(part->store->ops->clear(part->store, d->chunk, &part->has_repeated));
     }
     return ZOFF_PENDING;
 }
@@ -97,10 +95,8 @@ static zoff_status bring(const zoff_demand *d, zoff_demand_part *part)
 {
     void *base;
     const zoff_store_ops *ops = part->store->ops;
-    const zoff_status status =
-        part->overwrites ? ops->claim(part->store, d->chunk, &base) : ops->fetch(part->store, d->chunk, part->arrays, &base);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(part->overwrites ? ops->claim(part->store, d->chunk, &base)
+                                   : ops->fetch(part->store, d->chunk, part->arrays, &base));
     part->base = base; /* the memory counts even if the checksum is wrong, because withdraw then gives it back */
     return ZOFF_OF_TIER(part->store, check, part->store, d->chunk);
 }
@@ -121,7 +117,6 @@ static zoff_status bring_all(zoff_demand *d)
 
 zoff_status zoff_offload_broker_ask(zoff_demand *d)
 {
-    zoff_saved_error saved;
     zoff_status status;
     if (!d->is_granted && !has_places(d)) {
         status = wait_for_places(d);
@@ -132,9 +127,7 @@ zoff_status zoff_offload_broker_ask(zoff_demand *d)
     }
     if (status >= 0)
         return status;
-    zoff_base_status_save(&saved);
-    zoff_offload_broker_withdraw(d);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR(zoff_offload_broker_withdraw(d));
     return status;
 }
 

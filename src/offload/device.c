@@ -138,14 +138,11 @@ static zoff_status device_fetch(zoff_store *store, size_t chunk, unsigned arrays
 {
     device_store *d = of(store);
     device_slot *slot = slot_of(d, chunk);
-    (void)arrays;
     if (slot) {
         const zoff_status status = poll(d, slot);
         return status == ZOFF_OK ? lend(slot, out) : status;
     }
-    const zoff_status status = find_free(d, chunk, &slot);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(find_free(d, chunk, &slot));
     ZOFF_TRY(copy(d, slot, false));
     slot->state = COMES;
     ZOFF_TRY(mark(d, slot));
@@ -293,7 +290,6 @@ static bool device_has_place(zoff_store *store, size_t chunk, unsigned reserved)
 static zoff_status device_clear(zoff_store *store, size_t chunk, bool *repeated)
 {
     device_store *d = of(store);
-    (void)chunk;
     for (unsigned i = 0; i < d->slot_count; i++) {
         if (d->slots[i].state != UNSENT)
             return ZOFF_PENDING;
@@ -307,10 +303,6 @@ static zoff_status device_clear(zoff_store *store, size_t chunk, bool *repeated)
 
 static zoff_status device_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
 {
-    (void)store;
-    (void)chunk;
-    (void)array;
-    (void)out;
     return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "what is stored on a device is read by borrowing its chunk");
 }
 
@@ -359,7 +351,6 @@ static zoff_status device_find(const zoff_store_opts *opts, zoff_store **out, zo
 {
     zoff_status status;
     device_store *d;
-    (void)out_found;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *d, "the device tier", &d));
     d->store.ops = &zoff_offload_device_ops;
     d->link = opts->link;

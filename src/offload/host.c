@@ -41,7 +41,6 @@ static zoff_status host_find(const zoff_store_opts *opts, zoff_store **out, zoff
     host_store *h;
     const size_t largest = largest_of(opts);
     size_t total = 0;
-    (void)out_found;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *h, "the host tier", &h));
     h->store.ops = &zoff_offload_host_ops;
     h->store.has_seconds = opts->has_seconds;
@@ -91,7 +90,6 @@ static zoff_status host_claim(zoff_store *store, size_t chunk, void **out)
 
 static zoff_status host_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
 {
-    (void)arrays;
     return host_claim(store, chunk, out);
 }
 

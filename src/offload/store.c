@@ -44,12 +44,9 @@ zoff_status zoff_offload_store_ready(zoff_store *store)
 
 void zoff_offload_store_close(zoff_store *store)
 {
-    zoff_saved_error saved;
     if (!store)
         return;
-    zoff_base_status_save(&saved);
-    store->ops->close(store);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR(store->ops->close(store));
 }
 
 bool zoff_offload_store_wants_settle(const zoff_store *store)

@@ -246,9 +246,7 @@ static zoff_status write_next(zoff_swap_store *s, const zoff_store_opts *opts)
     zoff_swap_opening *o = &s->opening;
     ZOFF_TRY(zoff_offload_swap_wait_report(s));
     if (o->next < s->chunk_count) {
-        const zoff_status status = o->writes_seconds ? write_second_place(s, o->next) : write_first_place(s, opts, o->next);
-        if (status != ZOFF_OK)
-            return status;
+        ZOFF_TRY_DONE(o->writes_seconds ? write_second_place(s, o->next) : write_first_place(s, opts, o->next));
         o->next++;
         return ZOFF_PENDING;
     }

@@ -188,10 +188,7 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
         status = ops->event_record(t->accel, event, d->down);
     if (status < 0) {
         /* The gradient belongs to the program again, so no copy may read it any more. */
-        zoff_saved_error saved;
-        zoff_base_status_save(&saved);
-        (void)zoff_transfer_streams_sync(t, d->down);
-        zoff_base_status_restore(&saved);
+        ZOFF_KEEP_ERROR((void)zoff_transfer_streams_sync(t, d->down));
         return status;
     }
     d->downloads.queue[d->downloads.end++ % t->model->slice_count] = (zoff_download){
@@ -231,14 +228,12 @@ zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run)
 
 zoff_status zoff_transfer_device_unload_none(void *ctx, zoff_bucket_run *run)
 {
-    (void)run;
     return zoff_transfer_download_ask(ctx);
 }
 
 zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
-    (void)run;
     const zoff_status status = zoff_transfer_download_poll(t);
     if (status == ZOFF_OK && !t->batch.closed) {
         zoff_transfer_reduce_scatter_close(t);

@@ -165,9 +165,7 @@ zoff_status zoff_transfer_device_norm_measure(void *ctx, zoff_bucket_run *run)
     zoff_device_norm *n = &t->device.norm;
     if (!run->measures)
         ZOFF_TRY(start(t, run));
-    zoff_status status = t->accel->ops->event_poll(t->accel, n->measured[run->chunk]);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(t->accel->ops->event_poll(t->accel, n->measured[run->chunk]));
     n->waits--;
     run->measures = false;
     zoff_transfer_device_norm_take(t, run->chunk);

@@ -435,9 +435,7 @@ static zoff_status poll(zoff_transfer *t, zoff_bucket_run *run)
     zoff_device_tier *k = &t->device.tier;
     k->waits += !run->lands;
     run->lands = true;
-    const zoff_status status = t->accel->ops->event_poll(t->accel, k->landed[run->chunk]);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(t->accel->ops->event_poll(t->accel, k->landed[run->chunk]));
     k->waits--;
     run->lands = false;
     return ZOFF_OK;

@@ -58,15 +58,12 @@ static zoff_status go_on(void *ctx)
 /* After a device failure no download can complete: drop them. */
 zoff_status zoff_transfer_download_finish(zoff_transfer *t)
 {
-    zoff_saved_error saved;
     zoff_status status = zoff_transfer_streams_wait(t, go_on, t);
     if (t->pollers.device.is_overdue)
         return status; /* keep the downloads, because they may still complete */
     t->device.downloads.first = t->device.downloads.end;
     if (status == ZOFF_OK)
         return zoff_transfer_streams_compute_settle(t);
-    zoff_base_status_save(&saved);
-    (void)zoff_transfer_streams_compute_settle(t);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR((void)zoff_transfer_streams_compute_settle(t));
     return status;
 }

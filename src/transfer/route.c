@@ -21,7 +21,6 @@ static zoff_status in_place_open(zoff_transfer *t)
 
 static zoff_status in_place_move(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
 {
-    (void)up;
     zoff_adam_cast_run(t->threads.team, moves, count);
     return ZOFF_OK;
 }
@@ -64,8 +63,6 @@ static void in_place_recorded(zoff_transfer *t, bool zeroes)
 
 static zoff_status in_place_reuse(zoff_transfer *t, char *grad, size_t bytes, void *native_stream)
 {
-    (void)t;
-    (void)native_stream;
     if (bytes)
         memset(grad, 0, bytes);
     return ZOFF_OK;
@@ -101,7 +98,6 @@ static size_t in_place_adopt(zoff_transfer *t, size_t bucket, unsigned threads)
 
 static void in_place_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
 {
-    (void)plan;
     info->accumulator_bytes += zoff_model_ties_bytes(t->model);
 }
 
@@ -121,8 +117,6 @@ const zoff_link zoff_transfer_route_in_place = {
 /* The gradient is marked when its download is complete. The step reports errors. */
 static void staged_taken(zoff_transfer *t, zoff_param p, size_t slice)
 {
-    (void)p;
-    (void)slice;
     (void)zoff_transfer_download_poll(t);
 }
 

@@ -139,12 +139,9 @@ static zoff_status sync_once(zoff_transfer *t, void *stream)
 
 zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
 {
-    zoff_saved_error saved;
     const zoff_status status = sync_once(t, stream);
     if (status < 0 && !t->pollers.device.is_overdue) { /* an overdue device would stand still for another timeout */
-        zoff_base_status_save(&saved);
-        (void)sync_once(t, stream);
-        zoff_base_status_restore(&saved);
+        ZOFF_KEEP_ERROR((void)sync_once(t, stream));
     }
     return status;
 }
@@ -162,7 +159,6 @@ void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map)
 zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
 {
     void *stream = up ? t->device.up : t->device.down;
-    zoff_saved_error saved;
     zoff_status status = ZOFF_OK;
     for (size_t i = 0; status == ZOFF_OK && i < count; i++)
         status = t->accel->ops->copy(t->accel, stream, moves[i].dst, moves[i].src,
@@ -170,9 +166,7 @@ zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *
     if (status == ZOFF_OK)
         return zoff_transfer_streams_sync(t, stream);
     /* The caller may free the memory of the copies that were enqueued. */
-    zoff_base_status_save(&saved);
-    (void)zoff_transfer_streams_sync(t, stream);
-    zoff_base_status_restore(&saved);
+    ZOFF_KEEP_ERROR((void)zoff_transfer_streams_sync(t, stream));
     return status;
 }
 

@@ -40,7 +40,6 @@ static bool serves(const zoff_transfer *t)
 
 static uint64_t device_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
 {
-    (void)t;
     return staging_bytes + plan->owned_elements * sizeof(float);
 }
 
@@ -371,9 +370,7 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
         r->counted[slot] = true;
         ZOFF_TRY(mark(t, number_of(slot), t->device.up));
     }
-    const zoff_status status = finish(t, number_of(slot));
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(finish(t, number_of(slot)));
     r->lifted[slot] = r->counted[slot] = false;
     zoff_transfer_staging_release(t, bucket);
     return ZOFF_OK;

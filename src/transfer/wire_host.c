@@ -17,17 +17,12 @@ zoff_status zoff_transfer_wire_host_open(zoff_transfer *t)
 
 zoff_status zoff_transfer_wire_host_zero(zoff_transfer *t, char *to, size_t bytes)
 {
-    (void)t;
     memset(to, 0, bytes);
     return ZOFF_OK;
 }
 
 const void *zoff_transfer_wire_host_look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
 {
-    (void)t;
-    (void)count;
-    (void)dtype;
-    (void)copy;
     return grad;
 }
 
@@ -37,7 +32,6 @@ zoff_status zoff_transfer_wire_host_pack(void *ctx, size_t bucket, unsigned slot
 {
     zoff_transfer *t = ctx;
     size_t moves;
-    (void)slot;
     ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
     zoff_adam_cast_run(t->threads.now, t->ranks.moves, moves);
     zoff_transfer_reduce_scatter_forget(t, bucket, false);
@@ -61,7 +55,6 @@ static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const flo
 zoff_status zoff_transfer_wire_host_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_transfer *t = ctx;
-    (void)slot;
     zoff_transfer_measure_add_copies(t, bucket);
     add_up(t, bucket, parts, weights);
     zoff_transfer_reduce_scatter_forget(t, bucket, true);
@@ -113,7 +106,6 @@ zoff_status zoff_transfer_wire_host_gather_begin(zoff_transfer *t, size_t bucket
 
 zoff_status zoff_transfer_wire_host_gather_end(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)
 {
-    (void)slot;
     t->walk.runs[bucket].gathered = true;
     if (!parts) { /* no rank has anything to send */
         zoff_transfer_staging_release(t, bucket);

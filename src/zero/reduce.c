@@ -225,9 +225,7 @@ static zoff_status poll_weights(zoff_reduce *r)
 {
     if (r->weights.known)
         return ZOFF_OK;
-    zoff_status status = zoff_comm_poll(r->opts.comm, &r->weights.work);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->weights.work));
     r->weights.total = 0;
     for (unsigned rank = 0; rank < r->ranks; rank++) {
         r->weights.factors[rank] = (float)(r->weights.all[rank] * r->opts.factor);
@@ -256,9 +254,7 @@ static zoff_status poll_order(zoff_reduce *r)
 {
     if (!r->order_asked || r->order_known)
         return ZOFF_OK;
-    zoff_status status = zoff_comm_poll(r->opts.comm, &r->order_work);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(zoff_comm_poll(r->opts.comm, &r->order_work));
     memcpy(r->order, r->learned, r->count * sizeof *r->order);
     r->order_known = true;
     return ZOFF_OK;
@@ -277,9 +273,7 @@ static reduce_slot *free_slot(zoff_reduce *r)
 static zoff_status send(zoff_reduce *r, reduce_slot *s)
 {
     const bool is_ready = s->packed || r->is_void;
-    zoff_status status = is_ready ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send);
-    if (status != ZOFF_OK)
-        return status;
+    ZOFF_TRY_DONE(is_ready ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send));
     s->packed = true;
     if (s->number != r->started)
         return ZOFF_PENDING;
