@@ -84,18 +84,12 @@ bool zoff_checkpoint_source_share(const zoff_store_source *file, int fd, uint64_
 /* Let the checkpoint share the disk blocks of a state file.  @return whether the file system has done so */
 bool zoff_checkpoint_source_clone(const struct zoff_saver *s, const zoff_save_source *source);
 
-/* ---- frozen.c ---- */
-
-/* Write frozen weights of the program's memory, which no step changes.  @blocks for the disk */
-zoff_status zoff_checkpoint_frozen_write(struct zoff_saver *s);
-
 /* ---- layout.c ---- */
 
 /* Lay out the file of this rank: fill the list of sources, and the table of `part`. */
 zoff_status zoff_checkpoint_layout_make(struct zoff_saver *s, bool skip_frozen);
-/* Frozen weights in the program's memory, which are in no chunk: those that this rank saves. Call `visit` for each slice. */
-zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
-                                          zoff_status (*visit)(void *ctx, uint32_t param, size_t slice), void *ctx);
+/* Write frozen weights of the program's memory, which no step changes.  @blocks for the disk */
+zoff_status zoff_checkpoint_layout_write_frozen(struct zoff_saver *s);
 
 /* ---- saver.c ---- */
 

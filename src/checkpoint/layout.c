@@ -5,7 +5,10 @@
 
 #include "array.h"
 #include "bits.h"
+#include "digest.h"
 #include "try.h"
+
+#include <string.h>
 
 /* The pieces of a chunk that this rank saves. Ranks that all have all states share them: by pieces in DRAM, and by whole chunks
  * in files, because an array of a file is verified as a whole. */
@@ -172,8 +175,9 @@ static zoff_status add_weights(zoff_saver *s, size_t chunk, zoff_plan_span own, 
 
 /* ---- frozen weights of the program ---- */
 
-zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
-                                          zoff_status (*visit)(void *ctx, uint32_t param, size_t slice), void *ctx)
+/* Call `visit` for each slice that this rank saves. They are in no chunk. */
+static zoff_status visit_frozen(const zoff_engine_view *v, zoff_status (*visit)(void *ctx, uint32_t param, size_t slice),
+                                void *ctx)
 {
     size_t number = 0;
     for (uint32_t i = 0; i < v->model->param_count; i++) {
@@ -200,7 +204,7 @@ static zoff_status add_frozen_slice(void *ctx, uint32_t param, size_t slice)
 
 static zoff_status add_frozen(zoff_saver *s)
 {
-    ZOFF_TRY(zoff_checkpoint_layout_frozen(&s->view, add_frozen_slice, s));
+    ZOFF_TRY(visit_frozen(&s->view, add_frozen_slice, s));
     s->frozen.has = s->frozen.bytes > 0;
     if (!s->frozen.has)
         return ZOFF_OK;
@@ -241,4 +245,77 @@ zoff_status zoff_checkpoint_layout_make(zoff_saver *s, bool skip_frozen)
     if (!skip_frozen)
         ZOFF_TRY(add_frozen(s));
     return add_units(s);
+}
+
+/* ---- writing frozen weights of the program, on the host or on a device ---- */
+
+/* The region as it is written: one unit after the other. */
+typedef struct stream {
+    zoff_saver *saver;
+    const zoff_archive_region *region;
+    char *unit;
+    uint64_t at;  /* bytes before it are written, or in the unit */
+    bool is_used; /* after an error the device or the disk may still access the unit */
+} stream;
+
+static zoff_status end_unit(stream *w)
+{
+    const zoff_archive_region *r = w->region;
+    zoff_saver *s = w->saver;
+    const uint64_t number = (w->at - 1) / r->unit;
+    const size_t bytes = zoff_archive_table_unit_bytes(r, (size_t)number);
+    uint64_t ticket;
+    s->part.table.checksums[r->first_checksum + number] = zoff_digest_blocks_whole(w->unit, bytes, s->view.threads);
+    ZOFF_TRY(zoff_aio_write(s->part.aio, r->offset + number * r->unit, bytes, w->unit, &ticket));
+    const zoff_status status = zoff_aio_wait(s->part.aio, ticket);
+    w->is_used = status == ZOFF_PENDING;
+    ZOFF_FAIL_IF(w->is_used, ZOFF_ERR_IO, "'%s' is not written in time (timeout_seconds)", s->part.path);
+    memset(w->unit, 0, r->unit);
+    return status;
+}
+
+static zoff_status add_slice(void *ctx, uint32_t param, size_t slice)
+{
+    stream *w = ctx;
+    zoff_transfer *t = w->saver->view.transfer;
+    const zoff_model_param *p = &w->saver->view.model->params[param];
+    const size_t element = zoff_adam_dtype_bytes(p->dtype);
+    const uint64_t end = w->at + zoff_base_bits_align(p->count * element, ZOFF_ARCHIVE_PAD);
+    const char *value = p->value + slice * p->value_stride;
+    for (size_t left = p->count; left;) {
+        const size_t skip = (size_t)(w->at % w->region->unit);
+        const size_t count = zoff_base_bits_min(left, (w->region->unit - skip) / element);
+        const zoff_cast_piece move = {
+            .count = count, .dst = w->unit + skip, .src = value, .dst_dtype = p->dtype, .src_dtype = p->dtype};
+        const zoff_status status = t->route.link->move(t, &move, 1, false);
+        w->is_used = status < 0 && !zoff_transfer_streams_end(t);
+        ZOFF_TRY(status);
+        value += count * element;
+        left -= count;
+        w->at += count * element;
+        if (w->at % w->region->unit == 0)
+            ZOFF_TRY(end_unit(w));
+    }
+    if (w->at / w->region->unit != end / w->region->unit && w->at % w->region->unit) {
+        w->at = end / w->region->unit * w->region->unit;
+        ZOFF_TRY(end_unit(w));
+    }
+    w->at = end;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_layout_write_frozen(zoff_saver *s)
+{
+    stream w = {.saver = s};
+    if (!s->frozen.has)
+        return ZOFF_OK;
+    w.region = &s->part.table.regions[s->frozen.region];
+    ZOFF_TRY(zoff_base_mem_alloc(w.region->unit, 1, "frozen weights for a checkpoint", &w.unit));
+    zoff_status status = visit_frozen(&s->view, add_slice, &w);
+    const bool is_begun = w.at % w.region->unit != 0;
+    if (status == ZOFF_OK && is_begun)
+        status = end_unit(&w);
+    if (!w.is_used)
+        zoff_base_mem_free(w.unit);
+    return status;
 }

@@ -143,7 +143,7 @@ static zoff_status fill_part(zoff_checkpoint *c, const zoff_checkpoint_opts *opt
     ZOFF_TRY(zoff_checkpoint_data_write(opts, zoff_comm_rank(s->view.comm), &s->part));
     ZOFF_TRY(zoff_checkpoint_saver_open(s, opts->memory ? opts->memory : ZOFF_SAVE_COPIES));
     ZOFF_TRY(zoff_checkpoint_saver_visit(s, c->engine));
-    return zoff_checkpoint_frozen_write(s);
+    return zoff_checkpoint_layout_write_frozen(s);
 }
 
 static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_checkpoint_opts *opts, const char *call,

@@ -18,7 +18,8 @@ static bool is_stored(const zoff_engine *e, size_t position)
     return position < zoff_transfer_walk_host_count(&e->transfer);
 }
 
-bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run)
+/* Whether a slice of the bucket has a gradient in this step, and the bucket's states are in a host store. */
+static bool needs_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
     return e->plan.chunks[run->chunk].bytes && is_stored(e, zoff_transfer_walk_position(&e->transfer, run->chunk)) &&
            zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
@@ -50,7 +51,7 @@ static bool wants_weights(const zoff_engine *e, const zoff_bucket_run *run)
 
 static bool wants_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return zoff_engine_admit_needs_states(e, run) && !run->lent.states.done;
+    return needs_states(e, run) && !run->lent.states.done;
 }
 
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)

@@ -4,7 +4,7 @@
  *      calls   params.c parameters, groups, loss scale, lent weights; state_range.c parts of a parameter; overlap.c
  *      step    step.c begin, wait, retry; handover.c gradients; rows.c the rows of a bucket; pipeline.c runs them
  *      rows    admit.c which buckets may borrow; update.c of the host; gate.c norm, clip, skip
- *      states  stores.c; states_place.c where they are; states.c initial values, pull, push
+ *      states  stores.c; states.c initial values, pull, push
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -390,11 +390,9 @@ zoff_status zoff_engine_stores_spread_weights(zoff_engine *e);
 zoff_status zoff_engine_stores_record_ranges(zoff_engine *e, unsigned call);
 bool zoff_engine_stores_is_spreading(const zoff_engine *e); /* a spread has failed, and only some weights were sent */
 
-/* states_place.c: to borrow the states of a bucket, see view.h */
+/* states.c */
 /* Where the device and a store have the same states: copy those of the store to the device.  @blocks */
 zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
-
-/* states.c */
 /* zoff.check_use: ERR_STATE if the program has changed weights since the last call. Then a save that is under way fails. */
 zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call);
 /* Set the masters from the weights, or compute the weights from the states. */

@@ -23,8 +23,6 @@ bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 /* Whether the first bucket of the walk that needs states from a file has them. */
 bool zoff_engine_admit_has_first(const zoff_engine *e);
 void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* those behind a bucket wait again until it has its memory */
-/* Whether a slice of the bucket has a gradient in this step, and the bucket's states are in a host store. */
-bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run);
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
 /* Request a slot for the states of a bucket of the device, which fill it as a whole.  @return PENDING: none is free */

@@ -149,7 +149,7 @@ typedef struct zoff_lent_chunk {
  * `status`, the result of the pass so far, or an error of its own.  @blocks yes */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
-/* states_place.c: borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks yes */
+/* Borrow the chunk of a pass, and give it back. After an error nothing is borrowed.  @blocks yes */
 zoff_status zoff_engine_states_place_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_lent_chunk *out);
 zoff_status zoff_engine_states_place_give_back(zoff_engine *e, const zoff_pass *pass, zoff_lent_chunk *lent);
 

@@ -83,7 +83,7 @@ void zoff_lending_held_read_parts_ahead(zoff_lending *l, size_t from)
 /* ---- borrowing ---- */
 
 /* The error of a prefetch is dropped, because the chunk is read again. In an open step it may be that of a write. */
-zoff_status zoff_lending_held_start_anew(zoff_lending *l)
+static zoff_status start_anew(zoff_lending *l)
 {
     if (l->cache.in_step)
         return zoff_base_progress_take(l->pollers.reads);
@@ -153,7 +153,7 @@ static void withdraw(zoff_held_chunk *held)
 
 /* The demand of a call that waits comes before others in its store, and is asked again until it ends. That of a prefetch may
  * never be asked again, so it keeps no slot: its read goes on as a read ahead. */
-static zoff_status ask(zoff_lending *l, size_t chunk, char **out)
+zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
 {
     zoff_held_chunk *held = find(l, chunk);
     if (!held) {
@@ -184,16 +184,11 @@ static void stop_waiting(zoff_lending *l)
 
 zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx)
 {
-    ZOFF_TRY(zoff_lending_held_start_anew(l));
+    ZOFF_TRY(start_anew(l));
     l->cache.is_awaited = true;
     const zoff_status status = zoff_base_progress_wait(l->progress, poller, poll, ctx);
     ZOFF_KEEP_ERROR(stop_waiting(l));
     return status;
-}
-
-zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
-{
-    return ask(l, chunk, out);
 }
 
 typedef struct chunk_wait {
@@ -206,7 +201,7 @@ static zoff_status fetch_chunk(void *ctx)
 {
     chunk_wait *w = ctx;
     zoff_lending *l = w->lending;
-    const zoff_status status = ask(l, w->chunk, &w->base);
+    const zoff_status status = zoff_lending_held_borrow(l, w->chunk, &w->base);
     if (status != ZOFF_PENDING)
         return status;
     zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */

@@ -306,8 +306,6 @@ zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache,
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
 /* The same, and wait. `count`: elements wanted from `piece` on.  @blocks for the read */
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
-/* Before a wait for chunks.  @return the error of an earlier transfer, if a step is open */
-zoff_status zoff_lending_held_start_anew(zoff_lending *l);
 /* A wait of a call, as zoff_base_progress_wait(): chunks that `poll` borrows come before those of a step or a pass. Errors of
  * earlier prefetches are dropped.  @blocks yes */
 zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx);

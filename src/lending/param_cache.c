@@ -222,7 +222,6 @@ void zoff_lending_param_cache_remove(zoff_lending *l, zoff_cached_slice *s)
     s->ahead = false;
 }
 
-/* The least recently used slice that is not lent; prefetched slices count only with `also_ahead`. */
 zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache, bool also_ahead)
 {
     zoff_cached_slice *oldest = NULL;

@@ -40,7 +40,6 @@ zoff_status zoff_offload_swap_move_take_back(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Bytes that all runs have written to all files. */
 uint64_t zoff_offload_swap_move_lifetime(const zoff_swap_store *s)
 {
     uint64_t sum = 0;

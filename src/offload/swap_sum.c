@@ -51,7 +51,6 @@ void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *b
     }
 }
 
-/* The arrays of a slot whose bytes differ from the checksum of their last flush. */
 unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     const zoff_swap_version *now = &s->places[slot->chunk].now;

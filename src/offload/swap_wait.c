@@ -44,7 +44,6 @@ zoff_status zoff_offload_swap_wait_pump(zoff_store *store)
     return tell(&first);
 }
 
-/* Wait until a transfer on the drive of a slot completes. */
 zoff_status zoff_offload_swap_wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     double from = zoff_base_clock_seconds();

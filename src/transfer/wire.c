@@ -4,7 +4,6 @@
 
 #include "bits.h"
 
-/* Byte offset of a piece in its part. `at` is the end of the previous piece. */
 size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes)
 {
     const size_t start = zoff_base_bits_align(*at, element_bytes);
