@@ -15,20 +15,20 @@
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-#define REQUEST_BYTES (16 * MIB) /* of the smaller of the two judged requests */
+#define REQUEST_BYTES (16 * MIB) /* bytes of the smaller of the two judged requests */
 #define SMALL_BYTES (4 * REQUEST_BYTES)
-#define FILE_UNIT (64 * MIB)          /* the file is a multiple of it, so that all its parts are cut evenly */
+#define FILE_UNIT (64 * MIB)          /* unit of the file's size, so that all its parts are cut evenly */
 #define BOUND (1000ull * 1000 * 1000) /* bytes per second in each direction, of the limited disk */
 
 /* The options, the file, the memory and their properties. */
 static struct {
-    uint64_t bytes, block, depth; /* of the file; of the pieces of our queue, as in a line */
-    const char *parent, *path;    /* of the file: the folder in the options; its name */
-    char *huge;                   /* as large as the file, in huge pages if the system gives them */
-    char *small;                  /* SMALL_BYTES of ordinary pages */
-    size_t huge_bytes;            /* of the process, in huge pages */
-    bool pages_for_fio;           /* enough are free for fio's memory */
-    bool direct, registered;      /* of our queues */
+    uint64_t bytes, block, depth; /* size of the file; the pieces of our queue, as in a line */
+    const char *parent, *path;    /* folder of the file, as in the options; name of the file */
+    char *huge;                   /* memory as large as the file, in huge pages if the system gives them */
+    char *small;                  /* memory of SMALL_BYTES in ordinary pages */
+    size_t huge_bytes;            /* bytes that the process has in huge pages */
+    bool pages_for_fio;           /* enough huge pages are free for fio's memory */
+    bool direct, registered;      /* facts about our queues */
     char backend[32], fio[64];    /* fio's version; "": there is none */
 } place = {.bytes = GIB, .registered = true};
 
@@ -56,7 +56,8 @@ static bool enough_pages(long *wanted)
     return *wanted && free_pages >= *wanted;
 }
 
-/* Touch the pages once: if a hypervisor has reclaimed a page, its first use is slow, and fio's clock must not see that. */
+/* Touch the pages once, because the first use of a page that a hypervisor has reclaimed is slow, and fio's clock must not see
+ * that. */
 static void use_pages_once(void)
 {
     char *base = mmap(NULL, FIO_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
@@ -135,7 +136,7 @@ static void open_place(void)
         set_pages_aside();
 }
 
-static const double FOREIGN_SHARE = 0.02; /* of a sample's bytes: the most that the disk may move for others meanwhile */
+static const double FOREIGN_SHARE = 0.02; /* share of a sample's bytes that the disk may move for others meanwhile */
 static const double FIO_START = 0.3;      /* seconds until fio moves its first byte */
 static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
@@ -513,7 +514,7 @@ static void judge(void)
     bench_figures.missing = "not among the parts of this run, or no round of it ended in its time";
     for (unsigned i = 0; i < BENCH_COUNT(SPEEDS); i++)
         judge_speed(&SPEEDS[i], "");
-    for (unsigned i = 0; i < 2 * WAYS * 2; i++) /* two figures of a part, in each way */
+    for (unsigned i = 0; i < 2 * WAYS * 2; i++) /* a part has two figures in each way */
         judge_speed(&EACH_WAY[i / (2 * WAYS) * 2 + i % 2], WAY_NAMES[i / 2 % WAYS]);
     judge_costs();
     if (place.bytes != GIB)

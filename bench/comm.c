@@ -24,7 +24,7 @@ static struct {
     size_t count, share; /* elements: all, and those of one rank */
     uint16_t *whole;     /* operand of the exchange, result of the gather */
     uint16_t *pieces;    /* one piece of this rank's share from each rank; operand of the gather */
-    float *sums;         /* of this rank's share, in fp32 */
+    float *sums;         /* sums of this rank's share, in fp32 */
     float *floats;       /* `whole` in fp32 */
     size_t *bytes;       /* bytes of the share, for each rank */
     int *counts;         /* elements of the share, for each rank */
@@ -66,7 +66,7 @@ static void gather(void *ctx, int which)
         MPI_Allgather(own.pieces, bytes, MPI_BYTE, own.whole, bytes, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-/* Ours exchanges 16-bit pieces and adds them in fp32, in rank order. */
+/* Exchange 16-bit pieces and add them in fp32, in rank order, as zoff does. */
 static void scatter(void *ctx, int which)
 {
     zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE, .stream = ZOFF_COMM_REDUCE, .in = own.whole, .out = own.pieces};
@@ -182,13 +182,13 @@ static void run_races(const bench_part *part)
 /* A message waits in a queue until the link has had time for it and for those before it. Then MPI sends it. Messages move only
  * when a rank polls. */
 typedef struct link_message {
-    struct link_message *next; /* in the queue */
+    struct link_message *next; /* next message in the queue */
     double due;
     int is_waiting, tag;
     unsigned to;
     const void *data;
     size_t bytes;
-    void *request; /* MPI's, once the message is sent */
+    void *request; /* request of MPI, once the message is sent */
 } link_message;
 
 typedef struct link {
@@ -197,7 +197,7 @@ typedef struct link {
     link_message *first, **last;
 } link;
 
-/* Send in order: otherwise two messages with one tag would change places. */
+/* Send in order, because two messages with one tag would change places otherwise. */
 static int send_due(link *l)
 {
     while (l->first && bench_now() >= l->first->due) {
@@ -307,7 +307,7 @@ enum { SLICES = 16, ELEMENTS = 1 << 20, ENGINES = 2 };
 enum { AT_ONCE, AT_THE_END, BY_ITSELF };
 static const double RATE = 200e6; /* bytes per second of the link */
 
-/* Three slices fit: the one in use, and two that are prefetched. */
+/* Three slices fit, the one in use and two that are prefetched. */
 static const char CONFIG_GRADS[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
                                    "\"reduce_bucket_size\": 1048576}}";
 static const char CONFIG_WEIGHTS[] =
@@ -336,7 +336,7 @@ static void compute(zoff_engine *e, double seconds)
 /* Seconds from the end of the computation to the end of the exchange. */
 static double micro_batch(zoff_engine *e, int which, double seconds)
 {
-    for (int slice = SLICES; slice-- > 0;) { /* the order of a backward pass */
+    for (int slice = SLICES; slice-- > 0;) { /* slices in the order of a backward pass */
         compute(which == BY_ITSELF ? NULL : e, seconds);
         if (which != AT_THE_END)
             bench_must(zoff_grad_ready(e, 0, (size_t)slice, NULL));
@@ -365,7 +365,7 @@ static double pass(zoff_engine *e, int which, double seconds)
     return took;
 }
 
-/* On the slowest rank. */
+/* Take a turn. Returns the seconds on the slowest rank. */
 static double take_turn(unsigned engine, int which, double seconds)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -389,7 +389,7 @@ static const race_line BESIDE[] = {
 static void run_beside(const bench_part *part)
 {
     const bool fetches = part->bit == PART_FETCHES;
-    const double multiple = fetches ? 1.5 : 2; /* of the exchange alone: the computation */
+    const double multiple = fetches ? 1.5 : 2; /* computation as a multiple of the exchange alone */
     const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
     race *r = race_open(part->name, "32 MiB");
     uint16_t *weights = bench_array(bytes, true), *grads = fetches ? NULL : bench_array(bytes, true);
@@ -401,7 +401,7 @@ static void run_beside(const bench_part *part)
         beside.engines[i] = bench_engine(fetches ? CONFIG_WEIGHTS : CONFIG_GRADS, opts, &param, 1);
     }
     for (unsigned i = 0; i < ENGINES; i++)
-        (void)take_turn(i, AT_THE_END, 0); /* both learn the order */
+        (void)take_turn(i, AT_THE_END, 0); /* both engines learn the order */
     beside.seconds = multiple * fmin(take_turn(0, AT_THE_END, 0), take_turn(0, AT_THE_END, 0));
     MPI_Bcast(&beside.seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     r->sample = sample_beside;

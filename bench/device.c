@@ -19,7 +19,7 @@ enum { DEVICE_PARAMS = 6, ENOUGH_ROUNDS = 3 };
 
 typedef struct device_slice {
     zoff_param param;
-    size_t slice, at, bytes; /* its number; its place in the weights, and in the gradients */
+    size_t slice, at, bytes; /* number of the slice; its place in the weights and gradients */
     bool begins_layer;       /* the backward pass computes for a while before this gradient */
 } device_slice;
 
@@ -30,12 +30,12 @@ static struct {
     zoff_accel *accel;
     size_t layers, width, slices;
     zoff_param_desc params[DEVICE_PARAMS]; /* on the host */
-    size_t firsts[DEVICE_PARAMS];          /* byte offset of each */
+    size_t firsts[DEVICE_PARAMS];          /* byte offset of each parameter */
     size_t bytes;                          /* bytes of the weights, and of the gradients, with alignment */
     char *host[2], *device[2];             /* weights and gradients */
     device_slice *backward;                /* slices in the order of the backward pass */
     void *trainer, *streams[2];            /* the trainer's stream, and two for copies */
-    zoff_engine *engine, *host_engine;     /* over device memory, and over host memory */
+    zoff_engine *engine, *host_engine;     /* engines over device memory, and over host memory */
 } device = {.name = "cuda"};
 enum { WEIGHTS, GRADS };
 enum { DOWN, UP };
@@ -43,8 +43,8 @@ enum { DOWN, UP };
 /* Results of a run. */
 static struct {
     double nap, backward;           /* seconds of computation before the gradients of a layer, and before all of them */
-    zoff_step_info info, host_info; /* of the last step of each engine */
-    zoff_step_info at_once;         /* of the last step without a backward pass */
+    zoff_step_info info, host_info; /* infos of the last step of each engine */
+    zoff_step_info at_once;         /* info of the last step without a backward pass */
 } found;
 
 static bool is_cuda(void)
@@ -190,7 +190,7 @@ static void copy(bool down, bool up, bool slices)
 
 /* --- steps --- */
 
-static _Atomic double over; /* when the trainer's stream had computed the last gradient */
+static _Atomic double over; /* time at which the trainer's stream had computed the last gradient */
 
 /* Whether a step did its work. */
 static void check_step(const zoff_step_info *info)
@@ -271,7 +271,7 @@ static const race_line TABLE[] = {
     {"push_beside", "the same while gradients come down", 4, NULL, PUSH_BESIDE, PART_DUPLEX},
     {NULL}};
 
-/* Seconds from the start; of "visible", from the end of the backward pass. */
+/* Take a turn. Returns the seconds from its start; of "visible", from the end of the backward pass. */
 static double take_turn(int turn)
 {
     const double from = bench_now();
@@ -331,8 +331,8 @@ static const double COMPUTE = 1.5; /* a multiple of the fetches alone */
 static struct {
     zoff_engine *engine;
     void *stream;
-    double seconds;        /* of the computation of a slice */
-    _Atomic double waited; /* in the stream, in this pass */
+    double seconds;        /* seconds of the computation of a slice */
+    _Atomic double waited; /* seconds that the stream has waited in this pass */
     double asked;          /* seconds that the calls have taken, in this pass */
 } fetches;
 

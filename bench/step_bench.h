@@ -23,8 +23,8 @@ typedef struct step_model {
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
-    const char *folder;                /* folder of its own; NULL on the host */
-    double aio_block_bytes, aio_depth; /* as in the configuration */
+    const char *folder;                /* folder of this engine; NULL on the host */
+    double aio_block_bytes, aio_depth; /* block size and depth as in the configuration */
     int64_t steps;
     unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
     uint64_t read_bytes, write_bytes; /* traffic of the last step with files */
@@ -35,12 +35,12 @@ typedef struct step_engine_opts {
     uint64_t host_bytes;   /* zoff.host_memory; 0: the default */
     size_t chunk_elements; /* sub_group_size; 0: the default */
     bool persist, unverified;
-    bool split;          /* masters in two halves, and weights of its own */
+    bool split;          /* masters are in two halves, and the weights are its own */
     const char *moments; /* zoff.moments; NULL: fp32 */
     size_t slices;       /* slices of the parameter; 0: one */
     unsigned background_threads;
     bool owned;                 /* the engine owns the weights */
-    bool owned_in_files;        /* in files, of which none stay in DRAM */
+    bool owned_in_files;        /* the engine's weights are in files, and none stay in DRAM */
     uint64_t speculation_bytes; /* zoff.speculation_memory */
 } step_engine_opts;
 
@@ -63,13 +63,14 @@ typedef struct step_states {
 /* The results of a run. */
 extern struct step_found {
     zoff_plan_info small, cached, resident; /* plans of the engines with the small and the large budget, and with all in DRAM */
-    uint64_t step_bytes;                    /* bytes that a step of the small one reads from files; it writes as many */
-    double split_bytes[3];      /* each way, for a parameter: masters in two halves, with moments in fp32, bf16 and q8 */
+    uint64_t step_bytes;                    /* bytes that a step of the small engine reads from files; it writes as many */
+    /* bytes of a parameter in each direction: masters in two halves, with moments in fp32, bf16 and q8 */
+    double split_bytes[3];
     double disk_over_library;   /* bytes that the kernel counts over those that the library does; 0: not known */
     unsigned threads, compared; /* contestants that were compared with the first one */
     int agree;                  /* 1: all contestants have the same states; 0: not; -1: not compared */
     bool direct;                /* whether O_DIRECT is in use */
-    bool locked;                /* the rivals' buffers, and their pages: */
+    bool locked;                /* facts about the rivals' buffers and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
     double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
     double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and

@@ -87,7 +87,7 @@ static double measure_step(zoff_engine *engine)
         iterate(&(trainer){.engine = engine}, WAITS);
         seconds[i] = (bench_now() - start) / ITERATIONS;
     }
-    return bench_spread_of(seconds + 1, TRIES - 1).median; /* the first one warms up */
+    return bench_spread_of(seconds + 1, TRIES - 1).median; /* the first sample warms up */
 }
 
 /* --- a race of trainers beside four engines --- */
@@ -96,7 +96,7 @@ typedef struct contestant {
     race_line line;
     int engine;
     double forward, backward; /* computation over the time of a plain step in the same place */
-    bool busy, misleads;      /* it computes on all cores; it misleads the engine */
+    bool busy, misleads;      /* the trainer computes on all cores; it misleads the engine */
 } contestant;
 
 static step_model models[2]; /* models of the first two engines, and of the others */
@@ -163,7 +163,7 @@ void step_hidden(const bench_part *part)
                                      .owned_in_files = i == LENDS_FILES};
     if (!open_engines(r, NAMES, opts, &found.hidden_chunks))
         return;
-    for (int i = BACKGROUND; i < ENGINES; i++) /* a first pass, in which they learn their order */
+    for (int i = BACKGROUND; i < ENGINES; i++) /* a first pass, in which engines learn their order */
         iterate(&(trainer){.engine = engines[i].engine}, i == BACKGROUND ? IN_TIME : BORROWS);
     update[0] = update[1] = update[2] = update[3] = measure_step(engines[IN_CALLS].engine);
     run_race(r, HIDDEN, BENCH_COUNT(HIDDEN));
@@ -214,7 +214,8 @@ void step_ahead(const bench_part *part)
     models[1] = step_model_open(in_dram);
     if (!open_engines(r, NAMES, opts, &found.ahead_chunks))
         return;
-    for (unsigned i = 0; i < ENGINES; i += 2) { /* those ahead touch their memory for new states and weights in a first pass */
+    /* engines that update ahead touch their memory for new states and weights in a first pass */
+    for (unsigned i = 0; i < ENGINES; i += 2) {
         update[i] = update[i + 1] = measure_step(engines[i].engine);
         iterate(&(trainer){.engine = engines[i + 1].engine, .backward = 4 * 1.2 * update[i]}, WAITS);
     }

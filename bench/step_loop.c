@@ -9,7 +9,7 @@ enum { MOST_TRAINERS = 6, ITERATIONS = 20 };
 typedef struct trainer {
     size_t elements;
     float *weights, *grads, *m, *v;
-    zoff_engine *engine; /* NULL: it has a loop of its own */
+    zoff_engine *engine; /* engine; NULL: the trainer has a loop of its own */
     size_t turns;        /* turns of computation before each step */
     int steps;
 } trainer;

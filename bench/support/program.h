@@ -22,7 +22,7 @@ char *bench_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int bench_say(const char *line);
 /* The same, and end the program with status 1, as bench_end() does. */
 #define bench_die(...) (bench_fail(__VA_ARGS__), bench_end(1))
-void bench_must(zoff_status status); /* die with the library's message if it is an error */
+void bench_must(zoff_status status); /* end the program with the library's message if the status is an error */
 int bench_told(zoff_status status);  /* 0; for an error of the library, print its message and return -1 */
 /* Close what is open, report if the parts have begun, and end the program. */
 void bench_end(int status) __attribute__((noreturn));
@@ -75,10 +75,10 @@ typedef struct bench_option {
 /* A part of a run. A table of them ends with one that has no name. */
 typedef struct bench_part {
     const char *name;
-    unsigned bit;                               /* its bit in bench.parts */
+    unsigned bit;                               /* bit of the part in bench.parts */
     void (*run)(const struct bench_part *part); /* NULL: the part before it does its work, too */
     double share[2]; /* part of the time of the chosen ones, in a full and a quick run; 0: it keeps to no time of its own */
-    void (*child)(const double *numbers); /* its work in a process of its own, see disk_child() */
+    void (*child)(const double *numbers); /* runs the part's work in a process of its own, see disk_child() */
 } bench_part;
 
 /* A benchmark: what its main() gives to bench_main(). */
@@ -87,14 +87,14 @@ typedef struct bench_spec {
     const bench_option *options; /* options of its own; NULL: none */
     const bench_part *parts;     /* parts in the order in which they run */
     struct {
-        unsigned parts, rounds, seconds; /* values unless options set them */
+        unsigned parts, rounds, seconds; /* defaults of the options */
     } full, quick;
     bool quick_first;                 /* whether a run without --full is a quick one */
     void (*begin)(char **argv);       /* opens what all parts use; NULL: nothing */
     void (*run)(void);                /* runs the parts, because their order depends on figures; NULL: all in turn */
     void (*judge)(void);              /* adds the figures, from the races and what the parts found */
     json_t *(*describe)(FILE *table); /* prints facts of the run above the tables, and returns others for the JSON */
-    const char *rounds_name;          /* key of the rounds in verdicts; NULL: "rounds" */
+    const char *rounds_name;          /* name of rounds in verdicts; NULL: "rounds" */
     bool needs_no_limit;              /* figures without a limit suffice for exit status 0 */
 } bench_spec;
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 double bench_now(void);
-double bench_cpu_seconds(void);    /* of this process, with all its threads */
+double bench_cpu_seconds(void);    /* CPU time of this process, with all its threads */
 double bench_thread_seconds(void); /* of the calling thread alone */
 
 /* The work that a sample times. It returns nothing, because an error ends the program. */
@@ -21,7 +21,7 @@ typedef struct bench_work {
 extern bool bench_beside_others;
 
 typedef struct bench_sample {
-    double seconds; /* of one call */
+    double seconds; /* time of one call */
     bool clean;     /* whether the threads had their cores all the time */
     unsigned retries;
 } bench_sample;
