@@ -107,6 +107,10 @@ TEST_P(Commit, NothingIsRecordedThatIsNotWritten)
     ASSERT_ZOFF_OK(flush_chunk(store.get(), 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being written while", zoff_offload_store_commit(store.get(), 2));
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+    borrow(1)[0]++;
+    ASSERT_ZOFF_OK(keep_chunk(store.get(), 1, ZOFF_STORE_ALL)); // its write is put off
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "chunk 1 was changed and not written", zoff_offload_store_commit(store.get(), 2));
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     ASSERT_ZOFF_OK(zoff_offload_store_rollback(store.get()));
     expect(1);
 }
