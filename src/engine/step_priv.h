@@ -22,7 +22,7 @@ size_t zoff_engine_admit_until(zoff_engine *e);
 bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may pass the gate now */
 /* Whether the first bucket of the walk that needs states from a file has them. */
 bool zoff_engine_admit_has_first(const zoff_engine *e);
-void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* those behind a bucket wait again until it has its memory */
+void zoff_engine_admit_ask_anew(zoff_engine *e, size_t bucket); /* buckets behind this one wait again until it has its memory */
 /* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
 /* Request a slot for the states of a bucket of the device, which fill it as a whole.  @return PENDING: none is free */
@@ -32,7 +32,7 @@ void zoff_engine_admit_feed(zoff_engine *e);
 void zoff_engine_admit_ahead(zoff_engine *e); /* between steps: start the first reads of the next one */
 /* Whether a bucket may be updated ahead of the step: its states are in a store, and its weights are the program's. */
 bool zoff_engine_admit_can_precede(const zoff_engine *e, size_t bucket);
-void zoff_engine_admit_feed_ahead(zoff_engine *e); /* the same for buckets that are updated ahead of the step */
+void zoff_engine_admit_feed_ahead(zoff_engine *e); /* start reads of buckets that are updated ahead of the step */
 
 /* rows.c: the rows of a bucket */
 void zoff_engine_rows_choose(zoff_engine *e); /* at seal */
@@ -52,7 +52,7 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e); /* run all buckets up 
 /* Run buckets in the order of the walk until the weights of these are new. On a device their copies are then in its streams.
  * @return OK also when the step is skipped */
 zoff_status zoff_engine_pipeline_until(zoff_engine *e, zoff_slice_buckets wanted);
-/* The same for all buckets, until the gradients in these are read on every rank. */
+/* Run all buckets until the gradients in these are read on every rank. */
 zoff_status zoff_engine_pipeline_until_read(zoff_engine *e, zoff_slice_buckets wanted);
 zoff_status zoff_engine_pipeline_decide(zoff_engine *e); /* run buckets until the gate is open, or the step is skipped */
 /* Whether it is known without the engine's lock that the weights of these buckets are new. */
@@ -73,7 +73,8 @@ bool zoff_engine_overlap_lends(const zoff_engine *e);
 /* One turn of an open step, while a call waits for weights of other ranks. */
 zoff_status zoff_engine_overlap_go_on(zoff_engine *e);
 /* step.c */
-/* step_enter: see view.h. The same for a call that needs an engine between steps.  @blocks for an open step, which it finishes
+/* step_enter: see view.h. step_idle: enter a call that needs an engine between steps.  @blocks for an open step, which it
+ * finishes
  */
 zoff_status zoff_engine_step_idle(zoff_engine *e, const char *call);
 /* The walk has failed: the step stays open to a retry. Returns `status`, with the words of a step. */
@@ -81,7 +82,7 @@ zoff_status zoff_engine_step_fail(zoff_engine *e, zoff_status status);
 
 /* update.c: the row between fetch and flush.  @return PENDING: a call of the program waits for the thread that updates */
 zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);
-/* The same to run->ahead.states and to staged weights. States and weights stay as they are. */
+/* Update to run->ahead.states and to staged weights. States and weights stay as they are. */
 zoff_status zoff_engine_update_apart(zoff_engine *e, zoff_bucket_run *run);
 void zoff_engine_update_count(zoff_engine *e, const zoff_bucket_run *run); /* the bucket counts as updated */
 /* The borrowed chunk of a bucket is about to be written back as a whole: let a save keep what the file has. `states`: the old
@@ -90,8 +91,9 @@ void zoff_engine_update_guard(const zoff_engine *e, const zoff_bucket_run *run, 
 
 /* how many threads work on a bucket */
 unsigned zoff_engine_update_threads_of_update(const zoff_engine *e);
-unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e); /* the same for a call of the program */
-void zoff_engine_update_threads_learn(zoff_engine *e);              /* learn from a step that is over, for the next one */
+/* how many threads work on a bucket in a call of the program */
+unsigned zoff_engine_update_threads_of_calls(const zoff_engine *e);
+void zoff_engine_update_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
 /* Record how long measuring took, and choose the threads for the next step. */
 void zoff_engine_update_threads_choose(zoff_measure_threads *m, double seconds);
 /* How many of `most` threads are enough, if `used` threads worked for so many seconds and waited for the disk for so many. */

@@ -9,7 +9,7 @@
 
 /* ---- reading ahead ---- */
 
-enum { HINTS_MOST = 32 }; /* chunks read ahead of one fetch: more would not make a drive faster */
+enum { HINTS_MOST = 32 }; /* most chunks read ahead of one fetch, because more would not make a drive faster */
 
 typedef struct hints {
     size_t chunks[HINTS_MOST], count;
@@ -91,7 +91,7 @@ static zoff_status start_anew(zoff_lending *l)
     return ZOFF_OK;
 }
 
-/* How many chunks copies to a device may read at a time: others are read from files meanwhile, or belong to a step. */
+/* How many chunks copies to a device may read at a time. Others are read from files meanwhile, or belong to a step. */
 static unsigned held_most(const zoff_lending *l)
 {
     return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->slots / 2, 1), ZOFF_HELD_MAX);
@@ -108,11 +108,12 @@ static zoff_held_chunk *find(zoff_lending *l, size_t chunk)
 
 static void give_back(zoff_held_chunk *held)
 {
-    (void)zoff_offload_broker_give(&held->demand, &held->demand.weights, 0, false); /* unchanged: nothing can fail */
+    /* the chunk is unchanged, so nothing can fail */
+    (void)zoff_offload_broker_give(&held->demand, &held->demand.weights, 0, false);
     held->is_used = false;
 }
 
-/* The chunk goes back if no copy reads it any more.  @return PENDING; an error of the device, which may still read it */
+/* Give the chunk back if no copy reads it any more.  @return PENDING; an error of the device, which may still read it */
 static zoff_status release(zoff_lending *l, zoff_held_chunk *held)
 {
     const zoff_status status = l->place->is_read(l, held);
@@ -151,8 +152,8 @@ static void withdraw(zoff_held_chunk *held)
     held->is_used = false;
 }
 
-/* The demand of a call that waits comes before others in its store, and is asked again until it ends. That of a prefetch may
- * never be asked again, so it keeps no slot: its read goes on as a read ahead. */
+/* The demand of a call that waits comes before others in its store, and is asked again until it ends. A demand of a prefetch
+ * may never be asked again, so it keeps no slot, and its read goes on as a read ahead. */
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
 {
     zoff_held_chunk *held = find(l, chunk);
@@ -172,7 +173,7 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
     return status;
 }
 
-/* The call does not wait any more, or ends with an error: what it has no memory for yet is asked for anew. */
+/* Stop waiting, or end with an error. Memory that the call has not got yet is asked for anew. */
 static void stop_waiting(zoff_lending *l)
 {
     l->cache.is_awaited = false;

@@ -21,25 +21,25 @@
 
 /* A slice of weights, whole in one place. Its neighbours in the arena are named by slice number. */
 typedef struct zoff_cached_slice {
-    char *at;         /* NULL: it is only in its chunks */
-    size_t first_run; /* first run in the plan */
+    char *at;         /* address; NULL: the slice is only in its chunks */
+    size_t first_run; /* first run of the slice in the plan */
     /* First piece in the plan, if this rank owns the whole slice; SIZE_MAX: the slice is not engine-owned. */
     size_t first_piece;
     size_t count, bytes;
     size_t element_bytes;
     uint64_t used; /* clock value of the last fetch */
     uint32_t below, above;
-    uint32_t lent;    /* how often it is lent now */
-    uint32_t missing; /* with partitioned weights: parts that have not arrived */
+    uint32_t lent;    /* number of fetches that were not released */
+    uint32_t missing; /* with partitioned weights: number of parts that have not arrived */
     bool ahead;       /* prefetched, and not fetched since */
-    bool persistent;  /* always whole, on every rank */
-    bool direct;      /* persistent and lent directly from the memory of its home, where it is one piece */
-    bool is_stale;    /* a device, persistent: it has changed in host memory only */
-    size_t filled;    /* from own chunks: elements that are in place, or whose copy is enqueued */
+    bool persistent;  /* the slice is always whole, on every rank */
+    bool direct;      /* the slice is persistent, and lent directly from the memory of its home, where it is one piece */
+    bool is_stale;    /* a device, persistent: the copy in host memory has changed, and the device has the old one */
+    size_t filled;    /* number of elements from own chunks that are in place, or whose copy is enqueued */
     /* A device: */
     void *arrived;     /* event behind the copies that made it whole; NULL: none was needed */
     void *released;    /* event in the program's stream, at the latest release */
-    void *released_in; /* that stream */
+    void *released_in; /* stream of that event */
     bool leaves;       /* copies over this slice have to wait for `released` */
 } zoff_cached_slice;
 
@@ -61,7 +61,7 @@ typedef struct zoff_assembly {
     zoff_gather *gather;
     zoff_assembly_part *parts; /* a ring, indexed by part number */
     size_t capacity, planned, started, done_before;
-    size_t brought;                     /* the parts before it have this rank's share, or its copy is enqueued */
+    size_t brought;                     /* part number; all parts before it have this rank's share, or its copy is enqueued */
     bool has_own[ZOFF_PARTS_IN_FLIGHT]; /* by slot: this rank's share is in place, or its copy is enqueued */
 } zoff_assembly;
 
@@ -73,13 +73,13 @@ typedef struct zoff_held_chunk {
     void *copied; /* a device: event behind the copies from it; NULL: not created yet */
     bool is_used;
     bool is_read;     /* such copies may be in flight */
-    bool is_unmarked; /* the event is not recorded behind the latest of them: the device refused it */
+    bool is_unmarked; /* the event is not recorded behind the latest of them, because the device refused it */
 } zoff_held_chunk;
 
 /* The ranks that make a slice whole: [first, first + members). `parts`: how many of the plan's parts each of them has. */
 typedef struct zoff_weight_group {
     unsigned first, members, parts;
-    zoff_store *store; /* with the share of this rank: that of the weights, or of the secondary shard */
+    zoff_store *store; /* store with the share of this rank: that of the weights, or of the secondary shard */
 } zoff_weight_group;
 
 enum { ZOFF_SECONDARY_SLOTS = 3 }; /* buckets on their way to secondary shards at a time */
@@ -94,7 +94,7 @@ typedef struct zoff_secondary_slot {
     size_t own;               /* bytes of this rank's part */
     size_t sent, received;    /* bytes to other ranks, and from all ranks */
     size_t *sends, *receives; /* bytes to and from each rank */
-    char *out, *in;           /* what goes to all ranks; behind it, what comes from them */
+    char *out, *in;           /* data that goes to all ranks, and behind it the data that comes from them */
     zoff_comm_work work;
     zoff_demand reads, writes; /* this rank's part, and the chunk of the secondary shard */
 } zoff_secondary_slot;
@@ -103,15 +103,15 @@ typedef struct zoff_secondary_slot {
 typedef struct zoff_secondary {
     zoff_store *store; /* NULL: there is none */
     size_t *bytes;     /* by chunk */
-    size_t *offsets;   /* by run of the plan: where this rank's share begins in the chunk, in bytes */
+    size_t *offsets;   /* for each run of the plan, the byte in the chunk where this rank's share begins */
     size_t *lengths;   /* memory for `sends` and `receives` of all slots */
     zoff_map staging;  /* memory for `out` and `in` of all slots */
     zoff_secondary_slot slots[ZOFF_SECONDARY_SLOTS];
     size_t next;             /* position of the next bucket in the walk of a step */
-    size_t fill_next;        /* outside of a step: the next bucket */
-    bool sends_all;          /* outside of a step */
+    size_t fill_next;        /* index of the next bucket, outside of a step */
+    bool sends_all;          /* all weights are sent, outside of a step */
     uint64_t taken, started; /* buckets that got a slot; exchanges started, in the same order */
-    uint64_t sent_bytes;     /* to other ranks */
+    uint64_t sent_bytes;     /* bytes sent to other ranks */
 } zoff_secondary;
 
 /* Slices that are whole. */
@@ -127,12 +127,12 @@ typedef struct zoff_param_cache {
     uint64_t clock;
     size_t lent; /* sum of `lent` over all slices */
     zoff_held_chunk held[ZOFF_HELD_MAX];
-    bool is_awaited; /* a call waits for chunks: its demands come before others */
-    bool in_step;    /* slices are lent while a step is open, which needs slots, too: one chunk at a time is read for them */
+    bool is_awaited; /* a call waits for chunks, so its demands come before others */
+    bool in_step;    /* slices are lent while a step is open, which needs slots, too, so one chunk at a time is read for them */
     zoff_use_order before, now;
     size_t next;           /* index in `before`: the expected next use */
-    size_t placed;         /* the same: an open step has given places to those before it */
-    size_t ahead_elements; /* of the slices that are `ahead` */
+    size_t placed;         /* index in `before` up to which an open step has given places */
+    size_t ahead_elements; /* elements of the slices that are `ahead` */
     zoff_assembly assembly;
 } zoff_param_cache;
 
@@ -165,7 +165,7 @@ typedef struct zoff_weight_home {
     /* The same, and wait. `piece` and `count`: where the slice begins, and elements from there on, for reading ahead.  @blocks
      * for a read */
     zoff_status (*borrow)(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
-    void (*plan)(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info); /* add its memory to a plan */
+    void (*plan)(const zoff_lending *l, const zoff_weight_sizes *sizes, zoff_plan_info *info); /* adds its memory to a plan */
 } zoff_weight_home;
 
 /* Where slices are made whole: in host memory, or in the memory of a device. There all copies are enqueued in one stream of the
@@ -174,20 +174,22 @@ typedef struct zoff_slice_place {
     const char *name;
     bool (*is_direct)(const zoff_weight_home *home); /* whether slices may be lent from the memory of the home itself */
     void (*plan)(const zoff_lending *l, const zoff_plan *plan, uint64_t persistent, uint64_t arena, zoff_plan_info *info);
-    zoff_status (*open)(zoff_lending *l, size_t persistent, size_t arena); /* bytes; sets base, bytes and arena of the cache */
+    /* allocates these bytes; sets base, bytes and arena of the cache */
+    zoff_status (*open)(zoff_lending *l, size_t persistent, size_t arena);
     /* Copy from host memory, or from the home, into the arena. */
     zoff_status (*put)(zoff_lending *l, void *to, const void *from, size_t bytes);
-    zoff_status (*placed)(zoff_lending *l, zoff_cached_slice *s); /* its copies are enqueued */
+    zoff_status (*placed)(zoff_lending *l, zoff_cached_slice *s); /* the copies of a slice are enqueued */
     zoff_status (*lend)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
     zoff_status (*take_back)(zoff_lending *l, zoff_cached_slice *s, void *native_stream);
-    void (*vacate)(zoff_lending *l, zoff_cached_slice *s); /* its memory will be overwritten; NULL: that of all slices */
-    /* Copies read a borrowed chunk; and whether they are done.  @return PENDING */
+    /* the memory of a slice will be overwritten; NULL: that of all slices */
+    void (*vacate)(zoff_lending *l, zoff_cached_slice *s);
+    /* read: copies read a borrowed chunk. is_read: whether they are done.  @return PENDING */
     zoff_status (*read)(zoff_lending *l, zoff_held_chunk *held);
     zoff_status (*is_read)(zoff_lending *l, zoff_held_chunk *held);
     /* All ranks have the same bytes of a persistent slice in the host's copy: make the arena follow. */
     zoff_status (*follow)(zoff_lending *l, const zoff_cached_slice *s, size_t first_byte, size_t bytes);
     void (*ahead)(zoff_lending *l); /* prefetch from own chunks */
-    bool is_at_once;                /* put() copies, and enqueues nothing: what it reads may be used again when it returns */
+    bool is_at_once;                /* put() copies at once, so what it reads may be used again when it returns */
     const struct zoff_part_landing *landing;
 } zoff_slice_place;
 
@@ -206,7 +208,7 @@ typedef struct zoff_lending_device {
     void *landed[ZOFF_PARTS_IN_FLIGHT]; /* events: the work enqueued for a slot is done */
     bool lands[ZOFF_PARTS_IN_FLIGHT];   /* work is enqueued for the slot */
     zoff_map bounce;                    /* host memory of the slots, where the communicator does not reach the device */
-    size_t bounce_bytes;                /* of a slot */
+    size_t bounce_bytes;                /* bytes of a slot */
     void *pinned[ZOFF_PINNED_COUNT];
     bool is_vacant; /* all slices are stale, and no copy waits for the program's work with one */
 } zoff_lending_device;
@@ -231,8 +233,8 @@ typedef struct zoff_weight_source {
 } zoff_weight_source;
 
 typedef struct zoff_lending_pollers {
-    zoff_poller *stored; /* of `store` */
-    zoff_poller *reads;  /* of `group.store` */
+    zoff_poller *stored; /* poller of `store` */
+    zoff_poller *reads;  /* poller of `group.store` */
     zoff_poller *ranks, *device;
     /* The open step. Waits for weights that are read, or that come from other ranks, pump it: they may wait for that, or it has
      * the slots. An error ends the wait. */
@@ -304,16 +306,16 @@ zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache,
 /* held.c */
 /* Borrow a chunk of weights without waiting, until mark or done.  @return also PENDING */
 zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out);
-/* The same, and wait. `count`: elements wanted from `piece` on.  @blocks for the read */
+/* Borrow a chunk likewise, and wait. `count`: elements wanted from `piece` on.  @blocks for the read */
 zoff_status zoff_lending_held_hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out);
 /* A wait of a call, as zoff_base_progress_wait(): chunks that `poll` borrows come before those of a step or a pass. Errors of
  * earlier prefetches are dropped.  @blocks yes */
 zoff_status zoff_lending_held_wait(zoff_lending *l, zoff_poller *poller, zoff_status (*poll)(void *ctx), void *ctx);
-/* Copies were enqueued that read a chunk: it stays borrowed until they are done. done: they were not enqueued, or read nothing
- * any more. Neither does anything for a chunk that needs no slot. */
+/* mark: copies were enqueued that read a chunk, so it stays borrowed until they are done. done: they were not enqueued, or read
+ * nothing any more. Neither does anything for a chunk that needs no slot. */
 zoff_status zoff_lending_held_mark(zoff_lending *l, size_t chunk);
 zoff_status zoff_lending_held_done(zoff_lending *l, size_t chunk);
-/* Give back the chunks that are read no more: their slots are free for others.  @return PENDING: some are still read */
+/* Give back the chunks that are read no more, so that their slots are free for others.  @return PENDING: some are still read */
 zoff_status zoff_lending_held_poll(zoff_lending *l);
 /* Give back all borrowed chunks.  @blocks for copies that read them  @return ERR_DEVICE: the device stands still, and the
  * chunks stay borrowed */
@@ -327,7 +329,7 @@ void zoff_lending_held_read_parts_ahead(zoff_lending *l, size_t from);
 /* fill.c */
 /* Copy a slice from its chunks to its place in the arena.  @blocks for the reads */
 zoff_status zoff_lending_fill_slice(zoff_lending *l, zoff_cached_slice *s);
-/* The same as far as chunks are there.  @return PENDING: the others are being read, as far as slots are free */
+/* Copy a slice as far as its chunks are there.  @return PENDING: the others are being read, as far as slots are free */
 zoff_status zoff_lending_fill_ahead(zoff_lending *l, zoff_cached_slice *s);
 
 /* room.c */
@@ -356,11 +358,11 @@ size_t zoff_lending_group_share(const zoff_lending *l, const zoff_plan *plan, co
 /* secondary.c: a second copy of the weights in each group of ranks */
 bool zoff_lending_secondary_is(const zoff_lending *l); /* whether the engine has one */
 void zoff_lending_secondary_plan(const zoff_lending *l, const zoff_plan *plan, zoff_plan_info *info); /* add its memory */
-/* How many of its chunks stay in DRAM: offload_param.max_in_cpu, in whole chunks. */
+/* The number of chunks of the secondary shard that stay in DRAM: offload_param.max_in_cpu, in whole chunks. */
 size_t zoff_lending_secondary_residents(const zoff_lending *l);
-/* Lay it out; the owner then opens the store. */
+/* Lay the secondary shard out; the owner then opens its store. */
 zoff_status zoff_lending_secondary_open(zoff_lending *l);
-/* Open the groups of the communicator, when all ranks have laid it out.  @blocks for other ranks */
+/* Open the groups of the communicator, when all ranks have laid the shard out.  @blocks for other ranks */
 zoff_status zoff_lending_secondary_connect(zoff_lending *l);
 void zoff_lending_secondary_abandon(zoff_lending *l); /* end exchanges in flight */
 void zoff_lending_secondary_close(zoff_lending *l);
@@ -373,7 +375,7 @@ bool zoff_lending_secondary_has_read(const zoff_lending *l, size_t bucket);
 bool zoff_lending_secondary_has_come(const zoff_lending *l, size_t bucket);
 zoff_status zoff_lending_secondary_poll(zoff_lending *l);   /* advance without waiting; OK: nothing is in flight */
 zoff_status zoff_lending_secondary_finish(zoff_lending *l); /* wait until nothing is in flight */
-/* The same with all weights of all buckets.  @blocks for other ranks */
+/* Send all weights of all buckets.  @blocks for other ranks */
 zoff_status zoff_lending_secondary_fill(zoff_lending *l);
 zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *run, size_t first_byte, const char *from,
                                        size_t bytes); /* zoff_weight_source.set */
@@ -381,10 +383,11 @@ zoff_status zoff_lending_secondary_set(zoff_lending *l, const zoff_plan_piece *r
 /* prefetch.c: records the order of fetches, and prefetches in that order */
 /* Reserve memory for one more use. With partitioned weights, every rank must record the same order. */
 zoff_status zoff_lending_prefetch_reserve(zoff_lending *l);
-void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice); /* skipped if no memory is left: that only costs time */
+/* note a use; without memory it is skipped, which only costs time */
+void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice);
 /* Prefetch what the previous pass used next: read chunks of this rank, or gather slices of all ranks. */
 void zoff_lending_prefetch_own(zoff_lending *l);
-void zoff_lending_prefetch_into_arena(zoff_lending *l); /* from own chunks, into the memory of a device */
+void zoff_lending_prefetch_into_arena(zoff_lending *l); /* prefetch from own chunks into the memory of a device */
 void zoff_lending_prefetch_gathered(zoff_lending *l);
 void zoff_lending_prefetch_turn(zoff_lending *l); /* a pass ends */
 
