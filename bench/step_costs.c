@@ -77,7 +77,7 @@ void step_paths_child(const double *numbers)
     const char *reason = disk_hold(r, paths[0], RATE) ? throttle_add(paths[1], RATE) : r->missing;
     if (reason)
         bench_die("no throttle: %s", reason);
-    take_steps(); /* the kernel grants what was not used before */
+    take_steps(); /* the first step may use what the kernel grants after a pause */
     race_run(r, (unsigned)numbers[1], bench_now() + numbers[2]);
     race_print_samples(r);
 }

@@ -29,7 +29,7 @@ typedef enum pickle_type {
     PICKLE_LIST,
     PICKLE_DICT,   /* items are key, value, key, value, ... */
     PICKLE_GLOBAL, /* a Python object: its text is the module, a line end, and the name */
-    PICKLE_OBJECT, /* the result of a call that is not made; its items are those of a list or a dict that it was filled as */
+    PICKLE_OBJECT, /* result of a call that is not made, with the items of the list or dict that it was filled as */
     PICKLE_STORAGE /* a persistent id, which names the data of a tensor */
 } pickle_type;
 

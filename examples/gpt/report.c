@@ -11,7 +11,7 @@
 /* The demo's promises. */
 #define LEAST_NATS_BELOW 0.4   /* final loss below the entropy of single bytes */
 #define MOST_PLAIN_DIFF 1e-5   /* relative difference over the first steps */
-#define LEAST_RSS_SAVED 0.8    /* share of the state bytes that states on NVMe save of resident memory */
+#define LEAST_RSS_SAVED 0.8    /* memory that states on NVMe save, as a share of the state bytes */
 #define LEAST_STATE_MIB 512    /* least states of part two, in MiB */
 #define MOST_BUDGET_MIB 64     /* largest budget of part two, in MiB */
 #define LEAST_BUDGET_RATIO 4.0 /* ratio of states to the budget in part one */

@@ -243,8 +243,8 @@ static void uring_start(void *ctx, zoff_aio_io *io)
     self->out++;
 }
 
-/* The kernel did not accept them: take them out of the ring, for reap() to return. The kernel reads the ring only inside
- * io_uring_enter(), so the tail may be moved back here. */
+/* Take transfers that the kernel did not accept out of the ring, so that reap() returns them. The kernel reads the ring only
+ * inside io_uring_enter(), so the tail may be moved back here. */
 static zoff_status withdraw(uring *self, int error)
 {
     struct io_uring_sq *sq = &self->ring.sq;

@@ -33,7 +33,7 @@ static bool wants_thread(const zoff_checkpoint *c)
 static void begin_publishing(zoff_checkpoint *c)
 {
     c->stage = ZOFF_SAVE_PUBLISHING;
-    c->sweeps = false; /* because a manifest may name the files from now on */
+    c->sweeps = false; /* a manifest may name the files from now on, so they must not be swept */
     if (zoff_comm_rank(c->saver.view.comm) != 0) {
         c->publisher.is_over = true;
         return;

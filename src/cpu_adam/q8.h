@@ -70,7 +70,7 @@ enum { Q8_OUTLIERS = 10, Q8_FAR_M = 8, Q8_FAR_V = 16 };
 /* A code is the bits of x(c) from bit 20 on, less those of 2. */
 enum { Q8_SHIFT = 20, Q8_TWO = 0x40000000 };
 
-/* These carry into the exponent of an fp32 number where its fraction is above that of the largest value. */
+/* Numbers to add, which carry into the exponent of an fp32 number if its fraction is above that of the largest value. */
 enum { Q8_ABOVE_M = 0x1000ff, Q8_ABOVE_V = 0xfffff };
 
 /* The first bytes of a block. Zeros: no outlier, and all numbers are zero. */

@@ -162,7 +162,7 @@ typedef struct zoff_text_list {
 
 /* Options and configuration, merged. The configuration itself is not needed after create. */
 typedef struct zoff_settings {
-    zoff_config_values values; /* without its texts and paths, which the configuration owns */
+    zoff_config_values values; /* values without texts and paths, because the configuration owns those */
     zoff_tier tier;
     zoff_text_list paths, weight_paths;
     zoff_text_list fp32_moments; /* patterns of names */

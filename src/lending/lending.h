@@ -54,7 +54,7 @@ enum { ZOFF_PARTS_IN_FLIGHT = 4 }; /* parts of slices that are gathered at a tim
 /* With partitioned weights: the part of a slice that is in one bucket, gathered to all ranks. */
 typedef struct zoff_assembly_part {
     uint32_t slice;
-    size_t run; /* index in the plan's runs */
+    size_t run; /* index of the run in the plan */
 } zoff_assembly_part;
 
 typedef struct zoff_assembly {
@@ -89,19 +89,19 @@ typedef struct zoff_secondary_slot {
     enum { ZOFF_SECONDARY_FREE, ZOFF_SECONDARY_READS, ZOFF_SECONDARY_MOVES, ZOFF_SECONDARY_WRITES } phase;
     size_t bucket;
     uint64_t number; /* position in the order of starts */
-    bool takes_all;  /* also weights that no step has changed */
+    bool takes_all;  /* the exchange also takes weights that no step has changed */
     bool is_packed;
     size_t own;               /* bytes of this rank's part */
     size_t sent, received;    /* bytes to other ranks, and from all ranks */
     size_t *sends, *receives; /* bytes to and from each rank */
-    char *out, *in;           /* data that goes to all ranks, and behind it the data that comes from them */
+    char *out, *in;           /* data to all ranks, and behind it the data from them */
     zoff_comm_work work;
     zoff_demand reads, writes; /* this rank's part, and the chunk of the secondary shard */
 } zoff_secondary_slot;
 
 /* The secondary shard of this rank, with one chunk for each bucket. */
 typedef struct zoff_secondary {
-    zoff_store *store; /* NULL: there is none */
+    zoff_store *store; /* store of the secondary shard; NULL: there is none */
     size_t *bytes;     /* by chunk */
     size_t *offsets;   /* for each run of the plan, the byte in the chunk where this rank's share begins */
     size_t *lengths;   /* memory for `sends` and `receives` of all slots */
@@ -119,7 +119,7 @@ typedef struct zoff_param_cache {
     char *base; /* the arena: persistent slices, followed by the others; in host memory or on a device */
     size_t bytes;
     zoff_map arena;            /* host memory: all of the arena; with a device, a copy of the persistent slices */
-    zoff_cached_slice *slices; /* by flag number */
+    zoff_cached_slice *slices; /* slices by flag number */
     size_t persistent_bytes;
     size_t elements; /* elements of the slices that are not persistent */
     uint32_t lowest; /* the slice at the lowest address that is not persistent */
@@ -202,7 +202,7 @@ typedef struct zoff_part_landing {
 
 /* A device in whose memory slices are made whole; empty for the host. */
 typedef struct zoff_lending_device {
-    zoff_store_link link;               /* of all copies of the lending */
+    zoff_store_link link;               /* link of all copies of the lending */
     void *synced;                       /* event for a caller that waits for it at once */
     void *published;                    /* event behind the latest copy of persistent slices */
     void *landed[ZOFF_PARTS_IN_FLIGHT]; /* events: the work enqueued for a slot is done */
@@ -389,7 +389,7 @@ void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice);
 void zoff_lending_prefetch_own(zoff_lending *l);
 void zoff_lending_prefetch_into_arena(zoff_lending *l); /* prefetch from own chunks into the memory of a device */
 void zoff_lending_prefetch_gathered(zoff_lending *l);
-void zoff_lending_prefetch_turn(zoff_lending *l); /* a pass ends */
+void zoff_lending_prefetch_turn(zoff_lending *l); /* note that a pass ends */
 
 /* homes.c */
 /* Find a store of weights at their home, which the caller fills and closes, after zoff_lending_copies_close(). Also after an
@@ -406,7 +406,7 @@ extern const zoff_part_landing zoff_lending_landings_place, zoff_lending_landing
 size_t zoff_lending_landings_most(const zoff_lending *l, const zoff_plan *plan);
 
 /* copies.c: the stream of a device, and the memory that its copies use */
-zoff_status zoff_lending_copies_open(zoff_lending *l); /* nothing where slices are in host memory */
+zoff_status zoff_lending_copies_open(zoff_lending *l); /* does nothing if slices are in host memory */
 void zoff_lending_copies_close(zoff_lending *l);       /* waits for the copies; call before stores and arena are freed */
 /* Enqueue a copy, to the device (`up`), from it, or within it. Bytes over the link are counted. */
 zoff_status zoff_lending_copies_up(zoff_lending *l, void *to, const void *from, size_t bytes);

@@ -193,7 +193,7 @@ TEST_F(Cuda, AnErrorThatLosesNothingIsReportedOnce)
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
 }
 
-// Such an error may be that of a launch, which a program sees only if it asks for it.
+/* An error that is pending, such as that of a launch, stays for the program, which sees it only if it asks for it. */
 TEST_F(Cuda, APendingErrorOfTheProgramStays)
 {
     const auto peek = in_cudart<cudaError_t (*)()>("cudaPeekAtLastError");

@@ -37,7 +37,7 @@ std::vector<cell> cells()
                 all.push_back({stage, dtype, world, 1 + (stage + world / 2 + (dtype == ZOFF_F16)) % 2});
         }
     }
-    all.push_back({2, ZOFF_BF16, 1, 2}); // nothing to add
+    all.push_back({2, ZOFF_BF16, 1, 2}); // one rank has nothing to add
     all.push_back({2, ZOFF_F32, 3, 2});
     all.push_back({2, ZOFF_BF16, 4, 2, ZOFF_TIER_NVME});
     all.push_back({1, ZOFF_BF16, 4, 2, ZOFF_TIER_HOST, 1024});    // more ranks than blocks in a bucket: some parts are empty

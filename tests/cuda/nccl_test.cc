@@ -345,8 +345,8 @@ TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
     }
 }
 
-// Such an error may be that of a launch, which a program sees only if it asks for it. CUDA keeps one error per thread, and the
-// "not ready" of a query replaces it.
+// A pending error is, for example, that of a launch, which a program sees only if it asks for it. CUDA keeps one error per
+// thread, and the "not ready" of a query replaces it.
 TEST_F(Nccl, NoErrorOfThePluginsIsLeftForTheProgram)
 {
     const auto peek = in_library<cudaError_t (*)()>(CUDART, "cudaPeekAtLastError");

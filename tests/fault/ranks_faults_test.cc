@@ -294,7 +294,7 @@ class scene
     rank_trainers all;
     std::vector<reference::tensor> before, after;
     zoff_comm_stream stream;
-    unsigned picked = 0, started = 0; // operations of that stream
+    unsigned picked = 0, started = 0; // operations of `stream`
     double deadline = DEADLINE;
     bool is_armed = false;
     std::atomic<bool> has_struck{false};

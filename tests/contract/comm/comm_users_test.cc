@@ -212,7 +212,7 @@ TEST_P(Several, ARankThatLeavesAChannelIsNamed)
         if (rank != 1) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, tells_who() ? "rank 1 has destroyed engine 1 (\"user0\")" : "did not arrive",
                               one.sum(0));
-            if (size == 2) { // with more ranks another one may report it first
+            if (size == 2) { // another rank may report the loss first if there are more
                 EXPECT_EQ(0u, std::string(zoff_last_error()).find("rank 0: ")) << zoff_last_error();
             }
         }

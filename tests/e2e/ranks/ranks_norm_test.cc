@@ -225,7 +225,7 @@ TEST_P(RanksNorm, StepsThatDifferAreRefusedByAll)
 
 TEST_P(RanksNorm, AnEngineThatCannotTakeTheStepHoldsUpNobody)
 {
-    if (ranks == 1) // its mean has no weight
+    if (ranks == 1) // the mean of a single rank has no weight
         return;
     ASSERT_NO_FATAL_FAILURE(seal());
     on_each([&](unsigned i) {

@@ -188,7 +188,7 @@ TEST_P(ParamWait, NewWeightsNeedNoLock)
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
         for (size_t i = 0; i < TENSORS; i++)
             EXPECT_EQ(TENSORS - 1 - i, zoff_transfer_walk_bucket(&e->transfer, i)) << "the order of use";
-        EXPECT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr)); // between steps it says nothing of the order
+        EXPECT_ZOFF_OK(zoff_param_wait(e.get(), 0, 0, nullptr)); // a wait between steps says nothing about the order
     }
 }
 

@@ -39,7 +39,8 @@ TEST_P(Stats, TheStatisticsAddUp)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         read += info.bytes.nvme_read;
         written += info.bytes.nvme_written;
-        // Norm: 2 bytes for each gradient; update: gradient, both halves of the master, m and v in; all but the gradient out.
+        // The norm reads 2 bytes for each gradient. The update reads gradient, both halves of the master, m and v, and writes
+        // all but the gradient.
         EXPECT_EQ(4096u * (2 + 2 + 12), info.bytes.host_read);
         EXPECT_EQ(4096u * 12, info.bytes.host_written);
         EXPECT_GE(info.seconds.total, info.seconds.update);
