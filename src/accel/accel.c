@@ -2,11 +2,42 @@
 #include "accel.h"
 
 #include "bits.h"
+#include "plugin.h"
+#include "plugin_built_in.h"
 #include "structs.h"
 #include "try.h"
 
 #include <string.h>
 #include <time.h>
+
+static zoff_status load(const zoff_plugin_built_in **out)
+{
+    const zoff_plugin_wish wish = {.name = "cuda",
+                                   .what = "the accelerator \"cuda\"",
+                                   .advice = "Build zoff where the CUDA toolkit is found, and have its runtime where the "
+                                             "loader looks"};
+    zoff_plugin plugin;
+    ZOFF_TRY(zoff_base_plugin_load(&wish, &plugin));
+    *out = plugin.built_in;
+    ZOFF_FAIL_IF(!*out || !(*out)->open_accel, ZOFF_ERR_UNSUPPORTED,
+                 "libzoff_cuda.so has no accelerator: install it together with libzoff");
+    return ZOFF_OK;
+}
+
+/* Open a device of the CUDA plug-in. */
+static zoff_status open_cuda(int index, zoff_accel **out)
+{
+    const zoff_plugin_built_in *plugin;
+    ZOFF_TRY(load(&plugin));
+    return plugin->open_accel(index, out);
+}
+
+zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes)
+{
+    const zoff_plugin_built_in *plugin;
+    ZOFF_TRY(load(&plugin));
+    return plugin->probe(out, bytes);
+}
 
 static zoff_status open_host(int index, zoff_accel **out)
 {
@@ -21,7 +52,7 @@ static zoff_status open_emulated(int index, zoff_accel **out)
 static const struct {
     const char *name;
     zoff_status (*open)(int index, zoff_accel **out);
-} BACKENDS[] = {{"host", open_host}, {"emulated", open_emulated}, {"cuda", zoff_accel_plugins_cuda}};
+} BACKENDS[] = {{"host", open_host}, {"emulated", open_emulated}, {"cuda", open_cuda}};
 
 zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out)
 {

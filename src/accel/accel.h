@@ -89,8 +89,6 @@ struct zoff_accel {
 
 extern const zoff_accel_ops zoff_accel_host_ops;
 extern const zoff_accel_ops zoff_accel_emulated_ops;
-/* Open a device of the CUDA plug-in. */
-zoff_status zoff_accel_plugins_cuda(int index, zoff_accel **out);
 /* Describe the device of the CUDA plug-in without opening it.  @return ERR_UNSUPPORTED with the reason why there is none */
 zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes);
 

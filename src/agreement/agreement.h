@@ -172,7 +172,7 @@ zoff_status zoff_agreement_equal(zoff_agreement *a, zoff_fields_list list, const
 /* ---- listed.c: each comparison returns ERR_INVALID on every rank if two differ ---- */
 
 typedef struct zoff_listed_settings {
-    const char *keys; /* zoff_config_agree_list() */
+    const char *keys; /* zoff_config_dump_agreed() */
     size_t key_bytes;
     bool states_in_files;
     uint64_t chunk_elements;

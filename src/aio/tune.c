@@ -29,8 +29,116 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A queue on a scratch file, and memory for its blocks. */
+typedef struct scratch {
+    zoff_aio *q;
+    char *memory;
+    size_t memory_bytes;
+    uint64_t extent;            /* bytes of the file that are used; a multiple of the smallest extent */
+    uint64_t read_at, write_at; /* where each direction continues */
+    double rate;                /* bytes per second, as far as known; 0: unknown */
+} scratch;
+
+/* One way of moving bytes. */
+typedef struct method {
+    size_t block;
+    unsigned depth;
+    bool reads, writes;
+} method;
+
+/* ---- one sample ---- */
+
+typedef struct slot {
+    uint64_t ticket;
+    bool busy;
+} slot;
+
+typedef struct sample {
+    scratch *tuner;
+    const method *way;
+    double seconds, start;
+    uint64_t limit; /* bytes; 0: none */
+    uint64_t begun, done;
+    slot slots[ZOFF_AIO_TUNE_DEPTH_MOST];
+} sample;
+
+/* Each direction walks through the file; they start half of it apart. */
+static uint64_t next_offset(uint64_t *at, uint64_t extent, size_t block)
+{
+    uint64_t offset = *at + block <= extent ? *at : 0;
+    *at = offset + block;
+    return offset;
+}
+
+static zoff_status begin(sample *s, unsigned i)
+{
+    scratch *t = s->tuner;
+    size_t block = s->way->block;
+    char *memory = t->memory + i * block;
+    bool writes = s->way->writes && (!s->way->reads || i % 2);
+    if (writes)
+        ZOFF_TRY(zoff_aio_write(t->q, next_offset(&t->write_at, t->extent, block), block, memory, &s->slots[i].ticket));
+    else
+        ZOFF_TRY(zoff_aio_read(t->q, next_offset(&t->read_at, t->extent, block), block, memory, &s->slots[i].ticket));
+    s->slots[i].busy = true;
+    s->begun += block;
+    return ZOFF_OK;
+}
+
+/* Whether to stop: early enough that transfers in flight complete in time. */
+static bool is_over(const sample *s)
+{
+    const size_t block = s->way->block;
+    double in_flight = s->tuner->rate > 0 ? (double)(s->begun - s->done) / s->tuner->rate : 0;
+    if (s->limit && s->begun + block > s->limit)
+        return true;
+    return s->begun >= s->way->depth * block && zoff_base_clock_seconds() - s->start + in_flight >= s->seconds;
+}
+
+/* Visit each place once: collect what has completed, submit the next. */
+static zoff_status turn(sample *s, bool *out_busy)
+{
+    *out_busy = false;
+    for (unsigned i = 0; i < s->way->depth; i++) {
+        if (s->slots[i].busy) {
+            zoff_status status = zoff_aio_poll(s->tuner->q, s->slots[i].ticket);
+            if (status < 0)
+                return status;
+            s->slots[i].busy = status == ZOFF_PENDING;
+            s->done += status == ZOFF_OK ? s->way->block : 0;
+        }
+        if (!s->slots[i].busy && !is_over(s))
+            ZOFF_TRY(begin(s, i));
+        *out_busy = *out_busy || s->slots[i].busy;
+    }
+    return ZOFF_OK;
+}
+
+/* Move bytes in this way for about this long, at least one block for each place in flight. If `bytes` is not 0, it
+ * is the maximum. Return the rate and, if wanted, the bytes. */
+static zoff_status move_bytes(scratch *tuner, const method *way, double seconds, uint64_t bytes, double *out_rate,
+                              uint64_t *out_moved)
+{
+    sample s = {.tuner = tuner, .way = way, .seconds = seconds, .limit = bytes, .start = zoff_base_clock_seconds()};
+    bool busy = true;
+    while (busy) {
+        ZOFF_TRY(turn(&s, &busy));
+        if (busy)
+            ZOFF_TRY(zoff_aio_wait_any(tuner->q));
+    }
+    double passed = zoff_base_clock_seconds() - s.start;
+    *out_rate = (double)s.done / (passed > 1e-9 ? passed : 1e-9);
+    tuner->rate = *out_rate;
+    if (out_moved)
+        *out_moved = s.done;
+    return ZOFF_OK;
+}
+
+/* ---- the choice ---- */
+
 enum {
     ROUNDS = 3,
+    EXTENT_LEAST = 2 * ZOFF_AIO_TUNE_BLOCK_MOST, /* one place to read from and one to write to */
     EXTENT_MOST = 256 << 20,
     MEMORY_SHARE = 8, /* use one part in this many of the memory that the process may still take */
     TURN_WAIT_NS = 10000000
@@ -42,9 +150,9 @@ static const double NEAR_BEST = 0.97;
 static const double SAMPLE_SHARE = 0.9; /* share of its time that a sample uses, because its end cannot be predicted exactly */
 
 /* Sorted by bytes in flight; for equal bytes fewer requests come first. */
-static const zoff_aio_tune_way WAYS[] = {{512 << 10, 8, true, true}, {1 << 20, 8, true, true},    {512 << 10, 16, true, true},
-                                         {1 << 20, 16, true, true},  {512 << 10, 32, true, true}, {4 << 20, 8, true, true},
-                                         {1 << 20, 32, true, true},  {4 << 20, 16, true, true},   {4 << 20, 32, true, true}};
+static const method WAYS[] = {{512 << 10, 8, true, true}, {1 << 20, 8, true, true},    {512 << 10, 16, true, true},
+                              {1 << 20, 16, true, true},  {512 << 10, 32, true, true}, {4 << 20, 8, true, true},
+                              {1 << 20, 32, true, true},  {4 << 20, 16, true, true},   {4 << 20, 32, true, true}};
 enum { WAY_COUNT = sizeof WAYS / sizeof WAYS[0] };
 
 typedef struct rates {
@@ -115,34 +223,34 @@ static zoff_status open_scratch(const char *folder, const zoff_aio_tune_opts *op
 }
 
 /* Reserve as many bytes as allowed, at most half of the free space. */
-static zoff_status reserve(const char *folder, zoff_aio_tuner *t)
+static zoff_status reserve(const char *folder, scratch *t)
 {
     struct statvfs fs;
     uint64_t room = EXTENT_MOST;
     if (fstatvfs(t->q->file.fd, &fs) == 0 && fs.f_blocks)
         room = zoff_base_bits_min(room, (uint64_t)fs.f_bavail * fs.f_frsize / 2);
     zoff_status status = ZOFF_ERR_NO_SPACE;
-    for (room -= room % ZOFF_AIO_TUNE_EXTENT_LEAST; status == ZOFF_ERR_NO_SPACE && room >= ZOFF_AIO_TUNE_EXTENT_LEAST;) {
+    for (room -= room % EXTENT_LEAST; status == ZOFF_ERR_NO_SPACE && room >= EXTENT_LEAST;) {
         status = zoff_aio_reserve(t->q, room);
         t->extent = room;
-        room = room / 2 - room / 2 % ZOFF_AIO_TUNE_EXTENT_LEAST;
+        room = room / 2 - room / 2 % EXTENT_LEAST;
     }
     ZOFF_FAIL_IF(status == ZOFF_ERR_NO_SPACE, ZOFF_ERR_NO_SPACE,
                  "'%s' has too little room to be measured: %d MiB must be free; free some space, or give aio.block_size and "
                  "aio.queue_depth",
-                 folder, 2 * ZOFF_AIO_TUNE_EXTENT_LEAST >> 20);
+                 folder, 2 * EXTENT_LEAST >> 20);
     return status;
 }
 
 /* Write the file once. If the time is too short for all of it, the written part is used. */
-static zoff_status fill(zoff_aio_tuner *t, double seconds)
+static zoff_status fill(scratch *t, double seconds)
 {
-    static const zoff_aio_tune_way WAY = {1 << 20, ZOFF_AIO_TUNE_EXTENT_LEAST >> 20, false, true};
+    static const method WAY = {1 << 20, EXTENT_LEAST >> 20, false, true};
     double start = zoff_base_clock_seconds(), rate;
     uint64_t written = 0;
     while (written < t->extent && (!written || zoff_base_clock_seconds() - start < seconds)) {
-        ZOFF_TRY(zoff_aio_tune_run(t, &WAY, seconds, ZOFF_AIO_TUNE_EXTENT_LEAST, &rate, NULL));
-        written += ZOFF_AIO_TUNE_EXTENT_LEAST;
+        ZOFF_TRY(move_bytes(t, &WAY, seconds, EXTENT_LEAST, &rate, NULL));
+        written += EXTENT_LEAST;
     }
     t->extent = written;
     t->read_at = 0;
@@ -165,18 +273,18 @@ static void make_noise(char *memory, size_t bytes)
 }
 
 /* Whether a sample of this length is longer than the first requests of this way, in the available memory. */
-static bool can_try(const zoff_aio_tuner *t, const zoff_aio_tune_way *way, double seconds)
+static bool can_try(const scratch *t, const method *way, double seconds)
 {
     double in_flight = (double)way->block * way->depth;
     return in_flight <= (double)t->memory_bytes && (way == WAYS || in_flight <= t->rate * seconds);
 }
 
-static zoff_status run_rounds(zoff_aio_tuner *t, double seconds, double deadline, rates found[WAY_COUNT])
+static zoff_status run_rounds(scratch *t, double seconds, double deadline, rates found[WAY_COUNT])
 {
     double rate;
     bool tried[WAY_COUNT];
-    ZOFF_TRY(zoff_aio_tune_run(t, WAYS, seconds, 0, &rate,
-                               NULL)); /* the first sample is slower than the others, so only its rate is used */
+    ZOFF_TRY(move_bytes(t, WAYS, seconds, 0, &rate,
+                        NULL)); /* the first sample is slower than the others, so only its rate is used */
     for (unsigned i = 0; i < WAY_COUNT; i++)
         tried[i] = can_try(t, &WAYS[i], seconds);
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -184,7 +292,7 @@ static zoff_status run_rounds(zoff_aio_tuner *t, double seconds, double deadline
             /* Try at least one way, even if no time is left. */
             if (!tried[i] || (found[0].count && zoff_base_clock_seconds() + seconds > deadline))
                 continue;
-            ZOFF_TRY(zoff_aio_tune_run(t, &WAYS[i], seconds, 0, &found[i].values[found[i].count], NULL));
+            ZOFF_TRY(move_bytes(t, &WAYS[i], seconds, 0, &found[i].values[found[i].count], NULL));
             found[i].count++;
         }
     }
@@ -203,23 +311,22 @@ static unsigned choose(const rates found[WAY_COUNT])
 }
 
 /* Reading alone and writing alone. */
-static zoff_status run_ends(zoff_aio_tuner *t, const zoff_aio_tune_way *way, double seconds, double deadline,
-                            zoff_aio_tune_result *out)
+static zoff_status run_ends(scratch *t, const method *way, double seconds, double deadline, zoff_aio_tune_result *out)
 {
     rates reads = {.count = 0}, writes = {.count = 0};
-    zoff_aio_tune_way reading = {way->block, way->depth, true, false}, writing = {way->block, way->depth, false, true};
+    method reading = {way->block, way->depth, true, false}, writing = {way->block, way->depth, false, true};
     for (unsigned round = 0; round < ROUNDS; round++) {
         if (round && zoff_base_clock_seconds() + 2 * seconds > deadline)
             break;
-        ZOFF_TRY(zoff_aio_tune_run(t, &reading, seconds, 0, &reads.values[reads.count++], NULL));
-        ZOFF_TRY(zoff_aio_tune_run(t, &writing, seconds, 0, &writes.values[writes.count++], NULL));
+        ZOFF_TRY(move_bytes(t, &reading, seconds, 0, &reads.values[reads.count++], NULL));
+        ZOFF_TRY(move_bytes(t, &writing, seconds, 0, &writes.values[writes.count++], NULL));
     }
     out->read_rate = median(reads);
     out->write_rate = median(writes);
     return ZOFF_OK;
 }
 
-static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds, zoff_aio_tune_result *out)
+static zoff_status measure(const char *folder, scratch *t, double seconds, zoff_aio_tune_result *out)
 {
     const char *source;
     zoff_map memory = {0};
@@ -287,7 +394,7 @@ zoff_status zoff_aio_tune(const char *folder, const zoff_aio_tune_opts *opts, zo
     zoff_status status;
     zoff_aio_tune_opts chosen;
     zoff_aio_tune_result result;
-    zoff_aio_tuner tuner = {0};
+    scratch tuner = {0};
     ZOFF_FAIL_IF(!folder || !*folder || !out, ZOFF_ERR_INVALID, "zoff_aio_tune: %s", out ? "name a folder" : "out is NULL");
     ZOFF_TRY(zoff_base_structs_check_out("zoff_aio_tune_result", "ZOFF_AIO_TUNE_RESULT_INIT", out));
     ZOFF_TRY(read_opts(opts, &chosen));

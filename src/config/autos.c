@@ -30,17 +30,17 @@ static bool is_value(const zoff_config_cell *cell)
 static bool is_used(const zoff_config *config, const char *path)
 {
     if (strcmp(path, "gradient_accumulation_steps") == 0)
-        return !(is_value(zoff_config_cells_given(config, "train_batch_size")) &&
-                 is_value(zoff_config_cells_given(config, "train_micro_batch_size_per_gpu")));
+        return !(is_value(zoff_config_value_given(config, "train_batch_size")) &&
+                 is_value(zoff_config_value_given(config, "train_micro_batch_size_per_gpu")));
     if (strncmp(path, "fp16.", 5) == 0 && strcmp(path, "fp16.enabled") != 0)
-        return zoff_config_cells_find(config, "fp16.enabled")->integer != 0;
+        return zoff_config_value_find(config, "fp16.enabled")->integer != 0;
     return zoff_config_optimizer_has(config, path) && zoff_config_schedule_has(config, path);
 }
 
 /* Append the value that an engine uses for a key. */
 static void add_taken(const zoff_config *config, const zoff_config_key *row, zoff_config_sink *sink)
 {
-    const zoff_config_cell *cell = zoff_config_cells_find(config, row->path);
+    const zoff_config_cell *cell = zoff_config_value_find(config, row->path);
     char value[256] = "null (nothing is set)";
     if (row->type == ZOFF_KEY_SECTION)
         snprintf(value, sizeof value, "the defaults of its keys");
@@ -48,8 +48,8 @@ static void add_taken(const zoff_config *config, const zoff_config_key *row, zof
         snprintf(value, sizeof value, "optimizer.params.lr");
     else if (cell->kind == ZOFF_CELL_VALUE)
         zoff_config_value_print(row, cell, value, sizeof value);
-    zoff_config_sink_add(sink, "%s%s = %s (%s)", sink->used ? ", " : "", row->path, value,
-                         zoff_config_value_place(zoff_config_cells_given(config, row->path)));
+    zoff_config_value_append(sink, "%s%s = %s (%s)", sink->used ? ", " : "", row->path, value,
+                             zoff_config_value_place(zoff_config_value_given(config, row->path)));
 }
 
 zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
@@ -60,7 +60,7 @@ zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
     zoff_config_sink sink = {text, sizeof text, 0};
     for (size_t i = 0; i < count; i++) {
         const char *path = table[i].path;
-        const zoff_config_cell *given = zoff_config_cells_given(config, path);
+        const zoff_config_cell *given = zoff_config_value_given(config, path);
         if (table[i].class_ != ZOFF_CLASS_HONOURED || !given || given->kind != ZOFF_CELL_AUTO || !decides_training(path) ||
             !is_used(config, path))
             continue;
@@ -84,24 +84,24 @@ zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
 
 static void add_cell(const zoff_config *config, const char *path, zoff_config_sink *sink)
 {
-    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
+    const zoff_config_cell *cell = zoff_config_value_find(config, path);
     char value[256];
     zoff_config_value_print(zoff_config_schema_find(path), cell, value, sizeof value);
-    zoff_config_sink_add(sink, "%s (%s)", value, zoff_config_cells_source(cell));
+    zoff_config_value_append(sink, "%s (%s)", value, zoff_config_value_source(cell));
 }
 
 void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes)
 {
     zoff_config_sink sink = {dst, dst_bytes, 0};
-    const zoff_config_cell *clip = zoff_config_cells_find(config, "gradient_clipping");
-    zoff_config_sink_add(&sink, "optimizer.type ");
+    const zoff_config_cell *clip = zoff_config_value_find(config, "gradient_clipping");
+    zoff_config_value_append(&sink, "optimizer.type ");
     add_cell(config, "optimizer.type", &sink);
-    zoff_config_sink_add(&sink, ", lr ");
+    zoff_config_value_append(&sink, ", lr ");
     add_cell(config, "optimizer.params.lr", &sink);
-    zoff_config_sink_add(&sink, ", scheduler.type ");
+    zoff_config_value_append(&sink, ", scheduler.type ");
     add_cell(config, "scheduler.type", &sink);
-    zoff_config_sink_add(&sink, ", gradient_clipping ");
+    zoff_config_value_append(&sink, ", gradient_clipping ");
     add_cell(config, "gradient_clipping", &sink);
     if (!(clip->number > 0))
-        zoff_config_sink_add(&sink, ": off");
+        zoff_config_value_append(&sink, ": off");
 }

@@ -124,9 +124,9 @@ typedef struct zoff_config_values {
  * resolved again or closed. An NVMe tier without a folder is no error here, because zoff_engine_opts may name one. */
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out);
 
-/* agree.c: list every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
+/* List every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
  * configuration must have been resolved by zoff_config_values_get().  @owns caller; zoff_base_mem_free() */
-zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t *out_bytes);
+zoff_status zoff_config_dump_agreed(const zoff_config *config, char **out, size_t *out_bytes);
 
 /* Find the "auto" values of a resolved configuration that change the training result and that the program has not set. With
  * `warns`, one warning lists them with the values used instead.  @return ERR_INVALID if such a key has no default */

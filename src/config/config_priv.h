@@ -84,26 +84,35 @@ const char *zoff_config_value_place(const zoff_config_cell *cell);
 
 void zoff_config_value_free(zoff_config_cell *cell);
 
+/* The effective cell of a path, which must be in the schema. */
+zoff_config_cell *zoff_config_value_find(const zoff_config *config, const char *path);
+
+/* The given cell of a row: the program's, else the file's; NULL if neither gives one. */
+const zoff_config_cell *zoff_config_value_given(const zoff_config *config, const char *path);
+
+/* The source of an effective cell. Never NULL. */
+const char *zoff_config_value_source(const zoff_config_cell *cell);
+
+/* Text that is appended to a caller's buffer. Text that does not fit is cut, but counted. */
+typedef struct zoff_config_sink {
+    char *dst;
+    size_t dst_bytes, used; /* `used` counts the cut text, too */
+} zoff_config_sink;
+
+void zoff_config_value_append(zoff_config_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* ---- parse.c ---- */
 
 /* Parse the text of a file into the file layer. Overwrites `text`. */
 zoff_status zoff_config_parse_text(zoff_config *config, char *text, size_t bytes);
 
-/* ---- cells.c ---- */
-
-/* The effective cell of a path, which must be in the schema. */
-zoff_config_cell *zoff_config_cells_find(const zoff_config *config, const char *path);
-
-/* The given cell of a row: the program's, else the file's; NULL if neither gives one. */
-const zoff_config_cell *zoff_config_cells_given(const zoff_config *config, const char *path);
-
-/* The source of an effective cell. Never NULL. */
-const char *zoff_config_cells_source(const zoff_config_cell *cell);
-
 /* ---- resolve.c ---- */
 
 /* Resolve as zoff_config_resolve() does, but require no folder for state files, because zoff_engine_opts may name one. */
 zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size);
+
+/* Refuse fp16 and bf16 together. */
+zoff_status zoff_config_resolve_check_pair(const zoff_config_cell *fp16, const zoff_config_cell *bf16);
 
 /* ---- optimizer.c ---- */
 
@@ -126,28 +135,5 @@ bool zoff_config_schedule_has(const zoff_config *config, const char *path);
 
 /* Whether scheduler.type needs a key that has no value. */
 bool zoff_config_schedule_needs(const zoff_config *config, const char *path);
-
-/* ---- precision.c ---- */
-
-/* Refuse fp16 and bf16 together. */
-zoff_status zoff_config_precision_check_pair(const zoff_config_cell *fp16, const zoff_config_cell *bf16);
-
-/* Refuse fp16 and bf16 together, and check the parameters of the loss scale if fp16 is enabled. */
-zoff_status zoff_config_precision_check(const zoff_config *config);
-
-/* ---- batch.c ---- */
-
-/* Compute the batch sizes that are not given, and check that all three fit together. */
-zoff_status zoff_config_batch_solve(zoff_config *config, unsigned world_size);
-
-/* ---- sink.c ---- */
-
-/* Text that is appended to a caller's buffer. Text that does not fit is cut, but counted. */
-typedef struct zoff_config_sink {
-    char *dst;
-    size_t dst_bytes, used; /* `used` counts the cut text, too */
-} zoff_config_sink;
-
-void zoff_config_sink_add(zoff_config_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -279,6 +279,6 @@ const char *zoff_config_source(const zoff_config *config, const char *key)
         return "unknown";
     size_t index = zoff_config_schema_index(row);
     if (config->is_resolved)
-        return zoff_config_cells_source(&config->effective[index]);
-    return zoff_config_cells_source(config->api[index].source ? &config->api[index] : &config->file[index]);
+        return zoff_config_value_source(&config->effective[index]);
+    return zoff_config_value_source(config->api[index].source ? &config->api[index] : &config->file[index]);
 }

@@ -1,9 +1,56 @@
-/* dump.c: writes the effective configuration as text, each value with its source. */
+/* dump.c: writes the effective configuration: as text, each value with its source; as JSON; and the keys that must be the same
+ * on all ranks. */
 #include "config_priv.h"
 #include "mem.h"
 #include "try.h"
 
 #include <string.h>
+
+/* Only keys that zoff acts on are compared: ignored keys change no number, and refused keys pass only with a value that changes
+ * nothing. */
+static bool must_agree(const zoff_config_key *row)
+{
+    return row->class_ == ZOFF_CLASS_HONOURED && row->type != ZOFF_KEY_SECTION && !row->may_differ;
+}
+
+static zoff_status print_agreed(const zoff_config *config, zoff_config_sink *sink)
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        char *value;
+        if (!must_agree(&table[i]))
+            continue;
+        ZOFF_TRY(zoff_config_value_text(&table[i], &config->effective[i], &value));
+        zoff_config_value_append(sink, "%s%c%s%c", table[i].path, 0, value, 0);
+        zoff_base_mem_free(value);
+    }
+    return ZOFF_OK;
+}
+
+/* Print to memory of the right size: the first call counts the bytes. */
+static zoff_status print_all(const zoff_config *config, zoff_status (*print)(const zoff_config *, zoff_config_sink *),
+                             const char *what, char **out, size_t *out_bytes)
+{
+    zoff_config_sink sink = {0};
+    char *text;
+    ZOFF_TRY(print(config, &sink));
+    ZOFF_TRY(zoff_base_mem_alloc(sink.used + 1, 1, what, &text));
+    sink = (zoff_config_sink){.dst = text, .dst_bytes = sink.used + 1};
+    const zoff_status status = print(config, &sink);
+    if (status < 0) {
+        zoff_base_mem_free(text);
+        return status;
+    }
+    *out = text;
+    *out_bytes = sink.used;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_config_dump_agreed(const zoff_config *config, char **out, size_t *out_bytes)
+{
+    return print_all(config, print_agreed, "the keys that ranks compare", out, out_bytes);
+}
 
 /* Whether the dump shows a key: all keys that zoff acts on, except the parameters of other optimizers and old names; and every
  * other key that was given. A refused key can be given only with a supported value. */
@@ -22,7 +69,8 @@ static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row,
     char *value;
     ZOFF_TRY(zoff_config_value_text(row, cell, &value));
     int pad = 72 - (int)strlen(row->path) - (int)strlen(value);
-    zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_cells_source(cell));
+    zoff_config_value_append(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "",
+                             zoff_config_value_source(cell));
     zoff_base_mem_free(value);
     return ZOFF_OK;
 }
@@ -35,16 +83,16 @@ zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_by
     size_t count, ignored = 0;
     const zoff_config_key *table = zoff_config_schema_table(&count);
     zoff_config_sink sink = {dst, dst_bytes, 0};
-    zoff_config_sink_add(&sink, "# %s, resolved for %u rank%s\n", config->name, config->world_size,
-                         config->world_size == 1 ? "" : "s");
+    zoff_config_value_append(&sink, "# %s, resolved for %u rank%s\n", config->name, config->world_size,
+                             config->world_size == 1 ? "" : "s");
     for (size_t i = 0; i < count; i++) {
         if (is_shown(config, &table[i], i))
             ZOFF_TRY(add_value(&sink, &table[i], &config->effective[i]));
     }
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED && config->effective[i].source)
-            zoff_config_sink_add(&sink, "%s#   %s (%s): %s\n", ignored++ ? "" : "# ignored:\n", table[i].path,
-                                 zoff_config_cells_source(&config->effective[i]), table[i].help);
+            zoff_config_value_append(&sink, "%s#   %s (%s): %s\n", ignored++ ? "" : "# ignored:\n", table[i].path,
+                                     zoff_config_value_source(&config->effective[i]), table[i].help);
     }
     *out_bytes = sink.used;
     return ZOFF_OK;
@@ -52,38 +100,28 @@ zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_by
 
 /* ---- as JSON ---- */
 
-/* Keys with their values as one object. `dst` NULL: only count the bytes. */
-static zoff_status print_json(const zoff_config *config, char *dst, size_t dst_bytes, size_t *out_bytes)
+/* Keys with their values as one object. */
+static zoff_status print_json(const zoff_config *config, zoff_config_sink *sink)
 {
     size_t count, keys = 0;
     const zoff_config_key *table = zoff_config_schema_table(&count);
-    zoff_config_sink sink = {dst, dst_bytes, 0};
-    zoff_config_sink_add(&sink, "{");
+    zoff_config_value_append(sink, "{");
     for (size_t i = 0; i < count; i++) {
         char *value;
         if (!is_shown(config, &table[i], i))
             continue;
         ZOFF_TRY(zoff_config_value_text(&table[i], &config->effective[i], &value));
         const bool is_word = strcmp(value, "auto") == 0; /* any other value is printed as valid JSON already */
-        zoff_config_sink_add(&sink, "%s\"%s\": %s%s%s", keys++ ? ", " : "", table[i].path, is_word ? "\"" : "", value,
-                             is_word ? "\"" : "");
+        zoff_config_value_append(sink, "%s\"%s\": %s%s%s", keys++ ? ", " : "", table[i].path, is_word ? "\"" : "", value,
+                                 is_word ? "\"" : "");
         zoff_base_mem_free(value);
     }
-    zoff_config_sink_add(&sink, "}");
-    *out_bytes = sink.used;
+    zoff_config_value_append(sink, "}");
     return ZOFF_OK;
 }
 
 zoff_status zoff_config_dump_json(const zoff_config *config, char **out)
 {
-    size_t bytes = 0;
-    char *text;
-    ZOFF_TRY(print_json(config, NULL, 0, &bytes));
-    ZOFF_TRY(zoff_base_mem_alloc(bytes + 1, 1, "the configuration as text", &text));
-    const zoff_status status = print_json(config, text, bytes + 1, &bytes);
-    if (status == ZOFF_OK)
-        *out = text;
-    else
-        zoff_base_mem_free(text);
-    return status;
+    size_t bytes;
+    return print_all(config, print_json, "the configuration as text", out, &bytes);
 }

@@ -27,7 +27,7 @@ static const struct {
 
 static const char *type_of(const zoff_config *config)
 {
-    return zoff_config_cells_find(config, "optimizer.type")->texts[0];
+    return zoff_config_value_find(config, "optimizer.type")->texts[0];
 }
 
 zoff_optimizer zoff_config_optimizer_type(const zoff_config *config)
@@ -92,9 +92,9 @@ static void set_defaults(const zoff_config *config)
 
 static zoff_status check_uses(const zoff_config *config)
 {
-    const zoff_config_cell *type = zoff_config_cells_find(config, "optimizer.type");
+    const zoff_config_cell *type = zoff_config_value_find(config, "optimizer.type");
     for (size_t i = 0; i < sizeof USES / sizeof USES[0]; i++) {
-        const zoff_config_cell *cell = zoff_config_cells_find(config, USES[i].path);
+        const zoff_config_cell *cell = zoff_config_value_find(config, USES[i].path);
         char owners[64];
         if (open_cell(config, USES[i].path) || zoff_config_optimizer_has(config, USES[i].path) ||
             (USES[i].zero_is_nothing && cell->number == 0))
@@ -103,8 +103,8 @@ static zoff_status check_uses(const zoff_config *config)
         return zoff_base_status_fail(ZOFF_ERR_INVALID,
                                      "%s: %s is a parameter of optimizer.type %s, but %s (%s) does not have it; remove it, "
                                      "or choose another optimizer",
-                                     zoff_config_cells_source(cell), USES[i].path, owners, type->texts[0],
-                                     zoff_config_cells_source(type));
+                                     zoff_config_value_source(cell), USES[i].path, owners, type->texts[0],
+                                     zoff_config_value_source(type));
     }
     return ZOFF_OK;
 }
@@ -126,9 +126,9 @@ static zoff_status check_sizes(const zoff_config *config)
                                         "scheduler.params.cycle_max_lr",
                                         "scheduler.params.lr_range_test_min_lr"};
     for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
-        const zoff_config_cell *cell = zoff_config_cells_find(config, PATHS[i]);
+        const zoff_config_cell *cell = zoff_config_value_find(config, PATHS[i]);
         ZOFF_FAIL_IF(fabs(cell->number) > (double)FLT_MAX, ZOFF_ERR_INVALID,
-                     "%s: %s: %g is beyond fp32, in which steps are computed; expected less", zoff_config_cells_source(cell),
+                     "%s: %s: %g is beyond fp32, in which steps are computed; expected less", zoff_config_value_source(cell),
                      PATHS[i], cell->number);
     }
     return ZOFF_OK;
@@ -136,22 +136,22 @@ static zoff_status check_sizes(const zoff_config *config)
 
 static zoff_status check_nesterov(const zoff_config *config)
 {
-    const zoff_config_cell *nesterov = zoff_config_cells_find(config, PARAMS "nesterov");
-    const double momentum = zoff_config_cells_find(config, PARAMS "momentum")->number;
-    const double dampening = zoff_config_cells_find(config, PARAMS "dampening")->number;
+    const zoff_config_cell *nesterov = zoff_config_value_find(config, PARAMS "nesterov");
+    const double momentum = zoff_config_value_find(config, PARAMS "momentum")->number;
+    const double dampening = zoff_config_value_find(config, PARAMS "dampening")->number;
     ZOFF_FAIL_IF(nesterov->integer && (momentum == 0 || dampening != 0), ZOFF_ERR_INVALID,
                  "%s: " PARAMS "nesterov needs a momentum above 0 and a dampening of 0; they are %g and %g",
-                 zoff_config_cells_source(nesterov), momentum, dampening);
+                 zoff_config_value_source(nesterov), momentum, dampening);
     return ZOFF_OK;
 }
 
 static void warn_decay_mode(const zoff_config *config)
 {
-    const zoff_config_cell *mode = zoff_config_cells_find(config, PARAMS "adam_w_mode");
+    const zoff_config_cell *mode = zoff_config_value_find(config, PARAMS "adam_w_mode");
     if (!mode->integer && strcmp(type_of(config), "AdamW") == 0)
         ZOFF_WARN("%s: " PARAMS "adam_w_mode has no effect with optimizer.type AdamW (%s): the decay stays decoupled. "
                   "Type Adam with adam_w_mode false adds it to the gradient",
-                  mode->source, zoff_config_cells_source(zoff_config_cells_find(config, "optimizer.type")));
+                  mode->source, zoff_config_value_source(zoff_config_value_find(config, "optimizer.type")));
 }
 
 zoff_status zoff_config_optimizer_settle(zoff_config *config)

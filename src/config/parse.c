@@ -79,7 +79,7 @@ static zoff_config_cell *file_cell(const parser *p, const char *path)
  * which the file would be refused. */
 static const zoff_config_cell *given_cell(const parser *p, const char *path)
 {
-    const zoff_config_cell *cell = zoff_config_cells_given(p->config, path);
+    const zoff_config_cell *cell = zoff_config_value_given(p->config, path);
     return cell ? cell : file_cell(p, path);
 }
 
@@ -181,7 +181,7 @@ static zoff_status check_pairs(const parser *p)
         const char *old, *new;
     } RENAMED[] = {{"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
                    {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"}};
-    ZOFF_TRY(zoff_config_precision_check_pair(given_cell(p, "fp16.enabled"), given_cell(p, "bf16.enabled")));
+    ZOFF_TRY(zoff_config_resolve_check_pair(given_cell(p, "fp16.enabled"), given_cell(p, "bf16.enabled")));
     for (size_t i = 0; i < sizeof RENAMED / sizeof RENAMED[0]; i++) {
         const zoff_config_cell *old = file_cell(p, RENAMED[i].old), *new = file_cell(p, RENAMED[i].new);
         ZOFF_FAIL_IF(old->kind == ZOFF_CELL_VALUE && new->kind == ZOFF_CELL_VALUE, ZOFF_ERR_INVALID,

@@ -50,7 +50,7 @@ static void add_words(zoff_config_sink *sink, const char *list)
 {
     for (bool first = true; *list; first = false) {
         size_t bytes = strcspn(list, "|");
-        zoff_config_sink_add(sink, "%s`%.*s`", first ? "" : ", ", (int)bytes, list);
+        zoff_config_value_append(sink, "%s`%.*s`", first ? "" : ", ", (int)bytes, list);
         list += bytes + (list[bytes] == '|');
     }
 }
@@ -66,16 +66,16 @@ static void add_type(zoff_config_sink *sink, const zoff_config_key *row)
         zoff_config_schema_expected(row, expected, sizeof expected);
         size_t article = strcspn(expected, " "); /* which an error needs, but not a list */
         if (row->type == ZOFF_KEY_BYTES)         /* the head of the page says how to write numbers of bytes */
-            zoff_config_sink_add(sink, "bytes%s", strrchr(expected, ',') + 1);
+            zoff_config_value_append(sink, "bytes%s", strrchr(expected, ',') + 1);
         else
-            zoff_config_sink_add(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
+            zoff_config_value_append(sink, "%s", expected + (*expected == 'a' && article <= 2 ? article + 1 : 0));
     }
 }
 
 static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink, "\n## Keys that zoff acts on\n\n"
-                               "The values of a key are in parentheses, and behind the semicolon its default.\n\n");
+    zoff_config_value_append(sink, "\n## Keys that zoff acts on\n\n"
+                                   "The values of a key are in parentheses, and behind the semicolon its default.\n\n");
     bool in_list = false;
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
@@ -88,37 +88,37 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
         if (bytes && !same) {
             char section[256] = "";
             memcpy(section, row->path, bytes < sizeof section ? bytes : sizeof section - 1);
-            zoff_config_sink_add(sink, "\n### %s\n\n", section);
+            zoff_config_value_append(sink, "\n### %s\n\n", section);
             if (row[-1].type == ZOFF_KEY_SECTION) /* otherwise keys of a section go on behind those of another one */
-                zoff_config_sink_add(sink, "%s.\n\n", row[-1].help);
+                zoff_config_value_append(sink, "%s.\n\n", row[-1].help);
         } else if (in_list && !same) {
-            zoff_config_sink_add(sink, "\n### Sums over ranks\n\n");
+            zoff_config_value_append(sink, "\n### Sums over ranks\n\n");
         }
         in_list = true;
-        zoff_config_sink_add(sink, "- `%s` (", row->path);
+        zoff_config_value_append(sink, "- `%s` (", row->path);
         add_type(sink, row);
-        zoff_config_sink_add(sink, "; `%s`): %s\n", row->fallback ? row->fallback : "null", row->help);
+        zoff_config_value_append(sink, "; `%s`): %s\n", row->fallback ? row->fallback : "null", row->help);
     }
 }
 
 /* List all keys with refused values, also those that zoff acts on. */
 static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(
+    zoff_config_value_append(
         sink, "\n## Values that are refused\n\nOnly the values in parentheses are accepted, and `null` and "
               "`\"auto\"`, which mean the default. The text says why\nother values are refused, and what to do.\n\n");
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
         if (!row->accepts)
             continue;
-        zoff_config_sink_add(sink, "- `%s` (", row->path);
+        zoff_config_value_append(sink, "- `%s` (", row->path);
         if (row->type == ZOFF_KEY_ANY)
-            zoff_config_sink_add(sink, "nothing, or `{\"enabled\": false}`");
+            zoff_config_value_append(sink, "nothing, or `{\"enabled\": false}`");
         else if (*row->accepts)
             add_words(sink, row->accepts);
         else
-            zoff_config_sink_add(sink, "nothing");
-        zoff_config_sink_add(sink, "): %s\n", row->why);
+            zoff_config_value_append(sink, "nothing");
+        zoff_config_value_append(sink, "): %s\n", row->why);
     }
 }
 
@@ -138,14 +138,14 @@ static void add_alike(zoff_config_sink *sink, const zoff_config_key *table, size
     }
     for (size_t j = i; j < count; j++) {
         if (is_ignored_for(&table[j], why))
-            zoff_config_sink_add(sink, "%s`%s`", j == i ? "- " : ", ", table[j].path);
+            zoff_config_value_append(sink, "%s`%s`", j == i ? "- " : ", ", table[j].path);
     }
-    zoff_config_sink_add(sink, ": %s\n", why);
+    zoff_config_value_append(sink, ": %s\n", why);
 }
 
 static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink, "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n");
+    zoff_config_value_append(sink, "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED)
             add_alike(sink, table, count, i);
@@ -154,23 +154,23 @@ static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, si
 
 static void add_differing(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink,
-                         "\n## Several ranks\n\nzoff_engine_seal() compares all keys that zoff acts on between the ranks. A "
-                         "difference is an error that names the key, its values and the ranks. These keys\nmay differ, "
-                         "because no number depends on them:");
+    zoff_config_value_append(
+        sink, "\n## Several ranks\n\nzoff_engine_seal() compares all keys that zoff acts on between the ranks. A "
+              "difference is an error that names the key, its values and the ranks. These keys\nmay differ, "
+              "because no number depends on them:");
     for (size_t i = 0, used = 0; i < count; i++) {
         if (table[i].may_differ)
-            zoff_config_sink_add(sink, "%s `%s`", used++ ? "," : "", table[i].path);
+            zoff_config_value_append(sink, "%s `%s`", used++ ? "," : "", table[i].path);
     }
-    zoff_config_sink_add(sink, ".\n");
+    zoff_config_value_append(sink, ".\n");
 }
 
 static void add_aliases(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
-    zoff_config_sink_add(sink, "\n## Other names\n\nA file may use only one of the names of a key.\n\n");
+    zoff_config_value_append(sink, "\n## Other names\n\nA file may use only one of the names of a key.\n\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_ALIAS)
-            zoff_config_sink_add(sink, "- `%s`: `%s`, %s\n", table[i].path, table[i].target, table[i].help);
+            zoff_config_value_append(sink, "- `%s`: `%s`, %s\n", table[i].path, table[i].target, table[i].help);
     }
 }
 
@@ -181,7 +181,7 @@ zoff_status zoff_config_reference(char *dst, size_t dst_bytes, size_t *out_bytes
     size_t count;
     const zoff_config_key *table = zoff_config_schema_table(&count);
     zoff_config_sink sink = {dst, dst_bytes, 0};
-    zoff_config_sink_add(&sink, "%s", INTRODUCTION);
+    zoff_config_value_append(&sink, "%s", INTRODUCTION);
     add_honoured(&sink, table, count);
     add_refused(&sink, table, count);
     add_ignored(&sink, table, count);

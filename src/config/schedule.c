@@ -49,7 +49,7 @@ static bool has_value(const zoff_config_cell *cell)
 
 static const char *type_of(const zoff_config *config)
 {
-    const zoff_config_cell *cell = zoff_config_cells_find(config, "scheduler.type");
+    const zoff_config_cell *cell = zoff_config_value_find(config, "scheduler.type");
     return has_value(cell) ? cell->texts[0] : NULL;
 }
 
@@ -66,7 +66,7 @@ bool zoff_config_schedule_needs(const zoff_config *config, const char *path)
 {
     for (size_t i = 0; i < USE_COUNT; i++) {
         if (strcmp(USES[i].path, path) == 0)
-            return is_in(USES[i].needed_by, type_of(config)) && !has_value(zoff_config_cells_find(config, path));
+            return is_in(USES[i].needed_by, type_of(config)) && !has_value(zoff_config_value_find(config, path));
     }
     return false;
 }
@@ -77,16 +77,16 @@ static zoff_status check_needs(const zoff_config *config, const char *type)
         char expected[64];
         if (!zoff_config_schedule_needs(config, USES[i].path))
             continue;
-        const zoff_config_cell *given = zoff_config_cells_given(config, USES[i].path);
+        const zoff_config_cell *given = zoff_config_value_given(config, USES[i].path);
         /* zoff_config_autos_check() checks again, because a trainer may set the value later */
         if (given && given->kind == ZOFF_CELL_AUTO) {
-            zoff_config_cells_find(config, USES[i].path)->kind = ZOFF_CELL_AUTO;
+            zoff_config_value_find(config, USES[i].path)->kind = ZOFF_CELL_AUTO;
             continue;
         }
         zoff_config_schema_expected(zoff_config_schema_find(USES[i].path), expected, sizeof expected);
         return zoff_base_status_fail(
             ZOFF_ERR_INVALID, "%s: scheduler.type: %s needs %s; expected %s: give it in the file or with zoff_config_set()",
-            zoff_config_cells_source(zoff_config_cells_find(config, "scheduler.type")), type, USES[i].path, expected);
+            zoff_config_value_source(zoff_config_value_find(config, "scheduler.type")), type, USES[i].path, expected);
     }
     return ZOFF_OK;
 }
@@ -94,14 +94,14 @@ static zoff_status check_needs(const zoff_config *config, const char *type)
 /* As in DeepSpeed, WarmupDecayLR has a number as default for warmup_max_lr; null means the group's own lr, as elsewhere. */
 static void settle_decay(const zoff_config *config, const char *type)
 {
-    if (is_in("WarmupDecayLR", type) && !zoff_config_cells_given(config, PARAMS "warmup_max_lr"))
-        *zoff_config_cells_find(config, PARAMS "warmup_max_lr") = (zoff_config_cell){.kind = ZOFF_CELL_VALUE, .number = 0.001};
+    if (is_in("WarmupDecayLR", type) && !zoff_config_value_given(config, PARAMS "warmup_max_lr"))
+        *zoff_config_value_find(config, PARAMS "warmup_max_lr") = (zoff_config_cell){.kind = ZOFF_CELL_VALUE, .number = 0.001};
 }
 
 static void warn_unused(const zoff_config *config, const char *type)
 {
     for (size_t i = 0; i < USE_COUNT; i++) {
-        const zoff_config_cell *cell = zoff_config_cells_given(config, USES[i].path);
+        const zoff_config_cell *cell = zoff_config_value_given(config, USES[i].path);
         if (has_value(cell) && !is_in(USES[i].types, type))
             ZOFF_WARN("%s: %s has no effect %s%s", cell->source, USES[i].path,
                       type ? "with scheduler.type " : "without scheduler.type", type ? type : "");
@@ -110,22 +110,22 @@ static void warn_unused(const zoff_config *config, const char *type)
 
 static void warn_long_warmup(const zoff_config *config, const char *type)
 {
-    const zoff_config_cell *total = zoff_config_cells_find(config, PARAMS "total_num_steps");
-    const zoff_config_cell *warmup = zoff_config_cells_find(config, PARAMS "warmup_num_steps");
+    const zoff_config_cell *total = zoff_config_value_find(config, PARAMS "total_num_steps");
+    const zoff_config_cell *warmup = zoff_config_value_find(config, PARAMS "warmup_num_steps");
     if (is_in("WarmupDecayLR|WarmupCosineLR", type) && has_value(total) && total->integer < warmup->integer)
         ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
-                  zoff_config_cells_source(total), (long long)total->integer, (long long)warmup->integer,
-                  zoff_config_cells_source(warmup));
+                  zoff_config_value_source(total), (long long)total->integer, (long long)warmup->integer,
+                  zoff_config_value_source(warmup));
 }
 
 static void warn_momentum(const zoff_config *config, const char *type)
 {
-    const zoff_config_cell *momentum = zoff_config_cells_find(config, PARAMS "cycle_momentum");
+    const zoff_config_cell *momentum = zoff_config_value_find(config, PARAMS "cycle_momentum");
     if (is_in("OneCycle", type) && momentum->integer && !zoff_config_optimizer_has(config, "optimizer.params.betas"))
         ZOFF_WARN(
             "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, which has no betas; set it to false "
             "to avoid this warning",
-            zoff_config_cells_source(momentum), zoff_config_cells_find(config, "optimizer.type")->texts[0]);
+            zoff_config_value_source(momentum), zoff_config_value_find(config, "optimizer.type")->texts[0]);
 }
 
 zoff_status zoff_config_schedule_settle(zoff_config *config)

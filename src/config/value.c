@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,24 +379,24 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
 
 static void print_quoted(const char *text, zoff_config_sink *sink)
 {
-    zoff_config_sink_add(sink, "\"");
+    zoff_config_value_append(sink, "\"");
     for (const char *c = text; *c; c++) {
         if ((unsigned char)*c < 0x20)
-            zoff_config_sink_add(sink, "\\u%04x", (unsigned)*c);
+            zoff_config_value_append(sink, "\\u%04x", (unsigned)*c);
         else
-            zoff_config_sink_add(sink, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
+            zoff_config_value_append(sink, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
     }
-    zoff_config_sink_add(sink, "\"");
+    zoff_config_value_append(sink, "\"");
 }
 
 static void print_texts(const zoff_config_cell *cell, char *dst, size_t dst_bytes)
 {
     zoff_config_sink sink = {dst, dst_bytes, 0};
     for (size_t i = 0; i < cell->count; i++) {
-        zoff_config_sink_add(&sink, "%s", i ? ", " : cell->count > 1 ? "[" : "");
+        zoff_config_value_append(&sink, "%s", i ? ", " : cell->count > 1 ? "[" : "");
         print_quoted(cell->texts[i], &sink);
     }
-    zoff_config_sink_add(&sink, "%s", cell->count > 1 ? "]" : "");
+    zoff_config_value_append(&sink, "%s", cell->count > 1 ? "]" : "");
 }
 
 void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell *cell, char *dst, size_t dst_bytes)
@@ -477,4 +478,32 @@ zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config
     ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", out));
     zoff_config_value_print(key, cell, *out, bytes);
     return ZOFF_OK;
+}
+
+zoff_config_cell *zoff_config_value_find(const zoff_config *config, const char *path)
+{
+    return &config->effective[zoff_config_schema_index(zoff_config_schema_find(path))];
+}
+
+const zoff_config_cell *zoff_config_value_given(const zoff_config *config, const char *path)
+{
+    size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
+    if (config->api[row].kind != ZOFF_CELL_ABSENT)
+        return &config->api[row];
+    return config->file[row].kind != ZOFF_CELL_ABSENT ? &config->file[row] : NULL;
+}
+
+const char *zoff_config_value_source(const zoff_config_cell *cell)
+{
+    return cell->source ? cell->source : cell->is_computed ? "computed" : "default";
+}
+
+void zoff_config_value_append(zoff_config_sink *sink, const char *format, ...)
+{
+    size_t left = sink->used < sink->dst_bytes ? sink->dst_bytes - sink->used : 0;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(left ? sink->dst + sink->used : NULL, left, format, args);
+    va_end(args);
+    sink->used += length > 0 ? (size_t)length : 0;
 }

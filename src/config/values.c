@@ -10,7 +10,7 @@
 
 static double number(const zoff_config *config, const char *path)
 {
-    return zoff_config_cells_find(config, path)->number;
+    return zoff_config_value_find(config, path)->number;
 }
 
 /* An integer value; 0 if it is "auto" or not set. Counts above 2^53 mean "no limit". They are cut to 2^53, because the engine
@@ -18,7 +18,7 @@ static double number(const zoff_config *config, const char *path)
 static uint64_t integer(const zoff_config *config, const char *path)
 {
     const int64_t most = (int64_t)1 << 53;
-    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
+    const zoff_config_cell *cell = zoff_config_value_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)(cell->integer < most ? cell->integer : most) : 0;
 }
 
@@ -32,18 +32,18 @@ static unsigned buffer_count(const zoff_config *config, const char *path)
 /* The first text of a value, or NULL if it is not set. */
 static const char *text(const zoff_config *config, const char *path)
 {
-    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
+    const zoff_config_cell *cell = zoff_config_value_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? cell->texts[0] : NULL;
 }
 
 static bool is_auto(const zoff_config *config, const char *path)
 {
-    return zoff_config_cells_find(config, path)->kind == ZOFF_CELL_AUTO;
+    return zoff_config_value_find(config, path)->kind == ZOFF_CELL_AUTO;
 }
 
 static bool is_given(const zoff_config *config, const char *path)
 {
-    const zoff_config_cell *cell = zoff_config_cells_given(config, path);
+    const zoff_config_cell *cell = zoff_config_value_given(config, path);
     return cell && cell->kind == ZOFF_CELL_VALUE;
 }
 
@@ -57,7 +57,7 @@ static bool is_text(const zoff_config *config, const char *path, const char *wan
 
 static void fill_hyper(const zoff_config *config, zoff_optimizer_hyper *out)
 {
-    const zoff_config_cell *betas = zoff_config_cells_find(config, "optimizer.params.betas");
+    const zoff_config_cell *betas = zoff_config_value_find(config, "optimizer.params.betas");
     bool l2 = is_text(config, "optimizer.type", "Adam") && !integer(config, "optimizer.params.adam_w_mode");
     zoff_optimizer_hyper_init(out, zoff_config_optimizer_type(config));
     out->lr = number(config, "optimizer.params.lr");
@@ -94,7 +94,7 @@ static zoff_schedule_type schedule_type(const zoff_config *config)
 /* The number of `path`, or that of `other` if `path` is not set. */
 static double number_or(const zoff_config *config, const char *path, const char *other)
 {
-    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
+    const zoff_config_cell *cell = zoff_config_value_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? cell->number : number(config, other);
 }
 
@@ -119,7 +119,7 @@ static zoff_cycle_values cycle_of(const zoff_config *config)
 
 static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
 {
-    const zoff_config_cell *max_lr = zoff_config_cells_find(config, "scheduler.params.warmup_max_lr");
+    const zoff_config_cell *max_lr = zoff_config_value_find(config, "scheduler.params.warmup_max_lr");
     uint64_t warmup = integer(config, "scheduler.params.warmup_num_steps");
     *out = (zoff_schedule_values){
         .type = schedule_type(config),
@@ -239,8 +239,8 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
         .moments = moments_of(config),
-        .fp32_moments = (const char *const *)zoff_config_cells_find(config, "zoff.fp32_moments")->texts,
-        .fp32_moments_count = zoff_config_cells_find(config, "zoff.fp32_moments")->count,
+        .fp32_moments = (const char *const *)zoff_config_value_find(config, "zoff.fp32_moments")->texts,
+        .fp32_moments_count = zoff_config_value_find(config, "zoff.fp32_moments")->count,
         .whole_masters = is_text(config, "zoff.master", "fp32"),
         .split_asked = is_text(config, "zoff.master", "split"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),

@@ -167,7 +167,7 @@ typedef struct zoff_settings {
     zoff_text_list paths, weight_paths;
     zoff_text_list fp32_moments; /* patterns of names */
     char *aio_backend;
-    char *agreed_keys; /* with several ranks, the keys that they compare: zoff_config_agree_list() */
+    char *agreed_keys; /* with several ranks, the keys that they compare: zoff_config_dump_agreed() */
     size_t agreed_bytes;
     zoff_settings_words words;
     char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */

@@ -146,7 +146,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_TRY(zoff_config_dump_json(config, &s->words.configuration));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
-        ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));
+        ZOFF_TRY(zoff_config_dump_agreed(config, &s->agreed_keys, &s->agreed_bytes));
     const char *half = s->values.fp16.enabled ? "fp16.enabled" : "bf16.enabled";
     ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, half), &s->half_source));
     /* Ranks of a host may share a default queue depth; 0 says so. */

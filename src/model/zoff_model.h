@@ -207,11 +207,6 @@ zoff_status zoff_model_slices_open(zoff_model *m, const zoff_plan *plan);
 void zoff_model_slices_close(zoff_model *m);
 bool zoff_model_slices_has(const zoff_model *m, size_t number); /* whether a slice is in any bucket */
 
-/* overlaps.c */
-/* Check that no two buffers overlap in memory, of weights or gradients, of one parameter or two. `call` begins the message.
- * @return ERR_INVALID */
-zoff_status zoff_model_overlaps_check(const zoff_model *m, const char *call);
-
 /* ties.c: parameters that share their weights */
 /* Find tied parameters, before planning, and mark each in the list.  @return ERR_INVALID for tied parameters in different
  * groups or of different shapes, and for buffers that overlap; then nothing is tied */

@@ -48,8 +48,6 @@ typedef struct zoff_speculation {
     zoff_speculation_order order;
 } zoff_speculation;
 
-/* ---- terms.c ---- */
-
 /* Allocate at seal. `places` 0: only what zoff_step_prepare() needs. */
 zoff_status zoff_speculation_open(zoff_speculation *s, size_t places, size_t group_count, size_t bucket_count);
 void zoff_speculation_close(zoff_speculation *s);
@@ -59,8 +57,6 @@ void zoff_speculation_assume(zoff_speculation *s, const zoff_adam_consts *consts
 bool zoff_speculation_holds(const zoff_speculation *s, const zoff_adam_consts *consts);
 /* Begin anew after a step, or after a step that was dropped. */
 void zoff_speculation_end(zoff_speculation *s);
-
-/* ---- order.c ---- */
 
 /* Note that a step has updated, or was skipped. A clipped step never has the assumed constants, and clipping seldom comes
  * alone, so the steps after it do not speculate. */

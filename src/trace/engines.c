@@ -7,10 +7,67 @@
 #include "mem.h"
 #include "try.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- the value of ZOFF_TRACE: FILE, or FILE:FIRST-LAST ---- */
+
+typedef struct spec {
+    char path[ZOFF_TRACE_PATH_BYTES];
+    int64_t first, last; /* steps */
+    bool has_range;
+} spec;
+
+static bool read_step(const char **at, int64_t *out)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return false;
+    errno = 0;
+    *out = strtoll(*at, &end, 10);
+    *at = end;
+    return !errno && *out > 0;
+}
+
+static bool read_range(const char *text, spec *out)
+{
+    if (!read_step(&text, &out->first) || *text++ != '-' || !read_step(&text, &out->last))
+        return false;
+    return *text == 0 && out->first <= out->last;
+}
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static zoff_status read_spec(const char *value, spec *out)
+{
+    const char *colon = strrchr(last_name(value), ':');
+    const size_t bytes = colon ? (size_t)(colon - value) : strlen(value);
+    *out = (spec){.first = INT64_MIN, .last = INT64_MAX, .has_range = colon};
+    ZOFF_FAIL_IF(!bytes || value[bytes - 1] == '/' || bytes >= sizeof out->path || (colon && !read_range(colon + 1, out)),
+                 ZOFF_ERR_INVALID,
+                 "ZOFF_TRACE is \"%.300s\"; it may be FILE, or FILE:FIRST-LAST with two numbers of steps from 1, for example "
+                 "trace.json:10-12. No trace is written",
+                 value);
+    memcpy(out->path, value, bytes);
+    return ZOFF_OK;
+}
+
+/* The name for one process of several: "t.json" becomes "t.rank3.json".  @return whether it fits into the bytes */
+static bool name_of_rank(const char *path, unsigned rank, char *dst, size_t dst_bytes)
+{
+    const char *name = last_name(path), *dot = strrchr(name, '.');
+    const size_t before = dot && dot != name ? (size_t)(dot - path) : strlen(path);
+    const int length = snprintf(dst, dst_bytes, "%.*s.rank%u%s", (int)before, path, rank, path + before);
+    return length > 0 && (size_t)length < dst_bytes;
+}
 
 bool zoff_trace_flag;
 __thread zoff_trace_thread zoff_trace_self;
@@ -25,7 +82,7 @@ static struct {
     unsigned owner;                        /* zoff_base_fork_number() + 1 of the process that traces; 0: none. Atomic */
     /* the value is of no use any more, because it was bad, or the file failed or is full */
     bool ended;
-    zoff_trace_spec spec;
+    spec spec;
     zoff_trace_writer writer;
     unsigned engines, windows, opened;
     uint64_t serial, tracks, ids;
@@ -53,13 +110,13 @@ static zoff_status start_file(const char *value, const zoff_trace_rank *who)
     snprintf(file.text, sizeof file.text, "%s", value);
     file.ended = false;
     file.opened = 0;
-    ZOFF_TRY(zoff_trace_spec_read(value, &file.spec));
+    ZOFF_TRY(read_spec(value, &file.spec));
     zoff_base_env_ranks(&ranks); /* ask the environment, because a program may train with ranks that the engine does not know */
     const bool several = who->ranks > 1 && !who->are_threads;
     snprintf(path, sizeof path, "%s", file.spec.path);
     if (several || ranks.count > 1)
-        ZOFF_FAIL_IF(!zoff_trace_spec_name(file.spec.path, several ? who->rank : ranks.index, path, sizeof path),
-                     ZOFF_ERR_INVALID, "ZOFF_TRACE: the name of the file is too long");
+        ZOFF_FAIL_IF(!name_of_rank(file.spec.path, several ? who->rank : ranks.index, path, sizeof path), ZOFF_ERR_INVALID,
+                     "ZOFF_TRACE: the name of the file is too long");
     snprintf(file.spec.path, sizeof file.spec.path, "%s", path);
     return zoff_trace_writer_open(&file.writer, path);
 }

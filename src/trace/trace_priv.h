@@ -1,5 +1,5 @@
-/* trace_priv.h: what the files of this room share. spec.c reads the variable, writer.c has the file, engines.c the process and
- * its engines, and marks.c makes events. */
+/* trace_priv.h: what the files of this room share. writer.c has the file, engines.c the process and its engines, and
+ * marks.c makes events. */
 #ifndef ZOFF_TRACE_PRIV_H
 #define ZOFF_TRACE_PRIV_H
 
@@ -11,19 +11,6 @@ enum {
     ZOFF_TRACE_EVENTS_MOST = 1000 * 1000, /* most events without a range of steps; about 200 MB */
     ZOFF_TRACE_THREADS_MOST = 1024,       /* most threads of an engine; further ones have no track */
 };
-
-/* ---- spec.c ---- */
-
-/* The value of ZOFF_TRACE: FILE, or FILE:FIRST-LAST. */
-typedef struct zoff_trace_spec {
-    char path[ZOFF_TRACE_PATH_BYTES];
-    int64_t first, last; /* steps */
-    bool has_range;
-} zoff_trace_spec;
-
-zoff_status zoff_trace_spec_read(const char *value, zoff_trace_spec *out);
-/* The name for one process of several: "t.json" becomes "t.rank3.json".  @return whether it fits into the bytes */
-bool zoff_trace_spec_name(const char *path, unsigned rank, char *dst, size_t dst_bytes);
 
 /* ---- writer.c ---- */
 

@@ -12,43 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- pages.c ---- */
-
-/* A run of whole pages. `from` == `to`: there are none. */
-typedef struct zoff_trap {
-    uintptr_t from, to;
-    bool was_set; /* the trap was set since it was lifted last */
-    bool is_set;  /* the trap is set; atomic, as are the fields below, because the handler sets them */
-} zoff_trap;
-
-/* Traps, and the first use of one since the last zoff_traps_pages_take(). */
-typedef struct zoff_trap_list {
-    zoff_trap *list;
-    size_t count;
-    uintptr_t place;      /* address of the instruction; 0: no use */
-    uintptr_t used_index; /* index of the trap */
-} zoff_trap_list;
-
-/* Register the list with the handler of SIGSEGV, which is installed with the first one.  @return ERR_UNSUPPORTED: too many */
-zoff_status zoff_traps_pages_register(zoff_trap_list *traps);
-void zoff_traps_pages_unregister(zoff_trap_list *traps); /* call this when every trap is lifted */
-/* Make the pages of a trap inaccessible. If the system refuses, they stay accessible. */
-void zoff_traps_pages_set(zoff_trap *trap);
-void zoff_traps_pages_lift(zoff_trap *trap);
-/* Make the pages of a trap that [first, first + bytes) touches accessible, and forbid them again if the trap is still set. */
-void zoff_traps_pages_enter(const zoff_trap *trap, uintptr_t first, size_t bytes);
-void zoff_traps_pages_leave(const zoff_trap *trap, uintptr_t first, size_t bytes);
-/* Take the first use, which is then forgotten.  @return whether there was one */
-bool zoff_traps_pages_take(zoff_trap_list *traps, size_t *out_index, uintptr_t *out_place);
-
-/* ---- weights.c ---- */
-
-typedef struct zoff_traps {
-    const zoff_model *model;
-    const zoff_plan *plan;
-    zoff_trap_list traps; /* traps by number of a slice */
-    uint64_t *left;       /* checksum of each slice's weights as the last call has left them */
-} zoff_traps;
+typedef struct zoff_traps zoff_traps;
 
 /* Open the traps of an engine that is being sealed; the model has its slices. In all functions below NULL does nothing. */
 zoff_status zoff_traps_weights_open(const zoff_model *model, const zoff_plan *plan, zoff_traps **out);

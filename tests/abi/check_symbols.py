@@ -22,7 +22,7 @@ STATE = {
     ("process.c.o", "forks"): "number of forks since the first process, to recognise a queue that was made before a fork",
     ("fork.c.o", "forks"): "descriptors to close in a child, and number of forks since the first process",
     ("workers.c.o", "owners"): "the thread-specific key that frees a thread's team when the thread ends",
-    ("pages.c.o", "handler"): "the handler of SIGSEGV of zoff.check_use: a process has one",
+    ("weights.c.o", "handler"): "the handler of SIGSEGV of zoff.check_use: a process has one",
     ("team.c.o", "placement"): "the NUMA nodes on which the team's threads run, decided once; who watches their shares",
     ("engines.c.o", "file"): "the file of ZOFF_TRACE, which all engines of the process share",
     ("engines.c.o", "zoff_trace_flag"): "whether something is traced now",

@@ -19,7 +19,7 @@ pairs list_of(const zoff_test::config &config)
 {
     char *text = nullptr;
     size_t bytes = 0;
-    EXPECT_ZOFF_OK(zoff_config_agree_list(config.get(), &text, &bytes));
+    EXPECT_ZOFF_OK(zoff_config_dump_agreed(config.get(), &text, &bytes));
     pairs out;
     const char *at = text;
     while (at < text + bytes) {

@@ -40,7 +40,7 @@ zoff_status live()
         status = zoff_config_dump(config, nullptr, 0, &bytes);
     char *keys = nullptr;
     if (status == ZOFF_OK)
-        status = zoff_config_agree_list(config, &keys, &bytes);
+        status = zoff_config_dump_agreed(config, &keys, &bytes);
     zoff_base_mem_free(keys);
     if (status == ZOFF_OK) {
         EXPECT_EQ(8u, values.train_batch);

@@ -2,6 +2,7 @@
 #include "sgd_engine.h"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace zoff_test;
@@ -108,6 +109,23 @@ TEST_F(CheckUse, WeightsAreAccessibleAfterAStepThatIsGivenUp)
     e.reset(); // the step is still open
     weights[0][4000] = 1;
     EXPECT_EQ(1, weights[0][4000]);
+}
+
+// Any other fault ends the program as without the handler.
+TEST_F(CheckUse, AnotherFaultIsNotTouched)
+{
+    engine e = make();
+    ASSERT_NO_FATAL_FAILURE(begin(e.get()));
+    const pid_t child = fork();
+    if (child == 0) {
+        void *none = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *static_cast<volatile char *>(none) = 1;
+        _exit(0);
+    }
+    int how = 0;
+    ASSERT_EQ(child, waitpid(child, &how, 0));
+    EXPECT_FALSE(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
 }
 
 TEST_F(CheckUse, IsRefusedOverADeviceAndWithOtherRanks)
