@@ -321,7 +321,6 @@ static void cuda_range_end(zoff_accel *accel)
 
 static const zoff_accel_ops CUDA_OPS = {
     .name = "cuda",
-    .open = zoff_cuda_open,
     .close = cuda_close,
     .numa_node = cuda_numa_node,
     .get_info = cuda_get_info,

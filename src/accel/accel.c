@@ -1,7 +1,7 @@
 /* accel.c: the list of accelerator back-ends, and the checks that all of them share. */
 #include "accel.h"
 
-#include "bits.h"
+#include "mem.h"
 #include "plugin.h"
 #include "plugin_built_in.h"
 #include "structs.h"
@@ -9,6 +9,8 @@
 
 #include <string.h>
 #include <time.h>
+
+/* ---- the plug-in for CUDA ---- */
 
 static zoff_status load(const zoff_plugin_built_in **out)
 {
@@ -24,7 +26,6 @@ static zoff_status load(const zoff_plugin_built_in **out)
     return ZOFF_OK;
 }
 
-/* Open a device of the CUDA plug-in. */
 static zoff_status open_cuda(int index, zoff_accel **out)
 {
     const zoff_plugin_built_in *plugin;
@@ -39,20 +40,46 @@ zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes)
     return plugin->probe(out, bytes);
 }
 
-static zoff_status open_host(int index, zoff_accel **out)
+/* ---- the host: the CPU as its own accelerator. Kernels run on weights and gradients in place, so nothing is ever copied. ----
+ */
+
+static const zoff_accel_ops HOST;
+
+static zoff_status host_open(int index, zoff_accel **out)
 {
-    return zoff_accel_host_ops.open(index, out);
+    ZOFF_FAIL_IF(index != 0, ZOFF_ERR_INVALID, "accelerator \"host\" has one device, number 0; %d was asked for", index);
+    zoff_accel *accel;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *accel, "the host accelerator", &accel));
+    *accel = (zoff_accel){.ops = &HOST, .index = index};
+    *out = accel;
+    return ZOFF_OK;
 }
 
-static zoff_status open_emulated(int index, zoff_accel **out)
+static void host_close(zoff_accel *accel)
 {
-    return zoff_accel_emulated_ops.open(index, out);
+    zoff_base_mem_free(accel);
 }
+
+/* The CPU spans all nodes, so it has no node of its own. */
+static int host_numa_node(const zoff_accel *accel)
+{
+    return -1;
+}
+
+static void host_get_info(const zoff_accel *accel, zoff_accel_info *out)
+{
+    out->name = "the CPU";
+}
+
+static const zoff_accel_ops HOST = {
+    .name = "host", .in_place = true, .close = host_close, .numa_node = host_numa_node, .get_info = host_get_info};
+
+/* ---- opening ---- */
 
 static const struct {
     const char *name;
     zoff_status (*open)(int index, zoff_accel **out);
-} BACKENDS[] = {{"host", open_host}, {"emulated", open_emulated}, {"cuda", open_cuda}};
+} BACKENDS[] = {{"host", host_open}, {"emulated", zoff_accel_emulated_open}, {"cuda", open_cuda}};
 
 zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out)
 {

@@ -48,7 +48,6 @@ enum { ZOFF_ACCEL_ALIGN = 256 }; /* bytes */
 typedef struct zoff_accel_ops {
     const char *name;
     bool in_place; /* the CPU reads gradients and writes weights in place, so nothing below get_info is set */
-    zoff_status (*open)(int index, zoff_accel **out);
     void (*close)(zoff_accel *accel);
     int (*numa_node)(const zoff_accel *accel); /* NUMA node of the device's link; -1 if there is none, or it is unknown */
 
@@ -87,8 +86,8 @@ struct zoff_accel {
 
 /* ---- the back-ends ---- */
 
-extern const zoff_accel_ops zoff_accel_host_ops;
 extern const zoff_accel_ops zoff_accel_emulated_ops;
+zoff_status zoff_accel_emulated_open(int index, zoff_accel **out);
 /* Describe the device of the CUDA plug-in without opening it.  @return ERR_UNSUPPORTED with the reason why there is none */
 zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes);
 

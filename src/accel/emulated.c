@@ -461,7 +461,7 @@ static emulated_accel *of(zoff_accel *accel)
     return (emulated_accel *)accel;
 }
 
-static zoff_status emulated_open(int index, zoff_accel **out)
+zoff_status zoff_accel_emulated_open(int index, zoff_accel **out)
 {
     ZOFF_FAIL_IF(index < 0, ZOFF_ERR_INVALID, "accelerator \"emulated\" numbers its devices from 0; %d was asked for", index);
     emulated_accel *a;
@@ -537,7 +537,6 @@ static void emulated_range_end(zoff_accel *accel) {}
 
 const zoff_accel_ops zoff_accel_emulated_ops = {
     .name = "emulated",
-    .open = emulated_open,
     .close = emulated_close,
     .numa_node = emulated_numa_node,
     .get_info = emulated_get_info,

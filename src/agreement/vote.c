@@ -211,7 +211,7 @@ zoff_status zoff_agreement_vote_memory(zoff_agreement *a, uint64_t need_bytes, c
     if (status == ZOFF_OK) {
         share *mine = &all[zoff_comm_rank(a->comm)];
         mine->need = need_bytes;
-        mine->levels = zoff_base_budget_levels(mine->level);
+        mine->levels = zoff_base_budget_levels("", mine->level);
         status = zoff_agreement_vote_gather(&a->ranks, all, sizeof *all);
     }
     if (status == ZOFF_OK) /* vote, because ranks on other hosts must learn of it */

@@ -4,6 +4,7 @@
 #include "bits.h"
 #include "clock.h"
 #include "files.h"
+#include "fork.h"
 #include "log.h"
 #include "structs.h"
 #include "try.h"
@@ -83,7 +84,7 @@ static zoff_status make_queue(const zoff_aio_opts *chosen, const zoff_aio_file *
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *q, "an I/O queue", &q));
     q->file = *file;
     q->depth = chosen->depth;
-    q->process = zoff_aio_process_number();
+    q->process = zoff_base_fork_number();
     q->free_request = ZOFF_AIO_NONE;
     q->limit_seconds = -1;
     q->block_bytes = zoff_base_bits_max(chosen->block_bytes / file->unit * file->unit, file->unit);
@@ -171,7 +172,7 @@ static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
  * the parent. */
 static bool is_inherited(const zoff_aio *q)
 {
-    return q->process != zoff_aio_process_number();
+    return q->process != zoff_base_fork_number();
 }
 
 static zoff_status check_process(const zoff_aio *q)

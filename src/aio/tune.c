@@ -334,7 +334,7 @@ static zoff_status measure(const char *folder, scratch *t, double seconds, zoff_
     rates found[WAY_COUNT] = {{.count = 0}};
     const double start = zoff_base_clock_seconds(), deadline = start + seconds;
     const size_t least = WAYS[0].block * WAYS[0].depth, most = (size_t)ZOFF_AIO_TUNE_BLOCK_MOST * ZOFF_AIO_TUNE_DEPTH_MOST;
-    const uint64_t share = zoff_base_budget_memory(&source) / MEMORY_SHARE;
+    const uint64_t share = zoff_base_budget_memory("", &source) / MEMORY_SHARE;
     ZOFF_TRY(reserve(folder, t));
     t->memory_bytes = zoff_base_bits_max(zoff_base_bits_min(share, most), least);
     ZOFF_TRY(zoff_base_map_alloc(t->memory_bytes, "measuring a folder", ZOFF_MAP_FIRST_TOUCH, &memory));

@@ -176,7 +176,7 @@ static uint64_t machine_memory(const char *root)
     return result;
 }
 
-size_t zoff_base_budget_levels_under(const char *root, zoff_budget_level out[ZOFF_BUDGET_LEVELS])
+size_t zoff_base_budget_levels(const char *root, zoff_budget_level out[ZOFF_BUDGET_LEVELS])
 {
     static const char *const V2[] = {"memory.max", "memory.current", "inactive_file"};
     static const char *const V1[] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
@@ -184,25 +184,15 @@ size_t zoff_base_budget_levels_under(const char *root, zoff_budget_level out[ZOF
     return group_levels(root, "memory", V1, group_levels(root, "", V2, 1, out), out);
 }
 
-size_t zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS])
-{
-    return zoff_base_budget_levels_under("", out);
-}
-
-uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source)
+uint64_t zoff_base_budget_memory(const char *root, const char **out_source)
 {
     zoff_budget_level levels[ZOFF_BUDGET_LEVELS];
-    const size_t count = zoff_base_budget_levels_under(root, levels);
+    const size_t count = zoff_base_budget_levels(root, levels);
     size_t least = 0;
     for (size_t i = 1; i < count; i++)
         least = levels[i].bytes < levels[least].bytes ? i : least;
     *out_source = least ? "cgroup limit" : "MemAvailable";
     return levels[least].bytes;
-}
-
-uint64_t zoff_base_budget_memory(const char **out_source)
-{
-    return zoff_base_budget_memory_under("", out_source);
 }
 
 /* CPUs by the tightest quota of our group and its parents; UINT64_MAX without one. */
@@ -227,17 +217,12 @@ static uint64_t group_cpus(const char *root, const char *controller)
     return least;
 }
 
-unsigned zoff_base_budget_cpus_under(const char *root)
+unsigned zoff_base_budget_cpus(const char *root)
 {
     uint64_t v2 = group_cpus(root, "");
     uint64_t v1 = group_cpus(root, "cpu");
     uint64_t least = v2 < v1 ? v2 : v1;
     return least > UINT_MAX ? 0 : (unsigned)least;
-}
-
-unsigned zoff_base_budget_cpus(void)
-{
-    return zoff_base_budget_cpus_under("");
 }
 
 /* Find the list of a group or of its nearest parent that has one. A list may exist and be empty: then the parent decides. */
@@ -256,7 +241,7 @@ static bool find_list(const char *root, const char *controller, const char *file
     return false;
 }
 
-bool zoff_base_budget_cpuset_under(const char *root, char out_path[ZOFF_BUDGET_PATH_BYTES])
+bool zoff_base_budget_cpuset(const char *root, char out_path[ZOFF_BUDGET_PATH_BYTES])
 {
     return find_list(root, "", "cpuset.cpus.effective", out_path) ||
            find_list(root, "cpuset", "cpuset.effective_cpus", out_path) || find_list(root, "cpuset", "cpuset.cpus", out_path);

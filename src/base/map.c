@@ -101,7 +101,7 @@ unsigned zoff_base_map_nodes(void)
     return nodes;
 }
 
-const char *zoff_base_map_huge_pages_off_under(const char *root)
+const char *zoff_base_map_huge_pages_off(const char *root)
 {
     char path[PATH_BYTES], line[LINE_BYTES] = "";
     snprintf(path, sizeof path, "%s%s", root, HUGE_PAGES_FILE);
@@ -110,9 +110,4 @@ const char *zoff_base_map_huge_pages_off_under(const char *root)
     if (f)
         fclose(f);
     return off ? HUGE_PAGES_FILE : NULL;
-}
-
-const char *zoff_base_map_huge_pages_off(void)
-{
-    return zoff_base_map_huge_pages_off_under("");
 }

@@ -31,8 +31,7 @@ size_t zoff_base_map_huge_bytes(const zoff_map *map);
 /* Nodes whose memory this process may use; 1 if the kernel does not tell. */
 unsigned zoff_base_map_nodes(void);
 
-/* The file that disables huge pages for everybody; NULL if they are available. Tests pass another root. */
-const char *zoff_base_map_huge_pages_off(void);
-const char *zoff_base_map_huge_pages_off_under(const char *root);
+/* The file that disables huge pages for everybody; NULL if they are available. `root` is "" but in tests. */
+const char *zoff_base_map_huge_pages_off(const char *root);
 
 #endif

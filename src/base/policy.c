@@ -21,7 +21,7 @@ static unsigned host_cores(const char *root)
 {
     char path[ZOFF_BUDGET_PATH_BYTES];
     zoff_cpus cpus;
-    bool found = zoff_base_budget_cpuset_under(root, path) && zoff_base_topology_list(path, &cpus);
+    bool found = zoff_base_budget_cpuset(root, path) && zoff_base_topology_list(path, &cpus);
     if (!found && !zoff_base_topology_online_under(root, &cpus))
         return 0;
     return zoff_base_topology_cores_under(root, &cpus);
@@ -67,7 +67,7 @@ void zoff_base_policy_make(const char *root, const zoff_cpus *cpus, const zoff_e
     zoff_base_topology_read_under(root, cpus, &out->topology);
     put_in_order(out, preferred_node > 0 ? (unsigned)preferred_node : 0);
     /* A single rank may use its whole mask, so the host does not matter. */
-    const unsigned quota = zoff_base_budget_cpus_under(root), all = ranks->count > 1 ? host_cores(root) : 0;
+    const unsigned quota = zoff_base_budget_cpus(root), all = ranks->count > 1 ? host_cores(root) : 0;
     out->threads = zoff_base_policy_threads(out->cores, quota, all, ranks->count);
     const bool limited = out->threads < out->cores;
     out->why = !limited                                                                                ? ZOFF_POLICY_CORES

@@ -194,11 +194,6 @@ bool zoff_base_team_spins(unsigned threads)
     return !works_alone(threads) && (zoff_base_workers_held(threads) || zoff_base_openmp_awake(threads));
 }
 
-uint64_t zoff_base_team_wakes(void)
-{
-    return zoff_base_workers_wakes();
-}
-
 static void do_nothing(void *ctx, unsigned thread, unsigned threads) {}
 
 static int compare(const void *a, const void *b)

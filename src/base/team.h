@@ -39,9 +39,6 @@ void zoff_base_team_hold(bool held);
  * or threads of ours that are held. */
 bool zoff_base_team_spins(unsigned threads);
 
-/* Runs of the calling thread so far in which it woke threads of its own. */
-uint64_t zoff_base_team_wakes(void);
-
 /* The table of a watcher that wants to know of each thread's share of a run. It is static. */
 typedef struct zoff_team_watch {
     /* On the calling thread, before a run.  @return NULL: this run is not watched; `out_work`: static, what it works on */

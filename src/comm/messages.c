@@ -9,7 +9,7 @@
  * this size. So no message is truncated, no transfer to an absent rank is in flight, and no third message is needed. Between
  * threads a send can be cancelled, so there the piece goes with the header, and the receiver takes it when both agree. Nothing
  * here sleeps or makes a thread: the thread that polls does the work. */
-#include "messages_priv.h"
+#include "message_queue_priv.h"
 
 #include "bits.h"
 #include "clock.h"
@@ -24,19 +24,233 @@
 static const zoff_comm_ops OPS;
 static const double PATIENCE_SECONDS = 1; /* longest wait for transfers in flight when the communicator gives up */
 
-typedef zoff_comm_messages messages_comm;
-typedef zoff_comm_operation operation;
+/* A rank has at most DEPTH operations of a stream in flight. So another rank's newest operation can be up to DEPTH ahead of
+ * this rank's newest, which in turn can be DEPTH ahead of this rank's oldest. Numbers in use therefore differ by less than
+ * AHEAD. */
+enum { DEPTH = 64, AHEAD = 2 * DEPTH };
+
+/* The memory of an operation that depends on the number of ranks. */
+typedef struct zoff_comm_lanes {
+    struct zoff_comm_lanes *next; /* next in the list of spare structs */
+    zoff_comm_lane all[];         /* followed by operation.open */
+} zoff_comm_lanes;
+
+typedef struct operation {
+    zoff_comm_work *work; /* NULL: the entry is free */
+    unsigned arrived;     /* ranks that have started the operation, including this one */
+    unsigned moving;      /* lanes that are not finished */
+    bool has_own;         /* this rank's own piece has been copied */
+    int tag;              /* tag of all its messages; 0: all pieces to send fit into headers */
+    zoff_comm_lanes *memory;
+    zoff_comm_lane *lanes;           /* receives from rank 0, 1, ..., then sends to rank 0, 1, ... */
+    uint32_t *open;                  /* indices of open, unfinished lanes: sends from [0], receives from [size] */
+    unsigned sending, receiving;     /* number of each in `open` */
+    struct operation *next, *before; /* list of operations in flight */
+} operation;
+
+/* A stored header of an operation that this rank has not started yet. */
+typedef struct zoff_comm_early {
+    struct zoff_comm_early *next;
+    zoff_comm_header header; /* header, allocated only up to the end of its data */
+} zoff_comm_early;
+
+/* The data of a channel. */
+typedef struct zoff_comm_port {
+    operation operations[ZOFF_COMM_STREAMS][DEPTH];   /* operations by number, modulo DEPTH */
+    zoff_comm_early *early[ZOFF_COMM_STREAMS][AHEAD]; /* headers by number, modulo AHEAD; lists over ranks */
+    struct {
+        uint64_t started[ZOFF_COMM_STREAMS]; /* number of the last operation that the rank has started */
+        bool has_closed;
+    } * members;     /* state of each rank in the channel */
+    unsigned closed; /* number of ranks that have closed the channel */
+    bool is_joined;
+} zoff_comm_port;
+
+typedef struct messages_comm {
+    zoff_comm comm;
+    zoff_comm_message_queue *queue;
+    operation *in_flight;
+    zoff_comm_lanes *spare;                  /* spare memory of operations that are over */
+    zoff_comm_early *unknown, **unknown_end; /* headers of channels not joined here yet; oldest first */
+    uint32_t last_channel;                   /* id of the last channel joined */
+    bool tags[ZOFF_COMM_TAGS];               /* tags in use for sending; tag 0 is for headers */
+    unsigned last_tag;
+    bool is_local;                          /* see zoff_comm_messages_open() */
+    double close_seconds, patience_seconds; /* longest waits: at close for other ranks; when giving up, for transfers */
+    bool is_over;                           /* no operation will make progress any more; `over` has the reason */
+    bool is_told;                           /* the reason came from another rank, or was sent to the others */
+    char over[1024];
+    bool *has_left; /* one flag per rank: it has left */
+    unsigned left;  /* number of ranks that have left */
+} messages_comm;
+
+static zoff_comm_port *port_of(const zoff_comm_work *work)
+{
+    return work->call.channel->port;
+}
+
+/* ---- early headers: this rank has not started their operation yet, or has not joined their channel yet, because another rank
+ * can learn first that all ranks agree on a channel ---- */
+
+static zoff_status copy(const zoff_comm_header *header, zoff_comm_early **out)
+{
+    const size_t bytes = offsetof(zoff_comm_header, data) + header->data_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, header) + bytes, "a header of another rank", out));
+    memcpy(&(*out)->header, header, bytes);
+    return ZOFF_OK;
+}
+
+/* Store a header, which the port then owns. */
+static void put_header(zoff_comm_port *port, zoff_comm_early *one)
+{
+    zoff_comm_early **list = &port->early[one->header.stream][one->header.number % AHEAD];
+    one->next = *list;
+    *list = one;
+}
+
+/* Store a header of an operation that this rank has not started, on a joined channel. */
+static zoff_status keep_header(zoff_comm_port *port, const zoff_comm_header *header)
+{
+    zoff_comm_early *one;
+    ZOFF_TRY(copy(header, &one));
+    put_header(port, one);
+    return ZOFF_OK;
+}
+
+/* Remove and return the stored headers of an operation, as a list. */
+static zoff_comm_early *take_headers(const zoff_comm_work *work)
+{
+    zoff_comm_early **list = &port_of(work)->early[work->call.stream][work->number % AHEAD];
+    zoff_comm_early *taken = *list;
+    *list = NULL;
+    return taken;
+}
+
+static void free_headers(zoff_comm_early *list)
+{
+    while (list) {
+        zoff_comm_early *next = list->next;
+        zoff_base_mem_free(list);
+        list = next;
+    }
+}
+
+/* Find the port that a header is for; NULL if the header was stored for a channel not joined yet, or is for a closed one. Ids
+ * only grow. So an unknown id up to `last_channel` is of a closed channel; a higher one is of a channel to join. */
+static zoff_status find_port(messages_comm *m, const zoff_comm_header *header, zoff_comm_port **out)
+{
+    const zoff_comm_channel *channel = zoff_comm_channel_find(&m->comm, header->channel);
+    zoff_comm_early *one;
+    *out = channel ? channel->port : NULL;
+    if (channel || header->channel <= m->last_channel)
+        return ZOFF_OK;
+    ZOFF_TRY(copy(header, &one));
+    *m->unknown_end = one;
+    m->unknown_end = &one->next;
+    return ZOFF_OK;
+}
+
+/* Reserve a free tag for the messages that an operation sends. Tags are given out in turns, so that none is reused soon.
+ * @return 0: all are in use */
+static int take_tag(messages_comm *m)
+{
+    for (unsigned tries = 0; tries < ZOFF_COMM_TAGS; tries++) {
+        m->last_tag = (m->last_tag + 1) % ZOFF_COMM_TAGS;
+        if (m->last_tag && !m->tags[m->last_tag]) {
+            m->tags[m->last_tag] = true;
+            return (int)m->last_tag;
+        }
+    }
+    return 0;
+}
+
+/* ---- channels ---- */
+
+static zoff_status open_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    zoff_comm_port *port;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *port, "a channel", &port));
+    const zoff_status status = zoff_base_mem_alloc(comm->size, sizeof *port->members, "a channel", &port->members);
+    if (status < 0)
+        zoff_base_mem_free(port);
+    else
+        channel->port = port;
+    return status;
+}
+
+/* Join a channel and return the headers that arrived for it earlier, oldest first, which the caller frees. Frees those of
+ * channels with lower ids, because this rank never joins them. */
+static zoff_comm_early *join_port(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    messages_comm *m = (messages_comm *)comm;
+    zoff_comm_early *kept = NULL, **end = &kept;
+    ((zoff_comm_port *)channel->port)->is_joined = true;
+    m->last_channel = channel->id;
+    for (zoff_comm_early **at = &m->unknown; *at;) {
+        zoff_comm_early *one = *at;
+        if (one->header.channel > channel->id) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        one->next = NULL;
+        if (one->header.channel == channel->id) {
+            *end = one;
+            end = &one->next;
+        } else {
+            zoff_base_mem_free(one);
+        }
+    }
+    m->unknown_end = &m->unknown;
+    while (*m->unknown_end)
+        m->unknown_end = &(*m->unknown_end)->next;
+    return kept;
+}
+
+static void close_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    messages_comm *m = (messages_comm *)comm;
+    zoff_comm_port *port = channel->port;
+    zoff_comm_header header;
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = ZOFF_COMM_CLOSES;
+    header.channel = channel->id;
+    if (port->is_joined && channel->id && !m->is_over)
+        zoff_comm_message_queue_say(m->queue, &header);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * AHEAD; i++)
+        free_headers(port->early[i / AHEAD][i % AHEAD]);
+    zoff_base_mem_free(port->members);
+    zoff_base_mem_free(port);
+    channel->port = NULL;
+}
+
+static zoff_status tell_visits(zoff_comm *comm, const zoff_comm_call *call, const zoff_comm_visit *visits, unsigned count)
+{
+    messages_comm *m = (messages_comm *)comm;
+    zoff_comm_header header;
+    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof header.data, "the visits fit into a header");
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = ZOFF_COMM_WAITS;
+    header.count = count;
+    header.data_bytes = count * sizeof *visits;
+    memcpy(header.data, visits, header.data_bytes);
+    for (unsigned rank = 0; rank < comm->size && !m->is_over; rank++) {
+        if (rank != comm->rank && zoff_comm_call_has(call, rank))
+            (void)zoff_comm_message_queue_send(m->queue, rank, &header); /* later calls report a transport that fails */
+    }
+    return ZOFF_OK;
+}
 
 /* ---- one operation ---- */
 
 static operation *operation_of(const zoff_comm_work *work)
 {
-    return &zoff_comm_port_of(work)->operations[work->call.stream][work->number % ZOFF_COMM_DEPTH];
+    return &port_of(work)->operations[work->call.stream][work->number % DEPTH];
 }
 
 static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
 {
-    return zoff_comm_port_of(work)->members[rank].started[work->call.stream];
+    return port_of(work)->members[rank].started[work->call.stream];
 }
 
 static bool is_done(const messages_comm *m, const operation *o)
@@ -144,7 +358,7 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
     ZOFF_TRY(zoff_comm_message_queue_reserve(m->queue, zoff_comm_call_members(&m->comm, call) - 1, most));
     if (!sends_large)
         return ZOFF_OK;
-    o->tag = zoff_comm_mailbox_tag(m);
+    o->tag = take_tag(m);
     ZOFF_FAIL_IF(!o->tag, ZOFF_ERR_STATE, "rank %u: at most %d operations can send at a time, and all are in use", me,
                  ZOFF_COMM_TAGS - 1);
     for (unsigned i = size; i < 2 * size; i++)
@@ -223,7 +437,7 @@ static void leave(messages_comm *m, unsigned rank)
 static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_header *header)
 {
     zoff_comm_port *port;
-    ZOFF_TRY(zoff_comm_mailbox_find(m, header, &port));
+    ZOFF_TRY(find_port(m, header, &port));
     if (!port)
         return ZOFF_OK;
     if (header->says == ZOFF_COMM_CLOSES) {
@@ -234,8 +448,8 @@ static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_header *hea
     port->members[header->from].started[header->stream] = header->number;
     if (m->comm.is_broken)
         return ZOFF_OK;
-    operation *o = &port->operations[header->stream][header->number % ZOFF_COMM_DEPTH];
-    return o->work && o->work->number == header->number ? meet(m, o, header) : zoff_comm_mailbox_keep(port, header);
+    operation *o = &port->operations[header->stream][header->number % DEPTH];
+    return o->work && o->work->number == header->number ? meet(m, o, header) : keep_header(port, header);
 }
 
 static void hear_visits(messages_comm *m, const zoff_comm_header *header)
@@ -274,11 +488,11 @@ static zoff_status hear(messages_comm *m, const zoff_comm_header *header)
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;
-    for (zoff_comm_early *one = zoff_comm_mailbox_join(comm, channel), *next; one; one = next) {
+    for (zoff_comm_early *one = join_port(comm, channel), *next; one; one = next) {
         next = one->next;
         const zoff_status status = hear(m, &one->header);
         if (status == ZOFF_ERR_NO_MEMORY) {
-            zoff_comm_mailbox_put(channel->port, one);
+            put_header(channel->port, one);
             continue;
         }
         take_note(m, status);
@@ -358,7 +572,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     messages_comm *m = (messages_comm *)comm;
     operation *o = operation_of(work);
     ZOFF_FAIL_IF(o->work, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and at most %d newer ones may be in flight",
-                 comm->rank, (unsigned long long)o->work->number, ZOFF_COMM_DEPTH - 1);
+                 comm->rank, (unsigned long long)o->work->number, DEPTH - 1);
     *o = (operation){.arrived = 1};
     zoff_status status = reserve(m, work, o);
     if (status < 0) {
@@ -374,10 +588,10 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     m->in_flight = o;
     /* The operation has begun. From here on its poll returns errors. */
     status = tell_all(m, o);
-    zoff_comm_early *early = zoff_comm_mailbox_take(work);
+    zoff_comm_early *early = take_headers(work);
     for (const zoff_comm_early *one = early; one && status >= 0; one = one->next)
         status = meet(m, o, &one->header);
-    zoff_comm_mailbox_free(early);
+    free_headers(early);
     take_note(m, status);
     progress(m);
     return ZOFF_OK;
@@ -423,7 +637,7 @@ static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, 
         return ZOFF_OK;
     ZOFF_FAIL_IF(m->has_left[rank], ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", me,
                  zoff_comm_call_name(&m->comm, work), rank);
-    if (!zoff_comm_port_of(work)->members[rank].has_closed)
+    if (!port_of(work)->members[rank].has_closed)
         return ZOFF_OK;
     zoff_comm_names_channel(&m->comm, work->call.channel->id, whose, sizeof whose);
     return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or failed to seal it",
@@ -443,7 +657,7 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
         return ZOFF_OK;
     }
     ZOFF_FAIL_IF(m->is_over, ZOFF_ERR_COMM, "%s", m->over);
-    const bool may_miss = (m->left || zoff_comm_port_of(work)->closed) && !work->arrived;
+    const bool may_miss = (m->left || port_of(work)->closed) && !work->arrived;
     for (unsigned rank = 0; may_miss && rank < comm->size; rank++)
         ZOFF_TRY(look_for(m, work, rank));
     return ZOFF_PENDING;
@@ -545,8 +759,8 @@ static zoff_status hear_the_end(messages_comm *m)
 static void free_all(messages_comm *m)
 {
     if (m->comm.common.port)
-        zoff_comm_mailbox_close(&m->comm, &m->comm.common);
-    zoff_comm_mailbox_free(m->unknown);
+        close_channel(&m->comm, &m->comm.common);
+    free_headers(m->unknown);
     for (zoff_comm_lanes *spare; (spare = m->spare);) {
         m->spare = spare->next;
         zoff_base_mem_free(spare);
@@ -592,7 +806,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     m->patience_seconds = is_hasty ? opts->timeout_seconds : PATIENCE_SECONDS;
     m->unknown_end = &m->unknown;
     ZOFF_TRY_OR(free_comm, zoff_base_mem_alloc(transport->size, sizeof *m->has_left, "a communicator", &m->has_left));
-    ZOFF_TRY_OR(free_comm, zoff_comm_mailbox_open(&m->comm, &m->comm.common));
+    ZOFF_TRY_OR(free_comm, open_channel(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
     messages_join(&m->comm, &m->comm.common);
     ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, is_local, &m->queue));
@@ -608,9 +822,9 @@ static const zoff_comm_ops OPS = {.close = messages_close,
                                   .start = messages_start,
                                   .poll = messages_poll,
                                   .has_arrived = messages_has_arrived,
-                                  .open_channel = zoff_comm_mailbox_open,
+                                  .open_channel = open_channel,
                                   .join_channel = messages_join,
-                                  .close_channel = zoff_comm_mailbox_close,
-                                  .tell = zoff_comm_mailbox_tell,
+                                  .close_channel = close_channel,
+                                  .tell = tell_visits,
                                   .open_groups = messages_open_groups,
                                   .give_up = messages_give_up};

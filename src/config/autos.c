@@ -20,18 +20,13 @@ static bool decides_training(const char *path)
     return false;
 }
 
-static bool is_value(const zoff_config_cell *cell)
-{
-    return cell && cell->kind == ZOFF_CELL_VALUE;
-}
-
 /* Whether a key has an effect. Parameters of other optimizers or schedules have none, nor has the loss scale without fp16, nor
  * gradient_accumulation_steps if both batch sizes are given. */
 static bool is_used(const zoff_config *config, const char *path)
 {
     if (strcmp(path, "gradient_accumulation_steps") == 0)
-        return !(is_value(zoff_config_value_given(config, "train_batch_size")) &&
-                 is_value(zoff_config_value_given(config, "train_micro_batch_size_per_gpu")));
+        return !(zoff_config_value_has(zoff_config_value_given(config, "train_batch_size")) &&
+                 zoff_config_value_has(zoff_config_value_given(config, "train_micro_batch_size_per_gpu")));
     if (strncmp(path, "fp16.", 5) == 0 && strcmp(path, "fp16.enabled") != 0)
         return zoff_config_value_find(config, "fp16.enabled")->integer != 0;
     return zoff_config_optimizer_has(config, path) && zoff_config_schedule_has(config, path);

@@ -76,6 +76,12 @@ void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell 
  * ERR_NO_MEMORY */
 zoff_status zoff_config_value_text(const zoff_config_key *key, const zoff_config_cell *cell, char **out);
 
+/* Whether a cell, if there is one, has a value. */
+static inline bool zoff_config_value_has(const zoff_config_cell *cell)
+{
+    return cell && cell->kind == ZOFF_CELL_VALUE;
+}
+
 /* Store the source of a given value. The cell's kind is added to `place`: "auto at ds_config.json:3:5". */
 zoff_status zoff_config_value_set_source(zoff_config_cell *cell, const char *place);
 
@@ -100,6 +106,53 @@ typedef struct zoff_config_sink {
 } zoff_config_sink;
 
 void zoff_config_value_append(zoff_config_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- nearest.c: the known word that a misspelt one probably means ---- */
+
+/* The number of letters to change, add, drop or swap to turn one word into the other, ignoring case. If a word is longer than
+ * 64 letters, the result is 65. */
+unsigned zoff_config_nearest_distance(const char *a, const char *b);
+
+/* The path of the known key that is closest to `key` in `section`; NULL if none is close. */
+const char *zoff_config_nearest_key(const char *section, const char *key);
+
+/* Whether a key of the top level resembles no key that has a meaning, not even a refused one, so it is no misspelt one. */
+bool zoff_config_nearest_is_stray(const char *key);
+
+/* Copy the word of "a|b|c" that is closest to `word` into dst; "" if none is close. */
+void zoff_config_nearest_choice(const char *list, const char *word, char *dst, size_t dst_bytes);
+
+/* ---- scan.c: the bytes of a file as a JSON tree, with the line and column of every member ---- */
+
+/* A place in the text. Lines and columns count from 1, columns in characters. */
+typedef struct zoff_config_place {
+    unsigned line, column;
+} zoff_config_place;
+
+/* One member of an object. Members are stored in the order of the text. Elements of lists are members without a key. */
+typedef struct zoff_config_member {
+    size_t parent; /* index of the member whose value holds this one; SIZE_MAX at the top */
+    const char *key;
+    json_t *value; /* borrowed from the root */
+    zoff_config_place key_at, value_at;
+} zoff_config_member;
+
+typedef struct zoff_config_tree {
+    json_t *root;
+    zoff_config_member *members;
+    size_t count, room;
+} zoff_config_tree;
+
+/* Parse `text`. Comments and trailing commas in it are overwritten with blanks.  @return ERR_INVALID with name:line:column if
+ * the text is not JSON, is not an object, or has a key twice */
+zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_config_tree *out);
+void zoff_config_scan_free(zoff_config_tree *tree);
+
+/* Whether a key is a remark: it starts with "_", "//" or "#". */
+bool zoff_config_scan_is_remark(const char *key);
+
+/* Write the path of a member: "optimizer.params.lr". A longer path is cut at dst_bytes. */
+void zoff_config_scan_path(const zoff_config_tree *tree, size_t member, char *dst, size_t dst_bytes);
 
 /* ---- parse.c ---- */
 

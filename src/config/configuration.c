@@ -1,7 +1,6 @@
 /* configuration.c: the public calls on a configuration: open, parse, read, set, query and close. */
 #include "config_priv.h"
 #include "mem.h"
-#include "nearest_priv.h"
 #include "try.h"
 
 #include <errno.h>

@@ -1,7 +1,5 @@
 /* nearest.c: finds the key or word that a misspelt one probably means, by edit distance and a table of synonyms. */
-#include "nearest_priv.h"
-
-#include "schema.h"
+#include "config_priv.h"
 
 #include <ctype.h>
 #include <stdio.h>

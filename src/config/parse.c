@@ -3,8 +3,6 @@
 #include "config_priv.h"
 #include "log.h"
 #include "mem.h"
-#include "nearest_priv.h"
-#include "scan_priv.h"
 #include "try.h"
 
 #include <stdio.h>

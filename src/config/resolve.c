@@ -119,16 +119,11 @@ static zoff_status solve_batch(zoff_config *config, unsigned world_size)
 
 /* ---- layers ---- */
 
-static bool has_value(const zoff_config_cell *cell)
-{
-    return cell && cell->kind == ZOFF_CELL_VALUE;
-}
-
 static void merge_layers(zoff_config *config)
 {
     for (size_t i = 0; i < config->key_count; i++) {
         const zoff_config_cell *cell = config->api[i].kind != ZOFF_CELL_ABSENT ? &config->api[i] : &config->file[i];
-        config->effective[i] = has_value(cell) ? *cell : config->defaults[i];
+        config->effective[i] = zoff_config_value_has(cell) ? *cell : config->defaults[i];
         config->effective[i].source = cell->source; /* the source stays, even if the cell is "auto" and the value a default */
     }
 }
@@ -144,9 +139,9 @@ static void apply_cpu_offload(zoff_config *config, const char *old_path, const c
 {
     const zoff_config_cell *old = zoff_config_value_given(config, old_path),
                            *device = zoff_config_value_given(config, device_path);
-    if (!has_value(old) || !old->integer)
+    if (!zoff_config_value_has(old) || !old->integer)
         return;
-    if (has_value(device) && (is_from_api(config, device) || !is_from_api(config, old)))
+    if (zoff_config_value_has(device) && (is_from_api(config, device) || !is_from_api(config, old)))
         return;
     zoff_config_cell *cell = zoff_config_value_find(config, device_path);
     *cell = config->cpu_device;
@@ -201,7 +196,7 @@ static void leave_to_tuning(zoff_config *config)
     if (!section || section->kind != ZOFF_CELL_AUTO)
         return;
     for (size_t i = 0; i < sizeof TUNED / sizeof TUNED[0]; i++) {
-        if (!has_value(zoff_config_value_given(config, TUNED[i])))
+        if (!zoff_config_value_has(zoff_config_value_given(config, TUNED[i])))
             *zoff_config_value_find(config, TUNED[i]) = (zoff_config_cell){.kind = ZOFF_CELL_AUTO, .source = section->source};
     }
 }
@@ -213,7 +208,7 @@ static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths,
     zoff_base_mem_free(*paths);
     *paths = NULL;
     *count = 0;
-    if (!has_value(cell))
+    if (!zoff_config_value_has(cell))
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(cell->count, sizeof **paths, "the folders for state files", paths));
     for (size_t i = 0; i < cell->count; i++)
@@ -228,9 +223,10 @@ static zoff_status gather_paths(zoff_config *config)
 {
     const zoff_config_cell *ours = zoff_config_value_given(config, "zoff.nvme_paths"),
                            *theirs = zoff_config_value_given(config, NVME_PATH), *cell = ours;
-    if (!has_value(ours) || (has_value(theirs) && is_from_api(config, theirs) && !is_from_api(config, ours)))
+    if (!zoff_config_value_has(ours) ||
+        (zoff_config_value_has(theirs) && is_from_api(config, theirs) && !is_from_api(config, ours)))
         cell = theirs;
-    if (has_value(ours) && has_value(theirs) && !config->has_warned)
+    if (zoff_config_value_has(ours) && zoff_config_value_has(theirs) && !config->has_warned)
         ZOFF_WARN("zoff.nvme_paths (%s) and " NVME_PATH " (%s) are both given: the folders of %s are used", ours->source,
                   theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
     const zoff_config_cell *weights = zoff_config_value_given(config, WEIGHT_PATH);

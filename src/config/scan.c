@@ -1,6 +1,6 @@
 /* scan.c: parses JSON with jansson, after it has blanked out comments and trailing commas. A second pass over the valid text
  * finds the line and column of every member, and keys that occur twice. */
-#include "scan_priv.h"
+#include "config_priv.h"
 
 #include "array.h"
 #include "mem.h"

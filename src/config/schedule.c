@@ -42,15 +42,10 @@ static bool is_in(const char *list, const char *type)
     return type && zoff_config_schema_in_list(list, type, NULL, NULL);
 }
 
-static bool has_value(const zoff_config_cell *cell)
-{
-    return cell && cell->kind == ZOFF_CELL_VALUE;
-}
-
 static const char *type_of(const zoff_config *config)
 {
     const zoff_config_cell *cell = zoff_config_value_find(config, "scheduler.type");
-    return has_value(cell) ? cell->texts[0] : NULL;
+    return zoff_config_value_has(cell) ? cell->texts[0] : NULL;
 }
 
 bool zoff_config_schedule_has(const zoff_config *config, const char *path)
@@ -66,7 +61,7 @@ bool zoff_config_schedule_needs(const zoff_config *config, const char *path)
 {
     for (size_t i = 0; i < USE_COUNT; i++) {
         if (strcmp(USES[i].path, path) == 0)
-            return is_in(USES[i].needed_by, type_of(config)) && !has_value(zoff_config_value_find(config, path));
+            return is_in(USES[i].needed_by, type_of(config)) && !zoff_config_value_has(zoff_config_value_find(config, path));
     }
     return false;
 }
@@ -102,7 +97,7 @@ static void warn_unused(const zoff_config *config, const char *type)
 {
     for (size_t i = 0; i < USE_COUNT; i++) {
         const zoff_config_cell *cell = zoff_config_value_given(config, USES[i].path);
-        if (has_value(cell) && !is_in(USES[i].types, type))
+        if (zoff_config_value_has(cell) && !is_in(USES[i].types, type))
             ZOFF_WARN("%s: %s has no effect %s%s", cell->source, USES[i].path,
                       type ? "with scheduler.type " : "without scheduler.type", type ? type : "");
     }
@@ -112,7 +107,7 @@ static void warn_long_warmup(const zoff_config *config, const char *type)
 {
     const zoff_config_cell *total = zoff_config_value_find(config, PARAMS "total_num_steps");
     const zoff_config_cell *warmup = zoff_config_value_find(config, PARAMS "warmup_num_steps");
-    if (is_in("WarmupDecayLR|WarmupCosineLR", type) && has_value(total) && total->integer < warmup->integer)
+    if (is_in("WarmupDecayLR|WarmupCosineLR", type) && zoff_config_value_has(total) && total->integer < warmup->integer)
         ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
                   zoff_config_value_source(total), (long long)total->integer, (long long)warmup->integer,
                   zoff_config_value_source(warmup));

@@ -1,8 +1,6 @@
 /* value.c: converts JSON values into typed cells, and cells back into text. It checks types, ranges and supported values. */
 #include "config_priv.h"
 #include "mem.h"
-#include "nearest_priv.h"
-#include "scan_priv.h"
 #include "try.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* walk.c: cut a list of pieces into shares for the team's threads. No result depends on the cuts. */
-#include "walk.h"
+#include "update_priv.h"
 
 #include "bits.h"
 #include "team.h"

@@ -393,7 +393,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_open_allocate(&e->agreement));
     if (e->settings.values.persist)
-        ZOFF_TRY(zoff_model_program_bytes_open(&e->model.program));
+        ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the program's bytes", &e->model.program.block));
     zoff_transfer_streams_watch(&e->transfer);
     ZOFF_TRY(e->transfer.route.link->memory.open(&e->transfer));
     zoff_engine_rows_choose(e);

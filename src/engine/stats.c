@@ -61,7 +61,7 @@ void zoff_engine_stats_leave(zoff_engine *e)
 static void log_surroundings(void)
 {
     zoff_env_ranks ranks;
-    const char *off = zoff_base_map_huge_pages_off();
+    const char *off = zoff_base_map_huge_pages_off("");
     zoff_base_env_ranks(&ranks);
     if (ranks.count > 1)
         ZOFF_INFO("rank %u of %u on this host (by the variables of %s): the default of zoff.threads is this rank's share of "

@@ -53,7 +53,7 @@ static zoff_status probe_locked_memory(const char *name, char *out)
 
 static zoff_status probe_huge_pages(const char *name, char *out)
 {
-    const char *off = zoff_base_map_huge_pages_off();
+    const char *off = zoff_base_map_huge_pages_off("");
     ZOFF_FAIL_IF(off, ZOFF_ERR_UNSUPPORTED, "%s says \"never\": write \"madvise\" to it", off);
     snprintf(out, DETAIL_BYTES, "transparent huge pages are allowed");
     return ZOFF_OK;

@@ -3,8 +3,6 @@
  * master together. */
 #include "zoff_model.h"
 
-#include "try.h"
-
 static const zoff_master_form NONE = {.bytes = 0};
 static const zoff_master_form STORED = {.bytes = sizeof(float)};
 static const zoff_master_form WHOLE = {.in_weights = true, .is_whole = true};
@@ -34,14 +32,4 @@ bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, voi
         .dst = weights, .src = weights, .dst_dtype = ZOFF_BF16, .src_dtype = ZOFF_BF16, .low = stored};
     *out = form->is_split ? clear : to_master ? to : from;
     return true;
-}
-
-zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, const char *name)
-{
-    ZOFF_FAIL_IF(
-        m->values->split_asked && dtype == ZOFF_F16, ZOFF_ERR_INVALID,
-        "%s: zoff.master is \"split\", and fp16 weights are no half of an fp32 number; set it to \"auto\", or use bf16 "
-        "weights",
-        name);
-    return ZOFF_OK;
 }

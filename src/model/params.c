@@ -139,7 +139,11 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     const char *name = d->name ? d->name : fallback;
     ZOFF_FAIL_IF(m->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
-    ZOFF_TRY(d->frozen ? ZOFF_OK : zoff_model_masters_check(m, d->dtype, name));
+    ZOFF_FAIL_IF(
+        m->values->split_asked && d->dtype == ZOFF_F16 && !d->frozen, ZOFF_ERR_INVALID,
+        "%s: zoff.master is \"split\", and fp16 weights are no half of an fp32 number; set it to \"auto\", or use bf16 "
+        "weights",
+        name);
     ZOFF_TRY(zoff_base_array_reserve(&m->params, m->param_count, &m->param_capacity, m->param_count + 1, sizeof *m->params,
                                      "the list of parameters"));
     zoff_model_param p = {.value = d->value,

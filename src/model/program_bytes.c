@@ -104,11 +104,6 @@ zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_check
     return ZOFF_OK;
 }
 
-zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p)
-{
-    return zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the program's bytes", &p->block);
-}
-
 void zoff_model_program_bytes_close(zoff_program_bytes *p)
 {
     free_list(p->list, p->count);

@@ -181,8 +181,6 @@ const zoff_master_form *zoff_model_masters_of(const zoff_model *m, const zoff_mo
  * @return false: there is nothing to do */
 bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, void *weights, void *stored, bool to_master,
                              zoff_cast_piece *out);
-/* @return ERR_INVALID for weights that cannot be split, although the configuration asks for it */
-zoff_status zoff_model_masters_check(const zoff_model *m, zoff_dtype dtype, const char *name);
 
 /* moments.c */
 /* Whether zoff.fp32_moments names a parameter. */
@@ -260,7 +258,6 @@ zoff_status zoff_model_loss_scale_set(zoff_model *m, const zoff_loss_scaler *sca
 /* @return ERR_INVALID for a list that contradicts itself or does not fit, the same on every rank */
 zoff_status zoff_model_program_bytes_check(const zoff_checkpoint_data *data, size_t count);
 bool zoff_model_program_bytes_overlap(const zoff_checkpoint_data *a, const zoff_checkpoint_data *b); /* in memory */
-zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p);                                    /* allocate the block */
 void zoff_model_program_bytes_close(zoff_program_bytes *p);
 /* Replace the list.  @return ERR_NO_MEMORY: the list is unchanged */
 zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_checkpoint_data *data, size_t count);

@@ -85,7 +85,7 @@ static size_t bucket_most(const zoff_planning *in)
     enum { LEAST = 8 << 20, MOST = 64 << 20, PEER_BYTES = 128 << 10, SHARE = 8, BUFFERS = 2 * 3 };
     const char *source;
     const size_t ranks = zoff_comm_size(in->comm), bytes = wire_bytes(in, false);
-    const uint64_t memory = (in->host_bytes ? in->host_bytes : zoff_base_budget_memory(&source)) / SHARE;
+    const uint64_t memory = (in->host_bytes ? in->host_bytes : zoff_base_budget_memory("", &source)) / SHARE;
     size_t most = LEAST;
     while (most < MOST && (most / ranks * bytes < PEER_BYTES || (ranks > 1 && in->values->bucket_is_given &&
                                                                  most < or_largest_slice(in, in->values->bucket_elements))))
@@ -336,7 +336,7 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
         zoff_offload_swap_file_memory(in->weight_folders, in->weight_folder_count, info.weight_nvme_bytes, NULL);
     const char *source;
     info.memory_bytes = zoff_planning_budget_need(&info);
-    info.memory_free_bytes = zoff_base_budget_memory(&source);
+    info.memory_free_bytes = zoff_base_budget_memory("", &source);
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;
@@ -371,7 +371,7 @@ zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_
                  "offload_param.device to \"cpu\" or \"nvme\" (stored weights), or offload_optimizer.ratio to 1 (states)",
                  zoff_base_words_bytes(info->device_bytes), zoff_base_words_bytes(most));
     const uint64_t need = zoff_planning_budget_need(info);
-    uint64_t have = zoff_base_budget_memory(&source);
+    uint64_t have = zoff_base_budget_memory("", &source);
     ZOFF_FAIL_IF(
         need > have, ZOFF_ERR_NO_MEMORY,
         "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "

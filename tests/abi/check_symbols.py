@@ -19,7 +19,6 @@ STATE = {
     ("dispatch.c.o", "chosen"): "the table of kernels, chosen once per process",
     ("dispatch.c.o", "once"): "guards that choice",
     ("dither.c.o", "table"): "the random bits of a block, computed once and then constant",
-    ("process.c.o", "forks"): "number of forks since the first process, to recognise a queue that was made before a fork",
     ("fork.c.o", "forks"): "descriptors to close in a child, and number of forks since the first process",
     ("workers.c.o", "owners"): "the thread-specific key that frees a thread's team when the thread ends",
     ("weights.c.o", "handler"): "the handler of SIGSEGV of zoff.check_use: a process has one",

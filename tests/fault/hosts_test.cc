@@ -5,7 +5,7 @@
 extern "C" {
 #include "budget.h"
 
-size_t __wrap_zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS]);
+size_t __wrap_zoff_base_budget_levels(const char *, zoff_budget_level out[ZOFF_BUDGET_LEVELS]);
 }
 
 using namespace zoff_test;
@@ -83,7 +83,7 @@ TEST(Hosts, TheSmallestReportOfAHostCounts)
 }
 } // namespace
 
-size_t __wrap_zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS])
+size_t __wrap_zoff_base_budget_levels(const char *, zoff_budget_level out[ZOFF_BUDGET_LEVELS])
 {
     std::copy(levels.begin(), levels.end(), out);
     return levels.size();

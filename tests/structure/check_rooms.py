@@ -18,7 +18,7 @@ README_LIMIT = 100
 GETENV = {"src/base/env.c"}
 # They write what src/aio/queue.c has let pass, or make a file shorter.
 WRITES = {"src/aio/posix.c", "src/aio/threads.c", "src/aio/bounce.c"}
-THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/trace/engines.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c", "src/checkpoint/checkpoint_priv.h", "src/checkpoint/saver.c", "src/checkpoint/save.c", "src/checkpoint/complete.c"}
+THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/trace/engines.c", "src/aio/threads.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c", "src/checkpoint/checkpoint_priv.h", "src/checkpoint/saver.c", "src/checkpoint/save.c", "src/checkpoint/complete.c"}
 INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}

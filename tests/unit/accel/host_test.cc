@@ -35,17 +35,6 @@ TEST(AccelHost, TellsThatItIsTheCpuOnAllNodes)
     EXPECT_EQ(0u, info.memory_bytes + info.pinned_bytes + info.pin_refused_bytes + info.bounced_bytes + info.pageable_copies);
 }
 
-// Functions of the table that a device in place does not need are NULL: a caller that forgets zoff_accel_in_place() crashes.
-TEST(AccelHost, WorksInPlaceAndHasNothingElse)
-{
-    const zoff_accel_ops &ops = zoff_accel_host_ops;
-    EXPECT_TRUE(ops.in_place);
-    EXPECT_TRUE(!ops.pages.pin && !ops.pages.unpin && !ops.pages.mapped && !ops.alloc && !ops.free);
-    EXPECT_TRUE(!ops.streams.open && !ops.streams.close && !ops.streams.call && !ops.copy && !ops.zero);
-    EXPECT_TRUE(!ops.kernels.update && !ops.kernels.accumulate && !ops.kernels.cast && !ops.kernels.square_sum);
-    EXPECT_TRUE(!ops.event_open && !ops.event_close && !ops.event_record && !ops.event_await && !ops.event_poll);
-}
-
 TEST(AccelHost, MemoryThatIsNotThereIsAnError)
 {
     zoff_accel *none = nullptr;

@@ -45,8 +45,8 @@ class machine : public ::testing::Test
         put("sys/fs/cgroup/memory" + folder + "/memory.stat",
             "inactive_file 1\ntotal_inactive_file " + std::to_string(cache) + "\n");
     }
-    uint64_t memory() { return zoff_base_budget_memory_under(root.path.c_str(), &source); }
-    unsigned cpus() { return zoff_base_budget_cpus_under(root.path.c_str()); }
+    uint64_t memory() { return zoff_base_budget_memory(root.path.c_str(), &source); }
+    unsigned cpus() { return zoff_base_budget_cpus(root.path.c_str()); }
     zoff_test::scratch_folder root;
     const char *source = nullptr;
 };
@@ -201,18 +201,18 @@ TEST_F(machine, each_level_has_an_id_of_its_own)
     group_v2("/job/a", std::to_string(4 * GIB), 1 * GIB, 0);
     group_v2("/job/b", "max", 1 * GIB, 0);
     put("proc/self/cgroup", "0::/job/a\n");
-    ASSERT_EQ(3u, zoff_base_budget_levels_under(root.path.c_str(), one));
+    ASSERT_EQ(3u, zoff_base_budget_levels(root.path.c_str(), one));
     EXPECT_EQ(7 * GIB, one[0].bytes);
     EXPECT_EQ(3 * GIB, one[1].bytes);
     EXPECT_EQ(5 * GIB, one[2].bytes);
     put("proc/self/cgroup", "0::/job/b\n");
-    ASSERT_EQ(2u, zoff_base_budget_levels_under(root.path.c_str(), other));
+    ASSERT_EQ(2u, zoff_base_budget_levels(root.path.c_str(), other));
     EXPECT_EQ(one[0].id, other[0].id) << "one machine";
     EXPECT_EQ(one[2].id, other[1].id) << "one group above both";
     EXPECT_NE(one[1].id, one[2].id);
     EXPECT_NE(one[1].id, one[0].id);
     put("proc/sys/kernel/random/boot_id", "another machine, or the same one after a boot\n");
-    ASSERT_EQ(2u, zoff_base_budget_levels_under(root.path.c_str(), other));
+    ASSERT_EQ(2u, zoff_base_budget_levels(root.path.c_str(), other));
     EXPECT_NE(one[0].id, other[0].id);
     EXPECT_NE(one[2].id, other[1].id);
 }
@@ -226,7 +226,7 @@ TEST_F(machine, more_groups_than_levels_are_those_next_to_us)
         group_v2(folder, std::to_string(20 * GIB), (uint64_t)i * GIB, 0);
     }
     put("proc/self/cgroup", "0::" + folder + "\n");
-    ASSERT_EQ((size_t)ZOFF_BUDGET_LEVELS, zoff_base_budget_levels_under(root.path.c_str(), all));
+    ASSERT_EQ((size_t)ZOFF_BUDGET_LEVELS, zoff_base_budget_levels(root.path.c_str(), all));
     EXPECT_EQ(UINT64_MAX, all[0].bytes);
     EXPECT_EQ(9 * GIB, all[1].bytes);
 }
@@ -234,7 +234,7 @@ TEST_F(machine, more_groups_than_levels_are_those_next_to_us)
 TEST(budget, this_machine_has_memory)
 {
     const char *source = nullptr;
-    const uint64_t bytes = zoff_base_budget_memory(&source);
+    const uint64_t bytes = zoff_base_budget_memory("", &source);
     EXPECT_GT(bytes, uint64_t{1} << 20);
     EXPECT_LT(bytes, uint64_t{1} << 50) << "neither MemAvailable nor a group said anything";
     EXPECT_NE(nullptr, source);

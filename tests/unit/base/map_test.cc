@@ -106,11 +106,11 @@ TEST(map, huge_pages_switched_off_are_seen)
 {
     zoff_test::fake_root root;
     const std::string file = "sys/kernel/mm/transparent_hugepage/enabled";
-    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off_under(root.path())) << "not known";
+    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off(root.path())) << "not known";
     root.put(file, "always [madvise] never");
-    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off_under(root.path()));
+    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off(root.path()));
     root.put(file, "[always] madvise never");
-    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off_under(root.path()));
+    EXPECT_EQ(nullptr, zoff_base_map_huge_pages_off(root.path()));
     root.put(file, "always madvise [never]");
-    EXPECT_STREQ(("/" + file).c_str(), zoff_base_map_huge_pages_off_under(root.path()));
+    EXPECT_STREQ(("/" + file).c_str(), zoff_base_map_huge_pages_off(root.path()));
 }

@@ -17,6 +17,7 @@
 extern "C" {
 #include "budget.h"
 #include "team.h"
+#include "workers.h"
 }
 
 namespace
@@ -36,7 +37,7 @@ TEST(team, a_wanted_number_is_taken)
 
 TEST(team, the_policy_stays_inside_mask_and_quota)
 {
-    const unsigned threads = zoff_base_team_threads(0), quota = zoff_base_budget_cpus();
+    const unsigned threads = zoff_base_team_threads(0), quota = zoff_base_budget_cpus("");
     EXPECT_GE(threads, 1u);
     EXPECT_LE(threads, cpus_in_mask());
     if (quota) {
@@ -166,13 +167,13 @@ TEST(team, sizes_may_change_from_run_to_run)
 
 TEST(team, wakes_are_counted)
 {
-    const uint64_t before = zoff_base_team_wakes();
+    const uint64_t before = zoff_base_workers_wakes();
     tally t;
     zoff_base_team_run(1, tally::count, &t);
-    EXPECT_EQ(before, zoff_base_team_wakes());
+    EXPECT_EQ(before, zoff_base_workers_wakes());
 #pragma omp parallel num_threads(2)
     zoff_base_team_run(1, tally::count, &t);
-    EXPECT_EQ(before, zoff_base_team_wakes());
+    EXPECT_EQ(before, zoff_base_workers_wakes());
 }
 
 TEST(team, ends_with_the_thread_that_had_it)

@@ -1,13 +1,11 @@
-// message_queue_test.cc: headers that this version does not send, and the tags of messages. tests/contract/comm shows, on every
+// message_queue_test.cc: headers that this version does not send. tests/contract/comm shows, on every
 // back-end, what queues carry and how they fail.
 #include "post_office.h"
 
 #include <functional>
-#include <set>
 
 extern "C" {
 #include "message_queue_priv.h"
-#include "messages_priv.h"
 }
 
 using namespace zoff_test;
@@ -58,24 +56,4 @@ TEST(MessageQueue, AHeaderThatThisVersionDoesNotSendIsRefused)
                           zoff_comm_message_queue_take(reader.get(), &taken));
         reader = std::move(next); // it uses the next receives
     }
-}
-
-TEST(Mailbox, TagsAreGivenOutInTurn)
-{
-    const auto m = std::make_unique<zoff_comm_messages>();
-    std::set<int> given;
-    for (int i = 1; i < ZOFF_COMM_TAGS; i++)
-        given.insert(zoff_comm_mailbox_tag(m.get()));
-    EXPECT_EQ((size_t)ZOFF_COMM_TAGS - 1, given.size());
-    EXPECT_EQ(1, *given.begin()) << "0 is that of headers";
-    EXPECT_EQ(ZOFF_COMM_TAGS - 1, *given.rbegin());
-    m->tags[7] = false;
-    EXPECT_EQ(7, zoff_comm_mailbox_tag(m.get())) << "0 is passed over";
-    EXPECT_EQ(0, zoff_comm_mailbox_tag(m.get())) << "all are in use";
-    m->tags[7] = m->tags[900] = false;
-    m->last_tag = 6;
-    EXPECT_EQ(7, zoff_comm_mailbox_tag(m.get()));
-    m->tags[7] = false;
-    EXPECT_EQ(900, zoff_comm_mailbox_tag(m.get())) << "7 was in use a moment ago";
-    EXPECT_EQ(7, zoff_comm_mailbox_tag(m.get()));
 }

@@ -2,7 +2,7 @@
 #include "config_helpers.h"
 
 extern "C" {
-#include "scan_priv.h"
+#include "config_priv.h"
 }
 
 using namespace config_test;

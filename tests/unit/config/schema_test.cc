@@ -6,7 +6,6 @@
 
 extern "C" {
 #include "config_priv.h"
-#include "nearest_priv.h"
 }
 
 using namespace config_test;

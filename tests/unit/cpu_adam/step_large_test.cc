@@ -68,7 +68,7 @@ TEST(step_large, more_than_two_to_the_31_elements)
     GTEST_SKIP() << "a sanitizer makes this take minutes";
 #endif
     const char *source = "";
-    const uint64_t available = zoff_base_budget_memory(&source);
+    const uint64_t available = zoff_base_budget_memory("", &source);
     if (available < NEEDED)
         GTEST_SKIP() << (available >> 20) << " MiB of memory left (" << source << "), and " << (NEEDED >> 20) << " are needed";
     mapping weights(BYTES), grads(BYTES);

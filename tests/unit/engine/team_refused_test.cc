@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "team.h"
+#include "workers.h"
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -127,12 +128,12 @@ uint64_t wakes_of(size_t elements, unsigned threads)
     const zoff_param_desc d = t.desc(0);
     EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
     EXPECT_ZOFF_OK(zoff_engine_seal(made));
-    const uint64_t before = zoff_base_team_wakes();
+    const uint64_t before = zoff_base_workers_wakes();
     for (int i = 0; i < 4; i++) {
         t.backward_all(1);
         EXPECT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
     }
-    return zoff_base_team_wakes() - before;
+    return zoff_base_workers_wakes() - before;
 }
 } // namespace
 

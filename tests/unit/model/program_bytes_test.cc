@@ -19,8 +19,8 @@ class ProgramBytes : public testing::Test
   protected:
     ProgramBytes()
     {
-        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&one));
-        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&next));
+        EXPECT_ZOFF_OK(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the block", &one.block));
+        EXPECT_ZOFF_OK(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the block", &next.block));
         scaler.struct_size = sizeof scaler;
         scaler.scale = 512;
         scaler.iterations = 9;
@@ -41,7 +41,7 @@ class ProgramBytes : public testing::Test
     {
         const size_t bytes = zoff_model_program_bytes_pack(&one, rank, with, is_step);
         zoff_model_program_bytes_close(&next);
-        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&next));
+        EXPECT_ZOFF_OK(zoff_base_mem_alloc(ZOFF_PROGRAM_BYTES_MOST, 1, "the block", &next.block));
         EXPECT_ZOFF_OK(zoff_model_program_bytes_take(&next, one.block, bytes));
         return bytes;
     }
