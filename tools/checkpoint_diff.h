@@ -6,7 +6,7 @@
 
 /* Print a line for each difference: facts, parameters that one of them lacks or ties in another way, and
  * states and bytes of the program with other bits.
- * @return the exit status; *out_equal: there is none */
+ * @return the exit status; *out_equal is true if there is no difference */
 int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *out_equal);
 
 #endif

@@ -93,7 +93,7 @@ static bool read_folder(import *m, const import_options *o, fault *f)
     if (m->facts.step < 0)
         return fault_set(f, "%s does not tell how many updates it has; give --step N", path);
     fault of_model;
-    if (!universal_model_read(&m->from, true, &of_model)) /* only a note, because options can give these facts */
+    if (!universal_model_read(&m->from, true, &of_model)) /* a failure is only noted, because options can give these facts */
         print_line(stderr,
                    "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
                    "dimension",

@@ -24,8 +24,8 @@ typedef struct zoff_comm_info {
     const char *backend;     /**< name; static text, or over a zoff_comm_transport its name */
     unsigned rank, size;     /**< as zoff_comm_rank() and zoff_comm_size() */
     uint64_t operations;     /**< finished collective operations of all engines */
-    uint64_t sent_bytes;     /**< bytes that these sent to other ranks */
-    uint64_t received_bytes; /**< bytes that these received from other ranks */
+    uint64_t sent_bytes;     /**< bytes that these operations sent to other ranks */
+    uint64_t received_bytes; /**< bytes that these operations received from other ranks */
 } zoff_comm_info;
 #define ZOFF_COMM_INFO_INIT ZOFF_SIZED(zoff_comm_info)
 

@@ -236,7 +236,7 @@ static zoff_status report_twin(walker *w, size_t first, size_t parent, size_t co
     }
     zoff_base_mem_free(children);
     if (!twin)
-        return ZOFF_OK; /* only remarks are equal */
+        return ZOFF_OK; /* only remarks have equal keys */
     char path[512];
     zoff_config_scan_path(w->tree, (size_t)(twin - w->tree->members), path, sizeof path);
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s:%u:%u: %s: this key is given twice, first at %s:%u:%u; expected it once",

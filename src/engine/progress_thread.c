@@ -379,7 +379,7 @@ void zoff_engine_progress_thread_start(zoff_engine *e, const zoff_engine_backgro
         say_that_there_is_none(zoff_last_error());
         return;
     }
-    e->threads.progress = c; /* set before the start, because the thread reads it at once */
+    e->threads.progress = c; /* the pointer is set before the start, because the thread reads it at once */
     /* Signals are for the program's threads, so the progress thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -12,8 +12,8 @@
 
 enum { SLICES_MAX = 1 << 30, DIMS_MAX = 64 };
 
-/* The product of dimensions. Dimensions beside a 0 count, too, because a checkpoint stores each of them, and multiplies them in
- * any order.
+/* The product of dimensions. Dimensions beside a 0 count are part of it, because a checkpoint stores each of them, and
+ * multiplies them in any order.
  * @return false: it is more than a checkpoint holds */
 static bool multiply_dims(const size_t *dims, size_t count, size_t *out)
 {

@@ -45,7 +45,7 @@ enum { ZOFF_VERIFY_SAMPLES = 16 };
 typedef struct zoff_store_found {
     uint64_t generation; /* the last commit, counted from 1; 0: none */
     int64_t t;           /* step after which that commit was made */
-    bool reopened;       /* there is more than the first content */
+    bool reopened;       /* the files have more than the first content */
     bool has_before;     /* all files have the commit before it, too, made after step t_before */
     int64_t t_before;
     char other[48]; /* file of another rank with states, in a folder without one of this rank; "": there is none */
@@ -60,7 +60,8 @@ typedef struct zoff_store_owner {
 
 /* NVME: how the opening reports the bytes that it moves. */
 typedef struct zoff_store_progress {
-    zoff_progress_fn report; /* asked at least every 64 MiB; false ends the opening with ERR_CANCELED. NULL: lines in the log */
+    /* whether to go on, asked at least every 64 MiB; false ends the opening with ERR_CANCELED. NULL: lines in the log */
+    zoff_progress_fn report;
     void *ctx;
     const char *write, *read, *verify; /* static texts for what is done */
     double log_seconds;                /* seconds between two lines in the log; 0: 5 */

@@ -48,7 +48,7 @@ void compare(zoff_optimizer_hyper h, int steps, size_t n, double scale, bool ext
         ASSERT_ZOFF_OK(zoff_optimizer_step(&h, t, scale, &tensor));
     }
     for (size_t i = 0; i < n; i++) {
-        const real slack = 1.0001L; // allows for second-order terms, which the bound leaves out
+        const real slack = 1.0001L; // the margin is for second-order terms, which the bound leaves out
         const exact::element &e = exacts[i];
         ASSERT_LE(fabsl(p[i] - e.p.x), slack * e.p.error) << "p[" << i << "] of " << n << " is " << p[i] << ", not " << e.p.x;
         ASSERT_LE(fabsl(m[i] - e.m.x), slack * e.m.error) << "m[" << i << "] of " << n;

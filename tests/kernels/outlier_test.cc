@@ -89,7 +89,7 @@ void expect_others_go_on(const disturbance &d, const std::string &what)
         const std::string name = what + ", moments in " + zoff_adam_moments_name(moments);
         ASSERT_NEAR(sum / (double)others, 1, 0.02) << name;
         ASSERT_LT(std::sqrt(squares / (double)others), 0.1) << name;
-        /* Random bits alone are as far off in one of a thousand codes. */
+        /* Rounding with random bits alone is as far off in one of a thousand codes. */
         const double limit = moments == ZOFF_MOMENTS_BF16 ? 0.1 : 0.25;
         ASSERT_GT(least, 1 - limit) << name;
         ASSERT_LT(most, 1 + limit) << name;

@@ -228,7 +228,7 @@ class saved_run
         return on_each([&](zoff_engine *, unsigned rank) { return zoff_checkpoint_wait(saves[rank]); });
     }
 
-    // Weights and states of all ranks equal these.
+    // Expect that weights and states of all ranks equal `want`.
     void expect(const tensors &want)
     {
         job.on_each([&](unsigned rank) {

@@ -25,7 +25,7 @@ struct memory_case {
 };
 
 #if defined(ZOFF_TEST_SANITIZED)
-const bool KEEPS_FREED_MEMORY = true; // then resident memory proves nothing
+const bool KEEPS_FREED_MEMORY = true; // resident memory proves nothing under such a sanitizer
 #else
 const bool KEEPS_FREED_MEMORY = false;
 #endif

@@ -99,7 +99,7 @@ TEST(LrSchedule, WarmupDecay)
             10));
 }
 
-// Without a top it is DeepSpeed's 0.001; null and "auto" leave it to the optimizer, whose rate here is 0.5.
+// Without a top the rate rises to DeepSpeed's 0.001; null and "auto" leave it to the optimizer, whose rate here is 0.5.
 TEST(LrSchedule, WarmupDecayByLogarithmsToEachTop)
 {
     const std::pair<const char *, double> cases[] = {
