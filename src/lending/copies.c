@@ -25,7 +25,7 @@ zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t by
     return ZOFF_OK;
 }
 
-void zoff_lending_copies_unpin(zoff_lending *l, zoff_lending_pinned which)
+static void unpin(zoff_lending *l, zoff_lending_pinned which)
 {
     if (l->there.pinned[which])
         l->accel->ops->pages.unpin(l->accel, l->there.pinned[which]);
@@ -61,7 +61,7 @@ void zoff_lending_copies_close(zoff_lending *l)
     l->accel->ops->streams.close(l->accel, l->there.link.stream);
     close_events(l);
     for (int which = 0; which < ZOFF_PINNED_COUNT; which++)
-        zoff_lending_copies_unpin(l, (zoff_lending_pinned)which);
+        unpin(l, (zoff_lending_pinned)which);
     zoff_base_map_free(&l->there.bounce);
     l->there = (zoff_lending_device){.link.stream = NULL};
 }

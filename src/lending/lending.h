@@ -418,7 +418,6 @@ zoff_status zoff_lending_copies_wait(zoff_lending *l, void *event); /* @blocks u
 /* Wait until no copy reads a chunk or the host's copy of persistent slices, before these change.  @blocks yes */
 zoff_status zoff_lending_copies_settle(zoff_lending *l);
 zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t bytes, zoff_lending_pinned which);
-void zoff_lending_copies_unpin(zoff_lending *l, zoff_lending_pinned which);
 bool zoff_lending_copies_are_busy(const zoff_lending *l);
 
 /* sources.c */

@@ -11,7 +11,7 @@
 /* ---- chunks that stay in DRAM on the NVMe tier ---- */
 
 /* How many chunks have states in a host store. */
-size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *plan)
+static size_t stored_count(const zoff_planning *in, const zoff_plan *plan)
 {
     size_t count = 0;
     for (size_t i = zoff_transfer_device_tier_buckets(in->transfer, plan); i < plan->chunk_count; i++)
@@ -20,7 +20,7 @@ size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *pla
 }
 
 /* How many chunks have engine-owned weights. */
-size_t zoff_planning_budget_weights_stored(const zoff_plan *plan)
+static size_t weights_stored_count(const zoff_plan *plan)
 {
     size_t count = 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
@@ -30,10 +30,9 @@ size_t zoff_planning_budget_weights_stored(const zoff_plan *plan)
 
 size_t zoff_planning_budget_states(const zoff_planning *in, const zoff_plan *plan)
 {
-    return in->tier == ZOFF_TIER_NVME
-               ? zoff_offload_placement_residents(in->host_bytes, in->values->slots, plan->most.chunk_bytes,
-                                                  zoff_planning_budget_stored(in, plan))
-               : 0;
+    return in->tier == ZOFF_TIER_NVME ? zoff_offload_placement_residents(in->host_bytes, in->values->slots,
+                                                                         plan->most.chunk_bytes, stored_count(in, plan))
+                                      : 0;
 }
 
 /* offload_param.max_in_cpu, rounded down to whole chunks. It is for weights that are fetched, so the secondary shard has it
@@ -46,7 +45,7 @@ size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *pl
         return 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
         most = zoff_base_bits_max(most, plan->chunks[i].elements);
-    return most ? zoff_base_bits_min(values->cached_count / most, zoff_planning_budget_weights_stored(plan)) : 0;
+    return most ? zoff_base_bits_min(values->cached_count / most, weights_stored_count(plan)) : 0;
 }
 
 /* ---- the plan ---- */
@@ -172,7 +171,7 @@ static void plan_weights(const zoff_planning *in, const zoff_plan *plan, zoff_pl
 {
     const zoff_weight_values *values = &in->values->weights;
     const size_t residents = zoff_planning_budget_weights(in, plan);
-    const size_t count = zoff_planning_budget_weights_stored(plan);
+    const size_t count = weights_stored_count(plan);
     uint64_t stored = 0, cached = 0;
     size_t number = 0;
     if (!zoff_model_params_any_owned(in->model))
@@ -233,7 +232,7 @@ zoff_planning_places zoff_planning_budget_places(const zoff_planning *in, const 
 {
     const uint64_t bytes = in->values->speculation_bytes, states = plan->most.chunk_bytes;
     const uint64_t slot = zoff_transfer_staging_slot_bytes(in->transfer, plan);
-    const size_t count = zoff_planning_budget_stored(in, plan);
+    const size_t count = stored_count(in, plan);
     /* Gradients of buckets must be complete, summed and on the host while the program still computes others. */
     if (!bytes || !slot || !count || (in->transfer->route.wire && !zoff_transfer_ranks_leave_early(in->transfer)))
         return (zoff_planning_places){.buckets = 0};
@@ -272,7 +271,7 @@ static void plan_states(const zoff_planning *in, const zoff_plan *plan, zoff_pla
     info->host_bytes = stored;
     if (in->tier != ZOFF_TIER_NVME)
         return;
-    const size_t residents = zoff_planning_budget_states(in, plan), count = zoff_planning_budget_stored(in, plan);
+    const size_t residents = zoff_planning_budget_states(in, plan), count = stored_count(in, plan);
     info->host_bytes = (info->slots + (uint64_t)residents) * plan->most.chunk_bytes;
     for (size_t i = kept, number = 0; i < plan->chunk_count; i++) {
         if (plan->chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))

@@ -43,9 +43,6 @@ typedef struct zoff_planning {
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
 size_t zoff_planning_budget_states(const zoff_planning *in, const zoff_plan *plan);
 size_t zoff_planning_budget_weights(const zoff_planning *in, const zoff_plan *plan);
-/* How many chunks have states in a host store; and how many have engine-owned weights. */
-size_t zoff_planning_budget_stored(const zoff_planning *in, const zoff_plan *plan);
-size_t zoff_planning_budget_weights_stored(const zoff_plan *plan);
 /* Buckets that may be updated ahead of a step at a time, and second contents of chunks in DRAM (zoff.speculation_memory). */
 typedef struct zoff_planning_places {
     size_t buckets, spares;

@@ -20,15 +20,11 @@ bool zoff_transfer_streams_upload(const zoff_transfer *t)
     return uploads;
 }
 
-bool zoff_transfer_streams_are_busy(const zoff_transfer *t)
-{
-    return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
-           t->device.tier.waits || t->ranks.wire.waits || zoff_lending_copies_are_busy(t->lending);
-}
-
 static bool is_busy(void *ctx)
 {
-    return zoff_transfer_streams_are_busy(ctx);
+    const zoff_transfer *t = ctx;
+    return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
+           t->device.tier.waits || t->ranks.wire.waits || zoff_lending_copies_are_busy(t->lending);
 }
 
 static zoff_status say_what_stands(void *ctx, double seconds)

@@ -123,8 +123,7 @@ zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream);
 zoff_status zoff_transfer_streams_compute_follow(zoff_transfer *t);
 zoff_status zoff_transfer_streams_compute_settle(zoff_transfer *t); /* wait until no kernel is in flight  @blocks yes */
 
-bool zoff_transfer_streams_upload(const zoff_transfer *t);   /* whether uploads are in flight */
-bool zoff_transfer_streams_are_busy(const zoff_transfer *t); /* whether uploads, downloads or kernels are in flight */
+bool zoff_transfer_streams_upload(const zoff_transfer *t); /* whether uploads are in flight */
 /* Register the device with the engine's progress, so that every wait checks the deadline of a busy device. */
 void zoff_transfer_streams_watch(zoff_transfer *t);
 void zoff_transfer_streams_unwatch(zoff_transfer *t);

@@ -98,7 +98,6 @@ zoff_status zoff_transfer_wire_wait_until(zoff_transfer *t, zoff_status (*until)
 void zoff_transfer_wire_measure(zoff_transfer *t); /* at seal: find the widest element types of the parameters */
 /* The byte offset of a piece within its part. `at`: the end of the previous piece; set to the end of this one. */
 size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes);
-size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank);
 /* Upper bounds for this rank's part of a bucket, and for all parts together, in bytes. */
 void zoff_transfer_wire_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all);
 size_t zoff_transfer_wire_most_pieces(const zoff_plan *plan); /* an upper bound for the pieces of all ranks in one bucket */
