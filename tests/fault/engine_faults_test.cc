@@ -23,6 +23,44 @@ class Faults : public testing::TestWithParam<const char *>
 INSTANTIATE_TEST_SUITE_P(BackEnds, Faults, testing::Values("io_uring", "posix"),
                          [](const auto &p) { return std::string(p.param[0] == 'i' ? "uring" : "posix"); });
 
+// An allocation or a mapping of seal fails, each in its turn. No file is left, and the engine can be sealed again.
+TEST(SealFaults, EachAllocationAndMapping)
+{
+    int failures = 0;
+    bool cannot_map = false;
+    for (int n = 1, comes = 1; comes; n++) {
+        SCOPED_TRACE("allocation " + std::to_string(n));
+        log_catcher log;
+        scratch_folder folder;
+        trainer t(5);
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+        for (size_t i : {0, 1})
+            t.give_away(i);
+        engine e = make_engine(t, with_offloaded_weights(config_text(folder.path), folder.path), 2048);
+        zoff_status status;
+        {
+            aio_fault fault;
+            fault.fail_allocation = n;
+            status = zoff_engine_seal(e.get());
+            comes = fault.allocations >= n;
+        }
+        if (status < 0) {
+            failures++;
+            EXPECT_EQ(ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
+            cannot_map = cannot_map || strstr(zoff_last_error(), "cannot map");
+            EXPECT_TRUE(folder.is_empty());
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        }
+        for (auto &line : log.warnings) // the engine can do without an optional allocation
+            log.expect(line);
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    EXPECT_LT(30, failures);
+    EXPECT_TRUE(cannot_map);
+}
+
 TEST_P(Faults, AStepThatFailedBeforeAnythingCanBeDropped)
 {
     log_catcher log;
