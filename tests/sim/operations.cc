@@ -244,6 +244,10 @@ void life::compare_step(const zoff_step_info *infos, const zoff_step_info &want)
             fail("steps differ: engine %u outcome %d, skipped %d, t %lld, micro-step %u; the reference %d, %d, %lld, %u", e,
                  have.outcome, have.skipped, (long long)have.t, have.micro_step, want.outcome, want.skipped, (long long)want.t,
                  want.micro_step);
+        if (engines == 1 && have.skipped &&
+            (have.culprit.param != want.culprit.param || have.culprit.slice != want.culprit.slice))
+            fail("a step blames slice %zu of parameter %u, the reference slice %zu of %u", have.culprit.slice,
+                 have.culprit.param, want.culprit.slice, want.culprit.param);
         const zoff_step_numbers &a = have.numbers, &b = want.numbers;
         if (a.elements_owned && (!is_same(a.grad_norm, b.grad_norm) || !is_same(a.clip_factor, b.clip_factor)))
             fail("numbers differ: engine %u norm %a, clip factor %a; the reference %a, %a", e, a.grad_norm, a.clip_factor,
