@@ -42,11 +42,11 @@ struct param {
 
 // The gradient of a slice that a rank hands over in a micro-step.
 struct gradient {
-    size_t of, slice;     // a parameter, by its place in the list
-    uint64_t from;        // dice of its numbers
-    double size;          // of its numbers
+    size_t of, slice;     // the place of its parameter, and its slice
+    uint64_t from;        // the dice of its numbers
+    double size;          // the range of its numbers
     size_t bad;           // the element that is not finite; SIZE_MAX: none
-    bool is_early, polls; // is declared before the step; zoff_engine_progress() comes behind it
+    bool is_early, polls; // it comes before the step; zoff_engine_progress() comes behind it
     std::vector<char> numbers;
 };
 

@@ -348,7 +348,7 @@ void drawing::operation()
     else if (kind < 87 && chance(50))
         save();
     else if (kind < 87)
-        add("load seed=%llu%s", seed, ranks == 1 && more.chance(25) ? of_checkpoint("read").c_str() : "");
+        add("load seed=%llu%s", seed, more.chance(25) ? of_checkpoint("read").c_str() : "");
     else if (kind < 94 && persist) {
         const unsigned look = chance(50), open = chance(30);
         add("reopen open=%u look=%u%s", open, look, crash().c_str());
