@@ -351,6 +351,7 @@ TEST_P(DeviceOwned, SealIsAllOrNothing)
         device.calls = 0;
         status = zoff_engine_seal(e.get());
         device.fail = 0;
+        EXPECT_TRUE(status < 0 || device.calls < nth) << "seal has not seen that call " << nth << " failed";
         if (status < 0) {
             ASSERT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
             ASSERT_EQ(0u, allocated()) << "call " << nth;
