@@ -56,10 +56,15 @@ static void give_buffer(zoff_save_buffers *b, char *buffer)
         b->free[b->free_count++] = buffer;
 }
 
+static bool is_changed(const zoff_saver *s)
+{
+    return __atomic_load_n(&s->guard.is_changed, __ATOMIC_ACQUIRE);
+}
+
 /* Nobody waits for units any more: the save is over, or has failed. */
 static bool is_idle(const zoff_saver *s)
 {
-    return s->work.status < 0 || s->work.is_over || s->guard.is_changed;
+    return s->work.status < 0 || s->work.is_over || is_changed(s);
 }
 
 /* ---- copies that a step has made, oldest first ---- */
@@ -133,11 +138,18 @@ static bool close_readers(zoff_save_readers *r)
     return ended;
 }
 
-/* Nobody waits for units of a save that has failed. */
+/* Under the lock. Nobody waits for units of a save that has failed. The first error counts; behind a change of the program it
+ * is that change, because the save may then read other bytes than its checksums say. */
 static void fail(zoff_saver *s, zoff_status status)
 {
     if (s->work.status < 0)
         return;
+    if (is_changed(s))
+        status =
+            zoff_base_status_fail(ZOFF_ERR_STATE,
+                                  "the program has changed weights while '%s' was being saved, so it may have the states of "
+                                  "no step; end the save with zoff_checkpoint_wait() first, then change weights",
+                                  s->part.path);
     s->work.status = status;
     zoff_base_status_save(&s->work.words);
     pthread_cond_broadcast(&s->work.moved);
@@ -559,16 +571,13 @@ zoff_status zoff_checkpoint_saver_wait(zoff_saver *s)
     pthread_mutex_lock(&s->work.lock);
     while (!s->work.is_over && s->work.has_thread)
         pthread_cond_wait(&s->work.moved, &s->work.lock);
+    if (is_changed(s))
+        fail(s, ZOFF_ERR_STATE);
     const zoff_status status = s->work.status;
     pthread_mutex_unlock(&s->work.lock);
     if (status < 0)
         zoff_base_status_restore(&s->work.words);
-    ZOFF_TRY(status);
-    ZOFF_FAIL_IF(s->guard.is_changed, ZOFF_ERR_STATE,
-                 "the program has changed weights while '%s' was being saved, so it may have the states of no step; end the "
-                 "save with zoff_checkpoint_wait() first, then change weights",
-                 s->part.path);
-    return ZOFF_OK;
+    return status;
 }
 
 void zoff_checkpoint_saver_close(zoff_saver *s)

@@ -24,7 +24,7 @@ typedef struct zoff_guard {
     void (*before_all)(void *ctx);
     void (*gone)(void *ctx); /* the engine is being destroyed */
     void *ctx;
-    bool is_changed; /* zoff.check_use: the program has changed weights, which the save may have read, so it fails */
+    bool is_changed; /* atomic; zoff.check_use: the program has changed weights, which the save may have read, so it fails */
 } zoff_guard;
 
 /* The parts of an engine that a checkpoint reads. The pointers are the engine's. */
