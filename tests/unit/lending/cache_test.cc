@@ -1,11 +1,13 @@
-// cache_test.cc: which slices are always whole, where the others lie, which of them goes, and the order of their uses.
+// cache_test.cc: which slices are always whole, where the others lie, which of them goes, the order of their uses, and copies.
 #include "small_model.h"
 
 extern "C" {
 #include "lending.h"
 }
 
+#include <atomic>
 #include <random>
+#include <unistd.h>
 
 using namespace zoff_test;
 
@@ -204,5 +206,30 @@ TEST_F(Cache, TheNextUseIsLookedForFurtherOn)
     EXPECT_EQ(0u, use(2));
     EXPECT_EQ(1u, use(1));
     EXPECT_EQ(4097u, use(2));
+}
+
+// Memory of a device is used for something else when the copies in flight are done.
+TEST_F(Cache, CopiesAreDoneWhenTheirStreamIs)
+{
+    static std::atomic<bool> let_go;
+    zoff_poller device = {};
+    zoff_accel_close(l.accel);
+    ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &l.accel));
+    device.timeout_seconds = -1;
+    l.pollers.device = &device;
+    add("w", 4000);
+    parts.make_plan(65536);
+    ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
+    zoff_lending_sources_choose(&l, false, true, false);
+    ASSERT_ZOFF_OK(zoff_lending_copies_open(&l));
+    const auto wait = [](void *) {
+        usleep(50000);
+        let_go = true;
+    };
+    ASSERT_ZOFF_OK(l.accel->ops->streams.call(l.accel, l.there.link.stream, wait, nullptr));
+    l.there.link.moves = true;
+    EXPECT_ZOFF_OK(zoff_lending_copies_settle(&l));
+    EXPECT_TRUE(let_go);
+    EXPECT_FALSE(l.there.link.moves);
 }
 } // namespace
