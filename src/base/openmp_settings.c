@@ -1,5 +1,5 @@
 /* openmp_settings.c: the settings of user and program for the program's OpenMP runtime, if it has one. */
-#include "openmp_settings.h"
+#include "openmp.h"
 
 #include "env.h"
 

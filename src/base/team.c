@@ -5,7 +5,6 @@
 #include "cpu.h"
 #include "log.h"
 #include "openmp.h"
-#include "openmp_settings.h"
 #include "workers.h"
 
 #include <pthread.h>

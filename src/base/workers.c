@@ -9,7 +9,7 @@
 #include "cpu.h"
 #include "log.h"
 #include "mem.h"
-#include "openmp_settings.h"
+#include "openmp.h"
 #include "topology.h"
 #include "try.h"
 

@@ -55,15 +55,20 @@ static zoff_status open_mpi(const zoff_comm_opts *opts, zoff_comm **out)
 
 /* ---- opening ---- */
 
+static zoff_status open_self(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    return zoff_comm_threads_open(opts, "self", 1, out);
+}
+
 static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
 {
-    return zoff_comm_threads_open(opts, 1, out);
+    return zoff_comm_threads_open(opts, "threads", 1, out);
 }
 
 static const struct {
     const char *name;
     zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
-} BACKENDS[] = {{"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", open_mpi}, {"nccl", zoff_comm_nccl_open}};
+} BACKENDS[] = {{"self", open_self}, {"threads", open_alone}, {"mpi", open_mpi}, {"nccl", zoff_comm_nccl_open}};
 
 zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
@@ -89,7 +94,7 @@ zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zo
     ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: size is %u; it must be 1 to %d",
                  size, SIZE_MOST);
     ZOFF_TRY(take_opts(opts, "zoff_comm_open_threads", &known));
-    return zoff_comm_threads_open(&known, size, out);
+    return zoff_comm_threads_open(&known, "threads", size, out);
 }
 
 zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)

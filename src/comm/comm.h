@@ -201,9 +201,9 @@ enum {
 
 /* ---- the back-ends ---- */
 
-zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out);
-/* Make the communicators of all `size` ranks at once. `out` has room for `size` pointers. */
-zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
+/* Make the communicators of all `size` ranks at once: "threads", or one rank called "self". `name` is static, and `out` has
+ * room for `size` pointers. */
+zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, const char *name, unsigned size, zoff_comm **out);
 /* Make a communicator that sends messages over `transport`. On success the communicator owns the transport and closes it.
  * `is_local`: it is the transport of threads.c. */
 zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, bool is_local,

@@ -273,10 +273,10 @@ static zoff_status make_group(unsigned size, group **out)
     return ZOFF_OK;
 }
 
-static zoff_status open_rank(const zoff_comm_opts *opts, group *o, unsigned rank, zoff_comm **out)
+static zoff_status open_rank(const zoff_comm_opts *opts, const char *name, group *o, unsigned rank, zoff_comm **out)
 {
     const zoff_comm_transport t = {.struct_size = sizeof t,
-                                   .name = "threads",
+                                   .name = name,
                                    .ctx = &o->inboxes[rank],
                                    .rank = rank,
                                    .size = o->size,
@@ -289,7 +289,7 @@ static zoff_status open_rank(const zoff_comm_opts *opts, group *o, unsigned rank
     return zoff_comm_messages_open(opts, &t, true, out);
 }
 
-zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
+zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, const char *name, unsigned size, zoff_comm **out)
 {
     zoff_status status;
     group *o;
@@ -297,7 +297,7 @@ zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zo
     unsigned count = 0;
     ZOFF_TRY(make_group(size, &o));
     for (; count < size; count++)
-        ZOFF_TRY_OR(undo, open_rank(opts, o, count, &made[count]));
+        ZOFF_TRY_OR(undo, open_rank(opts, name, o, count, &made[count]));
     memcpy(out, made, size * sizeof *out);
     return ZOFF_OK;
 undo:

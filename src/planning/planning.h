@@ -54,12 +54,10 @@ zoff_status zoff_planning_budget_plan(const zoff_planning *in, zoff_plan *out_pl
 zoff_status zoff_planning_budget_check(const zoff_planning *in, const zoff_plan_info *info);
 uint64_t zoff_planning_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */
 
-/* layout.c: checksums of the list of parameters with their optimizers, and of its cut into chunks. Files of an earlier process
+/* Checksums of the list of parameters with their optimizers, and of its cut into chunks. Files of an earlier process
  * fit if both are the same. */
 zoff_status zoff_planning_layout_checksums(const zoff_planning *in, const zoff_plan *plan, uint64_t *out_layout,
                                            uint64_t *out_cut);
-/* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
-void zoff_planning_layout_limits(const zoff_planning *in, zoff_planning_limits *limits);
 
 /* describe.c: the zoff_archive_format of an array of a chunk, where elements of a parameter lie in it. */
 unsigned zoff_planning_describe_format(const zoff_model *m, const zoff_model_param *p, unsigned array);

@@ -5,7 +5,7 @@
 #include <omp.h>
 
 extern "C" {
-#include "openmp_settings.h"
+#include "openmp.h"
 }
 
 TEST(openmp_settings, inside_is_true_in_a_region_of_several_threads)
