@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <set>
+
 using namespace zoff_test;
 
 namespace
@@ -130,14 +132,14 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
     t.put_on(&device);
     engine e = make_engine(t, with_ratio(on_disk(folder), 0.5), 2048, 0, nullptr, device.accel);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    int reads = 0, step = 1; /* the fault uses them until it ends */
+    int step = 1;            // the fault uses both until it ends
+    std::set<uint64_t> once; // a chunk that is read again is read for the second step, maybe before the first has returned
     aio_fault fault;
-    fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-        reads += !writes;
-        return !writes && step == 2 ? -EIO : res;
+    fault.result = [&](int, int res, bool writes, uint64_t offset, size_t) {
+        const bool again = !writes && !once.insert(offset).second;
+        return again && step <= 2 ? -EIO : res;
     };
     for (; step <= 3; step++) {
-        reads = 0;
         t.next_step();
         t.backward_all(0.1f);
         t.hand_over_all(e.get());
@@ -145,7 +147,6 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
             usleep(1000);
         auto info = new_info();
         if (step == 2) {
-            EXPECT_GT(reads, 0);
             EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "before anything was changed", zoff_step(e.get(), nullptr, &info));
             EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
             ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
