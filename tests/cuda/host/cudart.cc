@@ -70,7 +70,7 @@ zoff_accel *threads()
 {
     static zoff_accel *const made = [] {
         zoff_accel *a = nullptr;
-        (void)zoff_accel_emulated_ops.open(0, &a);
+        (void)zoff_accel_emulated_open(0, &a);
         return a;
     }();
     return made;
