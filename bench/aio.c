@@ -56,8 +56,7 @@ static bool enough_pages(long *wanted)
     return *wanted && free_pages >= *wanted;
 }
 
-/* Touch the pages once, because the first use of a page that a hypervisor has reclaimed is slow, and fio's clock must not see
- * that. */
+/* Touch the pages once, because the first use of a page that a hypervisor has reclaimed is slow, which fio would count. */
 static void use_pages_once(void)
 {
     char *base = mmap(NULL, FIO_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);

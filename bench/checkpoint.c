@@ -386,8 +386,7 @@ static void enter(race *r, trainer *t, size_t elements)
     race_add_lines(r, LINES, OF_QUEUE, (double)elements, t ? &t->queue : NULL, 1);
 }
 
-/* A compute phase as long as a step: the disk has work for half of the time. Count the turns in which all threads compute for
- * so long. */
+/* A compute phase as long as a step, so that the disk has work for half of the time. Count turns in which all threads do so. */
 static void find_compute(trainer *t)
 {
     enum { TURNS = 1 << 21 };

@@ -51,8 +51,7 @@ static int take_isa(const char *text)
 
 /* --- figures --- */
 
-/* A rival below this share of its own no-math kernel is not a fair rival: one that is slow for an unrelated reason proves
- * nothing. */
+/* A rival below this share of its own no-math kernel is slow for an unrelated reason, so that it proves nothing. */
 static const double HONEST_SHARE = 0.9;
 static const size_t PROMISED_SIZE = (size_t)64 << 20;
 enum { CHAIN = 16 /* the figure is about the passes of the chain; other bits are parts */ };

@@ -53,8 +53,7 @@ typedef struct nomath_way {
 } nomath_way;
 
 enum { NOMATH_WAYS = 5 };
-/* List the implementations of this kind that this build has and this CPU can run, the widest vectors last. Returns their
- * number. */
+/* List the implementations of this kind that this build has and this CPU can run, widest vectors last. Returns how many. */
 unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
 /* The implementation with the widest vectors. */
 nomath_way nomath_widest(void);

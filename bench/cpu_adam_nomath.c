@@ -201,8 +201,7 @@ INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, si
     {                                                                                                                          \
         return move(kind, s, begin, end);                                                                                      \
     }
-/* NOMATH_HALF_OUT and NOMATH_MOMENTS, one line of the copy at a time. Shares begin at multiples of 1024 elements of aligned
- * arrays. */
+/* NOMATH_HALF_OUT and NOMATH_MOMENTS, a line of the copy at a time. Shares begin at multiples of 1024 aligned elements. */
 #define STREAMING_WAY(name, attribute, store)                                                                                  \
     attribute static uint32_t name(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)                        \
     {                                                                                                                          \

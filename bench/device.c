@@ -359,8 +359,7 @@ static void use(void *ctx)
     atomic_store(&fetches.waited, atomic_load(&fetches.waited) + bench_now() - from);
 }
 
-/* Seconds that a pass takes beyond its waits, and those that the waits of a pass take beyond their own time, as the device
- * calls the host for each. */
+/* Seconds that a pass takes beyond its waits, and that its waits take beyond their time, as the device calls the host. */
 static double pass(bool fetching, bool waits)
 {
     fetches.asked = 0;

@@ -46,8 +46,7 @@ void step_rss(const bench_part *part)
 /* --- drives --- */
 
 static step_engine engines[DRIVES];
-/* While one contestant works, the other's drive is idle, and the kernel makes up for idle time. That effect is gone after one
- * step. */
+/* While one contestant works, the other's drive is idle, and the kernel makes up for idle time during the next step. */
 static const race_line LINES[] = {
     {"one_path", "states on one drive", 24, step_engine_step, .before = step_engine_step, .ctx = &engines[0]},
     {"two_paths", "the same states on two", 24, step_engine_step, .before = step_engine_step, .ctx = &engines[1]},

@@ -94,8 +94,7 @@ static int open_file(size_t group, unsigned tensor, int flags)
 
 BENCH_CLOSER(free_buffers, free(x))
 
-/* Allocate locked memory, in plain pages or with a request for huge ones. If a limit forbids locking, the pages exist all the
- * same. */
+/* Allocate locked memory, in plain pages or with a request for huge ones. If a limit forbids locking, the pages still exist. */
 static void open_buffers(bool huge, buffers *out, size_t *huge_bytes)
 {
     const size_t before = bench_streams_huge_bytes(), unit = huge ? HUGE_PAGE : PAGE;
@@ -303,8 +302,7 @@ static const race_line LINES[ORDERS] = {
     {"libaio_pipelined", "next read and last write during the update", 24, take_turn, PIPELINED},
     {"libaio_pattern_grads", "libaio_pattern, fp32 gradients over the disk too", 32, take_turn, PATTERN_GRADS}};
 
-/* Write every file once in full before a measurement: the first write to new blocks of a file is slow. Only masters are not
- * zero. */
+/* Write every file once in full, because the first write to new blocks of a file is slow. Only masters are not zero. */
 static void fill_files(void)
 {
     float *const master = tensor_of(&own.plain, 0, ZOFF_STATE_MASTER);

@@ -65,8 +65,7 @@ race *race_open(const char *part, const char *label);
 /* The first race of a part, whose label ends with the text behind the "/" in "part/label end". NULL: there is none. */
 race *race_of(const char *name);
 
-/* Add a contestant. An existing one of that name keeps its samples and gets the new work, so a race can continue later on other
- * memory. */
+/* Add a contestant. One of that name keeps its samples and gets the new work, so a race can continue later on other memory. */
 race_entry *race_add(race *r, const race_line *line, double elements, void *ctx, unsigned calls);
 /* Add the lines that have at least one of these tags, or all lines for tags of 0. */
 void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls);
