@@ -148,7 +148,8 @@ typedef struct zoff_step_info {
  *  that call, or finish it before zoff_step_begin().
  *  @param native_stream device stream that computes the gradient; NULL on the host, and for a gradient that is complete
  *  @blocks never, except: for reads of the "posix" I/O back-end; as zoff_grad_acquire() on a device from stage 2 on; as
- *  zoff_state_flush() after ranges were written, where there are no other ranks
+ *  zoff_state_flush() after ranges were written. Several ranks with zoff.persist commit ranges in the step instead, because
+ *  they do it together
  *  @return ERR_STATE before seal, for a gradient that was declared twice, or without a gradient buffer. With
  *  zoff.background_threads the engine's thread may take the gradient later: then the next zoff_grad_ready() or the begin of the
  *  step returns its error */

@@ -56,15 +56,10 @@ static void give_buffer(zoff_save_buffers *b, char *buffer)
         b->free[b->free_count++] = buffer;
 }
 
-static bool is_changed(const zoff_saver *s)
-{
-    return __atomic_load_n(&s->guard.is_changed, __ATOMIC_ACQUIRE);
-}
-
 /* Nobody waits for units any more: the save is over, or has failed. */
 static bool is_idle(const zoff_saver *s)
 {
-    return s->work.status < 0 || s->work.is_over || is_changed(s);
+    return s->work.status < 0 || s->work.is_over;
 }
 
 /* ---- copies that a step has made, oldest first ---- */
@@ -138,18 +133,11 @@ static bool close_readers(zoff_save_readers *r)
     return ended;
 }
 
-/* Under the lock. Nobody waits for units of a save that has failed. The first error counts; behind a change of the program it
- * is that change, because the save may then read other bytes than its checksums say. */
+/* Under the lock. Nobody waits for units of a save that has failed. The first error counts. */
 static void fail(zoff_saver *s, zoff_status status)
 {
     if (s->work.status < 0)
         return;
-    if (is_changed(s))
-        status =
-            zoff_base_status_fail(ZOFF_ERR_STATE,
-                                  "the program has changed weights while '%s' was being saved, so it may have the states of "
-                                  "no step; end the save with zoff_checkpoint_wait() first, then change weights",
-                                  s->part.path);
     s->work.status = status;
     zoff_base_status_save(&s->work.words);
     pthread_cond_broadcast(&s->work.moved);
@@ -571,8 +559,6 @@ zoff_status zoff_checkpoint_saver_wait(zoff_saver *s)
     pthread_mutex_lock(&s->work.lock);
     while (!s->work.is_over && s->work.has_thread)
         pthread_cond_wait(&s->work.moved, &s->work.lock);
-    if (is_changed(s))
-        fail(s, ZOFF_ERR_STATE);
     const zoff_status status = s->work.status;
     pthread_mutex_unlock(&s->work.lock);
     if (status < 0)
@@ -718,6 +704,14 @@ static void before(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *p
     }
 }
 
+/* Whether the worker may still read the memory of a unit. After an error, too, it ends what it has begun. */
+static bool is_read(const zoff_saver *s, const zoff_save_unit *unit)
+{
+    if (unit->state == ZOFF_UNIT_SAFE || unit->state == ZOFF_UNIT_COPIED)
+        return false;
+    return unit->state == ZOFF_UNIT_BUSY ? !s->work.is_over : !is_idle(s);
+}
+
 /* Nothing is copied: the caller waits until the disk has all. */
 static void before_all(void *ctx)
 {
@@ -726,9 +720,23 @@ static void before_all(void *ctx)
         return;
     pthread_mutex_lock(&s->work.lock);
     for (size_t i = 0; i < s->unit_count; i++) {
-        while (!is_idle(s) && s->units[i].state != ZOFF_UNIT_SAFE && s->units[i].state != ZOFF_UNIT_COPIED)
+        while (is_read(s, &s->units[i]))
             wait_awhile(s);
     }
+    pthread_mutex_unlock(&s->work.lock);
+}
+
+/* The save ends, because it may read other bytes than its checksums say. */
+static void changed(void *ctx)
+{
+    zoff_saver *s = ctx;
+    if (zoff_checkpoint_saver_is_inherited(s))
+        return;
+    pthread_mutex_lock(&s->work.lock);
+    fail(s, zoff_base_status_fail(ZOFF_ERR_STATE,
+                                  "the program has changed weights while '%s' was being saved, so it may have the states of no "
+                                  "step; end the save with zoff_checkpoint_wait() first, then change weights",
+                                  s->part.path));
     pthread_mutex_unlock(&s->work.lock);
 }
 
@@ -744,7 +752,8 @@ static void gone(void *ctx)
 
 void zoff_checkpoint_saver_attach(zoff_saver *s)
 {
-    s->guard = (zoff_guard){.before_chunk = before_chunk, .before = before, .before_all = before_all, .gone = gone, .ctx = s};
+    s->guard = (zoff_guard){
+        .before_chunk = before_chunk, .before = before, .before_all = before_all, .changed = changed, .gone = gone, .ctx = s};
     s->is_attached = true;
     *s->view.guard = &s->guard;
 }

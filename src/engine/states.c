@@ -111,7 +111,7 @@ zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call)
 {
     const zoff_status status = zoff_traps_weights_compare(e->life.traps, call);
     if (status < 0 && e->io.guard)
-        __atomic_store_n(&e->io.guard->is_changed, true, __ATOMIC_RELEASE);
+        ZOFF_KEEP_ERROR(e->io.guard->changed(e->io.guard->ctx));
     return status;
 }
 

@@ -22,9 +22,9 @@ typedef struct zoff_guard {
     void (*before)(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count);
     /* Called before a call outside of a step changes states or weights.  @blocks until all are saved or copied */
     void (*before_all)(void *ctx);
-    void (*gone)(void *ctx); /* the engine is being destroyed */
+    void (*changed)(void *ctx); /* zoff.check_use: the program has changed weights, which the save may have read, so it fails */
+    void (*gone)(void *ctx);    /* the engine is being destroyed */
     void *ctx;
-    bool is_changed; /* atomic; zoff.check_use: the program has changed weights, which the save may have read, so it fails */
 } zoff_guard;
 
 /* The parts of an engine that a checkpoint reads. The pointers are the engine's. */
