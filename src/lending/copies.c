@@ -130,5 +130,7 @@ bool zoff_lending_copies_are_busy(const zoff_lending *l)
         lands = lands || l->there.lands[i];
     for (unsigned i = 0; i < ZOFF_HELD_MAX; i++) /* a chunk that is read counts, because a step may wait for its slot */
         lands = lands || (l->cache.held[i].is_used && l->cache.held[i].is_read);
+    if (l->store && l->home->is_there) /* copies of weights on a device, which a step waits for beside other ranks */
+        lands = lands || zoff_offload_store_busy(l->store, false);
     return lands;
 }

@@ -251,14 +251,17 @@ static zoff_status one_is_done(void *ctx)
 {
     copies_wait *w = ctx;
     unsigned count = 0;
+    bool is_done = false;
     for (unsigned i = 0; i < w->d->slot_count; i++) {
         device_slot *slot = &w->d->slots[i];
-        const zoff_status status = slot->state == COMES || slot->state == GOES ? poll(w->d, slot) : ZOFF_OK;
+        const bool goes = slot->state == GOES;
+        const zoff_status status = slot->state == COMES || goes ? poll(w->d, slot) : ZOFF_OK;
         if (status < 0)
             return status;
         count += status == ZOFF_PENDING;
+        is_done = is_done || (goes && status == ZOFF_OK);
     }
-    const bool is_done = count < w->before || !count;
+    is_done = is_done || count < w->before || !count;
     w->before = count;
     return is_done ? ZOFF_OK : ZOFF_PENDING;
 }

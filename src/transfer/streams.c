@@ -43,6 +43,8 @@ static zoff_status say_what_stands(void *ctx, double seconds)
         snprintf(words, sizeof words, "the measurement of gradients");
     else if (d->tier.waits)
         snprintf(words, sizeof words, "the update of states on the device");
+    else if (zoff_lending_copies_are_busy(t->lending))
+        snprintf(words, sizeof words, "copies of stored weights");
     return zoff_base_status_fail(
         ZOFF_ERR_DEVICE,
         "accelerator \"%s\" made no progress and reported no error for %g s (timeout_seconds). The engine waits for "
