@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # (header, old text, new text, whether it breaks a program)
 CHANGES = (
     ("step.h", "double clip_norm;", "float clip_norm;", True),
-    ("step.h", "    uint64_t reserved[5];     /**< zero */\n} zoff_step_bytes;", "} zoff_step_bytes;", True),
+    ("step.h", "uint64_t reserved[5];", "uint64_t reserved[4];", True),
     ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 3", True),
     ("state.h", "zoff_status zoff_params_pull(zoff_engine *e);", "zoff_status zoff_params_pull(zoff_engine *e, int how);", True),
     ("engine.h", "const char *ranks;", "/* a comment */ const char *ranks;", False),

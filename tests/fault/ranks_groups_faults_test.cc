@@ -11,6 +11,11 @@ using namespace zoff_test;
 namespace
 {
 enum { RANKS = 4, FAULTY = 1 };
+#if defined(ZOFF_TEST_SANITIZED)
+enum { SECONDS = 5 }; // after which a rank gives up the others; sanitizers make all of them slow
+#else
+enum { SECONDS = 1 };
+#endif
 
 std::string config_text(const char *weights, const std::string &folder, const char *master = "auto")
 {
@@ -217,7 +222,7 @@ TEST_F(RanksGroupsDisk, ALoadThatFailedIsRepeatedOrRefused)
     int transfers = 1;
     for (int nth = 0; nth < transfers && !HasFailure(); nth += is_full_run() ? 1 : 9) {
         SCOPED_TRACE("transfer " + std::to_string(nth));
-        opened run(folder.path, nth == 0 ? 11 : 12, 1); // later weights are not those of the checkpoint
+        opened run(folder.path, nth == 0 ? 11 : 12, SECONDS); // later weights are not those of the checkpoint
         const auto on_each = [&](auto call) {
             std::vector<zoff_status> out(RANKS);
             run.job.on_each([&](unsigned rank) { out[rank] = call(run.all.engines[rank].get(), saved.path.c_str(), nullptr); });
