@@ -27,9 +27,9 @@ zoff_status zoff_base_team_start(unsigned threads);
 void zoff_base_team_prefer(int node);
 
 /* Run fn once on each of `threads` threads and wait for all. Missing threads are started; if the system refuses them, there are
- * fewer. Inside a parallel region of the caller's program, inside a run on threads of the library, and in a child that
- * a process with a team forked, the calling thread works alone. fn is told how many there are. Floating point is set as the
- * kernels need it. On a machine with several NUMA nodes a thread is kept on the node of its seat for that time. */
+ * fewer. fn is told how many there are. The calling thread works alone inside a parallel region of the caller's program, and in
+ * a child that a process with a team forked. It also does so inside a run on threads of the library. Floating point is set as
+ * the kernels need it. On a machine with several NUMA nodes a thread is kept on the node of its seat for that time. */
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
 /* Announce more runs: until the call with false, threads poll for 50 us before they sleep. */
