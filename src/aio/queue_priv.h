@@ -120,7 +120,6 @@ struct zoff_aio {
     double limit_seconds; /* most seconds of a wait without a completed piece; negative: no limit. Atomic */
 };
 
-
 /* pieces.c: collect completed transfers, cut requests, submit.  @return an error: the back-end accepts nothing any more */
 zoff_status zoff_aio_pieces_advance(zoff_aio *q);
 /* Cut and submit without collecting, for a new request. */

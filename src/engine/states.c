@@ -284,34 +284,41 @@ static bool is_cast(const zoff_engine *e, const zoff_plan_chunk *c, bool to_mast
     return c->lengths[ZOFF_STREAM_MASTER] && (to_master || has_whole || c->weight_bytes);
 }
 
-/* One pass over all chunks that have masters. */
-static zoff_status cast_all(zoff_engine *e, bool to_master)
+static zoff_pass cast_pass(const zoff_engine *e, bool to_master)
 {
-    const zoff_pass pass = {.states = true,
-                            .weights = e->lending.store != NULL,
-                            .changes_states = to_master,
-                            .changes_weights = !to_master,
-                            .makes_weights = !to_master};
-    ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
+    return (zoff_pass){.states = true,
+                       .weights = e->lending.store != NULL,
+                       .changes_states = to_master,
+                       .changes_weights = !to_master,
+                       .makes_weights = !to_master};
+}
+
+/* All chunks that have masters; end_pass() follows. */
+static zoff_status cast_all(zoff_engine *e, const zoff_pass *pass, bool to_master)
+{
+    ZOFF_TRY(zoff_engine_states_begin_pass(e, pass));
     zoff_status status = ZOFF_OK;
     for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++) {
         if (is_cast(e, &e->plan.chunks[chunk], to_master))
-            status = cast_one(e, &pass, chunk, to_master);
+            status = cast_one(e, pass, chunk, to_master);
     }
-    status = settle(e, status);
-    if (status == ZOFF_OK && !to_master)
-        status = zoff_engine_stores_spread_weights(e);
-    return zoff_engine_states_end_pass(e, &pass, status);
+    return settle(e, status);
 }
 
 zoff_status zoff_engine_states_pull(zoff_engine *e)
 {
-    return cast_all(e, true);
+    const zoff_pass pass = cast_pass(e, true);
+    return zoff_engine_states_end_pass(e, &pass, cast_all(e, &pass, true));
 }
 
+/* A rank that fails here repeats the call, for the others wait for its part of the weights. */
 zoff_status zoff_engine_states_push(zoff_engine *e)
 {
-    return cast_all(e, false);
+    const zoff_pass pass = cast_pass(e, false);
+    zoff_status status = cast_all(e, &pass, false);
+    if (status == ZOFF_OK)
+        status = zoff_engine_stores_spread_weights(e);
+    return zoff_engine_states_end_pass(e, &pass, status);
 }
 
 zoff_status zoff_engine_states_rollback(zoff_engine *e)
@@ -419,11 +426,17 @@ static bool can_restore(const zoff_engine *e, bool was_whole)
     return was_whole && zoff_offload_store_can_rollback(e->store) && !zoff_model_params_owns_frozen(&e->model);
 }
 
-/* Go back to the last commit, on all ranks or on none. */
-static zoff_status restore(zoff_engine *e)
+/* Go back to the last commit, on all ranks or on none. Nobody repeats this, so no rank sends weights before all have theirs.
+ * `out_sends`: as in write_all() */
+static zoff_status restore(zoff_engine *e, bool *out_sends)
 {
+    const zoff_pass pass = cast_pass(e, false);
     ZOFF_TRY(zoff_agreement_vote_success(&e->agreement.ranks, zoff_engine_states_rollback(e)));
-    return zoff_engine_states_push(e);
+    zoff_status status = zoff_agreement_vote_success(&e->agreement.ranks, cast_all(e, &pass, false));
+    *out_sends = status == ZOFF_OK && sends_weights(e);
+    if (status == ZOFF_OK)
+        status = zoff_engine_stores_spread_weights(e);
+    return zoff_agreement_vote_success(&e->agreement.ranks, zoff_engine_states_end_pass(e, &pass, status));
 }
 
 void zoff_engine_states_unload(zoff_engine *e)
@@ -440,7 +453,8 @@ zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_
     const int64_t before = e->t;
     bool sends = false;
     status = write_all(load, status, &sends);
-    const bool commits = status == ZOFF_OK, is_lost = sends && !commits;
+    const bool commits = status == ZOFF_OK;
+    bool is_lost = sends && !commits;
     e->t = t;
     status = zoff_engine_states_end_pass(e, &load->pass, status);
     if (commits)
@@ -455,9 +469,11 @@ zoff_status zoff_engine_states_load_end(zoff_states_load *load, int64_t t, zoff_
     }
     zoff_base_status_save(&saved);
     e->t = before;
-    if (!is_lost && can_restore(e, load->was_whole) && restore(e) == ZOFF_OK) {
-        e->life.phase = ZOFF_PHASE_IDLE;
-        e->life.awaits_weights = false;
+    if (!is_lost && can_restore(e, load->was_whole)) {
+        const bool is_restored = restore(e, &sends) == ZOFF_OK;
+        is_lost = sends && !is_restored;
+        e->life.phase = is_restored ? ZOFF_PHASE_IDLE : ZOFF_PHASE_UNLOADED;
+        e->life.awaits_weights = !is_restored;
         zoff_traps_weights_note(e->life.traps);
     }
     /* Weights that are on their way to other ranks would overwrite later ones. */

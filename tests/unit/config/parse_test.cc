@@ -1,4 +1,5 @@
-// parse_test.cc: errors with their place, and the tolerance that real files need. tests/golden has what is said to wrong values.
+// parse_test.cc: errors with their place, and the tolerance that real files need. tests/golden has what is said to wrong
+// values.
 #include "config_helpers.h"
 
 using namespace config_test;
