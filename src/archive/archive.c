@@ -232,7 +232,7 @@ bool zoff_archive_is_current(const char *folder, const char *label, const char *
 }
 
 /* *out_moved: the files are those of a save that was replaced since its manifest was read. */
-static zoff_status try_open(const char *folder, const char *label, zoff_archive **out, bool *out_moved)
+static zoff_status try_open(const char *folder, const char *label, uint64_t least, zoff_archive **out, bool *out_moved)
 {
     zoff_archive *a;
     char whole[4096];
@@ -243,7 +243,9 @@ static zoff_status try_open(const char *folder, const char *label, zoff_archive 
     zoff_status status = zoff_base_mem_copy_text(whole, &a->folder);
     if (status == ZOFF_OK)
         status = zoff_archive_listing_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes);
-    if (status == ZOFF_OK) {
+    if (status == ZOFF_OK && a->manifest.sequence < least)
+        status = zoff_base_status_fail(ZOFF_ERR_STATE, "'%s' was removed, and is an older checkpoint now", a->folder);
+    else if (status == ZOFF_OK) {
         status = open_files(a);
         zoff_base_status_save(&saved);
         *out_moved = status < 0 && !zoff_archive_is_current(a->folder, label, a->manifest.id);
@@ -256,13 +258,13 @@ static zoff_status try_open(const char *folder, const char *label, zoff_archive 
     return status;
 }
 
-zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out)
+zoff_status zoff_archive_open(const char *folder, const char *label, uint64_t least, zoff_archive **out)
 {
     enum { TRIES = 100 };
     bool has_moved = true;
     zoff_status status = ZOFF_OK;
     for (unsigned i = 0; i < TRIES && has_moved; i++)
-        status = try_open(folder, label, out, &has_moved);
+        status = try_open(folder, label, least, out, &has_moved);
     return status;
 }
 

@@ -112,9 +112,10 @@ zoff_status zoff_archive_folder_flush(const char *folder);
 /* ---- choose.c: which checkpoint of a folder ---- */
 
 /* Find the checkpoint to load: `folder` itself where it has a valid manifest of `label` or no checkpoints in it, else the
- * newest complete one in it. Newer ones that are not complete are named in a warning.  @owns out: zoff_base_mem_free()
+ * newest complete one in it. Newer ones that are not complete are named in a warning. *out_least is for zoff_archive_open():
+ * the sequence of the newest one; 0: `folder` itself was chosen.  @owns out: zoff_base_mem_free()
  * @return ERR_IO: there is none, with the reason of the newest, or one cannot be read and may be the newest */
-zoff_status zoff_archive_choose(const char *folder, const char *label, char **out);
+zoff_status zoff_archive_choose(const char *folder, const char *label, char **out, uint64_t *out_least);
 /* The sequence of the next checkpoint in `folder`: greater than that of all that are there. */
 uint64_t zoff_archive_choose_sequence(const char *folder);
 
@@ -302,8 +303,9 @@ typedef struct zoff_archive {
 } zoff_archive;
 
 /* Open the checkpoint in its own folder, and check that its pieces cover each state of each parameter once.
- * @return ERR_STATE: there is none, or it was removed since it was chosen */
-zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out);
+ * The one that was chosen may be gone, and its name be that of an older save, so `least` is of zoff_archive_choose().
+ * @return ERR_STATE: there is none, or an older one; it was removed since it was chosen */
+zoff_status zoff_archive_open(const char *folder, const char *label, uint64_t least, zoff_archive **out);
 void zoff_archive_close(zoff_archive *a);
 /* Whether the folder of a checkpoint still has the manifest with this id. */
 bool zoff_archive_is_current(const char *folder, const char *label, const char *id);

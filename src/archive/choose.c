@@ -70,7 +70,7 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
         if (zoff_archive_folder_join(folder, l->all[i].name, path) < 0)
             continue;
         const zoff_status status = judge(path, label, l->all[i].error);
-        if (status == ZOFF_OK && !l->all[i].sequence)
+        if (status == ZOFF_OK && (!l->all[i].sequence || l->all[i].sequence > ZOFF_ARCHIVE_SEQUENCE_MOST))
             return ZOFF_PENDING; /* the checkpoint was not complete a moment ago, and may be the newest */
         if (status == ZOFF_OK) {
             best = i;
@@ -92,6 +92,20 @@ static zoff_status find_newest(const char *folder, const char *label, const zoff
     return ZOFF_OK;
 }
 
+/* Whether the list lacks the checkpoint that `latest` names, which is there. A save that has ended has named it, so the list
+ * cannot pass by it unnoticed, however often its folder changes. */
+static bool lacks_latest(const char *folder, const zoff_archive_listing *l)
+{
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
+    if (zoff_archive_latest_read(folder, name) < 0)
+        return false;
+    for (size_t i = 0; i < l->count; i++) {
+        if (strcmp(l->all[i].name, name) == 0)
+            return false;
+    }
+    return zoff_archive_folder_join(folder, name, path) == ZOFF_OK && zoff_archive_listing_has_any(path);
+}
+
 /* Whether the list lacks a checkpoint that is newer than the one that was chosen (`newest`; 0: none was). A folder may take its
  * name, or another one, where the list has passed by already. */
 static bool has_newer(const char *folder, const char *label, const zoff_archive_listing *l, uint64_t newest)
@@ -109,20 +123,21 @@ static bool has_newer(const char *folder, const char *label, const zoff_archive_
     return has;
 }
 
-static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out)
+static zoff_status choose(const char *folder, const char *label, const zoff_archive_listing *l, char **out, uint64_t *out_least)
 {
     size_t best = l->count;
     char path[4096];
     zoff_saved_error before, why = {.text = ""};
     zoff_base_status_save(&before);
     ZOFF_TRY_DONE(find_newest(folder, label, l, &why, &best));
-    if (has_newer(folder, label, l, best < l->count ? l->all[best].sequence : 0))
+    if (has_newer(folder, label, l, best < l->count ? l->all[best].sequence : 0) || lacks_latest(folder, l))
         return ZOFF_PENDING;
     ZOFF_FAIL_IF(best == l->count, ZOFF_ERR_IO, "there is no complete checkpoint in '%s'%s%s", folder, *why.text ? ": " : "",
                  why.text);
     ZOFF_TRY(check_latest(folder, label, l, best));
     zoff_base_status_restore(&before);
     ZOFF_TRY(zoff_archive_folder_join(folder, l->all[best].name, path));
+    *out_least = l->all[best].sequence;
     return zoff_base_mem_copy_text(path, out);
 }
 
@@ -136,8 +151,9 @@ static bool is_checkpoint(const char *folder, const char *label)
 }
 
 /* @return PENDING: look again */
-static zoff_status try_choose(const char *folder, const char *label, char **out)
+static zoff_status try_choose(const char *folder, const char *label, char **out, uint64_t *out_least)
 {
+    *out_least = 0;
     zoff_archive_listing l;
     zoff_saved_error why;
     const bool is_one = is_checkpoint(folder, label);
@@ -153,7 +169,7 @@ static zoff_status try_choose(const char *folder, const char *label, char **out)
         ZOFF_WARN("%s: it is ignored, as there are checkpoints beside it", zoff_last_error());
     }
     if (l.count || (!is_one && !zoff_archive_listing_has_any(folder)))
-        status = choose(folder, label, &l, out);
+        status = choose(folder, label, &l, out, out_least);
     else if (is_one)
         zoff_base_status_restore(&why);
     else
@@ -195,7 +211,7 @@ static bool find_aside(const char *path, const char *label, char out[4096])
 }
 
 /* @return PENDING: another folder has the name since */
-static zoff_status try_name(const char *path, const char *label, char **out)
+static zoff_status try_name(const char *path, const char *label, char **out, uint64_t *out_least)
 {
     char aside[4096];
     zoff_saved_error saved;
@@ -204,21 +220,21 @@ static zoff_status try_name(const char *path, const char *label, char **out)
         zoff_base_status_save(&saved);
         const bool is_aside = find_aside(path, label, aside);
         zoff_base_status_restore(&saved);
-        if (is_aside && try_choose(aside, label, out) == ZOFF_OK)
+        if (is_aside && try_choose(aside, label, out, out_least) == ZOFF_OK)
             return ZOFF_OK;
         zoff_base_status_restore(&saved);
-        return folder_of(path) || is_aside ? ZOFF_PENDING : try_choose(path, label, out);
+        return folder_of(path) || is_aside ? ZOFF_PENDING : try_choose(path, label, out, out_least);
     }
-    const zoff_status status = try_choose(path, label, out);
+    const zoff_status status = try_choose(path, label, out, out_least);
     return status < 0 && folder_of(path) != before ? ZOFF_PENDING : status;
 }
 
-zoff_status zoff_archive_choose(const char *folder, const char *label, char **out)
+zoff_status zoff_archive_choose(const char *folder, const char *label, char **out, uint64_t *out_least)
 {
     enum { TRIES = 1000 };
     zoff_status status = ZOFF_PENDING;
     for (unsigned i = 0; i < TRIES && status == ZOFF_PENDING; i++)
-        status = try_name(folder, label, out);
+        status = try_name(folder, label, out, out_least);
     ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO, "the checkpoints in '%s' change faster than they can be looked at",
                  folder);
     return status;

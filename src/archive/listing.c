@@ -200,12 +200,10 @@ static bool is_foreign(int error)
 }
 
 /* The sequence in a manifest, which is not verified here. */
-static uint64_t sequence_of(const char *folder, const char *name, int *out_error)
+static uint64_t sequence_of(DIR *folder, const char *name, int *out_error)
 {
-    char path[4096], text[4097];
-    if (zoff_archive_folder_join(folder, name, path) < 0)
-        return UNREADABLE;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char text[4097];
+    const int fd = openat(dirfd(folder), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const ssize_t bytes = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
     if (bytes < 0 && !is_foreign(errno))
         *out_error = errno;
@@ -226,26 +224,48 @@ static const struct dirent *next(DIR *entries, int *out_error)
     return entry;
 }
 
-/* Whether a folder has files of a checkpoint; then out->sequence is that of a label, or the greatest one for label NULL. A
- * folder that cannot be read may have some. */
-static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
+/* Whether an open folder has files of a checkpoint. */
+static bool look_at(DIR *entries, const char *label, zoff_archive_candidate *out)
 {
     bool has = false;
     char other[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const struct dirent *entry;
-    DIR *entries = opendir(folder);
-    out->error = entries || is_foreign(errno) ? 0 : errno;
-    while (entries && (entry = next(entries, &out->error))) {
+    while ((entry = next(entries, &out->error))) {
         if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
             has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
             continue;
         }
         has = out->is_foreign = true;
-        const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(folder, entry->d_name, &out->error) : 0;
+        const uint64_t sequence = !label || strcmp(label, other) == 0 ? sequence_of(entries, entry->d_name, &out->error) : 0;
         out->sequence = sequence > out->sequence ? sequence : out->sequence;
     }
-    if (entries)
-        closedir(entries);
+    return has;
+}
+
+/* Whether an open folder still has its name. Those that have lost it are emptied. */
+static bool has_name(DIR *entries, const char *path)
+{
+    struct stat own, about;
+    return fstat(dirfd(entries), &own) != 0 || stat(path, &about) != 0 ||
+           (own.st_dev == about.st_dev && own.st_ino == about.st_ino);
+}
+
+/* Whether a folder has files of a checkpoint; then out->sequence is that of a label, or the greatest one for label NULL. A
+ * folder that cannot be read may have some. If a save takes the name meanwhile, its folder is looked at instead, because
+ * what is seen of the other one may be what its removal has left. */
+static bool look_into(const char *folder, const char *label, zoff_archive_candidate *out)
+{
+    enum { TRIES = 1000 };
+    char *const name = out->name;
+    bool has = false, is_whole = false;
+    for (unsigned i = 0; i < TRIES && !is_whole; i++) {
+        DIR *entries = opendir(folder);
+        *out = (zoff_archive_candidate){.name = name, .error = entries || is_foreign(errno) ? 0 : errno};
+        has = entries && look_at(entries, label, out);
+        is_whole = !entries || has_name(entries, folder);
+        if (entries)
+            closedir(entries);
+    }
     out->is_foreign = out->is_foreign && !out->sequence;
     out->sequence = out->error ? UNREADABLE : out->sequence;
     return has || out->error;

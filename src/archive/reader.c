@@ -27,11 +27,12 @@ struct zoff_checkpoint_reader {
 static zoff_status open_archive(const char *folder, const char *label, zoff_checkpoint_reader *r)
 {
     char *chosen;
+    uint64_t least;
     bool has_gone = true;
     zoff_status status = ZOFF_OK;
     for (unsigned i = 0; i < ZOFF_ARCHIVE_OPEN_TRIES && has_gone; i++) {
-        ZOFF_TRY(zoff_archive_choose(folder, label, &chosen));
-        status = zoff_archive_open(chosen, label, &r->archive);
+        ZOFF_TRY(zoff_archive_choose(folder, label, &chosen, &least));
+        status = zoff_archive_open(chosen, label, least, &r->archive);
         has_gone = status == ZOFF_ERR_STATE;
         zoff_base_mem_free(chosen);
     }

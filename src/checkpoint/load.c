@@ -18,7 +18,8 @@ typedef struct loading {
     zoff_checkpoint_opts opts;
     char path[PATH_BYTES]; /* path of the checkpoint, the same on all ranks */
     zoff_archive *archive;
-    bool is_gone; /* the checkpoint was removed after it had been chosen */
+    uint64_t least; /* sequence of the checkpoint that rank 0 has chosen; 0 on others */
+    bool is_gone;   /* the checkpoint was removed after it had been chosen */
     zoff_match match;
     zoff_filler filler;
     zoff_program_found before; /* program's bytes of the commit before; with zoff.persist */
@@ -53,7 +54,7 @@ static zoff_status choose(loading *l)
     if (!name || !*label || length >= PATH_BYTES || access(named, F_OK) != 0)
         length = snprintf(named, sizeof named, "%s%s%s", l->folder, name ? "/" : "", name ? name : "");
     ZOFF_FAIL_IF(length >= PATH_BYTES, ZOFF_ERR_INVALID, "%s: the path of the checkpoint is too long", CALL);
-    ZOFF_TRY(zoff_archive_choose(named, label_of(l), &chosen));
+    ZOFF_TRY(zoff_archive_choose(named, label_of(l), &chosen, &l->least));
     const size_t bytes = strlen(chosen);
     snprintf(l->path, sizeof l->path, "%s", chosen); /* the one before may have been longer */
     zoff_base_mem_free(chosen);
@@ -125,7 +126,7 @@ static zoff_status try_open(loading *l)
 {
     l->is_gone = false;
     ZOFF_TRY(choose_together(l));
-    zoff_status status = zoff_archive_open(l->path, label_of(l), &l->archive);
+    zoff_status status = zoff_archive_open(l->path, label_of(l), l->least, &l->archive);
     l->is_gone = status == ZOFF_ERR_STATE;
     status = l->is_gone ? ZOFF_ERR_IO : status;
     ZOFF_TRY(zoff_agreement_vote_success(&l->view.agreement->ranks, status));

@@ -210,7 +210,8 @@ class program
 
     void read()
     {
-        const uint64_t least = all->newest;
+        const uint64_t newest = all->newest;
+        uint64_t least = 0;
         zoff_checkpoint_reader *r = nullptr;
         std::vector<float> w(COUNT);
         char *chosen = nullptr;
@@ -221,11 +222,11 @@ class program
         expect_one(w, "a read");
         zoff_checkpoint_reader_close(r);
         zoff_archive *a = nullptr;
-        if (zoff_archive_choose(folder.c_str(), "", &chosen) < 0)
+        if (zoff_archive_choose(folder.c_str(), "", &chosen, &least) < 0)
             wrong("there is nothing to choose");
-        const bool compares = (s.has_locks || !s.kills) && zoff_archive_open(chosen, "", &a) == ZOFF_OK;
-        if (compares && a->manifest.sequence < least)
-            wrong("a save that was complete is lost: " + std::to_string(least - a->manifest.sequence) + " ns");
+        const bool compares = (s.has_locks || !s.kills) && zoff_archive_open(chosen, "", least, &a) == ZOFF_OK;
+        if (compares && a->manifest.sequence < newest)
+            wrong("a save that was complete is lost: " + std::to_string(newest - a->manifest.sequence) + " ns");
         zoff_archive_close(a);
         zoff_base_mem_free(chosen);
     }

@@ -15,7 +15,7 @@ using archive_handle = handle<zoff_archive, zoff_archive_close>;
 zoff_status open(const std::string &folder, archive_handle *out)
 {
     zoff_archive *a = nullptr;
-    const zoff_status status = zoff_archive_open(folder.c_str(), "", &a);
+    const zoff_status status = zoff_archive_open(folder.c_str(), "", 0, &a);
     out->reset(a);
     return status;
 }
@@ -126,7 +126,7 @@ TEST(archive, names_the_parameters_of_damaged_units)
     zoff_archive *opened = nullptr;
     ASSERT_ZOFF_OK(written.write(scratch.path));
     const std::string folder = scratch.file("step-0000000012"), path = part_in(folder), text = read_file(path);
-    ASSERT_ZOFF_OK(zoff_archive_open(folder.c_str(), "", &opened));
+    ASSERT_ZOFF_OK(zoff_archive_open(folder.c_str(), "", 0, &opened));
     archive_handle a(opened);
     std::vector<char> bytes(zoff_archive_units_largest(a.get()));
     const struct {

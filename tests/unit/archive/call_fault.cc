@@ -69,6 +69,8 @@ static bool fails(const char *call, int fd)
 extern "C" {
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
+int __real_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...);
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_fsync(int fd);
@@ -109,6 +111,15 @@ int __wrap_open(const char *path, int flags, ...)
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
     return fails("open", path) ? -1 : __real_open(path, flags, mode);
+}
+
+int __wrap_openat(int folder, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return fails("open", path) ? -1 : __real_openat(folder, path, flags, mode);
 }
 
 int __wrap_mkdir(const char *path, mode_t mode)

@@ -13,6 +13,8 @@ using namespace zoff_test;
 
 namespace
 {
+uint64_t least; // of zoff_archive_choose()
+
 class choose : public testing::Test
 {
   protected:
@@ -24,7 +26,7 @@ class choose : public testing::Test
     std::string chosen(const char *label = "")
     {
         char *path = nullptr;
-        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), label, &path));
+        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), label, &path, &least));
         const std::string copy = path ? path : "";
         zoff_base_mem_free(path);
         return copy.substr(std::min(copy.size(), scratch.path.size() + 1));
@@ -126,7 +128,7 @@ TEST_F(choose, does_not_go_back_because_the_library_is_old)
     char *path = nullptr;
     const std::string text = read_file(manifest(3));
     write_file(manifest(3), with_checksum(replaced(text, "\"needs\": []", "\"needs\": [\"x\"]")));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "needs \"x\"", zoff_archive_choose(scratch.path.c_str(), "", &path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "needs \"x\"", zoff_archive_choose(scratch.path.c_str(), "", &path, &least));
 }
 
 TEST_F(choose, says_why_there_is_none)
@@ -139,15 +141,18 @@ TEST_F(choose, says_why_there_is_none)
             log.expect(manifest(t));
         }
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no complete checkpoint in '" + scratch.path + "': the manifest '" + manifest(3),
-                          zoff_archive_choose(scratch.path.c_str(), "", &path));
+                          zoff_archive_choose(scratch.path.c_str(), "", &path, &least));
     }
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, manifest(2), zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open the folder", zoff_archive_choose(scratch.file("none").c_str(), "", &path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, manifest(2),
+                      zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path, &least));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open the folder",
+                      zoff_archive_choose(scratch.file("none").c_str(), "", &path, &least));
     ASSERT_ZOFF_OK(zoff_archive_folder_make(scratch.file("empty").c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no complete checkpoint in", zoff_archive_choose(scratch.file("empty").c_str(), "", &path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no complete checkpoint in",
+                      zoff_archive_choose(scratch.file("empty").c_str(), "", &path, &least));
     ASSERT_EQ(0, remove(manifest(2).c_str()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "its save ended early",
-                      zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path));
+                      zoff_archive_choose(scratch.file("step-0000000002").c_str(), "", &path, &least));
 }
 
 TEST_F(choose, wants_all_engines)
@@ -164,17 +169,17 @@ TEST_F(choose, wants_all_engines)
     for (const char *label : {"tp0", "tp1"}) {
         log_catcher log;
         char *path = nullptr;
-        ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), label, &path));
+        ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), label, &path, &least));
         EXPECT_EQ(scratch.file("two/step-0000000001"), path);
         zoff_base_mem_free(path);
     }
     char *path = nullptr;
     EXPECT_NE(0, access(scratch.file("two/step-0000000002").c_str(), F_OK));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "name one as the label",
-                      zoff_archive_choose(scratch.file("two/step-0000000001").c_str(), "", &path));
+                      zoff_archive_choose(scratch.file("two/step-0000000001").c_str(), "", &path, &least));
     log_catcher log;
     save("tp0", 2);
-    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), "tp0", &path));
+    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.file("two").c_str(), "tp0", &path, &least));
     EXPECT_EQ(scratch.file("two/step-0000000002"), path);
     zoff_base_mem_free(path);
 }
@@ -189,7 +194,7 @@ TEST_F(choose, finds_a_checkpoint_that_is_aside)
     log.expect("latest' names 'step-0000000003', which is not there");
     EXPECT_EQ("step-0000000003.0123456789abcdef.replaced", chosen());
     for (const std::string &given : {name, name + "/"}) {
-        ASSERT_ZOFF_OK(zoff_archive_choose(given.c_str(), "", &path));
+        ASSERT_ZOFF_OK(zoff_archive_choose(given.c_str(), "", &path, &least));
         EXPECT_EQ(aside, path);
         zoff_base_mem_free(path);
     }

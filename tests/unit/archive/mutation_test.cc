@@ -211,7 +211,7 @@ class mutation : public testing::Test
         if (zoff_checkpoint_reader_open(folder.c_str(), nullptr, &r) < 0)
             return false;
         checkpoint_reader owner(r);
-        EXPECT_ZOFF_OK(zoff_archive_open(folder.c_str(), "", &found));
+        EXPECT_ZOFF_OK(zoff_archive_open(folder.c_str(), "", 0, &found));
         for (size_t i = 0; with_elements && i < found->manifest.param_count; i++)
             compare(r, found->manifest.params[i], i);
         EXPECT_EQ(with_elements ? written.params.size() : found->manifest.param_count, found->manifest.param_count);

@@ -34,6 +34,7 @@ class overlap : public testing::Test
     // One save is committed within each call of the commit of another, which may fail then.
     int overlap_each(bool outer_is_late, bool fails);
 
+    uint64_t least = 0; // of zoff_archive_choose()
     replacing as_engines_do;
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     sample before, early, late; // the checkpoint that is there, and two saves of its name
@@ -170,6 +171,59 @@ TEST(overlap_without_an_engine, replaces_no_checkpoint_that_was_made_meanwhile)
     has_locks = true;
 }
 
+// While a folder with "a" and the newer "b" is looked at, "b" is replaced, once or twice. Whoever looks at the folder of the
+// old one meanwhile finds it empty.
+TEST_F(overlap, no_choice_goes_back_while_the_newest_is_replaced)
+{
+    bool has_struck = true;
+    zoff_checkpoint_opts other = opts;
+    other.name = "b";
+    for (int n = 1; has_struck && !HasFailure(); n += 1 + fault_stride()) {
+        for (int then = 0; then < 24 && !HasFailure(); then += then ? 5 : 4) {
+            scratch_folder scratch;
+            call_fault fault(0, 0);
+            char *path = nullptr;
+            zoff_archive *a = nullptr;
+            EXPECT_ZOFF_OK(before.write(scratch.path, &opts));
+            EXPECT_ZOFF_OK(early.write(scratch.path, &other));
+            fault.calls.clear();
+            fault.count = 0;
+            fault.nth = n;
+            fault.before = [&] {
+                EXPECT_ZOFF_OK(late.write(scratch.path, &other));
+                fault.nth += then;
+                fault.count = then ? n : fault.count;
+            };
+            EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), "", &path, &least));
+            has_struck = fault.has_struck() || fault.nth > n;
+            fault.nth = 0;
+            SCOPED_TRACE(testing::Message() << "before calls " << n << " and " << n + then);
+            EXPECT_EQ(scratch.file("b"), path ? path : "");
+            EXPECT_ZOFF_OK(zoff_archive_open(scratch.file("b").c_str(), "", least, &a));
+            zoff_archive_close(a);
+            zoff_base_mem_free(path);
+        }
+    }
+}
+
+// The checkpoint that was chosen is removed, and an older save takes its name.
+TEST_F(overlap, opens_nothing_older_than_what_was_chosen)
+{
+    scratch_folder scratch;
+    char *path = nullptr;
+    zoff_archive *a = nullptr;
+    ASSERT_ZOFF_OK(before.write(scratch.path, &opts));
+    const std::string folder = scratch.file("a"), aside = scratch.file("older");
+    ASSERT_EQ(0, rename(folder.c_str(), aside.c_str()));
+    ASSERT_ZOFF_OK(early.write(scratch.path, &opts));
+    ASSERT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), "", &path, &least));
+    ASSERT_EQ(folder, path);
+    std::filesystem::remove_all(folder);
+    ASSERT_EQ(0, rename(aside.c_str(), folder.c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "older checkpoint", zoff_archive_open(path, "", least, &a));
+    zoff_base_mem_free(path);
+}
+
 // While a folder is listed, a save makes a checkpoint that the list does not have, and removes the one that it has.
 TEST_F(overlap, hides_no_checkpoint_from_a_choice_that_is_under_way)
 {
@@ -186,7 +240,7 @@ TEST_F(overlap, hides_no_checkpoint_from_a_choice_that_is_under_way)
         fault.count = 0;
         fault.nth = n;
         fault.before = [&] { EXPECT_ZOFF_OK(late.write(scratch.path, &other)); };
-        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), "", &path));
+        EXPECT_ZOFF_OK(zoff_archive_choose(scratch.path.c_str(), "", &path, &least));
         has_struck = fault.has_struck();
         fault.nth = 0;
         SCOPED_TRACE(testing::Message() << "before call " << n << ": " << (has_struck ? fault.calls[(size_t)n - 1] : ""));

@@ -12,6 +12,8 @@ using namespace zoff_test;
 
 namespace
 {
+uint64_t least; // of zoff_archive_choose()
+
 // The distance of the calls that fail in turn: a save has about sixty.
 int stride()
 {
@@ -50,7 +52,7 @@ class save_fault : public testing::Test
     static std::string chosen(const std::string &folder, const char *label = "")
     {
         char *path = nullptr;
-        EXPECT_ZOFF_OK(zoff_archive_choose(folder.c_str(), label, &path));
+        EXPECT_ZOFF_OK(zoff_archive_choose(folder.c_str(), label, &path, &least));
         const std::string name = path ? strrchr(path, '/') + 1 : "";
         zoff_base_mem_free(path);
         return name;
@@ -222,7 +224,7 @@ TEST_F(save_fault, is_no_reason_to_load_an_older_checkpoint)
             call_fault fault((int)failed + 1, error);
             fault.also = error == EMFILE ? "open" : "";
             char *path = nullptr;
-            const zoff_status status = zoff_archive_choose(scratch.path.c_str(), "tp1", &path);
+            const zoff_status status = zoff_archive_choose(scratch.path.c_str(), "tp1", &path, &least);
             has_struck = fault.has_struck();
             const std::string call = has_struck ? fault.calls[failed] : "no fault";
             SCOPED_TRACE(call);

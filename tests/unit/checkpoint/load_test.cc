@@ -15,6 +15,8 @@ using namespace zoff_test;
 
 namespace
 {
+uint64_t least; // of zoff_archive_choose()
+
 const std::string PERSIST = ", \"zoff\": {\"persist\": true, \"durability\": \"process\"}";
 
 // Change a bit of a byte in a file, or change it back.
@@ -84,8 +86,8 @@ class Load : public testing::Test
     {
         char *chosen = nullptr, path[4096];
         zoff_archive *a = nullptr;
-        ASSERT_ZOFF_OK(zoff_archive_choose(folder.path.c_str(), "", &chosen));
-        ASSERT_ZOFF_OK(zoff_archive_open(chosen, "", &a));
+        ASSERT_ZOFF_OK(zoff_archive_choose(folder.path.c_str(), "", &chosen, &least));
+        ASSERT_ZOFF_OK(zoff_archive_open(chosen, "", 0, &a));
         const zoff_archive_ref *ref = zoff_archive_find(a, 0, ZOFF_STATE_M, 0, 4000);
         zoff_archive_path(a, 0, path);
         flip_byte(path, a->tables[ref->file].regions[ref->piece.region].offset + ref->piece.at + 3);
