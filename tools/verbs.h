@@ -18,6 +18,7 @@ int verb_import(int argc, char **argv);
 int verb_info(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_reference(int argc, char **argv);
+int verb_schema(int argc, char **argv);
 int verb_tune(int argc, char **argv);
 
 /* Print formatted text. Names out of files may have any bytes: control characters, line ends among them, and bytes that are no

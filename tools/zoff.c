@@ -54,6 +54,7 @@ static const struct {
      "      it. Also print the time of a step, from a short measurement of the update. With --measure, measure the folder,\n"
      "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
+    {"schema", verb_schema, "", "print a JSON Schema of the configuration, for editors"},
     {"tune", verb_tune, "FOLDER [--json]",
      "measure for two seconds how fast a folder is, and print the best \"aio\" section for it"},
 };

@@ -49,6 +49,10 @@ ZOFF_API zoff_status zoff_config_dump(const zoff_config *config, char *dst, size
 /** Write the reference of all keys as Markdown, generated from the schema that parses them; sizes as zoff_config_dump(). */
 ZOFF_API zoff_status zoff_config_reference(char *dst, size_t dst_bytes, size_t *out_bytes);
 
+/** Write a JSON Schema (draft-07) of the configuration, for editors, generated from the same schema; sizes as
+ *  zoff_config_dump(). Its "$comment" lists the rules that it cannot say. */
+ZOFF_API zoff_status zoff_config_schema(char *dst, size_t dst_bytes, size_t *out_bytes);
+
 /** Free a configuration. NULL is allowed. */
 ZOFF_API void zoff_config_close(zoff_config *config);
 

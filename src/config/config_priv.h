@@ -107,6 +107,9 @@ typedef struct zoff_config_sink {
 
 void zoff_config_value_append(zoff_config_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Append a text in quotes, as in JSON. */
+void zoff_config_value_quote(zoff_config_sink *sink, const char *text);
+
 /* ---- nearest.c: the known word that a misspelt one probably means ---- */
 
 /* The number of letters to change, add, drop or swap to turn one word into the other, ignoring case. If a word is longer than
@@ -148,7 +151,7 @@ typedef struct zoff_config_tree {
 zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_config_tree *out);
 void zoff_config_scan_free(zoff_config_tree *tree);
 
-/* Whether a key is a remark: it starts with "_", "//" or "#". */
+/* Whether a key is a remark: it starts with "_", "//" or "#", or is "$schema", which is for editors. */
 bool zoff_config_scan_is_remark(const char *key);
 
 /* Write the path of a member: "optimizer.params.lr". A longer path is cut at dst_bytes. */

@@ -175,16 +175,16 @@ static zoff_status take_member(parser *p, size_t member)
 
 static zoff_status check_pairs(const parser *p)
 {
-    static const struct {
-        const char *old, *new;
-    } RENAMED[] = {{"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
-                   {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"}};
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
     ZOFF_TRY(zoff_config_resolve_check_pair(given_cell(p, "fp16.enabled"), given_cell(p, "bf16.enabled")));
-    for (size_t i = 0; i < sizeof RENAMED / sizeof RENAMED[0]; i++) {
-        const zoff_config_cell *old = file_cell(p, RENAMED[i].old), *new = file_cell(p, RENAMED[i].new);
+    for (size_t i = 0; i < count; i++) {
+        if (!table[i].excludes)
+            continue;
+        const zoff_config_cell *old = &p->config->file[i], *new = file_cell(p, table[i].excludes);
         ZOFF_FAIL_IF(old->kind == ZOFF_CELL_VALUE && new->kind == ZOFF_CELL_VALUE, ZOFF_ERR_INVALID,
                      "%s: %s: the old form of %s, which is given at %s; expected one of the two: remove the old one",
-                     old->source, RENAMED[i].old, RENAMED[i].new, new->source);
+                     old->source, table[i].path, table[i].excludes, new->source);
     }
     return ZOFF_OK;
 }

@@ -373,7 +373,7 @@ void zoff_config_scan_free(zoff_config_tree *tree)
 
 bool zoff_config_scan_is_remark(const char *key)
 {
-    return key[0] == '_' || key[0] == '#' || (key[0] == '/' && key[1] == '/');
+    return key[0] == '_' || key[0] == '#' || (key[0] == '/' && key[1] == '/') || strcmp(key, "$schema") == 0;
 }
 
 void zoff_config_scan_path(const zoff_config_tree *tree, size_t member, char *dst, size_t dst_bytes)

@@ -31,18 +31,19 @@ typedef struct zoff_config_key {
     const char *fallback; /* default, in the form that zoff_config_set() takes; NULL: none */
     double min, max;      /* allowed range, if `ranged` */
     bool ranged;
-    bool below_max;      /* `max` itself is not allowed */
-    bool open;           /* sections: unknown keys inside are ignored, not errors */
-    bool cuts;           /* integers: a fraction is cut off, because DeepSpeed took computed sizes such as 0.9 * 4096 * 4096 */
-    bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */
-    unsigned count;      /* length of a list of numbers */
-    const char *word;    /* flags: a third value, as a text; NULL: none */
-    bool counts;         /* flags: a whole number of 1 and more is a value of its own, and 0 and 1 are no flags */
-    const char *choices; /* "a|b|c": every known value */
-    const char *accepts; /* "a|b": the supported values among them; NULL: all; "": only null */
-    const char *why;     /* the reason why values are unsupported, and what to do instead */
-    const char *target;  /* aliases: the path of the real key */
-    const char *help;    /* a phrase for docs/CONFIG.md */
+    bool below_max;       /* `max` itself is not allowed */
+    bool open;            /* sections: unknown keys inside are ignored, not errors */
+    bool cuts;            /* integers: a fraction is cut off, because DeepSpeed took computed sizes such as 0.9 * 4096 * 4096 */
+    bool may_differ;      /* may differ between ranks, because no number depends on it; all others must be the same */
+    unsigned count;       /* length of a list of numbers */
+    const char *word;     /* flags: a third value, as a text; NULL: none */
+    bool counts;          /* flags: a whole number of 1 and more is a value of its own, and 0 and 1 are no flags */
+    const char *choices;  /* "a|b|c": every known value */
+    const char *accepts;  /* "a|b": the supported values among them; NULL: all; "": only null */
+    const char *why;      /* the reason why values are unsupported, and what to do instead */
+    const char *excludes; /* old names: the section that may not be given as well; NULL: none */
+    const char *target;   /* aliases: the path of the real key */
+    const char *help;     /* a phrase for docs/CONFIG.md */
 } zoff_config_key;
 
 /* The table, which is static, and its number of rows. */

@@ -375,7 +375,7 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
 
 /* ---- back to text ---- */
 
-static void print_quoted(const char *text, zoff_config_sink *sink)
+void zoff_config_value_quote(zoff_config_sink *sink, const char *text)
 {
     zoff_config_value_append(sink, "\"");
     for (const char *c = text; *c; c++) {
@@ -392,7 +392,7 @@ static void print_texts(const zoff_config_cell *cell, char *dst, size_t dst_byte
     zoff_config_sink sink = {dst, dst_bytes, 0};
     for (size_t i = 0; i < cell->count; i++) {
         zoff_config_value_append(&sink, "%s", i ? ", " : cell->count > 1 ? "[" : "");
-        print_quoted(cell->texts[i], &sink);
+        zoff_config_value_quote(&sink, cell->texts[i]);
     }
     zoff_config_value_append(&sink, "%s", cell->count > 1 ? "]" : "");
 }

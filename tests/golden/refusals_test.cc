@@ -321,6 +321,8 @@ TEST_F(Calls, Arguments)
     SAY(zoff_config_resolve(config, 0));
     SAY(zoff_config_reference(nullptr, 1, &count));
     SAY(zoff_config_reference(nullptr, 0, nullptr));
+    SAY(zoff_config_schema(nullptr, 1, &count));
+    SAY(zoff_config_schema(nullptr, 0, nullptr));
     double number;
     const char *word;
     SAY(zoff_config_number(config, "no_such_key", &number));
