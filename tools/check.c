@@ -2,12 +2,9 @@
  */
 #include "verbs.h"
 
-#include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zoff/zoff.h>
 
 /* Remove the lines of keys that have their default value. */
@@ -37,20 +34,6 @@ static bool is_nvme(const zoff_config *config, const char *key)
 {
     const char *device = NULL;
     return zoff_config_string(config, key, &device) == 0 && device && strcmp(device, "nvme") == 0;
-}
-
-/* An engine's files are all in one folder. */
-static void remove_folder(const char *path)
-{
-    char file[PATH_MAX];
-    DIR *folder = opendir(path);
-    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
-        if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < (int)sizeof file)
-            (void)unlink(file); /* this fails for . and .. */
-    }
-    if (folder)
-        closedir(folder);
-    (void)rmdir(path);
 }
 
 /* Replace the values about folders by values for an empty one, so that nothing measures it. */
@@ -85,8 +68,7 @@ static int open_engine(zoff_config *config, zoff_accel *device, const zoff_param
 static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
 {
     float weight = 0;
-    char folder[PATH_MAX];
-    const char *temporary = getenv("TMPDIR");
+    char folder[SCRATCH_BYTES];
     zoff_plan_info info = {.struct_size = sizeof info};
     const zoff_param_desc desc = {.struct_size = sizeof desc,
                                   .value = &weight,
@@ -104,13 +86,11 @@ static int try_engine(zoff_config *config, unsigned ranks, zoff_accel *device)
     if (!is_nvme(config, "zero_optimization.offload_optimizer.device") &&
         !is_nvme(config, "zero_optimization.offload_param.device"))
         return open_engine(config, device, &desc);
-    temporary = temporary && *temporary ? temporary : "/tmp";
-    /* Make the path absolute, because a relative one could begin as JSON does, and be read as a list. */
-    const int length = snprintf(folder, sizeof folder, "%s%s/zoff-check-XXXXXX", *temporary == '/' ? "" : "./", temporary);
-    if (length >= (int)sizeof folder || !mkdtemp(folder))
-        return failed("cannot make the folder %s: set TMPDIR to one that can be written", folder);
-    int result = set_folder(config, folder) ? open_engine(config, device, &desc) : library_error();
-    remove_folder(folder);
+    int result = make_scratch(NULL, folder);
+    if (result != EXIT_DONE)
+        return result;
+    result = set_folder(config, folder) ? open_engine(config, device, &desc) : library_error();
+    remove_scratch(folder);
     return result;
 }
 

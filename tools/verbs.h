@@ -19,6 +19,7 @@ int verb_info(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_reference(int argc, char **argv);
 int verb_schema(int argc, char **argv);
+int verb_selftest(int argc, char **argv);
 int verb_tune(int argc, char **argv);
 
 /* Print formatted text. Names out of files may have any bytes: control characters, line ends among them, and bytes that are no
@@ -50,6 +51,13 @@ int read_ranks(const char *text, unsigned *out);
  * is rank 0 of `ranks`, at most MOST_RANKS. `device` may be NULL.  @return the exit status */
 enum { MOST_RANKS = 1024 };
 int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info);
+
+/* scratch.c: make a folder in `in`; NULL: in TMPDIR, or /tmp.  @return the exit status */
+enum { SCRATCH_BYTES = 4096 };
+int make_scratch(const char *in, char out[SCRATCH_BYTES]);
+
+/* Remove such a folder with all that is in it. */
+void remove_scratch(const char *folder);
 
 /* Print the log lines of the library on stderr, or drop them. */
 void set_log(bool prints);

@@ -55,6 +55,11 @@ static const struct {
      "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
     {"schema", verb_schema, "", "print a JSON Schema of the configuration, for editors"},
+    {"selftest", verb_selftest, "[FOLDER]",
+     "compare what must have the same bits: the kernels of each instruction set of this CPU with the formulas. Then small\n"
+     "      trainings in DRAM, in files in FOLDER (TMPDIR unless given), on several ranks, after a restart, from a "
+     "checkpoint,\n"
+     "      and beside the program. Exits with 1 if anything differs"},
     {"tune", verb_tune, "FOLDER [--json]",
      "measure for two seconds how fast a folder is, and print the best \"aio\" section for it"},
 };

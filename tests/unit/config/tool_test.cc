@@ -88,12 +88,26 @@ TEST_F(tool, check_puts_the_error_on_stderr_and_ends_with_1)
 TEST_F(tool, wrong_use_ends_with_2)
 {
     std::string path = write("ds.json", "{}");
-    for (const std::string &arguments :
-         {std::string(""), std::string("frobnicate"), std::string("check"), "check " + path + " " + path,
-          "check " + path + " --ranks", "check " + path + " --ranks 0", "check " + path + " --ranks 2x",
-          "check " + path + " --ranks -1", "check " + path + " --set", "check " + path + " --set lr",
-          "check " + path + " --set =1", "check " + path + " --frob", std::string("info x"), std::string("reference x"),
-          std::string("schema x"), std::string("tune"), std::string("tune a b"), std::string("tune --yaml .")}) {
+    for (const std::string &arguments : {std::string(""),
+                                         std::string("frobnicate"),
+                                         std::string("check"),
+                                         "check " + path + " " + path,
+                                         "check " + path + " --ranks",
+                                         "check " + path + " --ranks 0",
+                                         "check " + path + " --ranks 2x",
+                                         "check " + path + " --ranks -1",
+                                         "check " + path + " --set",
+                                         "check " + path + " --set lr",
+                                         "check " + path + " --set =1",
+                                         "check " + path + " --frob",
+                                         std::string("info x"),
+                                         std::string("reference x"),
+                                         std::string("schema x"),
+                                         std::string("selftest a b"),
+                                         std::string("selftest -x"),
+                                         std::string("tune"),
+                                         std::string("tune a b"),
+                                         std::string("tune --yaml .")}) {
         outcome result = run(arguments);
         EXPECT_EQ(2, result.exit) << arguments << ": " << result.err;
         EXPECT_NE("", result.err) << arguments;
@@ -134,7 +148,7 @@ TEST_F(tool, check_reads_standard_input_and_prints_what_was_changed)
 
 TEST_F(tool, every_verb_has_its_help)
 {
-    for (const char *verb : {"check", "info", "plan", "reference", "schema", "tune"}) {
+    for (const char *verb : {"check", "info", "plan", "reference", "schema", "selftest", "tune"}) {
         for (const char *word : {"--help", "-h", "x --help"}) {
             outcome result = run(std::string(verb) + " " + word);
             EXPECT_EQ(0, result.exit) << verb << " " << word << ": " << result.err;
