@@ -15,7 +15,7 @@ from written import read, write  # noqa: E402
 INCLUDE = os.path.join(HERE, "..", "..", "include", "zoff")
 HEADERS = ("accel", "aio", "checkpoint", "comm", "config", "engine", "optimizer", "state", "status", "step", "types")
 DATE = "November 24, 2026"
-ITEM = re.compile(r"/\*\*(?P<doc>(?:(?!\*/).)*)\*/\s*\n(?P<code>(?:ZOFF_API[^;]*;|(?:typedef )?(?:struct|enum)\b.*?\n\}[^;]*;|typedef[^;{]*;)"
+ITEM = re.compile(r"/\*\*(?P<doc>(?:(?!\*/).)*)\*/\s*\n(?P<code>(?:ZOFF_API[^;]*;|(?:typedef )?(?:struct|enum)\b[^{;\n]*\{(?:[^\n]*\}|.*?\n\})[^;]*;|typedef[^;{]*;)"
                   r"(?:\n#define ZOFF_\w+_INIT [^\n]*)?)", re.S)
 TAGS = {"owns": "Ownership:", "threads": "Threads:", "units": "Units:", "blocks": "Blocks", "return": "Returns"}
 

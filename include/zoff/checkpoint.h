@@ -68,7 +68,7 @@ typedef struct zoff_checkpoint_opts {
 ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
 
 /** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step
- * overwrites it.
+ *  overwrites it. Collective over the ranks.
  *
  *  Until the save has ended, do not change weights of the program other than by steps. The save reads fp32 weights, which are
  *  their own masters, 16-bit ones that are half of them (zoff.master), and frozen ones. After a change the checkpoint would

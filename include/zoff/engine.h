@@ -159,7 +159,7 @@ ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engin
 
 #define zoff_engine_open(opts, params, count, out) zoff_engine_open_sized((opts), (params), sizeof *(params), (count), (out))
 /** Create an engine, add `count` parameters and seal it, in one call. Programs call it by the macro zoff_engine_open(opts,
- *  params, count, &engine).
+ *  params, count, &engine). Collective over the ranks.
  *  @param opts NULL: defaults  @param params array of descriptions, `param_stride` bytes apart; their struct_size may be 0
  *  @owns caller; zoff_engine_destroy()  @blocks as zoff_engine_seal()
  *  @return as zoff_engine_create(), zoff_engine_add_param() and zoff_engine_seal(); an error leaves nothing behind */

@@ -178,7 +178,7 @@ ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slic
  *  @return ERR_INVALID for a negative number or one that is not finite in fp32; ERR_STATE after the first zoff_grad_ready() */
 ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 
-/** Take a step: declare every slice that has a gradient buffer ready, begin, and wait.
+/** Take a step: declare every slice that has a gradient buffer ready, begin, and wait. Collective over the ranks.
  *  @param args NULL: everything as the configuration says  @param info may be NULL
  *  @blocks until done or failed  @return as zoff_step_begin() and zoff_step_wait() */
 ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info);
@@ -220,7 +220,7 @@ ZOFF_API zoff_status zoff_norm_sum_value(const zoff_norm_sum *sum, double *out);
 ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *args);
 
 /** Begin the step with the gradients that were declared ready. From here to zoff_step_wait() weights and gradients are the
- *  engine's.
+ *  engine's. Collective over the ranks.
  *
  *  Calls that need whole states or weights finish the step first: saves and loads, zoff_params_pull() and zoff_params_push(),
  *  ranges of states and weights, zoff_loss_scaler_get(). They return its error if it fails. The next
@@ -236,7 +236,8 @@ ZOFF_API zoff_status zoff_step_prepare(zoff_engine *e, const zoff_step_args *arg
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 
 /** Finish the step: all weights are new and all states are stored, or, when the step is skipped, nothing has changed. With
- *  gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
+ *  gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32. Collective
+ *  over the ranks.
  *  @param info may be NULL  @blocks until done or failed
  *  @return OK, also for a skipped step (info->skipped). ERR_OVERFLOW with fp16.enabled and a dynamic loss scale that cannot
  *  become less, and from the n-th skipped step in a row on where zoff.skip_nonfinite is n. Then the step is skipped and over,
@@ -275,7 +276,7 @@ ZOFF_API zoff_status zoff_grad_reusable(zoff_engine *e, zoff_param p, size_t sli
 /** Continue a step that failed, without repeating what is done. Weights and gradients must be as the failed call left them.
  *  After a flush of the drive failed (zoff.persist), everything that the step had written is written again; where the drive has
  *  lost some of it the call refuses, and only zoff_grads_drop() is left.
- *  @blocks, @return as zoff_step_wait(); ERR_STATE when no step has failed */
+ *  @blocks as zoff_step_wait()  @return as zoff_step_wait(); ERR_STATE when no step has failed */
 ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 
 /** Drop the gradients of this step and of all its micro-steps so far, without an update. Also ends a failed step that has
@@ -290,7 +291,8 @@ ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
 /** Set the number of updates after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With
- *  zoff.persist the files record it. The next engine continues with what was recorded last, also where `t` is 0.
+ *  zoff.persist the files record it. The next engine continues with what was recorded last, also where `t` is 0. Collective
+ *  over the ranks.
  *  @return an error leaves count and files as they were; call it again */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
 

@@ -18,11 +18,16 @@ typedef enum zoff_tier {
     ZOFF_TIER_NVME = 2  /**< files under nvme_path, streamed through a DRAM budget */
 } zoff_tier;
 
-typedef struct zoff_engine zoff_engine; /**< an optimizer: parameters, their states, the step */
-typedef struct zoff_config zoff_config; /**< a parsed configuration */
-typedef struct zoff_accel zoff_accel;   /**< the device that holds weights and gradients */
-typedef struct zoff_comm zoff_comm;     /**< a communicator: the ranks that train together */
-typedef struct zoff_aio zoff_aio;       /**< an asynchronous queue on one file */
+/** An optimizer: parameters, their states, the step. */
+typedef struct zoff_engine zoff_engine;
+/** A parsed configuration. */
+typedef struct zoff_config zoff_config;
+/** The device that holds weights and gradients. */
+typedef struct zoff_accel zoff_accel;
+/** A communicator: the ranks that train together. */
+typedef struct zoff_comm zoff_comm;
+/** An asynchronous queue on one file. */
+typedef struct zoff_aio zoff_aio;
 
 /** Index of a parameter in its engine: 0, 1, 2, ... in order of zoff_engine_add_param(). */
 typedef uint32_t zoff_param;
