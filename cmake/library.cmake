@@ -82,6 +82,7 @@ install(EXPORT zoffStaticTargets NAMESPACE zoff:: DESTINATION ${zoff_package_fol
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake
         DESTINATION ${zoff_package_folder})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc ${CMAKE_CURRENT_BINARY_DIR}/zoff-static.pc DESTINATION ${zoff_pkgconfig_folder})
+install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/share/zoff/api.json DESTINATION ${CMAKE_INSTALL_DATADIR}/zoff)
 
 # Manual pages, and for each further function of a page a page that leads there.
 file(GLOB zoff_man_pages CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/docs/man/*.[137])

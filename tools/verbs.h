@@ -9,6 +9,7 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* The verbs. Each takes the arguments behind its name, and returns the exit status. */
+int verb_api(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_checkpoint(int argc, char **argv);
 int verb_checkpoint_reshard(int argc, char **argv);

@@ -12,6 +12,9 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *arguments, *help;
 } VERBS[] = {
+    {"api", verb_api, "[--json]",
+     "print the calls of the C API, a line each. Option --json prints its description for generators of bindings: structs\n"
+     "      with offsets, enums, calls and their comments"},
     {"check", verb_check, "FILE [--changed] [--ranks N] [--device NAME] [--set KEY=VALUE]...",
      "read a configuration and print its effective values, each with its source; with --changed without the defaults.\n"
      "      An error is what an engine would refuse. Its folders are not looked at. NAME is the device that the trainer\n"

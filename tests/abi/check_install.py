@@ -44,6 +44,13 @@ def check_files(a, prefix, libdir):
         expect(not dynamic(os.path.join(libdir, real), tag), f"{real} looks for libraries in a folder of the machine it was built on")
     for path in ("libzoff.a", "pkgconfig/zoff.pc", "pkgconfig/zoff-static.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
         expect(os.path.isfile(os.path.join(libdir, path)), f"no {path}")
+    # The description of the API, which the command has inside.
+    with open(os.path.join(prefix, "share/zoff/api.json"), encoding="utf-8") as f:
+        expect(f.read() == run(os.path.join(prefix, "bin/zoff"), "api", "--json"), "zoff api --json prints another file than share/zoff/api.json")
+    # Its lines declare what the headers declare.
+    with open("lines.c", "w", encoding="utf-8") as f:
+        f.write("#include <zoff/zoff.h>\n" + run(os.path.join(prefix, "bin/zoff"), "api"))
+    run(a.cc, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-I", os.path.join(prefix, "include"), "lines.c")
     # Plug-ins are installed beside libzoff.
     for plugin in glob.glob(os.path.join(a.build, "libzoff_*.so")):
         expect(os.path.isfile(os.path.join(libdir, os.path.basename(plugin))), f"no {os.path.basename(plugin)}")

@@ -128,7 +128,7 @@ def main():
         for number in (signal.SIGINT, signal.SIGTERM):
             check_signal(exports, to, to + "/*.zoff-part", number, "export was canceled; its files are removed", wrong)
         inspect = [tool, "checkpoint", "inspect", checkpoints]
-        check_full([inspect, inspect + ["--manifest"], [tool, "checkpoint", "verify", checkpoints], [tool, "info"], [tool, "reference"], [tool, "schema"]], wrong)
+        check_full([inspect, inspect + ["--manifest"], [tool, "checkpoint", "verify", checkpoints], [tool, "info"], [tool, "reference"], [tool, "schema"], [tool, "api"]], wrong)
         check_hostile(tool, os.path.join(folder, "hostile.safetensors"), checkpoints + "-hostile", sanitized, wrong)
         check_kill(exports, to, to + "/*.zoff-part", wrong)
     for words in wrong:
