@@ -103,6 +103,12 @@ def values_of(body, text):
     return [{"name": match["name"], "doc": words(match["doc"])} for match in VALUE.finditer(body)]
 
 
+def is_array(argument, all_arguments):
+    """Whether a pointer is one to several structs or handles: its comment says so, or a stride follows."""
+    strides = [other["name"][:-len("_stride")] for other in all_arguments if other["name"].endswith("_stride")]
+    return argument["type"].endswith("*") and (argument["name"].rstrip("s") in strides or bool(re.search("`(count|size)`", argument.get("doc", ""))))
+
+
 def take(api, header, text, doc, code):
     """Enter one declaration."""
     about, params = comment_of(doc)
@@ -113,6 +119,7 @@ def take(api, header, text, doc, code):
         call = signature(match[1], match[3])
         for argument in call["args"]:
             argument.update({"doc": params.pop(argument["name"])} if argument["name"] in params else {})
+            argument.update({"array": True} if is_array(argument, call["args"]) else {})
         if params:
             raise Unknown(f"{match[2]} has no argument {', '.join(params)}")
         api["calls"][match[2]] = {**call, **about, "collective": "Collective over the ranks" in about["doc"]}

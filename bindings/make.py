@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+import to_fortran
+import to_rust
 from describe import ROOT, Unknown, describe
 from written import write
 
@@ -33,7 +35,10 @@ def main():
     except Unknown as error:
         print(error)
         return 1
-    stale = write(os.path.join(ROOT, "share/zoff/api.json"), as_json(api) + "\n", "include/zoff", PROGRAM)
+    written = {"share/zoff/api.json": as_json(api) + "\n", "bindings/fortran/zoff.f90": to_fortran.module(api),
+               "bindings/fortran/layout.f90": to_fortran.layout(api), "bindings/rust/zoff-sys/src/lib.rs": to_rust.declarations(api),
+               "bindings/rust/zoff-sys/tests/layout.rs": to_rust.layout(api)}
+    stale = [path for path, text in written.items() if write(os.path.join(ROOT, path), text, "include/zoff", PROGRAM)]
     return 1 if stale else 0
 
 

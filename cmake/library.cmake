@@ -59,11 +59,13 @@ else()
   set(zoff_pc_prefix "\${pcfiledir}/${up}")
   set(zoff_pc_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
 endif()
-if(IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
-  set(zoff_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
-else()
-  set(zoff_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
-endif()
+foreach(folder IN ITEMS INCLUDEDIR DATADIR)
+  if(IS_ABSOLUTE ${CMAKE_INSTALL_${folder}})
+    set(zoff_pc_${folder} ${CMAKE_INSTALL_${folder}})
+  else()
+    set(zoff_pc_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
 foreach(name IN ITEMS zoff zoff-static)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
 endforeach()
@@ -82,7 +84,15 @@ install(EXPORT zoffStaticTargets NAMESPACE zoff:: DESTINATION ${zoff_package_fol
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake
         DESTINATION ${zoff_package_folder})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc ${CMAKE_CURRENT_BINARY_DIR}/zoff-static.pc DESTINATION ${zoff_pkgconfig_folder})
+
+# The description of the API, and bindings for other languages. A program includes <zoff/zoff.hpp>; the others are compiled with it.
 install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/share/zoff/api.json DESTINATION ${CMAKE_INSTALL_DATADIR}/zoff)
+install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/bindings/cpp/zoff.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/zoff)
+foreach(file IN ITEMS cpp/train.cc fortran/train.f90 fortran/zoff.f90 rust/zoff-sys/Cargo.toml rust/zoff-sys/build.rs
+                      rust/zoff-sys/examples/train.rs rust/zoff-sys/src/lib.rs rust/zoff-sys/tests/layout.rs)
+  get_filename_component(folder ${file} DIRECTORY)
+  install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/bindings/${file} DESTINATION ${CMAKE_INSTALL_DATADIR}/zoff/bindings/${folder})
+endforeach()
 
 # Manual pages, and for each further function of a page a page that leads there.
 file(GLOB zoff_man_pages CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/docs/man/*.[137])

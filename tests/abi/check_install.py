@@ -32,7 +32,7 @@ def dynamic(path, tag):
 
 
 def check_files(a, prefix, libdir):
-    headers = sorted(os.path.basename(p) for p in glob.glob(os.path.join(a.source, "include/zoff/*.h")))
+    headers = sorted(os.path.basename(p) for p in glob.glob(os.path.join(a.source, "include/zoff/*.h")) + ["zoff.hpp"])
     expect(sorted(os.listdir(os.path.join(prefix, "include/zoff"))) == headers, "not the headers of include/zoff")
     real = f"libzoff.so.{a.version}"
     soname = f"libzoff.so.{a.version.split('.')[0]}"
@@ -115,6 +115,7 @@ def main():
             return run("pkg-config", *options, "zoff", env=alone).split()
 
         expect(flags("--modversion") == [a.version], "zoff.pc has another version")
+        expect(os.path.isfile(os.path.join(flags("--variable=bindings")[0], "fortran/zoff.f90")), "the bindings of zoff.pc are not there")
         shared = flags("--cflags", "--libs")
         expect(shared == [f"-I{prefix}/include", f"-L{libdir}", "-lzoff"] or
                [os.path.realpath(f[2:]) for f in shared[:2]] == [f"{prefix}/include", libdir] and shared[2:] == ["-lzoff"], f"pkg-config: {shared}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run_page.py PAGE --prefix PREFIX --root ROOT: does what a page tells its reader to do, in an empty folder.
+"""run_page.py PAGE --prefix PREFIX --root ROOT [--section TITLE]: does what a page tells its reader to do, in an empty folder.
 
 The blocks of the page are taken in order:
 
@@ -42,6 +42,15 @@ def blocks(text):
     if begun is not None:
         raise ValueError(f"line {begun[2]}: a block that does not end")
     return found
+
+
+def section_of(text, title):
+    """The section of that title, with empty lines for all others, so that line numbers stay."""
+    inside, lines = False, []
+    for line in text.splitlines():
+        inside = line == f"## {title}" if line.startswith("## ") else inside
+        lines.append(line if inside else "")
+    return "\n".join(lines)
 
 
 def squeeze(lines):
@@ -115,6 +124,7 @@ def main():
     parser.add_argument("page")
     parser.add_argument("--prefix", required=True)
     parser.add_argument("--root", required=True)
+    parser.add_argument("--section", help="the only section whose blocks are run")
     parser.add_argument("--needs", action="append", default=[], help="a command without which the page is skipped")
     args = parser.parse_args()
     for command in args.needs:
@@ -122,7 +132,11 @@ def main():
             print(f"skipped: {args.page} needs {command}")
             return SKIPPED
     with open(os.path.join(args.root, args.page), encoding="utf-8") as file:
-        found = blocks(file.read())
+        text = file.read()
+    found = blocks(section_of(text, args.section) if args.section else text)
+    if args.section and not found:
+        print(f"{args.page} has no section \"{args.section}\" with a block")
+        return 1
     ran, complaints, output = 0, [], ""
     with tempfile.TemporaryDirectory(prefix="zoff-page-") as folder:
         env = environment(os.path.abspath(args.prefix))
@@ -133,7 +147,7 @@ def main():
             if complaint:
                 complaints.append(complaint)
                 break
-    print("\n".join(complaints) or f"{args.page}: {len(found)} blocks, {ran} of them were run")
+    print("\n".join(complaints) or f"{args.page}{' ' + args.section if args.section else ''}: {len(found)} blocks, {ran} of them were run")
     return 1 if complaints else 0
 
 

@@ -35,6 +35,9 @@ BAD = (
 
 def main():
     bad = 0
+    if run_page.blocks(run_page.section_of("## A\n```sh\nfalse\n```\n## B\n```sh\ntrue\n```\n## C\n", "B")) != [("sh", "", 6, ["true"])]:
+        print("a section is not the blocks below its title")
+        bad += 1
     if result(GOOD):
         print(f"a good page is refused: {result(GOOD)}")
         bad += 1
