@@ -26,12 +26,6 @@ enum { BORROWS = !__has_feature(thread_sanitizer) };
 enum { BORROWS = 1 };
 #endif
 
-/* Weak: NULL if the program has no OpenMP. */
-#define WEAK __attribute__((weak))
-WEAK extern void GOMP_parallel(void (*fn)(void *), void *ctx, unsigned threads, unsigned flags);
-WEAK extern int omp_get_thread_num(void);
-WEAK extern int omp_get_num_threads(void);
-
 enum { BORROWED_MOST = 256 };
 
 /* A check costs some 10 microseconds. */
@@ -87,6 +81,7 @@ static unsigned find_running(pid_t *out, unsigned most)
 }
 
 typedef struct region {
+    const zoff_openmp *runtime;
     zoff_team_fn fn;
     void *ctx;
     pid_t *tids; /* ids by thread; NULL: not asked for */
@@ -95,11 +90,11 @@ typedef struct region {
 static void run_in_region(void *ctx)
 {
     const region *r = ctx;
-    const unsigned thread = (unsigned)omp_get_thread_num();
+    const unsigned thread = (unsigned)r->runtime->thread_num();
     if (r->tids && thread < BORROWED_MOST)
         r->tids[thread] = (pid_t)syscall(SYS_gettid);
     if (r->fn)
-        r->fn(r->ctx, thread, (unsigned)omp_get_num_threads());
+        r->fn(r->ctx, thread, (unsigned)r->runtime->num_threads());
 }
 
 static bool has(const pid_t *tids, unsigned count, pid_t wanted)
@@ -116,11 +111,11 @@ static bool has(const pid_t *tids, unsigned count, pid_t wanted)
  * region of the program. The system is first asked whether it would give that many threads. */
 static bool get_to_know(const pid_t *running, unsigned count)
 {
-    region r = {.tids = pool.tids};
+    region r = {.runtime = zoff_base_openmp_settings_find(), .tids = pool.tids};
     bool all = true;
     if (!zoff_base_workers_available(count))
         return false;
-    GOMP_parallel(run_in_region, &r, count + 1, 0);
+    r.runtime->parallel(run_in_region, &r, count + 1, 0);
     pool.threads = count + 1;
     for (unsigned i = 1; i <= count; i++)
         all = all && has(running, count, pool.tids[i]);
@@ -148,7 +143,7 @@ static bool look(unsigned threads)
 
 bool zoff_base_openmp_awake(unsigned threads)
 {
-    if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || threads < 2 || threads > BORROWED_MOST)
+    if (!BORROWS || threads < 2 || threads > BORROWED_MOST || !zoff_base_openmp_settings_find())
         return false;
     const double now = pool.now = zoff_base_clock_seconds();
     if (pool.threads && now >= pool.check) {
@@ -174,8 +169,8 @@ bool zoff_base_openmp_awake(unsigned threads)
 
 void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
-    region r = {.fn = fn, .ctx = ctx};
-    GOMP_parallel(run_in_region, &r, threads, 0);
+    region r = {.runtime = zoff_base_openmp_settings_find(), .fn = fn, .ctx = ctx};
+    r.runtime->parallel(run_in_region, &r, threads, 0);
     /* Threads usually spin for longer than the region. Count from before the run: reading the clock once more would cost 2 % of
      * the smallest runs. A check after each long run costs nothing in comparison. */
     pool.next = pool.now + LOOK_SECONDS;

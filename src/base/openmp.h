@@ -12,7 +12,20 @@ bool zoff_base_openmp_awake(unsigned threads);
 /* Run fn on the threads of that pool. */
 void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
-/* ---- openmp_settings.c: the settings of that runtime ---- */
+/* ---- openmp_settings.c: that runtime, and its settings ---- */
+
+/* The functions of that runtime. */
+typedef struct zoff_openmp {
+    void (*parallel)(void (*fn)(void *), void *ctx, unsigned threads, unsigned flags); /* GOMP_parallel() */
+    int (*thread_num)(void), (*num_threads)(void), (*max_threads)(void), (*in_parallel)(void);
+    int (*num_procs)(void), (*proc_bind)(void), (*num_places)(void), (*place_num_procs)(int place);
+    void (*place_proc_ids)(int place, int *ids);
+} zoff_openmp;
+
+/* Find the runtime. A library that brings one may be loaded after this one, so a thread that has found none looks again
+ * after 64 ms.
+ * @return valid as long as the thread; NULL: there is none */
+const zoff_openmp *zoff_base_openmp_settings_find(void);
 
 /* Whether the calling thread is in a parallel region of the program, which uses the other cores. */
 bool zoff_base_openmp_settings_inside(void);

@@ -1,37 +1,72 @@
-/* openmp_settings.c: the settings of user and program for the program's OpenMP runtime, if it has one. */
+/* openmp_settings.c: the program's OpenMP runtime, if it has one, and the settings of user and program for it. */
 #include "openmp.h"
 
+#include "clock.h"
 #include "env.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
-/* Weak: NULL if the program has no OpenMP. */
-#define WEAK __attribute__((weak))
-WEAK extern int omp_get_max_threads(void);
-WEAK extern int omp_get_num_procs(void);
-WEAK extern int omp_in_parallel(void);
-WEAK extern int omp_get_proc_bind(void);
-WEAK extern int omp_get_num_places(void);
-WEAK extern int omp_get_place_num_procs(int place);
-WEAK extern void omp_get_place_proc_ids(int place, int *ids);
+/* Set a function of the table.  @return whether it is there */
+static bool find_one(void *out_function, const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    memcpy(out_function, &found, sizeof found); /* ISO C has no cast from an object pointer to a function pointer */
+    return found;
+}
+
+static bool find_all(zoff_openmp *out)
+{
+    return find_one(&out->in_parallel, "omp_in_parallel") && find_one(&out->parallel, "GOMP_parallel") &&
+           find_one(&out->thread_num, "omp_get_thread_num") && find_one(&out->num_threads, "omp_get_num_threads") &&
+           find_one(&out->max_threads, "omp_get_max_threads") && find_one(&out->num_procs, "omp_get_num_procs") &&
+           find_one(&out->proc_bind, "omp_get_proc_bind") && find_one(&out->num_places, "omp_get_num_places") &&
+           find_one(&out->place_num_procs, "omp_get_place_num_procs") &&
+           find_one(&out->place_proc_ids, "omp_get_place_proc_ids");
+}
+
+/* Pause between looks of a thread that find nothing. */
+static const double LOOK_SECONDS = 64e-3;
+
+/* The dynamic linker keeps a library loaded once a symbol of it was found, so what is found stays valid. A look that finds
+ * nothing takes 0.5 us, or 2.5 us in a program with 150 libraries. */
+const zoff_openmp *zoff_base_openmp_settings_find(void)
+{
+    static _Thread_local struct {
+        zoff_openmp runtime;
+        bool is_there;
+        double next; /* time of the next look */
+    } known;
+    if (known.is_there)
+        return &known.runtime;
+    const double now = zoff_base_clock_seconds();
+    if (now < known.next)
+        return NULL;
+    known.next = now + LOOK_SECONDS;
+    known.is_there = find_all(&known.runtime);
+    if (!known.is_there)
+        (void)dlerror(); /* the program's next dlerror() must not report this look */
+    return known.is_there ? &known.runtime : NULL;
+}
 
 bool zoff_base_openmp_settings_inside(void)
 {
-    return omp_in_parallel && omp_in_parallel();
+    const zoff_openmp *runtime = zoff_base_openmp_settings_find();
+    return runtime && runtime->in_parallel();
 }
 
 bool zoff_base_openmp_settings_places(zoff_cpus *out)
 {
-    if (!omp_get_proc_bind || !omp_get_num_places || !omp_get_place_num_procs || !omp_get_place_proc_ids ||
-        omp_get_proc_bind() == 0 || omp_get_num_places() <= 0)
+    const zoff_openmp *runtime = zoff_base_openmp_settings_find();
+    if (!runtime || runtime->proc_bind() == 0 || runtime->num_places() <= 0)
         return false;
     *out = (zoff_cpus){0};
-    for (int place = 0; place < omp_get_num_places(); place++) {
+    for (int place = 0; place < runtime->num_places(); place++) {
         int ids[ZOFF_CPUS_MAX];
-        const int count = omp_get_place_num_procs(place);
+        const int count = runtime->place_num_procs(place);
         if (count < 0 || count > ZOFF_CPUS_MAX)
             return false;
-        omp_get_place_proc_ids(place, ids);
+        runtime->place_proc_ids(place, ids);
         for (int i = 0; i < count; i++)
             zoff_base_topology_add(out, (unsigned)ids[i]);
     }
@@ -47,10 +82,11 @@ unsigned zoff_base_openmp_settings_limit(const char **out_who)
     /* torchrun sets 1 for ranks whose user has set nothing. */
     if (user == 1 && ranks.count > 1 && ranks.launcher && strcmp(ranks.launcher, "torchrun") == 0)
         user = 0;
-    if (omp_get_max_threads && omp_get_num_procs) {
-        const int now = omp_get_max_threads();
+    const zoff_openmp *runtime = zoff_base_openmp_settings_find();
+    if (runtime) {
+        const int now = runtime->max_threads();
         if (now > 0 && (unsigned)now != set) {
-            program = now < omp_get_num_procs() ? (unsigned)now : 0;
+            program = now < runtime->num_procs() ? (unsigned)now : 0;
             user = 0; /* the program has set another number since */
         }
     }
