@@ -143,7 +143,8 @@ static zoff_status check_capture(zoff_cuda_accel *a, cudaStream_t stream)
     return ZOFF_OK;
 }
 
-/* NULL is CUDA's default stream. A trainer may have no other, so an event is recorded there, too. */
+/* NULL means that there is nothing to wait for. A trainer may mean CUDA's default stream all the same, because its handle is 0
+ * there. So the event is recorded in it. */
 static zoff_status cuda_event_record(zoff_accel *accel, void *event, void *stream)
 {
     ZOFF_CUDA_ENTER(accel, a);

@@ -1,7 +1,10 @@
 /* accel.h: open the device that holds weights and gradients, and streams of a device that has memory of its own.
  *
  *  A stream runs the work enqueued in it in order, beside the thread that enqueues it. A program that already has streams of
- * its device (CUDA's, for example) passes those to the calls of step.h and needs no stream from here.
+ * its device (CUDA's, for example) passes those to the calls of step.h and state.h, and needs no stream from here.
+ *
+ *  ZOFF_STREAM_DEFAULT names the device's default stream. NULL never does: it says that no work has to be waited for. So pass
+ * the former where a framework's stream has the handle 0.
  */
 #ifndef ZOFF_ACCEL_H
 #define ZOFF_ACCEL_H
@@ -11,6 +14,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** The default stream of a device, in every call that takes a stream; cudaStreamLegacy of CUDA. */
+#define ZOFF_STREAM_DEFAULT ((void *)1)
 
 /** Facts and counters of a device. */
 typedef struct zoff_accel_info {
@@ -37,8 +43,8 @@ typedef struct zoff_accel_info {
  *  the end of the work that this call starts.
  *
  *  "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found
- * beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t; NULL is the default stream. The thread's current
- * device stays as it is.
+ * beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as it
+ * is.
  *  @owns caller; close it after every engine on it  @threads any
  *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have, with the reason */
 ZOFF_API zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out);
@@ -55,7 +61,7 @@ ZOFF_API zoff_status zoff_accel_get_info(const zoff_accel *accel, zoff_accel_inf
  *  @return ERR_UNSUPPORTED for "host", which has none; ERR_DEVICE when the system gives none */
 ZOFF_API zoff_status zoff_accel_stream_open(zoff_accel *accel, void **out_stream);
 
-/** Wait for all work in a stream, and close it. NULL is allowed. */
+/** Wait for all work in a stream, and close it; the default stream stays open. NULL is allowed. */
 ZOFF_API void zoff_accel_stream_close(zoff_accel *accel, void *stream);
 
 /** Enqueue a function that the host runs after all earlier work of the stream. It must not call zoff.

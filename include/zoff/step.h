@@ -146,7 +146,8 @@ typedef struct zoff_step_info {
  *  On a device the gradient is downloaded behind the work that is in the stream now. New weights are uploaded behind the work
  *  that each stream held at the last call that named it, also for frozen parameters. So enqueue work that reads weights before
  *  that call, or finish it before zoff_step_begin().
- *  @param native_stream device stream that computes the gradient; NULL on the host, and for a gradient that is complete
+ *  @param native_stream device stream that computes the gradient, ZOFF_STREAM_DEFAULT for the default stream; NULL on the host,
+ *  and for a gradient that is complete
  *  @blocks never, except: for reads of the "posix" I/O back-end; as zoff_grad_acquire() on a device from stage 2 on; as
  *  zoff_state_flush() after ranges were written. Several ranks with zoff.persist commit ranges in the step instead, because
  *  they do it together

@@ -143,7 +143,9 @@ zoff_status zoff_accel_stream_open(zoff_accel *accel, void **out_stream)
 
 void zoff_accel_stream_close(zoff_accel *accel, void *stream)
 {
-    if (accel && stream)
+    if (accel && stream == ZOFF_STREAM_DEFAULT)
+        ZOFF_KEEP_ERROR((void)zoff_accel_stream_wait(accel, stream));
+    else if (accel && stream)
         accel->ops->streams.close(accel, stream);
 }
 

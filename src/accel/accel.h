@@ -69,7 +69,7 @@ typedef struct zoff_accel_ops {
 
     zoff_status (*event_open)(zoff_accel *accel, void **out);
     void (*event_close)(zoff_accel *accel, void *event);
-    /* Record the event behind all work that is in the stream now. Stream NULL: the event is reached at once. */
+    /* Record the event behind all work that is in the stream now. Stream NULL: nobody's work, so the event is reached soon. */
     zoff_status (*event_record)(zoff_accel *accel, void *event, void *stream);
     /* Work that is enqueued from now on waits for the event's last record. The caller does not wait. */
     zoff_status (*event_await)(zoff_accel *accel, void *stream, void *event);

@@ -181,6 +181,19 @@ typedef struct stream {
     size_t next, count, capacity;
 } stream;
 
+/* A device, in which several engines may allocate at the same time. */
+typedef struct emulated_accel {
+    zoff_accel accel;
+    atomic_size_t allocated_bytes;
+    pthread_mutex_t lock;   /* guards the next field */
+    stream *default_stream; /* NULL until it is first used */
+} emulated_accel;
+
+static emulated_accel *of(zoff_accel *accel)
+{
+    return (emulated_accel *)accel;
+}
+
 /* ---- points, and events that mean them ---- */
 
 static zoff_status make_point(bool is_reached, point **out)
@@ -395,27 +408,51 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
     free_stream(s);
 }
 
+/* The stream of a handle. The first use opens the default stream. */
+static zoff_status find_stream(zoff_accel *accel, void *handle, stream **out)
+{
+    emulated_accel *a = of(accel);
+    void *opened;
+    zoff_status status = ZOFF_OK;
+    *out = handle;
+    if (handle != ZOFF_STREAM_DEFAULT)
+        return ZOFF_OK;
+    pthread_mutex_lock(&a->lock);
+    if (!a->default_stream && (status = emulated_stream_open(accel, &opened)) == ZOFF_OK)
+        a->default_stream = opened;
+    *out = a->default_stream;
+    pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+static zoff_status put_in(zoff_accel *accel, void *handle, job j)
+{
+    stream *s;
+    ZOFF_TRY(find_stream(accel, handle, &s));
+    return put(s, j);
+}
+
 static zoff_status emulated_stream_call(zoff_accel *accel, void *s, void (*run)(void *ctx), void *ctx)
 {
-    return put(s, (job){.kind = CALL, .run = run, .ctx = ctx});
+    return put_in(accel, s, (job){.kind = CALL, .run = run, .ctx = ctx});
 }
 
 static zoff_status emulated_copy(zoff_accel *accel, void *s, void *dst, const void *src, size_t bytes)
 {
-    return put(s, (job){.kind = COPY, .dst = dst, .src = src, .bytes = bytes});
+    return put_in(accel, s, (job){.kind = COPY, .dst = dst, .src = src, .bytes = bytes});
 }
 
 static zoff_status emulated_zero(zoff_accel *accel, void *s, void *dst, size_t bytes)
 {
-    return put(s, (job){.kind = ZERO, .dst = dst, .bytes = bytes});
+    return put_in(accel, s, (job){.kind = ZERO, .dst = dst, .bytes = bytes});
 }
 
 /* ---- an event in a stream ---- */
 
-static zoff_status put_point(stream *s, job_kind kind, point *p)
+static zoff_status put_point(zoff_accel *accel, void *s, job_kind kind, point *p)
 {
     join(p);
-    zoff_status status = put(s, (job){.kind = kind, .point = p});
+    zoff_status status = put_in(accel, s, (job){.kind = kind, .point = p});
     if (status < 0)
         leave(p);
     return status;
@@ -427,7 +464,7 @@ static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *
     event *e = handle;
     point *p;
     ZOFF_TRY(make_point(!s, &p));
-    zoff_status status = s ? put_point(s, RECORD, p) : ZOFF_OK;
+    zoff_status status = s ? put_point(accel, s, RECORD, p) : ZOFF_OK;
     if (status < 0) {
         leave(p);
         return status;
@@ -443,23 +480,12 @@ static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *
 static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle)
 {
     point *p = latest_of(handle);
-    zoff_status status = p ? put_point(s, AWAIT, p) : ZOFF_OK;
+    zoff_status status = p ? put_point(accel, s, AWAIT, p) : ZOFF_OK;
     leave(p);
     return status;
 }
 
 /* ---- the device ---- */
-
-/* A device, in which several engines may allocate at the same time. */
-typedef struct emulated_accel {
-    zoff_accel accel;
-    atomic_size_t allocated_bytes;
-} emulated_accel;
-
-static emulated_accel *of(zoff_accel *accel)
-{
-    return (emulated_accel *)accel;
-}
 
 zoff_status zoff_accel_emulated_open(int index, zoff_accel **out)
 {
@@ -467,12 +493,16 @@ zoff_status zoff_accel_emulated_open(int index, zoff_accel **out)
     emulated_accel *a;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "an emulated accelerator", &a));
     a->accel = (zoff_accel){.ops = &zoff_accel_emulated_ops, .index = index};
+    pthread_mutex_init(&a->lock, NULL);
     *out = &a->accel;
     return ZOFF_OK;
 }
 
 static void emulated_close(zoff_accel *accel)
 {
+    if (of(accel)->default_stream)
+        emulated_stream_close(accel, of(accel)->default_stream);
+    pthread_mutex_destroy(&of(accel)->lock);
     zoff_base_mem_free(accel);
 }
 

@@ -56,6 +56,13 @@ class test_device
     }
     test_device(const test_device &) = delete;
 
+    // Make the device's default stream that of the trainer.
+    void use_default_stream()
+    {
+        zoff_accel_stream_close(accel, stream);
+        stream = ZOFF_STREAM_DEFAULT;
+    }
+
     // Device memory for the trainer, valid as long as this object and the returned one exist. Only the engine's allocations can
     // fail.
     std::shared_ptr<device_memory> memory()

@@ -111,6 +111,31 @@ TEST_F(AccelContract, OnlyWaitingBlocks)
     EXPECT_EQ(7, copied) << "the other stream did not wait for the event";
 }
 
+TEST_F(AccelContract, TheDefaultStreamIsOneToWaitForAndToLetWait)
+{
+    int value = 0;
+    hold(ZOFF_STREAM_DEFAULT);
+    call(
+        ZOFF_STREAM_DEFAULT, [](void *ctx) { *(int *)ctx = 7; }, &value);
+    ASSERT_ZOFF_OK(ops->event_record(device, event, ZOFF_STREAM_DEFAULT));
+    EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event));
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[1])) << "no other stream waits for it";
+    let_go = true;
+    zoff_accel_stream_close(device, ZOFF_STREAM_DEFAULT);
+    EXPECT_EQ(7, value) << "closing it waits";
+    let_go = false;
+    hold(streams[0]);
+    call(
+        streams[0], [](void *ctx) { *(int *)ctx = 8; }, &value);
+    ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
+    ASSERT_ZOFF_OK(ops->event_await(device, ZOFF_STREAM_DEFAULT, event));
+    call(
+        ZOFF_STREAM_DEFAULT, [](void *ctx) { *(int *)ctx *= 10; }, &value);
+    let_go = true;
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, ZOFF_STREAM_DEFAULT));
+    EXPECT_EQ(80, value) << "it did not wait for the event";
+}
+
 TEST_F(AccelContract, AnEventThatWasNeverRecordedIsReached)
 {
     EXPECT_ZOFF_OK(ops->event_poll(device, event));

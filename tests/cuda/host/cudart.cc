@@ -86,6 +86,11 @@ cudaError_t of(zoff_status status)
     return say(status == ZOFF_OK ? cudaSuccess : status == ZOFF_PENDING ? cudaErrorNotReady : cudaErrorUnknown);
 }
 
+bool is_default(cudaStream_t stream)
+{
+    return !stream || stream == cudaStreamLegacy;
+}
+
 // The default stream always exists.
 void *real(cudaStream_t stream)
 {
@@ -94,7 +99,7 @@ void *real(cudaStream_t stream)
         (void)ops()->streams.open(threads(), &s);
         return s;
     }();
-    return stream ? (void *)stream : first;
+    return is_default(stream) ? first : (void *)stream;
 }
 } // namespace
 
@@ -238,7 +243,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
     std::lock_guard<std::mutex> hold(lock);
-    if (!stream && fails.count("capture"))
+    if (is_default(stream) && fails.count("capture"))
         return say(cudaErrorStreamCaptureImplicit);
     *status = fails.count("capture") ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;

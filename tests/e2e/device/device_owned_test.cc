@@ -14,7 +14,11 @@ namespace
 class DeviceOwned : public testing::TestWithParam<std::tuple<const char *, double>>
 {
   protected:
-    DeviceOwned() : device(9), t(17) {}
+    DeviceOwned() : device(9), t(17)
+    {
+        if (home() == "cpu") // every call that takes a stream takes the default one, too
+            device.use_default_stream();
+    }
 
     static std::string home() { return std::get<0>(GetParam()); }
 

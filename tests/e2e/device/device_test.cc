@@ -160,6 +160,29 @@ TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
     }
 }
 
+// A framework's current stream is usually the default one. Every call that takes a stream takes that one.
+TEST_F(Device, TheDefaultStreamMayComputeGradientsAndUseWeights)
+{
+    device.use_default_stream();
+    build(ZOFF_BF16, config_text(""));
+    for (int64_t number = 1; number <= 3; number++) {
+        t.backward_all(0.5f);
+        ASSERT_ZOFF_OK(zoff_accel_stream_call(
+            device.accel, ZOFF_STREAM_DEFAULT, [](void *) { usleep(20000); }, nullptr));
+        hand_over_all();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t slice = 0; !t.tensors[i].frozen && slice < t.tensors[i].slices; slice++)
+                ASSERT_ZOFF_OK(zoff_grad_reusable(e.get(), (zoff_param)i, slice, ZOFF_STREAM_DEFAULT));
+        }
+        t.wait_for_weights(e.get());
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    }
+}
+
 TEST_F(Device, ZeroesGradientsWhereTheyAre)
 {
     build(ZOFF_F16, config_text(""));
