@@ -90,6 +90,8 @@ static float step_element(const zoff_optimizer_hyper *h, const constants *c, int
             u = h->nesterov ? fmaf(c->momentum, *m, g) : *m;
         }
         break;
+    case ZOFF_OPTIMIZER_KEEP:
+        break;
     }
     if (h->weight_decay != 0 && shrinks)
         return p + fmaf(c->rate, u, c->shrink * p);

@@ -17,6 +17,10 @@ module zoff
    !> "Off", where 0 means "the default": do not clip (zoff_step_args.clip_norm), do not limit the time
    !  (timeout_seconds). The configuration's gradient_clipping understands it, too.
    real(c_double), parameter :: ZOFF_OFF = -1.0_c_double
+   !> In a number of zoff_optimizer_hyper, keep what the group has. zoff_engine_set_group() keeps the number of the
+   !  configuration, or of the last call that has set it. In zoff_step_args.hyper it is the number that the step would
+   !  use without `hyper`, with the schedule. Ranks compare the numbers that result.
+   real(c_double), parameter :: ZOFF_KEEP = -1e+300_c_double
    !> Version of the structs below. zoff passes it to zoff_plugin_init().
    integer(c_int), parameter :: ZOFF_PLUGIN_ABI = 1
 
@@ -100,6 +104,8 @@ module zoff
       !< files under nvme_path, streamed through a DRAM budget
 
    !> The update rule. See zoff_optimizer_step() for the formulas.
+   integer(c_int), parameter :: ZOFF_OPTIMIZER_KEEP = -1
+      !< the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP
    integer(c_int), parameter :: ZOFF_OPTIMIZER_ADAM = 0
       !< Adam and AdamW; states m and v
    integer(c_int), parameter :: ZOFF_OPTIMIZER_ADAGRAD = 1
@@ -641,7 +647,8 @@ module zoff
          !< number of this step, from 1, for bias correction and schedule; 0: one more than zoff_step_count()
       type(c_ptr) :: hyper = c_null_ptr
          !< hyper_count structs, one for each group, of the optimizer that the group was sealed for; a single one serves
-         !  all groups. NULL: configuration and schedule
+         !  all groups. ZOFF_KEEP in a number, or NULL for all: configuration and schedule. Read by the call; the open
+         !  step keeps them
       integer(c_size_t) :: hyper_stride = 0
          !< bytes from one struct to the next; 0: sizeof(zoff_optimizer_hyper) of the caller
       integer(c_size_t) :: hyper_count = 0
@@ -870,7 +877,7 @@ module zoff
          type(c_ptr), intent(out) :: out_stream
          integer(c_int) :: its_result
       end function
-      !> Wait for all work in a stream, and close it
+      !> Wait for all work in a stream, and close it; the default stream stays open
       subroutine zoff_accel_stream_close(accel, stream) bind(c)
          import
          type(c_ptr), value :: accel
@@ -1353,7 +1360,29 @@ module zoff
          integer(c_int32_t), intent(out), optional :: out
          integer(c_int) :: its_result
       end function
-      !> Set the hyper-parameters of a group that differ from the configuration
+      !> Find a parameter by its name, which is "param<index>" for one that was added without
+      function zoff_engine_find_param(e, name, out) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         character(kind=c_char), intent(in), optional :: name(*)
+         integer(c_int32_t), intent(out), optional :: out
+         integer(c_int) :: its_result
+      end function
+      !> Return the message of the call with this engine that has just failed, on whichever thread
+      function zoff_engine_error(e) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         type(c_ptr) :: its_result
+      end function
+      !> Set the learning rate of a group, as a trainer with a schedule of its own does before each step
+      function zoff_engine_set_lr(e, group, lr) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         integer(c_int), value :: group
+         real(c_double), value :: lr
+         integer(c_int) :: its_result
+      end function
+      !> Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is
       function zoff_engine_set_group(e, group, hyper) result(its_result) bind(c)
          import
          type(c_ptr), value :: e

@@ -182,11 +182,30 @@ ZOFF_API void zoff_engine_destroy(zoff_engine *e);
  *  engine adds up the gradients of all names in fp32; a name may have no gradient, or share the buffer of another. Any other
  *  overlap of weights or gradients is refused by zoff_engine_seal().
  *  @param out index of the parameter; may be NULL
- *  @return ERR_STATE once sealed; ERR_INVALID for a description that contradicts itself */
+ *  @return ERR_STATE once sealed; ERR_INVALID for a description that contradicts itself, or a name that another parameter has:
+ *  nothing was added */
 ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 
-/** Set the hyper-parameters of a group that differ from the configuration. A learning-rate schedule still acts on lr, and
- *  OneCycle on the betas. Legal between steps; groups may have different optimizers.
+/** Find a parameter by its name, which is "param<index>" for one that was added without.
+ *  @return ERR_INVALID where no parameter has the name */
+ZOFF_API zoff_status zoff_engine_find_param(const zoff_engine *e, const char *name, zoff_param *out);
+
+/** Return the message of the call with this engine that has just failed, on whichever thread. Goroutines and tasks move between
+ *  threads, and zoff_last_error() has the message of one thread.
+ *  @param e NULL, as after a failed zoff_engine_open(): zoff_last_error()
+ *  @owns the engine; valid until the next call with it, also from another thread. "" before any failure */
+ZOFF_API const char *zoff_engine_error(const zoff_engine *e);
+
+/** Set the learning rate of a group, as a trainer with a schedule of its own does before each step. A scheduler of the
+ *  configuration that scales the group's rate goes on from this one. Legal as zoff_engine_set_group(), of which it is a short
+ *  form. With zoff.speculation_memory call it before the first zoff_grad_ready() of a step, or buckets are updated again.
+ *  @return ERR_INVALID for a number out of range, or for a scheduler that computes the rate without that of the group;
+ * ERR_STATE while a step is open */
+ZOFF_API zoff_status zoff_engine_set_lr(zoff_engine *e, unsigned group, double lr);
+
+/** Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is. A learning-rate
+ *  schedule still acts on lr, and OneCycle on the betas. Legal between steps, on every rank before the same step; groups may
+ *  have different optimizers.
  *  @return ERR_INVALID for a number out of range; ERR_STATE when seal has laid out the states of another optimizer, or of SGD
  *  without the momentum that is asked for now */
 ZOFF_API zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_optimizer_hyper *hyper);

@@ -7,7 +7,8 @@
  *  - A handle that an "open" or "create" call returns belongs to the caller, who closes it. NULL may be closed.
  *  - Every struct begins with struct_size, the size that the caller was compiled with, and later versions add fields at its
  *    end. Start from its ZOFF_..._INIT macro, or set struct_size to sizeof the struct and everything else to zero. Zero is
- *    the default of every field, or it is refused: zoff_optimizer_hyper and zoff_loss_scaler are filled by a call.
+ *    the default of every field, except in zoff_optimizer_hyper and zoff_loss_scaler, which a call fills, because a zero in
+ *    them is a number like others.
  *  - An input struct with a field that this version does not know is refused with ERR_UNSUPPORTED unless that field is zero.
  *    Fields of an output struct that this version does not know are set to zero.
  *  - A handle is used by one thread at a time. Different handles are independent.
@@ -109,6 +110,7 @@ ZOFF_API unsigned zoff_version(void);
 ZOFF_API const char *zoff_status_text(zoff_status status);
 
 /** Return the message of this thread's last failed call: the cause, the place, and what to do. "" before any failure.
+ *  zoff_engine_error() has that of an engine, on any thread.
  *  @owns the library; valid until this thread's next failing call  @threads any; each thread has its own message */
 ZOFF_API const char *zoff_last_error(void);
 

@@ -41,7 +41,8 @@ typedef struct zoff_step_args {
     size_t struct_size; /**< set by ZOFF_STEP_ARGS_INIT */
     int64_t t; /**< number of this step, from 1, for bias correction and schedule; 0: one more than zoff_step_count() */
     const zoff_optimizer_hyper *hyper; /**< hyper_count structs, one for each group, of the optimizer that the group was sealed
-                                            for; a single one serves all groups. NULL: configuration and schedule */
+                                            for; a single one serves all groups. ZOFF_KEEP in a number, or NULL for all:
+                                            configuration and schedule. Read by the call; the open step keeps them */
     size_t hyper_stride;               /**< bytes from one struct to the next; 0: sizeof(zoff_optimizer_hyper) of the caller */
     size_t hyper_count;                /**< structs in `hyper`; must not be 0 beside it */
     double clip_norm;  /**< clip the global norm to this; 0: gradient_clipping; ZOFF_OFF: do not clip. Clipping multiplies the

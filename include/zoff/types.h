@@ -34,6 +34,7 @@ typedef uint32_t zoff_param;
 
 /** The update rule. See zoff_optimizer_step() for the formulas. */
 typedef enum zoff_optimizer {
+    ZOFF_OPTIMIZER_KEEP = -1,   /**< the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP */
     ZOFF_OPTIMIZER_ADAM = 0,    /**< Adam and AdamW; states m and v */
     ZOFF_OPTIMIZER_ADAGRAD = 1, /**< state v: the sum of squares */
     ZOFF_OPTIMIZER_LION = 2,    /**< state m */
@@ -50,6 +51,15 @@ typedef enum zoff_decay {
 enum {
     ZOFF_HYPER_NO_BIAS_CORRECTION = 1 /**< Adam: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed) */
 };
+
+/** In a number of zoff_optimizer_hyper, keep what the group has. zoff_engine_set_group() keeps the number of the configuration,
+ *  or of the last call that has set it. In zoff_step_args.hyper it is the number that the step would use without `hyper`, with
+ *  the schedule. Ranks compare the numbers that result.
+ *
+ *  The call zoff_optimizer_hyper_init(h, ZOFF_OPTIMIZER_KEEP) makes all fields so. With lr set in it, each group that it serves
+ *  has another rate, and all else as before. No field has ZOFF_KEEP in its range. It is no NaN, so a number that a trainer has
+ *  computed wrongly is refused. */
+#define ZOFF_KEEP (-1e300)
 
 /** Hyper-parameters of one step. Fill them with zoff_optimizer_hyper_init(), or with zoff_engine_get_group() from an engine's
  *  configuration, and change what you need: then 0 means 0. An optimizer ignores the fields that it has no use for. In a struct
@@ -74,7 +84,8 @@ typedef struct zoff_optimizer_hyper {
 
 #define zoff_optimizer_hyper_init(h, optimizer) zoff_optimizer_hyper_init_sized((h), sizeof *(h), (optimizer))
 /** Fill `h` with the defaults of an optimizer: PyTorch's, and for Lion those of its paper. A configuration that leaves them
- *  open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999.
+ *  open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999. ZOFF_OPTIMIZER_KEEP: fill it
+ *  with ZOFF_KEEP.
  *  @threads any */
 ZOFF_API void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size, zoff_optimizer optimizer);
 

@@ -9,6 +9,7 @@
 enum { TEXT_BYTES = 2048 };
 
 static _Thread_local char last_error[TEXT_BYTES];
+static _Thread_local unsigned error_count; /* how often the text was set */
 
 unsigned zoff_version(void)
 {
@@ -32,6 +33,12 @@ const char *zoff_last_error(void)
     return last_error;
 }
 
+static void set(const char text[TEXT_BYTES])
+{
+    memcpy(last_error, text, sizeof last_error);
+    error_count++;
+}
+
 zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...)
 {
     /* The arguments may point into last_error, so build the new text elsewhere. */
@@ -40,7 +47,7 @@ zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    memcpy(last_error, text, sizeof last_error);
+    set(text);
     return status;
 }
 
@@ -53,7 +60,7 @@ zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...)
     va_end(args);
     if (used >= 0 && (size_t)used < sizeof text)
         snprintf(text + used, sizeof text - (size_t)used, "%s", last_error);
-    memcpy(last_error, text, sizeof last_error);
+    set(text);
     return status;
 }
 
@@ -65,7 +72,12 @@ void zoff_base_status_save(zoff_saved_error *out)
 
 void zoff_base_status_restore(const zoff_saved_error *saved)
 {
-    memcpy(last_error, saved->text, sizeof last_error);
+    set(saved->text);
+}
+
+unsigned zoff_base_status_count(void)
+{
+    return error_count;
 }
 
 const char *zoff_base_status_errno(int error)

@@ -17,6 +17,8 @@ typedef struct zoff_saved_error {
 } zoff_saved_error;
 void zoff_base_status_save(zoff_saved_error *out);
 void zoff_base_status_restore(const zoff_saved_error *saved);
+/* How often this thread's text was set: a call that has failed has set it at least once. */
+unsigned zoff_base_status_count(void);
 
 /* The system's words for an errno value, in a buffer of this thread. */
 const char *zoff_base_status_errno(int error);

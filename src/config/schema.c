@@ -117,7 +117,7 @@ IGNORE("optimizer.legacy_fusion", "an old fp16 path of DeepSpeed"),
 SECTION("scheduler", .help = "The schedule of the learning rate"),
 HONOUR("scheduler.type", CHOICE, "null", .choices = SCHEDULES, .accepts = "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest",
        .why = "zoff has the schedules of DeepSpeed, not those of PyTorch; use one of them, or leave the scheduler out and let the "
-              "trainer set lr with zoff_engine_set_group()",
+              "trainer set lr with zoff_engine_set_lr()",
        .help = "null: the learning rate is constant. The formulas are DeepSpeed's. OneCycle and LRRangeTest give all groups the same rate. "
                "Hyper-parameters given with a step win over the schedule"),
 SECTION("scheduler.params", .help = "Parameters of the schedule; t counts updates from 0"),

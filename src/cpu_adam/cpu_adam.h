@@ -49,6 +49,9 @@ typedef struct zoff_adam_consts {
 
 /* ERR_INVALID for a value out of range, or t < 1. */
 zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
+/* Put the numbers of `own` in the place of each ZOFF_KEEP. `h` has all fields of this version; each 0 is meant then.
+ * @return ERR_INVALID for a 0 that may have been forgotten */
+zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, zoff_optimizer_hyper *h);
 
 /* Whether kernels for an instruction set ("avx2") are in this build and run on this CPU.  @return ERR_UNSUPPORTED with the
  * reason */

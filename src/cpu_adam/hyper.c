@@ -24,6 +24,25 @@ static const zoff_optimizer_hyper DEFAULTS[] = {
 };
 enum { OPTIMIZER_COUNT = sizeof DEFAULTS / sizeof DEFAULTS[0] };
 
+/* The numbers of the struct. */
+static const struct {
+    const char *name;
+    size_t offset;
+} NUMBERS[] = {{"lr", offsetof(zoff_optimizer_hyper, lr)},
+               {"beta1", offsetof(zoff_optimizer_hyper, beta1)},
+               {"beta2", offsetof(zoff_optimizer_hyper, beta2)},
+               {"eps", offsetof(zoff_optimizer_hyper, eps)},
+               {"weight_decay", offsetof(zoff_optimizer_hyper, weight_decay)},
+               {"momentum", offsetof(zoff_optimizer_hyper, momentum)},
+               {"dampening", offsetof(zoff_optimizer_hyper, dampening)},
+               {"lr_decay", offsetof(zoff_optimizer_hyper, lr_decay)}};
+enum { NUMBER_COUNT = sizeof NUMBERS / sizeof NUMBERS[0] };
+
+static double *number_of(zoff_optimizer_hyper *h, size_t i)
+{
+    return (double *)(void *)((char *)h + NUMBERS[i].offset);
+}
+
 void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size, zoff_optimizer optimizer)
 {
     if (!h || struct_size < sizeof h->struct_size)
@@ -32,6 +51,8 @@ void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size
     zoff_optimizer_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
     filled.optimizer = optimizer; /* an unknown optimizer is refused where the struct is used */
     filled.struct_size = struct_size;
+    for (size_t i = 0; optimizer == ZOFF_OPTIMIZER_KEEP && i < NUMBER_COUNT; i++)
+        *number_of(&filled, i) = ZOFF_KEEP;
     memset(h, 0, struct_size); /* the fields of a newer caller have zero as their default */
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
@@ -134,18 +155,41 @@ static zoff_status check_filled(const zoff_optimizer_hyper *h)
 }
 
 /* Refuse numbers that are not finite, because checkpoints store all of them, and JSON has no such numbers. */
-static zoff_status check_finite(const zoff_optimizer_hyper *h)
+static zoff_status check_finite(zoff_optimizer_hyper h)
 {
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {{"beta1", h->beta1},       {"beta2", h->beta2},         {"eps", h->eps},
-               {"momentum", h->momentum}, {"dampening", h->dampening}, {"lr_decay", h->lr_decay}};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < NUMBER_COUNT; i++)
         ZOFF_FAIL_IF(
-            !isfinite(all[i].value), ZOFF_ERR_INVALID,
+            !isfinite(*number_of(&h, i)), ZOFF_ERR_INVALID,
             "%s is %g; it must be finite, although this optimizer does not use it: zoff_optimizer_hyper_init() sets it",
-            all[i].name, all[i].value);
+            NUMBERS[i].name, *number_of(&h, i));
+    return ZOFF_OK;
+}
+
+static zoff_status check_given(zoff_optimizer_hyper h)
+{
+    ZOFF_FAIL_IF(h.optimizer == ZOFF_OPTIMIZER_KEEP, ZOFF_ERR_INVALID,
+                 "optimizer is ZOFF_OPTIMIZER_KEEP, but there is no group whose optimizer could stay; use another one");
+    for (size_t i = 0; i < NUMBER_COUNT; i++)
+        ZOFF_FAIL_IF(*number_of(&h, i) == ZOFF_KEEP, ZOFF_ERR_INVALID,
+                     "%s is ZOFF_KEEP, but there is no group whose number could stay; give a number", NUMBERS[i].name);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, zoff_optimizer_hyper *h)
+{
+    zoff_optimizer_hyper had = *own;
+    if (h->optimizer == ZOFF_OPTIMIZER_KEEP) {
+        h->optimizer = had.optimizer;
+        h->decay = had.decay;
+        h->nesterov = had.nesterov;
+        h->flags = had.flags;
+    }
+    ZOFF_TRY(check_filled(h)); /* first, because a 0 that stays is meant */
+    h->filled = true;
+    for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        if (*number_of(h, i) == ZOFF_KEEP)
+            *number_of(h, i) = *number_of(&had, i);
+    }
     return ZOFF_OK;
 }
 
@@ -167,6 +211,8 @@ static zoff_status check_used(const zoff_optimizer_hyper *h)
         return check_betas(h);
     case ZOFF_OPTIMIZER_SGD:
         return check_sgd(h);
+    case ZOFF_OPTIMIZER_KEEP:
+        break;
     }
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h->optimizer);
 }
@@ -180,6 +226,7 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
     ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    ZOFF_TRY(check_given(*h));
     ZOFF_TRY(check_filled(h));
     ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
     ZOFF_TRY(check_decay(h));
@@ -188,7 +235,7 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
                  (unsigned long long)h->flags);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
     ZOFF_TRY(check_used(h));
-    return check_finite(h);
+    return check_finite(*h);
 }
 
 static zoff_adam_rule rule_of(const zoff_optimizer_hyper *h)
@@ -206,6 +253,7 @@ static zoff_adam_rule rule_of(const zoff_optimizer_hyper *h)
             return decays ? ZOFF_RULE_MOMENTUM_L2 : ZOFF_RULE_MOMENTUM;
         return decays ? ZOFF_RULE_SGD_L2 : ZOFF_RULE_SGD;
     case ZOFF_OPTIMIZER_ADAM:
+    case ZOFF_OPTIMIZER_KEEP:
         break;
     }
     if (!decays)

@@ -478,6 +478,7 @@ undo:
 
 zoff_status zoff_engine_seal(zoff_engine *e)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_CALL_SEAL));
     zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     return zoff_agreement_identity_exit(&e->agreement, seal(e));

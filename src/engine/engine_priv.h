@@ -187,11 +187,12 @@ typedef struct zoff_progress_thread zoff_progress_thread;
 /* State that decides which call is allowed next. */
 typedef struct zoff_life {
     zoff_phase phase;
-    bool is_untold;      /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
-    bool awaits_weights; /* reopened or rolled back: weights differ from the states until a push or pull */
-    unsigned process;    /* the process that made the engine: zoff_base_fork_number() */
-    zoff_traps *traps;   /* weights that the program may not use yet; NULL: zoff.check_use is false */
-    zoff_trace *trace;   /* NULL: nothing is traced */
+    bool is_untold;         /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
+    bool awaits_weights;    /* reopened or rolled back: weights differ from the states until a push or pull */
+    unsigned process;       /* the process that made the engine: zoff_base_fork_number() */
+    zoff_traps *traps;      /* weights that the program may not use yet; NULL: zoff.check_use is false */
+    zoff_trace *trace;      /* NULL: nothing is traced */
+    zoff_saved_error error; /* text of the last call that has failed; without the lock only the program's threads use it */
 } zoff_life;
 
 /* How many threads work, and which. */

@@ -33,14 +33,37 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
     return ZOFF_OK;
 }
 
+zoff_status zoff_engine_find_param(const zoff_engine *e, const char *name, zoff_param *out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || !name || !out, ZOFF_ERR_INVALID, "zoff_engine_find_param: engine, name and out must not be NULL");
+    const zoff_param *found = zoff_model_params_find(&e->model, name);
+    ZOFF_FAIL_IF(!found, ZOFF_ERR_INVALID, "zoff_engine_find_param: none of the %zu parameters is named '%.200s'",
+                 e->model.param_count, name);
+    *out = *found;
+    return ZOFF_OK;
+}
+
 zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_optimizer_hyper *hyper)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_SET_GROUP));
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_IDLE && group >= e->model.group_count, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: no parameter is in group %u", group);
     return zoff_model_groups_set(&e->model, group, hyper, "zoff_engine_set_group");
+}
+
+zoff_status zoff_engine_set_lr(zoff_engine *e, unsigned group, double lr)
+{
+    ZOFF_ENTER(e);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_KEEP);
+    h.lr = lr;
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_SET_LR));
+    ZOFF_FAIL_IF(
+        !zoff_model_lr_schedule_uses_lr(&e->settings.values.schedule), ZOFF_ERR_INVALID,
+        "zoff_engine_set_lr: the scheduler computes the rate of each step from its own parameters. Set its warmup_max_lr to "
+        "null, if it has one, or remove the scheduler, or give the rate with the step: zoff_step_args.hyper");
+    return zoff_model_groups_set(&e->model, group, &h, "zoff_engine_set_lr");
 }
 
 zoff_status zoff_engine_get_group(const zoff_engine *e, unsigned group, int64_t t, zoff_optimizer_hyper *out)

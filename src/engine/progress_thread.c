@@ -4,7 +4,8 @@
  *
  * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
  * thread holds it during each poll. So no other code has to consider the thread, and it cannot affect results. The lock is
- * recursive, for calls that use other calls. Without a progress thread there is no lock. */
+ * recursive, for calls that use other calls. Without a progress thread there is no lock. The end of a call also keeps the text
+ * of its error, because the program may ask for it on another thread. */
 #include "engine_priv.h"
 
 #include "clock.h"
@@ -208,17 +209,19 @@ void zoff_engine_progress_thread_forget(const zoff_engine *e)
         forget_queued(e->threads.progress);
 }
 
-zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
+zoff_entered zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
-    if (!e || !e->threads.progress || is_inherited(e->threads.progress))
-        return NULL;
     zoff_engine *own = (zoff_engine *)(uintptr_t)e;
+    zoff_entered entered = {.engine = own, .errors = zoff_base_status_count()};
+    if (!e || !e->threads.progress || is_inherited(e->threads.progress))
+        return entered;
+    entered.is_locked = true;
     zoff_progress_thread *c = e->threads.progress;
     const int error = pthread_mutex_trylock(&c->lock);
     if (error != EBUSY) {
         heal(c, error);
         take_queued(c);
-        return own;
+        return entered;
     }
     const double from = zoff_base_clock_seconds();
     atomic_fetch_add(&c->callers, 1);
@@ -226,18 +229,27 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
     atomic_fetch_sub(&c->callers, 1);
     take_queued(c);
     own->run.clock.queued += zoff_base_clock_seconds() - from;
-    return own;
+    return entered;
 }
 
-/* The call may have started operations: wake the thread. */
-void zoff_engine_progress_thread_leave(zoff_engine **entered)
+/* The call may have started operations: wake the thread. Where the thread itself makes a call, the program does not see it
+ * fail, and may be reading the text. */
+void zoff_engine_progress_thread_leave(const zoff_entered *entered)
 {
-    if (!*entered)
+    zoff_engine *e = entered->engine;
+    if (e && entered->errors != zoff_base_status_count() && !(entered->is_locked && e->threads.in_progress))
+        zoff_base_status_save(&e->life.error);
+    if (!entered->is_locked)
         return;
-    zoff_progress_thread *c = (*entered)->threads.progress;
+    zoff_progress_thread *c = e->threads.progress;
     if (c->sleeps)
         pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
+}
+
+const char *zoff_engine_error(const zoff_engine *e)
+{
+    return e ? e->life.error.text : zoff_last_error();
 }
 
 bool zoff_engine_progress_thread_yields(const zoff_engine *e)

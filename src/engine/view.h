@@ -49,14 +49,21 @@ typedef struct zoff_engine_view {
 /* engine.c */
 zoff_engine_view zoff_engine_engine_view(zoff_engine *e);
 
-/* progress_thread.c: lock an engine for a call, as ZOFF_ENTER does */
-zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e);
-void zoff_engine_progress_thread_leave(zoff_engine **entered);
+/* progress_thread.c */
+/* A call of the program that is under way. */
+typedef struct zoff_entered {
+    zoff_engine *engine; /* NULL: the program has passed none */
+    bool is_locked;
+    unsigned errors; /* zoff_base_status_count() at its begin */
+} zoff_entered;
+/* Lock an engine for a call, as ZOFF_ENTER does. The end keeps the text of the call's error for zoff_engine_error(). */
+zoff_entered zoff_engine_progress_thread_enter(const zoff_engine *e);
+void zoff_engine_progress_thread_leave(const zoff_entered *entered);
 /* Whether this process is a fork of the one that made the engine. It must not use the engine's files. */
 bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
 /* The first statement of a public call: locks the engine until the call returns. */
 #define ZOFF_ENTER(e)                                                                                                          \
-    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_progress_thread_leave), unused)) =                                \
+    const zoff_entered entered_ __attribute__((cleanup(zoff_engine_progress_thread_leave), unused)) =                          \
         zoff_engine_progress_thread_enter(e);                                                                                  \
     ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
                  "%s: a child of fork() cannot use the files of its parent's engine; it may only destroy its copy", __func__)
@@ -79,7 +86,10 @@ enum {
     CALL(ADD_PARAM, "zoff_engine_add_param", "+--------", 0)                                                                   \
     CALL(SEAL, "zoff_engine_seal", "+--------", 0)                                                                             \
     CALL(SET_GROUP, "zoff_engine_set_group", "++------+", 0)                                                                   \
+    CALL(SET_LR, "zoff_engine_set_lr", "++------+", 0)                                                                         \
     CALL(GET_GROUP, "zoff_engine_get_group", "+++++++++", 0)                                                                   \
+    CALL(FIND_PARAM, "zoff_engine_find_param", "+++++++++", 0)                                                                 \
+    CALL(ERROR, "zoff_engine_error", "+++++++++", 0)                                                                           \
     CALL(PLAN, "zoff_engine_plan", "+++++++++", 0)                                                                             \
     CALL(COMM, "zoff_engine_comm", "+++++++++", 0)                                                                             \
     CALL(PROGRESS, "zoff_engine_progress", "-++++--++", 0)                                                                     \

@@ -55,6 +55,7 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
     case ZOFF_OPTIMIZER_SGD:
         return states.m ? "SGD with momentum" : "SGD without momentum";
     case ZOFF_OPTIMIZER_ADAM:
+    case ZOFF_OPTIMIZER_KEEP:
         break;
     }
     return "Adam";
@@ -80,18 +81,20 @@ static zoff_status check_states(const zoff_model *m, const char *call, size_t gr
 zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_optimizer_hyper *hyper, const char *call)
 {
     zoff_optimizer_hyper known;
+    ZOFF_FAIL_IF(m->is_sealed && group >= m->group_count, ZOFF_ERR_INVALID, "%s: no parameter is in group %u", call, group);
     zoff_optimizer_hyper_init(&known, ZOFF_OPTIMIZER_ADAM);
     ZOFF_TRY(zoff_base_structs_read(HYPER, hyper, &known, sizeof known));
-    zoff_status status = zoff_adam_hyper_check(&known, 1);
+    zoff_status status =
+        zoff_adam_hyper_keep(group < m->group_count ? zoff_model_groups_own(m, group) : &m->values->hyper, &known);
+    if (status == ZOFF_OK)
+        status = zoff_adam_hyper_check(&known, 1);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: group %u: ", call, group);
-    ZOFF_TRY(zoff_model_groups_reserve(m, group));
     if (m->is_sealed)
         ZOFF_TRY(check_states(m, call, group, &known));
+    ZOFF_TRY(zoff_model_groups_reserve(m, group));
     m->groups[group].set = true;
     m->groups[group].hyper = known;
-    /* a schedule may make zeros, and zoff_engine_get_group() copies them, so they count as set */
-    m->groups[group].hyper.filled = true;
     return ZOFF_OK;
 }
 
@@ -108,8 +111,8 @@ zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t
     return ZOFF_OK;
 }
 
-/* Copy the hyper-parameters that the call gives for a group. */
-static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_optimizer_hyper *out)
+/* Put the hyper-parameters that the call gives for a group over those of the step without it. */
+static zoff_status take_given(const zoff_step_args *args, size_t group, zoff_optimizer_hyper *h)
 {
     size_t index = args->hyper_count == 1 ? 0 : group;
     ZOFF_FAIL_IF(args->hyper_count == 0, ZOFF_ERR_INVALID,
@@ -123,24 +126,27 @@ static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_op
                  "aligned like the struct, or 0",
                  stride, bytes);
     const zoff_optimizer_hyper *given = (const void *)((const char *)args->hyper + index * stride);
-    zoff_optimizer_hyper_init(out, ZOFF_OPTIMIZER_ADAM);
-    zoff_status status = zoff_base_structs_read(HYPER, given, out, sizeof *out);
-    return status < 0 ? zoff_base_status_prefix(status, "zoff_step: hyper[%zu]: ", index) : ZOFF_OK;
+    zoff_optimizer_hyper known;
+    zoff_optimizer_hyper_init(&known, ZOFF_OPTIMIZER_ADAM);
+    zoff_status status = zoff_base_structs_read(HYPER, given, &known, sizeof known);
+    if (status == ZOFF_OK)
+        status = zoff_adam_hyper_keep(h, &known);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "zoff_step: hyper[%zu]: ", index);
+    *h = known;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
                                       zoff_optimizer_hyper *out)
 {
-    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper h = *zoff_model_groups_own(m, group);
     const zoff_schedule_values *schedule = &m->values->schedule;
+    zoff_model_lr_schedule_apply(schedule, t, &h);
     /* Hyper-parameters of the call apply only to groups that have trained parameters. */
     const bool is_given = args->hyper && m->groups[group].used;
-    if (is_given) {
-        ZOFF_TRY(given_hyper(args, group, &h));
-    } else {
-        h = *zoff_model_groups_own(m, group);
-        zoff_model_lr_schedule_apply(schedule, t, &h);
-    }
+    if (is_given)
+        ZOFF_TRY(take_given(args, group, &h));
     zoff_status status = zoff_adam_hyper_check(&h, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,

@@ -73,6 +73,13 @@ static double range_test(const zoff_range_test_values *r, int64_t i)
     return r->min_lr * (1.0 + r->rate * (r->stairs ? floor(intervals) : intervals));
 }
 
+bool zoff_model_lr_schedule_uses_lr(const zoff_schedule_values *schedule)
+{
+    const bool warms_up = schedule->type == ZOFF_SCHEDULE_WARMUP || schedule->type == ZOFF_SCHEDULE_WARMUP_DECAY;
+    return schedule->type == ZOFF_SCHEDULE_NONE || schedule->type == ZOFF_SCHEDULE_WARMUP_COSINE ||
+           (warms_up && schedule->max_lr < 0);
+}
+
 void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h)
 {
     const int64_t i = t - 2;

@@ -6,6 +6,7 @@
 #include "mem.h"
 #include "try.h"
 
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,56 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     return check_dims_place(d, slices, dtype, grad_dtype, name);
 }
 
+/* ---- the parameter of a name ---- */
+
+/* A node of m->names, the tree of tsearch(). */
+typedef struct named_param {
+    const char *name; /* the parameter's own */
+    zoff_param param;
+} named_param;
+
+static int by_name(const void *a, const void *b)
+{
+    const named_param *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+const zoff_param *zoff_model_params_find(const zoff_model *m, const char *name)
+{
+    const named_param *const *found = tfind(&(named_param){.name = name}, &m->names, by_name);
+    return found ? &(*found)->param : NULL;
+}
+
+static zoff_status note_name(zoff_model *m, const char *name)
+{
+    named_param *node;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *node, "the name of a parameter", &node));
+    *node = (named_param){name, (zoff_param)m->param_count};
+    if (tsearch(node, &m->names, by_name))
+        return ZOFF_OK;
+    zoff_base_mem_free(node);
+    return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "no memory for the name of a parameter");
+}
+
+static void forget_name(zoff_model *m, const char *name)
+{
+    named_param key = {.name = name}, **found = tfind(&key, &m->names, by_name);
+    named_param *node = *found;
+    tdelete(&key, &m->names, by_name);
+    zoff_base_mem_free(node);
+}
+
+static zoff_status check_name_is_new(const zoff_model *m, const char *name)
+{
+    const zoff_param *found = zoff_model_params_find(m, name);
+    ZOFF_FAIL_IF(
+        found, ZOFF_ERR_INVALID,
+        "parameters %u and %zu are both named '%.200s', and checkpoints find parameters by their names: give each another "
+        "zoff_param_desc.name (without one, the name is \"param\" and the number)",
+        *found, m->param_count, name);
+    return ZOFF_OK;
+}
+
 static void free_texts(zoff_model_param *p)
 {
     zoff_base_mem_free(p->name);
@@ -139,6 +190,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     const char *name = d->name ? d->name : fallback;
     ZOFF_FAIL_IF(m->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
+    ZOFF_TRY(check_name_is_new(m, name));
     ZOFF_FAIL_IF(
         m->values->split_asked && d->dtype == ZOFF_F16 && !d->frozen, ZOFF_ERR_INVALID,
         "%s: zoff.master is \"split\", and fp16 weights are no half of an fp32 number; set it to \"auto\", or use bf16 "
@@ -162,9 +214,13 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
     zoff_status status = copy_texts(d, name, &p);
-    /* Last, because a list of groups cannot shrink again after an error. */
     if (status == ZOFF_OK)
-        status = zoff_model_groups_reserve(m, d->group);
+        status = note_name(m, p.name);
+    if (status == ZOFF_OK) {
+        status = zoff_model_groups_reserve(m, d->group); /* last, because a list of groups cannot shrink again after an error */
+        if (status < 0)
+            forget_name(m, p.name);
+    }
     if (status < 0) {
         free_texts(&p);
         return status;
@@ -178,7 +234,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     return ZOFF_OK;
 }
 
-/* ---- names that a checkpoint or an export has ---- */
+/* ---- names that an export has ---- */
 
 /* The name of a parameter, or that of one of its slices in an export. */
 typedef struct label {
@@ -224,11 +280,6 @@ static zoff_status compare_labels(const zoff_model *m, const label *a, const lab
     print_label(m, b, other);
     if (a->param == b->param || strcmp(one, other) != 0)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(
-        a->slice == WHOLE && b->slice == WHOLE, ZOFF_ERR_INVALID,
-        "zoff_engine_seal: parameters %u and %u are both named '%.200s', and checkpoints find parameters by their names: "
-        "give each another zoff_param_desc.name (without one, the name is \"param\" and the number)",
-        a->param, b->param, one);
     return zoff_base_status_fail(
         ZOFF_ERR_INVALID,
         "zoff_engine_seal: parameter %u ('%.200s') and parameter %u ('%.200s') both have '%.200s' in an "
@@ -258,7 +309,7 @@ zoff_status zoff_model_params_check_names(const zoff_model *m)
     size_t count = m->param_count;
     for (size_t i = 0; i < m->param_count; i++)
         count += m->params[i].slice_name ? m->params[i].slices : 0;
-    if (count == 0)
+    if (count == m->param_count) /* names alone differ since they were added */
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *list, "the names of parameters", &list));
     const zoff_status status = compare_all(m, list, count);
@@ -268,6 +319,7 @@ zoff_status zoff_model_params_check_names(const zoff_model *m)
 
 void zoff_model_params_free(zoff_model *m)
 {
+    tdestroy(m->names, zoff_base_mem_free);
     for (size_t i = 0; i < m->param_count; i++)
         free_texts(&m->params[i]);
     zoff_base_mem_free(m->params);

@@ -106,6 +106,7 @@ typedef struct zoff_model {
     bool is_sealed;                   /* the state layout of all groups is fixed */
     zoff_model_param *params;
     size_t param_count, param_capacity;
+    void *names; /* a tree of the parameters by name: zoff_model_params_find() */
     zoff_model_group *groups;
     size_t group_count; /* highest group of a parameter or of the program, plus 1 */
     size_t group_capacity;
@@ -124,10 +125,11 @@ enum { ZOFF_MODEL_NAME_MOST = 4095 };
 
 /* params.c */
 /* Append a parameter. A NULL `name` in the description becomes "param" and the number of the parameter.  @return ERR_INVALID
- * for inconsistent types, strides or sizes; ERR_NO_MEMORY. After an error the model is unchanged */
+ * for inconsistent types, strides or sizes, and for the name of another; ERR_NO_MEMORY. After an error the model is unchanged
+ */
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *desc, zoff_param *out);
-/* Check the names at seal, because a checkpoint must find each parameter by its name, and an export each tensor.  @return
- * ERR_INVALID with both */
+const zoff_param *zoff_model_params_find(const zoff_model *m, const char *name); /* NULL: no parameter has the name */
+/* Check the names of slices at seal, because an export must find each tensor by its name.  @return ERR_INVALID with both */
 zoff_status zoff_model_params_check_names(const zoff_model *m);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
 /* Whether any parameter is engine-owned. */
@@ -236,6 +238,7 @@ zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args 
 
 /* lr_schedule.c: apply the schedule to a group's own hyper-parameters, for update number t (from 1) */
 void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h);
+bool zoff_model_lr_schedule_uses_lr(const zoff_schedule_values *schedule); /* the rate depends on that of the group */
 
 /* loss_scale.c */
 void zoff_model_loss_scale_start(zoff_model *m);

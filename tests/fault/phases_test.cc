@@ -349,6 +349,7 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
         int64_t count;
         const void *weights;
         void *grad;
+        zoff_param param;
         std::vector<float> x(s.own.size());
         const zoff_step_args *args = s.e->life.phase == ZOFF_PHASE_MEASURED ? &joined : nullptr;
         joined.norm_sum = &s.sum;
@@ -364,6 +365,12 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
             return zoff_engine_get_group(e, 0, 0, &hyper);
         if (is("engine_set_group"))
             return zoff_engine_get_group(e, 0, 0, &hyper) < 0 ? ZOFF_ERR_INVALID : zoff_engine_set_group(e, 0, &hyper);
+        if (is("engine_set_lr"))
+            return zoff_engine_set_lr(e, 0, ZOFF_KEEP);
+        if (is("engine_find_param"))
+            return zoff_engine_find_param(e, s.e->model.params[0].name, &param);
+        if (is("engine_error"))
+            return zoff_engine_error(e) ? ZOFF_OK : ZOFF_ERR_INVALID;
         if (is("engine_plan"))
             return zoff_engine_plan(e, &plan);
         if (is("engine_comm"))
@@ -476,6 +483,9 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
         const bool may_be_invalid = std::string(r.name) == "zoff_persist_data" && s.tier != "persist";
         const zoff_status status = call(s, r.name);
         const std::string words = status < 0 ? zoff_last_error() : "";
+        if (status < 0 && s.e) {
+            EXPECT_STREQ(words.c_str(), zoff_engine_error(s.e.get()));
+        }
         if (is_refused) {
             EXPECT_EQ(ZOFF_ERR_STATE, status) << words;
             EXPECT_NE(std::string::npos, words.find("zoff_")) << words;

@@ -58,7 +58,14 @@ class Calls : public testing::Test
         all << call << (with.empty() ? "" : "   with " + with) << "\n    " << status << ": "
             << (status < 0 ? zoff_last_error() : "") << "\n";
         EXPECT_LT(status, 0) << call << " " << with;
+        // Each of these calls keeps its text in the engine, too.
+        for (const auto &[name, engine] : engines) {
+            if (call.find("(" + name + ",") != std::string::npos || call.find("(" + name + ")") != std::string::npos) {
+                EXPECT_STREQ(zoff_last_error(), zoff_engine_error(engine)) << call;
+            }
+        }
     }
+    std::map<std::string, const zoff_engine *> engines; // by the variable that the calls name
     std::ostringstream all;
 };
 #define SAY(call) say(#call, "", call)
@@ -81,7 +88,9 @@ TEST_F(Calls, Arguments)
 
     engine building = make_engine(t, "{}");
     made = building.get();
+    engines["made"] = made;
     zoff_param_desc d = good;
+    zoff_param p = 0;
     d.struct_size = 0;
     SAY_WITH("struct_size 0", zoff_engine_add_param(made, &d, nullptr));
     d = good;
@@ -100,6 +109,11 @@ TEST_F(Calls, Arguments)
     d.count = good.count;
     d.value_stride = 1;
     SAY_WITH("value_stride 1", zoff_engine_add_param(made, &d, nullptr));
+    d.value_stride = 0;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    SAY_WITH("a name that is there", zoff_engine_add_param(made, &d, nullptr));
+    SAY(zoff_engine_find_param(made, "another", &p));
+    SAY(zoff_engine_find_param(made, nullptr, &p));
     SAY(zoff_engine_add_param(made, nullptr, nullptr));
     SAY(zoff_grad_ready(made, 0, 0, nullptr));
     SAY(zoff_step(made, nullptr, nullptr));
@@ -107,6 +121,7 @@ TEST_F(Calls, Arguments)
 
     engine e_ = seal_engine(t, "{\"gradient_clipping\": 0}");
     zoff_engine *const e = e_.get();
+    engines["e"] = e;
     SAY(zoff_engine_seal(e));
     SAY(zoff_engine_add_param(e, &good, nullptr));
     zoff_step_args args = {};
@@ -165,6 +180,18 @@ TEST_F(Calls, Arguments)
         h[0].*f.field = before;
     }
     SAY(zoff_engine_set_group(e, 7, h));
+    SAY(zoff_engine_set_lr(e, 7, 1));
+    SAY(zoff_engine_set_lr(e, 2, -1));
+    out = {};
+    out.struct_size = sizeof out;
+    out.lr = out.beta1 = ZOFF_KEEP;
+    SAY_WITH("beta2 forgotten", zoff_engine_set_group(e, 2, &out));
+    args.hyper = &out;
+    SAY_WITH("beta2 forgotten", zoff_step(e, &args, nullptr));
+    args.hyper = h;
+    zoff_optimizer_hyper_init(&out, ZOFF_OPTIMIZER_ADAM);
+    out.beta1 = out.beta2 = out.eps = 0;
+    SAY_WITH("betas and eps 0", zoff_engine_set_group(e, 2, &out));
     SAY(zoff_engine_get_group(e, 7, 0, &out));
     SAY(zoff_engine_get_group(e, 2, -1, &out));
     SAY(zoff_grad_ready(e, 0, 2, nullptr));
@@ -208,6 +235,7 @@ TEST_F(Calls, Arguments)
     SAY_WITH("a step open", zoff_step_begin(e, nullptr));
     SAY_WITH("a step open", zoff_grad_ready(e, 0, 0, nullptr));
     SAY_WITH("a step open", zoff_engine_set_group(e, 2, h));
+    SAY_WITH("a step open", zoff_engine_set_lr(e, 2, 1));
     EXPECT_ZOFF_OK(zoff_step_wait(e, &info));
 
     SAY(zoff_step(none, nullptr, nullptr));
@@ -220,6 +248,8 @@ TEST_F(Calls, Arguments)
     SAY(zoff_engine_seal(none));
     SAY(zoff_engine_add_param(none, nullptr, nullptr));
     SAY(zoff_engine_set_group(none, 0, nullptr));
+    SAY(zoff_engine_set_lr(none, 0, 1));
+    SAY(zoff_engine_find_param(none, "wte", &p));
     SAY(zoff_engine_get_group(none, 0, 0, nullptr));
     SAY(zoff_engine_plan(none, nullptr));
     SAY(zoff_engine_progress(none));

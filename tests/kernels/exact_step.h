@@ -133,6 +133,8 @@ inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real gr
     case ZOFF_OPTIMIZER_SGD:
         u = sgd_update(h, t, g, e);
         break;
+    case ZOFF_OPTIMIZER_KEEP:
+        break;
     }
     bounded change = product(constant(rate), u);
     if (h.weight_decay != 0 && shrinks)

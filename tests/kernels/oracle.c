@@ -259,6 +259,8 @@ void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale
         case ZOFF_OPTIMIZER_SGD:
             p = sgd(hyper, &c, p, g, tensor->m ? &tensor->m[i] : NULL);
             break;
+        case ZOFF_OPTIMIZER_KEEP:
+            break;
         }
         oracle_store(tensor->master, tensor->master_dtype, i, p);
         if (tensor->copy_out)

@@ -68,7 +68,7 @@ class life
     void c_args(const zoff_step_args &args);
     void c_same(const param &q, size_t slice); // with the reference's weights
     void c_add(const param &q);
-    void c_group(unsigned group, const zoff_optimizer_hyper &hyper);
+    void c_group(unsigned group, const zoff_optimizer_hyper &hyper, bool short_form);
     void ok(zoff_status status, const char *call)
     {
         if (status != ZOFF_OK)

@@ -603,7 +603,7 @@ void life::go_on(const line &l)
     for (unsigned e = 0; e < engines; e++)
         c("OK(zoff_params_push(e[%u]));", e), persist_in("zoff_params_push()", [&] { return zoff_params_push(tested[e]); });
     for (auto &[group, hyper] : hypers) {
-        c_group(group, hyper);
+        c_group(group, hyper, false);
         for (unsigned e = 0; e < engines; e++)
             (void)zoff_engine_set_group(tested[e], group, &hyper);
     }
@@ -619,12 +619,17 @@ void life::go_on(const line &l)
     read_states(l, true);
 }
 
-void life::c_group(unsigned group, const zoff_optimizer_hyper &hyper)
+void life::c_group(unsigned group, const zoff_optimizer_hyper &hyper, bool short_form)
 {
-    for (unsigned e = 0; e < engines; e++)
-        c("hyper.struct_size = sizeof hyper;\n    (void)zoff_engine_get_group(e[%u], %u, 0, &hyper);\n    hyper.lr = %.17g;\n"
-          "    (void)zoff_engine_set_group(e[%u], %u, &hyper);",
-          e, group, hyper.lr, e, group);
+    for (unsigned e = 0; e < engines; e++) {
+        if (short_form)
+            c("(void)zoff_engine_set_lr(e[%u], %u, %.17g);", e, group, hyper.lr);
+        else
+            c("hyper.struct_size = sizeof hyper;\n    (void)zoff_engine_get_group(e[%u], %u, 0, &hyper);\n    hyper.lr = "
+              "%.17g;\n"
+              "    (void)zoff_engine_set_group(e[%u], %u, &hyper);",
+              e, group, hyper.lr, e, group);
+    }
 }
 
 // ---- the end of a process ----
@@ -712,9 +717,12 @@ void life::group(const line &l)
         return;
     hyper.lr = static_cast<float>(d.unit() * 0.02);
     const zoff_status expected = zoff_engine_set_group(ref, group, &hyper);
-    c_group(group, hyper);
+    const bool short_form = d.below(2) && zoff_engine_set_lr(ref, group, hyper.lr) == ZOFF_OK; // not with every scheduler
+    c_group(group, hyper, short_form);
     for (unsigned e = 0; e < engines; e++) {
-        const zoff_status status = tested[e] ? zoff_engine_set_group(tested[e], group, &hyper) : expected;
+        const zoff_status status = !tested[e]   ? expected
+                                   : short_form ? zoff_engine_set_lr(tested[e], group, hyper.lr)
+                                                : zoff_engine_set_group(tested[e], group, &hyper);
         const bool has =
             std::any_of(params.begin(), params.end(), [&](const auto &q) { return q->engine == e && q->group == group; });
         if (has && status != expected)

@@ -285,6 +285,70 @@ TEST(hyper, zero_is_the_default_or_refused_where_no_call_has_filled_the_struct)
     }
 }
 
+double zoff_optimizer_hyper::*const KEPT[] = {
+    &zoff_optimizer_hyper::lr,           &zoff_optimizer_hyper::beta1,    &zoff_optimizer_hyper::beta2,
+    &zoff_optimizer_hyper::eps,          &zoff_optimizer_hyper::momentum, &zoff_optimizer_hyper::dampening,
+    &zoff_optimizer_hyper::weight_decay, &zoff_optimizer_hyper::lr_decay,
+};
+
+// Fields without a number stay together, and only where the optimizer stays.
+TEST(hyper, kept_numbers_come_from_the_group_and_others_from_the_call)
+{
+    zoff_optimizer_hyper own = defaults(ZOFF_OPTIMIZER_SGD);
+    own.decay = ZOFF_DECAY_L2;
+    own.nesterov = true;
+    own.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
+    for (size_t i = 0; i < sizeof KEPT / sizeof KEPT[0]; i++)
+        own.*KEPT[i] = i == 1 ? 0 : 0.5 + (double)i; // a 0 of the group is meant, also where the caller's struct is not filled
+    for (unsigned set = 0; set < 1u << (sizeof KEPT / sizeof KEPT[0]); set++) {
+        for (const zoff_optimizer optimizer : {ZOFF_OPTIMIZER_KEEP, ZOFF_OPTIMIZER_LION}) {
+            zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_KEEP);
+            h.filled = set % 2;
+            h.optimizer = optimizer;
+            for (size_t i = 0; i < sizeof KEPT / sizeof KEPT[0]; i++) {
+                EXPECT_EQ(ZOFF_KEEP, h.*KEPT[i]);
+                h.*KEPT[i] = set >> i & 1 ? 7 : ZOFF_KEEP;
+            }
+            ASSERT_ZOFF_OK(zoff_adam_hyper_keep(&own, &h));
+            for (size_t i = 0; i < sizeof KEPT / sizeof KEPT[0]; i++)
+                ASSERT_EQ(set >> i & 1 ? 7 : own.*KEPT[i], h.*KEPT[i]) << i << " of " << set;
+            const bool keeps = optimizer == ZOFF_OPTIMIZER_KEEP;
+            EXPECT_EQ(keeps ? ZOFF_OPTIMIZER_SGD : ZOFF_OPTIMIZER_LION, h.optimizer);
+            EXPECT_EQ(keeps, h.nesterov);
+            EXPECT_EQ(keeps ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED, h.decay);
+            EXPECT_EQ(keeps ? own.flags : 0, h.flags);
+            EXPECT_TRUE(h.filled);
+        }
+    }
+    zoff_optimizer_hyper forgotten = {};
+    forgotten.struct_size = sizeof forgotten;
+    forgotten.lr = ZOFF_KEEP;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta1 is 0 in a zoff_optimizer_hyper that no call has filled",
+                      zoff_adam_hyper_keep(&own, &forgotten));
+}
+
+TEST(hyper, nothing_is_kept_where_there_is_no_group)
+{
+    float w = 0, g = 1, m = 0, v = 0;
+    zoff_optimizer_tensor tensor = ZOFF_OPTIMIZER_TENSOR_INIT;
+    tensor.count = 1;
+    tensor.master = &w;
+    tensor.m = &m;
+    tensor.v = &v;
+    tensor.grad = &g;
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_KEEP);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "optimizer is ZOFF_OPTIMIZER_KEEP, but there is no group whose optimizer could stay; use another one",
+                      zoff_optimizer_step(&h, 1, 1, &tensor));
+    for (double zoff_optimizer_hyper::*number : KEPT) {
+        h = defaults();
+        h.*number = ZOFF_KEEP;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, " is ZOFF_KEEP, but there is no group whose number could stay; give a number",
+                          zoff_optimizer_step(&h, 1, 1, &tensor));
+    }
+    EXPECT_EQ(0, w);
+}
+
 // Each number of each rule from 10^-50 to 10^38, over weights whose gradients are 0: the weights stay finite, or the number is
 // refused. Momentum and dampening multiply what a decay adds, so there is none beside them.
 TEST(hyper, a_number_of_any_size_leaves_weights_finite_or_is_refused)

@@ -81,6 +81,8 @@ TEST_P(Fork, AChildIsRefusedAndMayDestroyItsCopy)
             return 1;
         if (zoff_step(e.get(), nullptr, nullptr) != ZOFF_ERR_STATE || zoff_state_flush(e.get()) != ZOFF_ERR_STATE)
             return 2;
+        if (!strstr(zoff_engine_error(e.get()), "zoff_state_flush: a child of fork()"))
+            return 3;
         zoff_engine_destroy(e.release());
         return 0;
     });

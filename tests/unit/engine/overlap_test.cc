@@ -171,7 +171,7 @@ TEST_P(ParamWait, NewWeightsNeedNoLock)
             usleep(1000);
         std::promise<void> is_held, returned;
         std::thread holder([&] {
-            zoff_engine *entered = zoff_engine_progress_thread_enter(e.get());
+            const zoff_entered entered = zoff_engine_progress_thread_enter(e.get());
             is_held.set_value();
             EXPECT_EQ(std::future_status::ready, returned.get_future().wait_for(std::chrono::seconds(20)))
                 << "it waits for the lock";

@@ -1,6 +1,8 @@
 // params_test.cc: parameters, groups and the loss scale as the program sets them; weights that are lent.
 #include "sgd_engine.h"
 
+#include <thread>
+
 using namespace zoff_test;
 
 namespace
@@ -61,6 +63,64 @@ TEST(Params, SizesThatOnlyTheCounterOverflows)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "slices are more than", zoff_engine_add_param(made, &d, nullptr));
 }
 
+TEST(Params, AreFoundByTheirNamesAndEachNameIsNew)
+{
+    log_catcher log;
+    float x[2] = {};
+    zoff_param p = 77;
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    engine e(made);
+    zoff_param_desc d = described(&x[0], 1);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_engine_find_param: none of the 0 parameters is named 'wte'",
+                      zoff_engine_find_param(made, "wte", &p));
+    d.name = "wte";
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    d.value = &x[1];
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameters 0 and 1 are both named 'wte'", zoff_engine_add_param(made, &d, nullptr));
+    d.name = nullptr; // the refused one was not added
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    for (int sealed = 0; sealed < 2; sealed++) {
+        ASSERT_ZOFF_OK(zoff_engine_find_param(made, "param1", &p));
+        EXPECT_EQ(1u, p);
+        ASSERT_ZOFF_OK(zoff_engine_find_param(made, "wte", &p));
+        EXPECT_EQ(0u, p);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "none of the 2 parameters is named 'wpe'", zoff_engine_find_param(made, "wpe", &p));
+        EXPECT_EQ(0u, p);
+        if (!sealed) {
+            ASSERT_ZOFF_OK(zoff_engine_seal(made));
+        }
+    }
+    zoff_param_desc both[2] = {described(&x[0], 1), described(&x[1], 1)};
+    both[0].name = both[1].name = "x";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameters 0 and 1 are both named 'x'", zoff_engine_open(nullptr, both, 2, &made));
+    EXPECT_STREQ(zoff_last_error(), zoff_engine_error(nullptr)) << "there is no engine that could have it";
+}
+
+// A task may move to another thread between a call and the question, and the thread that has failed may have ended.
+TEST(Params, AnErrorIsThatOfTheEngineOnEveryThread)
+{
+    for (const char *zoff : {"{}", "{\"zoff\": {\"background_threads\": 1}}"}) {
+        SCOPED_TRACE(zoff);
+        log_catcher log;
+        trainer t(1);
+        t.add(3, 1, ZOFF_F32, ZOFF_F32);
+        engine first = seal_engine(t, zoff), second = seal_engine(t, zoff);
+        EXPECT_STREQ("", zoff_engine_error(first.get()));
+        std::thread([&] { EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_count(first.get(), nullptr)); }).join();
+        EXPECT_STREQ("zoff_step_count: engine and out must not be NULL", zoff_engine_error(first.get()));
+        EXPECT_STREQ("", zoff_engine_error(second.get()));
+        EXPECT_EQ(ZOFF_ERR_STATE, zoff_engine_seal(second.get()));
+        EXPECT_STREQ("zoff_engine_seal: the engine is sealed already", zoff_engine_error(second.get()));
+        EXPECT_EQ(ZOFF_ERR_STATE, zoff_step_wait(first.get(), nullptr));
+        EXPECT_STREQ("zoff_step_wait: no step is open", zoff_engine_error(first.get()));
+        std::thread([&] {
+            EXPECT_STREQ("", zoff_last_error());
+            EXPECT_STREQ("zoff_step_wait: no step is open", zoff_engine_error(first.get()));
+        }).join();
+    }
+}
+
 class Lent : public sgd_engine
 {
 };
@@ -109,6 +169,90 @@ TEST_F(Lent, GroupsAreSetUntilAStepIsOpen)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_engine_set_group(made.get(), 1, &h));
     ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
     EXPECT_EQ(-0.75, w[1]);
+}
+
+// Two groups with a momentum and a decay each: only what is given changes, in a group and in a step, and a struct for all
+// groups leaves each its own.
+TEST_F(Lent, NumbersOfAGroupStay)
+{
+    const double momenta[] = {0, 0.5};
+    float w[2] = {8, 8}, g[2] = {1, 1};
+    zoff_optimizer_hyper h, keep, out;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper_init(&keep, ZOFF_OPTIMIZER_KEEP);
+    zoff_optimizer_hyper_init(&out, ZOFF_OPTIMIZER_SGD);
+    make();
+    zoff_engine *const e = made.get();
+    for (unsigned group = 0; group < 2; group++) {
+        zoff_param_desc d = described(&w[group], 1);
+        d.grad = &g[group];
+        d.group = group;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e, &d, nullptr));
+        h.momentum = momenta[group];
+        h.weight_decay = group * 0.25;
+        ASSERT_ZOFF_OK(zoff_engine_set_group(e, group, &h));
+        ASSERT_ZOFF_OK(zoff_engine_set_lr(e, group, 1)) << "also before seal";
+    }
+    ASSERT_ZOFF_OK(zoff_engine_seal(e));
+    zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+    args.hyper = &keep;
+    args.hyper_count = 1;
+    keep.lr = 0.5;
+    ASSERT_ZOFF_OK(zoff_step(e, &args, nullptr));
+    EXPECT_EQ(8 - 0.5, w[0]);
+    EXPECT_EQ(8 - 0.5 * (1 + 0.25 * 8), w[1]) << "the rate of the call, the decay of the group";
+    w[0] = w[1] = 8;
+    ASSERT_ZOFF_OK(zoff_params_pull(e));
+    ASSERT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+    EXPECT_EQ(7, w[0]) << "the rate of the step before was of that step alone";
+    EXPECT_EQ(8 - (0.5 * 3 + 3), w[1]);
+    keep.lr = ZOFF_KEEP;
+    keep.weight_decay = 0;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e, 1, &keep));
+    ASSERT_ZOFF_OK(zoff_engine_set_lr(e, 1, 0.125));
+    ASSERT_ZOFF_OK(zoff_engine_get_group(e, 1, 0, &out));
+    EXPECT_EQ(0.125, out.lr);
+    EXPECT_EQ(0, out.weight_decay);
+    EXPECT_EQ(0.5, out.momentum);
+    EXPECT_EQ(ZOFF_OPTIMIZER_SGD, out.optimizer);
+    ASSERT_ZOFF_OK(zoff_engine_set_lr(e, 1, ZOFF_KEEP));
+    ASSERT_ZOFF_OK(zoff_engine_get_group(e, 1, 0, &out));
+    EXPECT_EQ(0.125, out.lr);
+
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_engine_set_lr: no parameter is in group 2", zoff_engine_set_lr(e, 2, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_engine_set_lr: group 1: lr is nan; it must be finite and 0 or more",
+                      zoff_engine_set_lr(e, 1, NAN));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_engine_set_lr: engine must not be NULL", zoff_engine_set_lr(nullptr, 1, 1));
+    ASSERT_ZOFF_OK(zoff_grad_ready(e, 1, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_engine_set_lr: a step is open", zoff_engine_set_lr(e, 1, 1));
+    ASSERT_ZOFF_OK(zoff_step_wait(e, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_get_group(e, 1, 0, &out));
+    EXPECT_EQ(0.125, out.lr);
+}
+
+// Without optimizer.params, a group that was never set has the configuration's numbers, and a struct with a choice but no flags
+// would lose those.
+TEST(Params, TheConfigurationIsKeptToo)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    zoff_optimizer_hyper keep, out;
+    zoff_optimizer_hyper_init(&keep, ZOFF_OPTIMIZER_KEEP);
+    zoff_optimizer_hyper_init(&out, ZOFF_OPTIMIZER_ADAM);
+    engine e = seal_engine(t, R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5, "betas": [0, 0.5], "weight_decay": 0.125,
+                                  "adam_w_mode": false, "bias_correction": false}}})");
+    keep.eps = 0.25;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 0, &keep));
+    ASSERT_ZOFF_OK(zoff_engine_get_group(e.get(), 0, 0, &out));
+    EXPECT_EQ(0.5, out.lr);
+    EXPECT_EQ(0, out.beta1);
+    EXPECT_EQ(0.5, out.beta2);
+    EXPECT_EQ(0.25, out.eps);
+    EXPECT_EQ(0.125, out.weight_decay);
+    EXPECT_EQ(ZOFF_DECAY_L2, out.decay);
+    EXPECT_EQ((uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, out.flags);
 }
 
 TEST_F(Lent, WeightsAreFetchedAndReleasedByTheRules)

@@ -39,6 +39,69 @@ TEST(Schedule, GroupsKeepTheirOwnRate)
     }
 }
 
+// The rate of zoff_engine_set_lr() is scaled by the schedule, as that of the configuration is, and ZOFF_KEEP in a step is the
+// scheduled one.
+TEST(Schedule, ScalesTheRateThatIsSetAndIsKept)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(
+        t,
+        "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}, \"gradient_clipping\": 0, \"scheduler\": {\"type\": "
+        "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}");
+    zoff_optimizer_hyper keep;
+    zoff_optimizer_hyper_init(&keep, ZOFF_OPTIMIZER_KEEP);
+    zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+    args.hyper = &keep;
+    args.hyper_count = 1;
+    auto groups = config_groups();
+    for (int step = 1; step <= 7; step++) {
+        t.next_step();
+        t.backward_all(0.1f);
+        if (step == 3) {
+            ASSERT_ZOFF_OK(zoff_engine_set_lr(e.get(), 0, 0.25));
+        }
+        keep.weight_decay = step % 3 ? ZOFF_KEEP : 0.5;
+        ASSERT_ZOFF_OK(zoff_step(e.get(), step % 2 ? &args : nullptr, nullptr));
+        groups[0].lr = (step < 3 ? 0.5 : 0.25) * (step < 2 ? 0 : fmin(1, (step - 2) / 4.0));
+        groups[0].weight_decay = step == 3 ? 0.5 : 0;
+        reference::step(t.tensors, groups, step, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+}
+
+TEST(Schedule, ARateThatItDoesNotUseIsRefused)
+{
+    static const struct {
+        const char *scheduler;
+        bool uses;
+    } CASES[] = {
+        {"null", true},
+        {R"({"type": "WarmupCosineLR", "params": {"total_num_steps": 9000}})", true},
+        {R"({"type": "WarmupDecayLR", "params": {"total_num_steps": 9000, "warmup_max_lr": null}})", true},
+        {R"({"type": "WarmupDecayLR", "params": {"total_num_steps": 9000}})", false},
+        {R"({"type": "WarmupLR", "params": {"warmup_max_lr": 0}})", false},
+        {R"({"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}})", false},
+        {R"({"type": "LRRangeTest"})", false},
+    };
+    for (const auto &c : CASES) {
+        SCOPED_TRACE(c.scheduler);
+        log_catcher log;
+        trainer t(1);
+        t.add(3, 1, ZOFF_F32, ZOFF_F32);
+        engine e = seal_engine(t, std::string("{\"scheduler\": ") + c.scheduler + "}");
+        if (c.uses) {
+            EXPECT_ZOFF_OK(zoff_engine_set_lr(e.get(), 0, 0.5));
+            continue;
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "zoff_engine_set_lr: the scheduler computes the rate of each step from its own parameters. Set its "
+                          "warmup_max_lr to null, if it has one, or remove the scheduler, or give the rate with the step",
+                          zoff_engine_set_lr(e.get(), 0, 0.5));
+    }
+}
+
 // The schedule sets lr before the optimizer's rule reads it: Adagrad's own decay comes on top. Without an lr the top of the
 // warm-up is the optimizer's default.
 TEST(Schedule, ActsOnEveryOptimizer)

@@ -86,6 +86,7 @@ TEST_F(Masters, AreNotSplitForFp16)
     EXPECT_ZOFF_OK(zoff_model_params_add(&parts.m, &d, nullptr));
     d.frozen = false;
     d.dtype = ZOFF_F32; // fp32 weights stay their own masters
+    d.name = "whole";
     EXPECT_ZOFF_OK(zoff_model_params_add(&parts.m, &d, nullptr));
 }
 } // namespace

@@ -155,12 +155,12 @@ TEST_F(Overlaps, MissingBuffersDoNotOverlap)
 
 TEST_F(Overlaps, TiedOnesMayShareOneGradientOrHaveTwo)
 {
-    for (size_t grad : {0, 0, 100})
-        add(at("tied", 0, grad));
+    for (const auto &[name, grad] : {std::pair("one", 0), std::pair("two", 0), std::pair("three", 100)})
+        add(at(name, 0, (size_t)grad));
     ASSERT_ZOFF_OK(zoff_model_ties_find(&parts.m)) << "which asks for overlaps";
     EXPECT_ZOFF_OK(check());
     parts.m.params[2].grad = (char *)(g + 50);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the gradients of tied and tied overlap", check());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the gradients of one and three overlap", check());
 }
 
 TEST_F(Overlaps, WithoutMemoryNothingIsKnown)

@@ -159,9 +159,27 @@ TEST_F(Params, TwoParametersOfOneNameAreRefusedWithBoth)
     parts.add(describe("wte", 1));
     parts.add(describe("param2", 1));
     EXPECT_ZOFF_OK(zoff_model_params_check_names(m));
-    parts.add(describe(nullptr, 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameters 1 and 2 are both named 'param2'", zoff_model_params_check_names(m));
-    EXPECT_NE(nullptr, strstr(zoff_last_error(), "without one, the name is \"param\" and the number"));
+    const zoff_param_desc unnamed = describe(nullptr, 1);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "parameters 1 and 2 are both named 'param2', and checkpoints find parameters by their names: give each "
+                      "another zoff_param_desc.name (without one, the name is \"param\" and the number)",
+                      zoff_model_params_add(m, &unnamed, nullptr));
+    EXPECT_EQ(2u, m->param_count);
+}
+
+TEST_F(Params, EachIsFoundByItsName)
+{
+    enum { COUNT = 3000 };
+    EXPECT_EQ(nullptr, zoff_model_params_find(m, "")) << "an engine may have none";
+    for (unsigned i = 0; i < COUNT; i++)
+        parts.add(describe(i % 3 ? std::to_string(i * 7919 % COUNT).c_str() : nullptr, 1));
+    for (unsigned i = 0; i < COUNT; i++) {
+        const zoff_param *found = zoff_model_params_find(m, m->params[i].name);
+        ASSERT_NE(nullptr, found);
+        ASSERT_EQ(i, *found);
+    }
+    EXPECT_EQ(nullptr, zoff_model_params_find(m, "param1"));
+    EXPECT_EQ(nullptr, zoff_model_params_find(m, "param"));
 }
 
 TEST_F(Params, SlicesThatAnExportNamesAsAnotherTensorAreRefused)
@@ -276,6 +294,7 @@ TEST_F(Params, TheLargestSizesAreAccepted)
     parts.add(d);
     d.count = 0;
     d.slices = 1u << 30;
+    d.name = "empty";
     EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr)) << "nobody has to ask for its number";
     EXPECT_EQ(3u, m->param_count);
 }
@@ -302,7 +321,7 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
         EXPECT_EQ(4u, own.m.group_count);
         EXPECT_EQ(2u, own.m.slice_count);
     });
-    EXPECT_EQ(5, failures) << "the list, the groups, the name, the shape, the pattern";
+    EXPECT_EQ(6, failures) << "the list, the groups, the name and where it is found, the shape, the pattern";
 }
 
 TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)

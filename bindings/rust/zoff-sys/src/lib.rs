@@ -20,6 +20,10 @@ pub const ZOFF_VERSION_PATCH: c_int = 0;
 pub const ZOFF_VERSION_NUMBER: c_uint = 100;
 /// "Off", where 0 means "the default": do not clip (zoff_step_args.clip_norm), do not limit the time (timeout_seconds). The configuration's gradient_clipping understands it, too.
 pub const ZOFF_OFF: f64 = -1.0;
+/// In a number of zoff_optimizer_hyper, keep what the group has. zoff_engine_set_group() keeps the number of the configuration, or of the last call that has set it. In zoff_step_args.hyper it is the number that the step would use without `hyper`, with the schedule. Ranks compare the numbers that result.
+///
+/// The call zoff_optimizer_hyper_init(h, ZOFF_OPTIMIZER_KEEP) makes all fields so. With lr set in it, each group that it serves has another rate, and all else as before. No field has ZOFF_KEEP in its range. It is no NaN, so a number that a trainer has computed wrongly is refused.
+pub const ZOFF_KEEP: f64 = -1e+300;
 /// Version of the structs below. zoff passes it to zoff_plugin_init().
 pub const ZOFF_PLUGIN_ABI: c_int = 1;
 
@@ -118,6 +122,8 @@ pub const ZOFF_TIER_NVME: zoff_tier = 2;
 
 /// The update rule. See zoff_optimizer_step() for the formulas.
 pub type zoff_optimizer = c_int;
+/// the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP
+pub const ZOFF_OPTIMIZER_KEEP: zoff_optimizer = -1;
 /// Adam and AdamW; states m and v
 pub const ZOFF_OPTIMIZER_ADAM: zoff_optimizer = 0;
 /// state v: the sum of squares
@@ -853,7 +859,7 @@ pub struct zoff_step_args {
     pub struct_size: usize,
     /// number of this step, from 1, for bias correction and schedule; 0: one more than zoff_step_count()
     pub t: i64,
-    /// hyper_count structs, one for each group, of the optimizer that the group was sealed for; a single one serves all groups. NULL: configuration and schedule
+    /// hyper_count structs, one for each group, of the optimizer that the group was sealed for; a single one serves all groups. ZOFF_KEEP in a number, or NULL for all: configuration and schedule. Read by the call; the open step keeps them
     pub hyper: *const zoff_optimizer_hyper,
     /// bytes from one struct to the next; 0: sizeof(zoff_optimizer_hyper) of the caller
     pub hyper_stride: usize,
@@ -1133,7 +1139,7 @@ extern "C" {
     ///
     /// "emulated" is a device whose streams are threads of this process and whose memory is ordinary memory. It shows mistakes of a trainer for a device, such as a missing wait, without a device. Do not touch a buffer between a call that passes it on and the end of the work that this call starts.
     ///
-    /// "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t; NULL is the default stream. The thread's current device stays as it is.
+    /// "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as it is.
     ///
     /// Owns: caller; close it after every engine on it
     ///
@@ -1153,7 +1159,7 @@ extern "C" {
     ///
     /// Return: ERR_UNSUPPORTED for "host", which has none; ERR_DEVICE when the system gives none
     pub fn zoff_accel_stream_open(accel: *mut zoff_accel, out_stream: *mut *mut c_void) -> zoff_status;
-    /// Wait for all work in a stream, and close it. NULL is allowed.
+    /// Wait for all work in a stream, and close it; the default stream stays open. NULL is allowed.
     pub fn zoff_accel_stream_close(accel: *mut zoff_accel, stream: *mut c_void);
     /// Enqueue a function that the host runs after all earlier work of the stream. It must not call zoff.
     ///
@@ -1459,9 +1465,21 @@ extern "C" {
     ///
     /// Register tied weights once for each name, with the same value, count, slices, value_stride, dtype, dims and group. They share one master and one set of states, which zoff_state_read() and zoff_state_write() reach by any of the names. The engine adds up the gradients of all names in fp32; a name may have no gradient, or share the buffer of another. Any other overlap of weights or gradients is refused by zoff_engine_seal().
     ///
-    /// Return: ERR_STATE once sealed; ERR_INVALID for a description that contradicts itself
+    /// Return: ERR_STATE once sealed; ERR_INVALID for a description that contradicts itself, or a name that another parameter has: nothing was added
     pub fn zoff_engine_add_param(e: *mut zoff_engine, desc: *const zoff_param_desc, out: *mut zoff_param) -> zoff_status;
-    /// Set the hyper-parameters of a group that differ from the configuration. A learning-rate schedule still acts on lr, and OneCycle on the betas. Legal between steps; groups may have different optimizers.
+    /// Find a parameter by its name, which is "param<index>" for one that was added without.
+    ///
+    /// Return: ERR_INVALID where no parameter has the name
+    pub fn zoff_engine_find_param(e: *const zoff_engine, name: *const c_char, out: *mut zoff_param) -> zoff_status;
+    /// Return the message of the call with this engine that has just failed, on whichever thread. Goroutines and tasks move between threads, and zoff_last_error() has the message of one thread.
+    ///
+    /// Owns: the engine; valid until the next call with it, also from another thread. "" before any failure
+    pub fn zoff_engine_error(e: *const zoff_engine) -> *const c_char;
+    /// Set the learning rate of a group, as a trainer with a schedule of its own does before each step. A scheduler of the configuration that scales the group's rate goes on from this one. Legal as zoff_engine_set_group(), of which it is a short form. With zoff.speculation_memory call it before the first zoff_grad_ready() of a step, or buckets are updated again.
+    ///
+    /// Return: ERR_INVALID for a number out of range, or for a scheduler that computes the rate without that of the group; ERR_STATE while a step is open
+    pub fn zoff_engine_set_lr(e: *mut zoff_engine, group: c_uint, lr: f64) -> zoff_status;
+    /// Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is. A learning-rate schedule still acts on lr, and OneCycle on the betas. Legal between steps, on every rank before the same step; groups may have different optimizers.
     ///
     /// Return: ERR_INVALID for a number out of range; ERR_STATE when seal has laid out the states of another optimizer, or of SGD without the momentum that is asked for now
     pub fn zoff_engine_set_group(e: *mut zoff_engine, group: c_uint, hyper: *const zoff_optimizer_hyper) -> zoff_status;
@@ -1672,7 +1690,7 @@ extern "C" {
     ///
     /// Threads: any
     pub fn zoff_status_text(status: zoff_status) -> *const c_char;
-    /// Return the message of this thread's last failed call: the cause, the place, and what to do. "" before any failure.
+    /// Return the message of this thread's last failed call: the cause, the place, and what to do. "" before any failure. zoff_engine_error() has that of an engine, on any thread.
     ///
     /// Owns: the library; valid until this thread's next failing call
     ///
@@ -1808,7 +1826,7 @@ extern "C" {
     ///
     /// Return: an error leaves count and files as they were; call it again
     pub fn zoff_step_count_set(e: *mut zoff_engine, t: i64) -> zoff_status;
-    /// Fill `h` with the defaults of an optimizer: PyTorch's, and for Lion those of its paper. A configuration that leaves them open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999.
+    /// Fill `h` with the defaults of an optimizer: PyTorch's, and for Lion those of its paper. A configuration that leaves them open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999. ZOFF_OPTIMIZER_KEEP: fill it with ZOFF_KEEP.
     ///
     /// Threads: any
     pub fn zoff_optimizer_hyper_init_sized(h: *mut zoff_optimizer_hyper, struct_size: usize, optimizer: zoff_optimizer);
