@@ -184,7 +184,7 @@ class Module:
         yield LAYOUT_TAIL
 
 
-LAYOUT_TAIL = """   if (wrong > 0) error stop 1
+LAYOUT_TAIL = """   if (wrong > 0) stop 1
    print '(a)', "the layout is that of C"
 contains
    integer function away(field, struct)

@@ -605,7 +605,7 @@ program layout
       int(c_sizeof(the_plugin%connect)), 8)
    call compare("zoff_plugin%built_in", away(c_loc(the_plugin%built_in), c_loc(the_plugin)), 16, &
       int(c_sizeof(the_plugin%built_in)), 8)
-   if (wrong > 0) error stop 1
+   if (wrong > 0) stop 1
    print '(a)', "the layout is that of C"
 contains
    integer function away(field, struct)

@@ -1,5 +1,6 @@
 ! train.f90: the trainer of README.md in Fortran.
 program train
+   use, intrinsic :: iso_fortran_env, only: error_unit
    use zoff
    implicit none
    real(c_float), target :: weight(2) = 0, grad(2) = 0
@@ -36,8 +37,8 @@ program train
       grad = [error * x, error]
       status = zoff_step(engine) ! reads grad, updates weight
    end do
-   if (status < 0) print '(a)', zoff_text(zoff_last_error())
+   if (status < 0) write (error_unit, '(a)') zoff_text(zoff_last_error())
    if (status >= 0) print '(a, i0, a, f4.2, a, sp, f5.2)', "after step ", first, ": y = ", weight(1), " x ", weight(2)
    call zoff_engine_destroy(engine)
-   if (status < 0) error stop 1
+   if (status < 0) stop 1
 end program train
