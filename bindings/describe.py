@@ -151,7 +151,9 @@ def take_macros(api, header, text):
             api["structs"][sized[1]]["init"] = match["name"]
             continue
         about = {**comment_of(match["doc"] or "")[0], "header": f"zoff/{header}.h"}
-        if match["args"] is not None:
+        if pointer := re.fullmatch(r"\(\(void \*\)(\d+)\)", match["text"].strip()):
+            about.update(value=int(pointer[1]), type="void *")
+        elif match["args"] is not None:
             about.update(args=split(match["args"]), text=match["text"].strip(), call=re.match(r"\w+", match["text"])[0])
         api["macros"][match["name"]] = about
 
@@ -179,7 +181,7 @@ def measure(api, cc):
         for value in enum["values"]:
             ask(value, value=value["name"])
     for name, macro in api["macros"].items():
-        if "text" not in macro:
+        if "text" not in macro and "value" not in macro:
             ask(macro, value=name)
             lines.append(f'    puts(_Generic(({name}), int: "int", unsigned: "unsigned", double: "double"));')
             entries.append((macro, "type"))
@@ -189,7 +191,8 @@ def measure(api, cc):
             file.write("#include <stdio.h>\n#include <zoff/plugin.h>\n#include <zoff/zoff.h>\n"
                        '#define NUMBER(x) printf(_Generic((x), double: "%.17g\\n", default: "%.0f\\n"), (double)(x))\n'
                        "int main(void)\n{\n" + "\n".join(lines) + "\n}\n")
-        subprocess.run([cc, "-std=c11", f"-I{os.path.dirname(INCLUDE)}", source, "-o", program], check=True)
+        if subprocess.run([cc, "-std=c11", f"-I{os.path.dirname(INCLUDE)}", source, "-o", program], check=False).returncode:
+            raise Unknown("the compiler refuses what was read from include/zoff, such as a macro that is no number")
         had = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()
     for (entry, key), word in zip(entries, had, strict=True):
         entry[key] = word if key == "type" else int(word) if word.lstrip("-").isdigit() else float(word)

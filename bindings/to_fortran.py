@@ -70,7 +70,10 @@ class Module:
 
     def constants(self):
         for name, macro in self.api["macros"].items():
-            if "value" in macro:
+            if macro.get("type") == "void *":
+                yield from lines(macro["doc"], "   ")
+                yield f"   type(c_ptr), parameter :: {name} = transfer({macro['value']}_c_intptr_t, c_null_ptr)"
+            elif "value" in macro:
                 value = macro["value"] - (1 << 32) if macro["value"] >= 1 << 31 else macro["value"]
                 yield from lines(macro["doc"], "   ")
                 yield f"   {KINDS[macro['type']]}, parameter :: {name} = {value}{'_c_double' if macro['type'] == 'double' else ''}"

@@ -73,7 +73,8 @@ class Crate:
         for name, macro in self.api["macros"].items():
             if "value" in macro:
                 yield from doc(macro)
-                yield f"pub const {name}: {KINDS[macro['type']]} = {macro['value']};"
+                cast = " as *mut c_void" if macro["type"] == "void *" else ""
+                yield f"pub const {name}: {self.kind(macro)} = {macro['value']}{cast};"
         for name, enum in self.api["enums"].items():
             struct, _, field = name.partition(".")
             kind = next(self.kind(f) for f in self.api["structs"][struct]["fields"] if f["name"] == field) if field else name

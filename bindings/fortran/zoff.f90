@@ -7,6 +7,8 @@ module zoff
    use, intrinsic :: iso_c_binding
    implicit none
 
+   !> The default stream of a device, in every call that takes a stream; cudaStreamLegacy of CUDA.
+   type(c_ptr), parameter :: ZOFF_STREAM_DEFAULT = transfer(1_c_intptr_t, c_null_ptr)
    !> Any rank, in zoff_comm_transport.receive().
    integer(c_int), parameter :: ZOFF_COMM_ANY_RANK = -1
    integer(c_int), parameter :: ZOFF_VERSION_MAJOR = 0

@@ -42,6 +42,9 @@ def of_enum(name, enum):
 
 
 def of_macro(name, macro, calls):
+    if macro.get("type") == "void *":
+        yield f"static_assert(same<decltype({name}), void *> && std::string_view(TEXT({name})) == \"((void *){macro['value']})\", \"{name}\");"
+        return
     if "args" not in macro:
         yield f"static_assert({name} == {macro['value']} && same<decltype({name}), {macro['type']}>, \"{name}\");"
         return
@@ -54,7 +57,8 @@ def of_macro(name, macro, calls):
 
 def program(api):
     """The static assertions as C++17."""
-    yield "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#include <zoff/plugin.h>\n#include <zoff/zoff.h>"
+    yield "#include <cstddef>\n#include <string_view>\n#include <type_traits>\n#include <utility>\n#include <zoff/plugin.h>\n#include <zoff/zoff.h>"
+    yield "#define TEXT(x) TEXT_OF(x)\n#define TEXT_OF(x) #x"
     yield "template <typename A, typename B> constexpr bool same = std::is_same<typename std::remove_cv<A>::type, B>::value;"
     for name, entry in api["types"].items():
         yield f"static_assert(same<{name}, {entry['type']}>, \"{name}\");"

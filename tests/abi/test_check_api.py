@@ -24,6 +24,7 @@ MUTANTS = {
     "an enumerator": (lambda api: api["enums"]["zoff_status"]["values"][3].update(value=-4), "ZOFF_ERR_STATE"),
     "a missing enumerator": (lambda api: api["enums"]["zoff_tier"]["values"].pop(), "ZOFF_TIER_NVME"),
     "a macro": (lambda api: api["macros"]["ZOFF_OFF"].update(value=-2.0), "ZOFF_OFF"),
+    "a pointer": (lambda api: api["macros"]["ZOFF_STREAM_DEFAULT"].update(value=2), "ZOFF_STREAM_DEFAULT"),
     "a macro's call": (lambda api: api["macros"]["zoff_engine_open"].update(args=["opts", "params", "count"]), "zoff_engine_open"),
     "an argument": (lambda api: api["calls"]["zoff_step"]["args"][1].update(type="zoff_step_args *"), "zoff_step"),
     "a result": (lambda api: api["calls"]["zoff_version"].update(result="int"), "zoff_version"),

@@ -8,6 +8,8 @@
 use std::marker::{PhantomData, PhantomPinned};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 
+/// The default stream of a device, in every call that takes a stream; cudaStreamLegacy of CUDA.
+pub const ZOFF_STREAM_DEFAULT: *mut c_void = 1 as *mut c_void;
 /// Any rank, in zoff_comm_transport.receive().
 pub const ZOFF_COMM_ANY_RANK: c_uint = 4294967295;
 
