@@ -160,6 +160,14 @@ class engine : public owner<zoff_engine, void, zoff_engine_destroy>
         check(zoff_step_count(get(), &count));
         return count;
     }
+    /** Find a parameter by its name. */
+    zoff_param find(const char *name) const
+    {
+        zoff_param index = 0;
+        check(zoff_engine_find_param(get(), name, &index));
+        return index;
+    }
+    void set_lr(unsigned group, double lr) { check(zoff_engine_set_lr(get(), group, lr)); }
     void push() { check(zoff_params_push(get())); }
     void pull() { check(zoff_params_pull(get())); }
     void save(const char *folder, const zoff_checkpoint_opts *opts = nullptr)

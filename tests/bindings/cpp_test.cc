@@ -38,6 +38,18 @@ TEST(cpp, an_error_is_thrown_with_its_status_and_text)
     EXPECT_EQ(1, zoff::engine(plain(), {a.described()}).step().t);
 }
 
+TEST(cpp, an_engine_finds_its_parameters_and_takes_a_rate)
+{
+    line a, b;
+    zoff::engine engine(plain(), {zoff::param("a", a.weight, a.grad), zoff::param("b", b.weight, b.grad)});
+    EXPECT_EQ(1u, engine.find("b"));
+    EXPECT_THROW(engine.find("c"), zoff::error);
+    engine.set_lr(0, 0.5);
+    EXPECT_EQ(0.5, engine.step().numbers.lr);
+    EXPECT_FLOAT_EQ(0.5f, a.weight[0]); // Adam's first step is lr long
+    EXPECT_THROW(engine.set_lr(0, -1), zoff::error);
+}
+
 TEST(cpp, pending_is_no_error)
 {
     EXPECT_TRUE(zoff::check(ZOFF_OK));
