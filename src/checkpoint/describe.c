@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zoff_archive_group *out)
+zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t index, zoff_archive_group *out)
 {
+    const size_t group = index % m->group_count;
     const zoff_optimizer_hyper *h = zoff_model_groups_own(m, group);
     static const char *const TYPES[] = {"AdamW", "Adagrad", "Lion", "SGD"}; /* names by zoff_optimizer */
     const bool is_l2 = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_L2;
@@ -16,7 +17,7 @@ zoff_status zoff_checkpoint_describe_group(const zoff_model *m, size_t group, zo
                                                         h->beta1,
                                                         h->beta2,
                                                         h->eps,
-                                                        h->weight_decay,
+                                                        index == group ? h->weight_decay : 0,
                                                         h->momentum,
                                                         h->dampening,
                                                         h->lr_decay,
@@ -43,8 +44,9 @@ zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip
     m->has_scaler = v->values->fp16.enabled;
     m->scaler = v->model->scaler;
     ZOFF_TRY(zoff_planning_describe_params(v->model, skip_frozen, m));
-    ZOFF_TRY(zoff_base_mem_alloc(v->model->group_count + 1, sizeof *m->groups, "groups of a manifest", &m->groups));
-    for (; m->group_count < v->model->group_count; m->group_count++)
+    const size_t count = v->model->group_count * (v->values->no_decay.count ? 2 : 1);
+    ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *m->groups, "groups of a manifest", &m->groups));
+    for (; m->group_count < count; m->group_count++)
         ZOFF_TRY(zoff_checkpoint_describe_group(v->model, m->group_count, &m->groups[m->group_count]));
     return print_about(v, &m->about);
 }

@@ -191,12 +191,13 @@ static zoff_status compare_extra(comparison *c)
 }
 
 /* Note the hyper-parameters of a group here that differ from those of the group that a parameter was in. */
-static zoff_status compare_group(const zoff_match *m, size_t group, const zoff_archive_group *was, differences *d)
+static zoff_status compare_group(const zoff_match *m, size_t index, const zoff_archive_group *was, differences *d)
 {
-    char name[32], what[100];
+    char name[48], what[100];
     zoff_archive_group is = {.type = NULL};
-    ZOFF_TRY(zoff_checkpoint_describe_group(m->view->model, group, &is));
-    snprintf(name, sizeof name, "group %zu", group);
+    const size_t count = m->view->model->group_count;
+    ZOFF_TRY(zoff_checkpoint_describe_group(m->view->model, index, &is));
+    snprintf(name, sizeof name, "group %zu%s", index % count, index < count ? "" : " (zoff.no_decay)");
     if (was->type && strcmp(was->type, is.type) != 0) {
         snprintf(what, sizeof what, "has optimizer.type %.20s, here %s", was->type, is.type);
         note(d, name, what);
@@ -219,10 +220,10 @@ static zoff_status compare_groups(const zoff_match *m)
     const zoff_model *model = m->view->model;
     const zoff_archive_manifest *there = &m->archive->manifest;
     zoff_status status = ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(model->group_count + 1, 1, "groups of a checkpoint", &told));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * model->group_count + 1, 1, "groups of a checkpoint", &told));
     for (size_t i = 0; i < model->param_count && status == ZOFF_OK; i++) {
         const zoff_archive_param *was = m->to[i] ? &there->params[m->to[i] - 1] : NULL;
-        const unsigned group = model->params[i].group;
+        const size_t group = zoff_model_groups_index(model, &model->params[i]);
         const size_t before = d.count;
         if (!was || model->params[i].frozen || told[group] || was->group >= there->group_count)
             continue;

@@ -71,11 +71,17 @@ typedef struct zoff_weight_values {
     unsigned group_ranks;      /* zero_hpz_partition_size at stage 3; 0 or 1: no groups */
 } zoff_weight_values;
 
+/* Patterns of parameter names, which the configuration owns. */
+typedef struct zoff_patterns {
+    const char *const *texts;
+    size_t count;
+} zoff_patterns;
+
 typedef struct zoff_config_values {
-    zoff_optimizer_hyper hyper;      /* optimizer.* */
-    unsigned moments;                /* zoff.moments, a zoff_moments */
-    const char *const *fp32_moments; /* zoff.fp32_moments: patterns of names; owned by the configuration */
-    size_t fp32_moments_count;
+    zoff_optimizer_hyper hyper;    /* optimizer.* */
+    unsigned moments;              /* zoff.moments, a zoff_moments */
+    zoff_patterns fp32_moments;    /* zoff.fp32_moments */
+    zoff_patterns no_decay;        /* zoff.no_decay */
     bool whole_masters;            /* zoff.master is "fp32" */
     bool split_asked;              /* zoff.master is "split" */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */

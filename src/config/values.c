@@ -192,6 +192,12 @@ static zoff_dtype fill_wire(const zoff_config *config)
                                                                            : (zoff_dtype)0;
 }
 
+static zoff_patterns patterns(const zoff_config *config, const char *path)
+{
+    const zoff_config_cell *cell = zoff_config_value_find(config, path);
+    return (zoff_patterns){(const char *const *)cell->texts, cell->count};
+}
+
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
 {
     ZOFF_FAIL_IF(!config || !out, ZOFF_ERR_INVALID, "zoff_config_values_get: config and out must not be NULL");
@@ -239,8 +245,8 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
         .moments = moments_of(config),
-        .fp32_moments = (const char *const *)zoff_config_value_find(config, "zoff.fp32_moments")->texts,
-        .fp32_moments_count = zoff_config_value_find(config, "zoff.fp32_moments")->count,
+        .fp32_moments = patterns(config, "zoff.fp32_moments"),
+        .no_decay = patterns(config, "zoff.no_decay"),
         .whole_masters = is_text(config, "zoff.master", "fp32"),
         .split_asked = is_text(config, "zoff.master", "split"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),

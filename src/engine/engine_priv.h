@@ -165,7 +165,7 @@ typedef struct zoff_settings {
     zoff_config_values values; /* values without texts and paths, because the configuration owns those */
     zoff_tier tier;
     zoff_text_list paths, weight_paths;
-    zoff_text_list fp32_moments; /* patterns of names */
+    zoff_text_list named[2]; /* patterns of zoff.fp32_moments and zoff.no_decay */
     char *aio_backend;
     char *agreed_keys; /* with several ranks, the keys that they compare: zoff_config_dump_agreed() */
     size_t agreed_bytes;

@@ -151,9 +151,7 @@ static void decide(zoff_engine *e)
         return;
     }
     run->info.numbers.clip_factor = clip;
-    for (size_t g = 0; g < e->model.group_count; g++)
-        zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.numbers.clip_factor,
-                               &e->transfer.scratch.consts[g]);
+    zoff_model_groups_consts(&e->model, e->gate.hyper, run->t, scale * clip, e->transfer.scratch.consts);
     set(e, ZOFF_GATE_OPEN);
     zoff_trace_instant(e->life.trace, "gate open");
 }
@@ -198,11 +196,9 @@ zoff_status zoff_engine_gate_assume(zoff_engine *e)
     const double scale = scale_of(e, terms->grad_scale, e->model.scaler.scale);
     if (isnan(scale))
         return ZOFF_PENDING;
-    for (size_t g = 0; g < e->model.group_count; g++) {
-        if (!terms->is_said)
-            ZOFF_TRY(zoff_model_groups_of_step(&e->model, &args, g, terms->t, &terms->hyper[g]));
-        zoff_adam_hyper_consts(&terms->hyper[g], terms->t, scale, &e->transfer.scratch.consts[g]);
-    }
+    for (size_t g = 0; g < e->model.group_count && !terms->is_said; g++)
+        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &args, g, terms->t, &terms->hyper[g]));
+    zoff_model_groups_consts(&e->model, terms->hyper, terms->t, scale, e->transfer.scratch.consts);
     zoff_speculation_assume(&e->walk.speculation, e->transfer.scratch.consts);
     e->run = (zoff_step_run){.t = terms->t, .grad_scale = terms->grad_scale, .last = true, .looks = true};
     zoff_engine_stores_begin_count(e, &e->run.before);
@@ -213,8 +209,7 @@ bool zoff_engine_gate_still_assumes(zoff_engine *e)
 {
     zoff_adam_consts *consts = e->transfer.scratch.consts;
     const double scale = scale_of(e, e->run.grad_scale, e->run.info.numbers.loss_scale);
-    for (size_t g = 0; g < e->model.group_count; g++)
-        zoff_adam_hyper_consts(&e->gate.hyper[g], e->run.t, scale, &consts[g]);
+    zoff_model_groups_consts(&e->model, e->gate.hyper, e->run.t, scale, consts);
     if (!e->walk.speculation.is_begun)
         zoff_speculation_assume(&e->walk.speculation, consts);
     return !isnan(scale) && zoff_speculation_holds(&e->walk.speculation, consts);

@@ -40,6 +40,13 @@ static zoff_status copy_texts(const char *const *texts, size_t count, zoff_text_
     return ZOFF_OK;
 }
 
+static zoff_status copy_patterns(zoff_patterns *patterns, zoff_text_list *out)
+{
+    ZOFF_TRY(copy_texts(patterns->texts, patterns->count, out));
+    patterns->texts = (const char *const *)out->texts;
+    return ZOFF_OK;
+}
+
 static void free_texts(zoff_text_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -152,8 +159,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     /* Ranks of a host may share a default queue depth; 0 says so. */
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
-    ZOFF_TRY(copy_texts(s->values.fp32_moments, s->values.fp32_moments_count, &s->fp32_moments));
-    s->values.fp32_moments = (const char *const *)s->fp32_moments.texts;
+    ZOFF_TRY(copy_patterns(&s->values.fp32_moments, &s->named[0]));
+    ZOFF_TRY(copy_patterns(&s->values.no_decay, &s->named[1]));
     s->values.nvme_paths = NULL;
     s->values.weights.paths = NULL;
     s->values.aio_backend = NULL;
@@ -200,7 +207,8 @@ void zoff_engine_options_free(zoff_engine *e)
         zoff_accel_close(e->accel);
     if (e->settings.owns_comm)
         zoff_comm_close(e->comm);
-    free_texts(&s->fp32_moments);
+    free_texts(&s->named[0]);
+    free_texts(&s->named[1]);
     free_texts(&s->paths);
     free_texts(&s->weight_paths);
     zoff_base_mem_free(s->aio_backend);

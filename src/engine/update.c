@@ -56,7 +56,7 @@ static zoff_adam_piece make_piece(const zoff_engine *e, const zoff_bucket_run *r
 {
     const zoff_chunk_memory memory = {run->lent.states.base, run->lent.weights.base};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, chunk, piece, memory);
-    a.consts = &e->transfer.scratch.consts[e->model.params[piece->param].group];
+    a.consts = &e->transfer.scratch.consts[zoff_model_groups_index(&e->model, &e->model.params[piece->param])];
     a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, false, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
@@ -330,7 +330,8 @@ static void copy_untouched(const zoff_engine *e, const zoff_bucket_run *run)
         const zoff_plan_piece *piece = &e->plan.pieces[chunk->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
         const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, p);
-        const zoff_adam_states touched = zoff_adam_hyper_rule_states(e->transfer.scratch.consts[p->group].rule);
+        const zoff_adam_states touched =
+            zoff_adam_hyper_rule_states(e->transfer.scratch.consts[zoff_model_groups_index(&e->model, p)].rule);
         const bool leaves[ZOFF_STREAM_COUNT] = {[ZOFF_STREAM_M] = !touched.m, [ZOFF_STREAM_V] = !touched.v};
         for (unsigned stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
             char *from = zoff_transfer_pieces_state(chunk, piece, run->lent.states.base, (zoff_plan_stream)stream);

@@ -45,6 +45,23 @@ void zoff_model_groups_fix(zoff_model *m)
     m->is_sealed = true;
 }
 
+size_t zoff_model_groups_index(const zoff_model *m, const zoff_model_param *p)
+{
+    return p->group + (zoff_model_params_named(m, p) & ZOFF_NAMED_NO_DECAY ? m->group_count : 0);
+}
+
+void zoff_model_groups_consts(const zoff_model *m, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
+                              zoff_adam_consts *out)
+{
+    for (size_t g = 0; g < m->group_count; g++) {
+        zoff_optimizer_hyper without = hyper[g];
+        without.weight_decay = 0;
+        zoff_adam_hyper_consts(&hyper[g], t, grad_scale, &out[g]);
+        if (m->values->no_decay.count)
+            zoff_adam_hyper_consts(&without, t, grad_scale, &out[m->group_count + g]);
+    }
+}
+
 const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states)
 {
     switch (optimizer) {

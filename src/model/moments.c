@@ -3,58 +3,14 @@
 #include "zoff_model.h"
 
 #include "bits.h"
-#include "log.h"
 #include "try.h"
-#include "words.h"
-
-#include <string.h>
 
 enum { SLICE_LEAST = 4096 /* elements */ };
-
-static bool is_named(const char *pattern, const char *name)
-{
-    return zoff_base_words_match(pattern, strlen(pattern), name);
-}
-
-bool zoff_model_moments_stay(const zoff_model *m, const char *name)
-{
-    bool stays = false;
-    for (size_t i = 0; i < m->values->fp32_moments_count; i++)
-        stays = stays || is_named(m->values->fp32_moments[i], name);
-    return stays;
-}
-
-void zoff_model_moments_warn(const zoff_model *m)
-{
-    const char *first = NULL;
-    size_t count = 0;
-    for (size_t i = 0; i < m->values->fp32_moments_count; i++) {
-        const char *pattern = m->values->fp32_moments[i];
-        bool found = false;
-        for (size_t k = 0; k < m->param_count && !found; k++)
-            found = is_named(pattern, m->params[k].name);
-        first = first || found ? first : pattern;
-        count += !found;
-    }
-    if (count)
-        ZOFF_WARN("zoff.fp32_moments: %zu of %zu patterns match no parameter of rank 0; the first of them is \"%s\"", count,
-                  m->values->fp32_moments_count, first);
-}
-
-/* Tied parameters share their moments. */
-static bool stays_fp32(const zoff_model *m, const zoff_model_param *p)
-{
-    bool stays = p->fp32_moments;
-    const zoff_tie *tie = p->tie ? &m->ties.all[p->tie - 1] : NULL;
-    for (size_t i = 0; tie && i < tie->count; i++)
-        stays = stays || m->params[m->ties.members[tie->first + i]].fp32_moments;
-    return stays;
-}
 
 zoff_moments zoff_model_moments_of(const zoff_model *m, const zoff_model_param *p)
 {
     const zoff_moments asked = (zoff_moments)m->values->moments;
-    if (asked == ZOFF_MOMENTS_F32 || stays_fp32(m, p))
+    if (asked == ZOFF_MOMENTS_F32 || zoff_model_params_named(m, p) & ZOFF_NAMED_FP32_MOMENTS)
         return ZOFF_MOMENTS_F32;
     if (asked == ZOFF_MOMENTS_BF16)
         return asked;

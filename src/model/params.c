@@ -3,8 +3,10 @@
 
 #include "array.h"
 #include "bits.h"
+#include "log.h"
 #include "mem.h"
 #include "try.h"
+#include "words.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -116,6 +118,39 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     return check_dims_place(d, slices, dtype, grad_dtype, name);
 }
 
+/* ---- the names of the configuration ---- */
+
+static bool is_named(const zoff_patterns *patterns, const char *name)
+{
+    bool found = false;
+    for (size_t i = 0; i < patterns->count && !found; i++)
+        found = zoff_base_words_match(patterns->texts[i], strlen(patterns->texts[i]), name);
+    return found;
+}
+
+static void warn_of_unused(const zoff_model *m, const char *key, const zoff_patterns *patterns)
+{
+    const char *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < patterns->count; i++) {
+        const zoff_patterns one = {patterns->texts + i, 1};
+        bool found = false;
+        for (size_t k = 0; k < m->param_count && !found; k++)
+            found = is_named(&one, m->params[k].name);
+        first = first || found ? first : one.texts[0];
+        count += !found;
+    }
+    if (count)
+        ZOFF_WARN("%s: %zu of %zu patterns match no parameter of rank 0; the first of them is \"%s\"", key, count,
+                  patterns->count, first);
+}
+
+void zoff_model_params_warn(const zoff_model *m)
+{
+    warn_of_unused(m, "zoff.fp32_moments", &m->values->fp32_moments);
+    warn_of_unused(m, "zoff.no_decay", &m->values->no_decay);
+}
+
 /* ---- the parameter of a name ---- */
 
 /* A node of m->names, the tree of tsearch(). */
@@ -206,7 +241,8 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
                           .group = d->group,
                           .frozen = d->frozen,
                           .engine_owned = d->engine_owned,
-                          .fp32_moments = zoff_model_moments_stay(m, name),
+                          .named = (is_named(&m->values->fp32_moments, name) ? ZOFF_NAMED_FP32_MOMENTS : 0u) |
+                                   (is_named(&m->values->no_decay, name) ? ZOFF_NAMED_NO_DECAY : 0u),
                           .norm_replicated = d->norm_replicated,
                           .reduced = d->reduced,
                           .first_flag = m->slice_count};

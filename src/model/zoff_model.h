@@ -29,6 +29,12 @@ typedef struct zoff_shape {
     size_t count; /* number of dimensions, at least 1 */
 } zoff_shape;
 
+/* Keys of the configuration that name a parameter. */
+enum {
+    ZOFF_NAMED_FP32_MOMENTS = 1, /* zoff.fp32_moments */
+    ZOFF_NAMED_NO_DECAY = 2      /* zoff.no_decay */
+};
+
 typedef struct zoff_model_param {
     char *name;
     char *slice_name; /* name of the slices; NULL: none */
@@ -41,7 +47,7 @@ typedef struct zoff_model_param {
     unsigned group;
     bool frozen;
     bool engine_owned;     /* the weights are in the store of weights; until seal, `value` holds the initial ones */
-    bool fp32_moments;     /* zoff.fp32_moments names the parameter */
+    unsigned named;        /* ZOFF_NAMED_*; see zoff_model_params_named() */
     bool norm_replicated;  /* other ranks of zoff_engine_opts.norm_comm have the parameter, too */
     bool reduced;          /* the gradients are the same on all ranks, and are not exchanged */
     bool counts_elsewhere; /* set at seal: another rank counts its squares in the norm */
@@ -132,6 +138,17 @@ const zoff_param *zoff_model_params_find(const zoff_model *m, const char *name);
 /* Check the names of slices at seal, because an export must find each tensor by its name.  @return ERR_INVALID with both */
 zoff_status zoff_model_params_check_names(const zoff_model *m);
 void zoff_model_params_free(zoff_model *m); /* also frees the groups */
+/* The keys that name a parameter, or another one of its tie, because they share their states: ZOFF_NAMED_*. */
+static inline unsigned zoff_model_params_named(const zoff_model *m, const zoff_model_param *p)
+{
+    unsigned named = p->named;
+    const zoff_tie *tie = p->tie ? &m->ties.all[p->tie - 1] : NULL;
+    for (size_t i = 0; tie && i < tie->count; i++)
+        named |= m->params[m->ties.members[tie->first + i]].named;
+    return named;
+}
+/* Warn of patterns that match no name; rank 0 calls it. */
+void zoff_model_params_warn(const zoff_model *m);
 /* Whether any parameter is engine-owned. */
 bool zoff_model_params_any_owned(const zoff_model *m);
 /* Whether any engine-owned parameter is frozen, and not empty. */
@@ -185,10 +202,6 @@ bool zoff_model_masters_cast(const zoff_model *m, const zoff_model_param *p, voi
                              zoff_cast_piece *out);
 
 /* moments.c */
-/* Whether zoff.fp32_moments names a parameter. */
-bool zoff_model_moments_stay(const zoff_model *m, const char *name);
-/* Warn of patterns that match no name; rank 0 calls it. */
-void zoff_model_moments_warn(const zoff_model *m);
 /* Whether numbers can be written to a range of a moment, whose slices count as one array.  @return ERR_INVALID for ranges that
  * cut a block, and for numbers that a block does not store */
 zoff_status zoff_model_moments_check(const zoff_model *m, const zoff_model_param *p, zoff_moment which, size_t first,
@@ -229,6 +242,11 @@ const zoff_optimizer_hyper *zoff_model_groups_own(const zoff_model *m, size_t gr
 /* The states of a group's parameters: after seal the fixed layout, before that the states that its hyper-parameters need. */
 zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group);
 void zoff_model_groups_fix(zoff_model *m); /* at seal: fix the state layout of all groups */
+/* The index of a parameter's hyper-parameters in a list of all groups, which all groups without weight decay follow. */
+size_t zoff_model_groups_index(const zoff_model *m, const zoff_model_param *p);
+/* Compute such a list of the constants of a step. */
+void zoff_model_groups_consts(const zoff_model *m, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
+                              zoff_adam_consts *out);
 /* A name for messages, for example "SGD without momentum". */
 const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
 /* The hyper-parameters of a group in step `t`: those in `args` if it gives any, otherwise the group's own with the scheduled

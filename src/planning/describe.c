@@ -35,7 +35,7 @@ static zoff_status copy_param(const zoff_model *m, size_t i, bool skip_frozen, z
     *out = (zoff_archive_param){.count = p->count,
                                 .slices = p->slices,
                                 .dtype = p->dtype,
-                                .group = p->group,
+                                .group = (unsigned)zoff_model_groups_index(m, p),
                                 .states = zoff_planning_describe_states(m, i, skip_frozen),
                                 .tied_to = owner == i ? 0 : 1 + owner};
     ZOFF_TRY(zoff_base_mem_copy_text(p->name, &out->name));

@@ -26,7 +26,7 @@ static zoff_status open_order(zoff_speculation_order *o, size_t count)
 zoff_status zoff_speculation_open(zoff_speculation *s, size_t places, size_t group_count, size_t bucket_count)
 {
     *s = (zoff_speculation){.places = places, .group_count = group_count};
-    ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->consts, "constants of groups", &s->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * group_count, sizeof *s->consts, "constants of groups", &s->consts));
     ZOFF_TRY(zoff_base_mem_alloc(group_count, sizeof *s->terms.hyper, "hyper-parameters of groups", &s->terms.hyper));
     ZOFF_TRY(open_order(&s->order, bucket_count));
     zoff_speculation_list(s);
@@ -47,12 +47,12 @@ void zoff_speculation_close(zoff_speculation *s)
 
 void zoff_speculation_assume(zoff_speculation *s, const zoff_adam_consts *consts)
 {
-    memcpy(s->consts, consts, s->group_count * sizeof *consts);
+    memcpy(s->consts, consts, 2 * s->group_count * sizeof *consts);
 }
 
 bool zoff_speculation_holds(const zoff_speculation *s, const zoff_adam_consts *consts)
 {
-    return memcmp(s->consts, consts, s->group_count * sizeof *consts) == 0;
+    return memcmp(s->consts, consts, 2 * s->group_count * sizeof *consts) == 0;
 }
 
 void zoff_speculation_end(zoff_speculation *s)

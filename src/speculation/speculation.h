@@ -43,7 +43,7 @@ typedef struct zoff_speculation {
     bool is_over;      /* a bucket has met an error, so no bucket begins any more before the next step */
     unsigned restless; /* steps without clipping that must follow before the next one is likely to go without */
     size_t group_count;
-    zoff_adam_consts *consts; /* constants that buckets are updated with, per group */
+    zoff_adam_consts *consts; /* constants that buckets are updated with: two per group, by zoff_model_groups_index() */
     zoff_speculation_terms terms;
     zoff_speculation_order order;
 } zoff_speculation;

@@ -329,7 +329,7 @@ static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run 
     const zoff_model_param *p = &t->model->params[piece->param];
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
     zoff_adam_piece a = zoff_transfer_pieces_of_update(t, &t->plan->chunks[run->chunk], piece, memory);
-    a.consts = &t->scratch.consts[p->group];
+    a.consts = &t->scratch.consts[zoff_model_groups_index(t->model, p)];
     a.grad = gradient ? gradient : zoff_transfer_pieces_gradient(t, piece, true, &a.grad_dtype);
     const bool is_here = p->dtype != ZOFF_F32 && !weights_here(t, run, piece);
     a.copy_out = is_here ? zoff_model_params_value(t->model, piece, NULL) : NULL;

@@ -15,7 +15,7 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_index, "a bucket's pieces", &s->norm_index));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "constants of the groups", &s->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * t->model->group_count, sizeof *s->consts, "constants of the groups", &s->consts));
     const size_t bytes = t->route.sums ? sums * sizeof(float) : 0;
     return bytes ? zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map) : ZOFF_OK;
 }

@@ -134,7 +134,7 @@ typedef struct zoff_scratch {
     zoff_accumulate_piece *accumulate_pieces;
     zoff_cast_piece *cast_pieces;
     double *block_sums;       /* plan.most.blocks entries, for the bucket that is measured */
-    zoff_adam_consts *consts; /* constants of each group in the current step */
+    zoff_adam_consts *consts; /* constants of the current step, by zoff_model_groups_index() */
 } zoff_scratch;
 
 /* How gradients and weights travel: the objects that were chosen, and what follows from them. */

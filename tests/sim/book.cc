@@ -30,17 +30,29 @@ static void take_weights(const param &q, std::vector<float> &out)
     }
 }
 
+// Whether the patterns of program.cc for zoff.no_decay name a parameter, or another one of its tie.
+static bool is_without_decay(const param &q, const std::vector<std::unique_ptr<param>> &all)
+{
+    return std::any_of(all.begin(), all.end(), [&](const auto &other) {
+        const param *const owner = q.tie ? q.tie : &q;
+        return (other.get() == owner || other->tie == owner) && (other->name.back() == '1' || other->name.back() == '4');
+    });
+}
+
 // The book does not cover steps that take NaN into states (zoff.skip_nonfinite), nor blocks of moments behind a load,
 // because it reads only their numbers. It has no messages, times, or counts of bytes either.
 void life::open_book()
 {
     std::string moments;
+    bool no_decay = false;
     for (const auto &[key, value] : both) {
         const std::string word = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
         if (key == "zoff.skip_nonfinite")
             return;
         if (key == "zoff.moments")
             moments = word;
+        if (key == "zoff.no_decay")
+            no_decay = true;
         if (key == "gradient_clipping")
             clip = strtod(word.c_str(), nullptr);
         if (key == "gradient_allreduce_op")
@@ -58,7 +70,7 @@ void life::open_book()
         x.slices = q->slices;
         x.dtype = q->dtype;
         x.grad_dtype = q->grad_dtype;
-        x.group = q->group;
+        x.group = q->group + (no_decay && is_without_decay(*q, params) ? 3 : 0);
         x.frozen = q->frozen || q->tie; // the states of tied weights are those of their owner
         x.name = q->name;
         x.halves = moments == "bf16";
@@ -149,10 +161,12 @@ static bool find_culprit(const std::vector<reference::tensor> &book, size_t &i, 
 // The last micro-step of the reference is over.
 void life::compare_book(const zoff_step_args &args, const zoff_step_info &info)
 {
-    std::vector<zoff_optimizer_hyper> groups(3);
+    std::vector<zoff_optimizer_hyper> groups(6); // the last three: without decay
     for (unsigned g = 0; g < 3; g++) {
         zoff_optimizer_hyper_init(&groups[g], ZOFF_OPTIMIZER_ADAM);
         (void)zoff_engine_get_group(ref, g, info.t, &groups[g]); // fails if no parameter is in it
+        groups[3 + g] = groups[g];
+        groups[3 + g].weight_decay = 0;
     }
     const double scale = args.grad_scale ? args.grad_scale : 1, most = args.clip_norm ? args.clip_norm : clip;
     const reference::result r = reference::step(book, groups, info.t, scale / info.numbers.loss_scale,

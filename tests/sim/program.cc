@@ -144,6 +144,8 @@ void drawing::config()
     } else if ((!has_moments || moments == MOMENTS[0]) && chance(15)) {
         add("both zoff.skip_nonfinite false");
     }
+    if (more.chance(25))
+        add("both zoff.no_decay [\"*1\", \"*4\"]"); // is_without_decay() in book.cc
     if (ranks > 1 && more.chance(25))
         add("both gradient_allreduce_op \"sum\"");
     if (ranks > 1 && more.chance(20))

@@ -278,4 +278,153 @@ TEST_P(Optimizers, WeightsInFp16AreReportedWhereTheConfigurationSaysBf16)
     with.insert(1, "\"bf16\": {\"enabled\": true}, ");
     engine e = seal_engine(t, with);
 }
+
+// Parameters of which half have no decay: by zoff.no_decay, or by groups 1 and 3, whose other numbers are those of 0 and 2.
+struct decayed_run {
+    enum { COUNT = 6 };
+    decayed_run(bool by_name, const std::string &optimizer, const std::string &zoff, const std::string &more = "",
+                bool lists = true)
+        : by_name(by_name)
+    {
+        static const char *const NAMES[COUNT] = {"a.weight", "a.bias", "b.weight", "b.bias", "tied.a", "tied.b"};
+        static const unsigned GROUPS[COUNT] = {0, 1, 2, 3, 1, 1};
+        const std::string text = "{\"optimizer\": {\"type\": " + optimizer +
+                                 R"("lr": 0.01, "weight_decay": 0.25}}, "gradient_clipping": 0, "zoff": {)" + zoff +
+                                 (by_name && lists ? R"("no_decay": ["*bias", "tied.b"], )" : "") + "\"threads\": 1}" + more +
+                                 "}";
+        zoff_config *config = nullptr;
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        zoff_engine *made = nullptr;
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &config));
+        opts.config = config;
+        opts.chunk_elements = 2048;
+        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+        zoff_config_close(config);
+        e = engine(made);
+        for (size_t i = 0; i < COUNT; i++) {
+            const bool is_tied = i == COUNT - 1;
+            weights[i].resize(is_tied ? 0 : 3000 + 7 * i);
+            for (size_t k = 0; k < weights[i].size(); k++)
+                weights[i][k] = sinf((float)(k + 1000 * i));
+            const size_t of = is_tied ? i - 1 : i;
+            grads[i].resize(weights[of].size());
+            zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+            d.name = NAMES[i];
+            d.value = weights[of].data();
+            d.grad = grads[i].data();
+            d.count = grads[i].size();
+            d.group = by_name ? GROUPS[i] / 2 * 2 : GROUPS[i];
+            EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+        }
+        set(0, ZOFF_KEEP, ZOFF_KEEP);
+        set(2, 0.02, 0.5);
+        EXPECT_ZOFF_OK(zoff_engine_seal(made));
+    }
+    void set(unsigned group, double lr, double decay)
+    {
+        zoff_optimizer_hyper h;
+        for (unsigned odd = 0; odd < (by_name ? 1 : 2); odd++) {
+            zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_KEEP);
+            h.lr = lr;
+            h.weight_decay = odd ? 0 : decay;
+            EXPECT_ZOFF_OK(zoff_engine_set_group(e.get(), group + odd, &h));
+        }
+    }
+    void step(int number, const zoff_step_args *args = nullptr)
+    {
+        for (auto &g : grads) {
+            for (size_t k = 0; k < g.size(); k++)
+                g[k] = cosf((float)(k * (size_t)number + g.size()));
+        }
+        for (zoff_param p = 0; p < COUNT; p++)
+            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), p, 0, nullptr));
+        ASSERT_ZOFF_OK(zoff_step(e.get(), args, nullptr));
+    }
+
+    bool by_name;
+    std::vector<float> weights[COUNT], grads[COUNT];
+    engine e;
+};
+
+// Each optimizer, with decay in both ways. Decay and rate of a group change, also for one step, and updates ahead of a step are
+// made again then.
+using no_decay_case = std::tuple<const char *, const char *>;
+class NoDecay : public testing::TestWithParam<no_decay_case>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Optimizers, NoDecay,
+                         testing::Combine(testing::Values(R"("AdamW", "params": {)",
+                                                          R"("Adam", "params": {"adam_w_mode": false, )",
+                                                          R"("Adagrad", "params": {)", R"("Lion", "params": {)",
+                                                          R"("SGD", "params": {"momentum": 0.5, )"),
+                                          testing::Values("host", "nvme", "ahead")));
+
+TEST_P(NoDecay, HasTheBitsOfASecondGroup)
+{
+    log_catcher log;
+    const std::string tier = std::get<1>(GetParam());
+    std::vector<std::vector<float>> after[2];
+    for (const bool by_name : {false, true}) {
+        const scratch_folder folder;
+        decayed_run run(by_name, std::get<0>(GetParam()), tier == "ahead" ? R"("speculation_memory": "1MiB", )" : "",
+                        tier == "nvme" ? R"(, "zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": ")" +
+                                             folder.path + R"("}})"
+                                       : "");
+        zoff_optimizer_hyper given[4];
+        for (unsigned group = 0; group < 4; group++) {
+            zoff_optimizer_hyper_init(&given[group], ZOFF_OPTIMIZER_KEEP);
+            given[group].weight_decay = by_name || group % 2 == 0 ? 0.0625 * (1 + group / 2) : 0;
+        }
+        zoff_step_args args = ZOFF_STEP_ARGS_INIT;
+        args.hyper = given;
+        args.hyper_count = 4;
+        for (int step = 1; step <= 7; step++) {
+            if (step == 4)
+                run.set(0, ZOFF_KEEP, 0.125);
+            for (unsigned group = 0; group < 4 && step == 5; group++) {
+                if (!by_name || group % 2 == 0) {
+                    ASSERT_ZOFF_OK(zoff_engine_set_lr(run.e.get(), group, 0.005));
+                }
+            }
+            ASSERT_NO_FATAL_FAILURE(run.step(step, step == 6 ? &args : nullptr));
+        }
+        after[by_name].assign(run.weights, run.weights + decayed_run::COUNT);
+    }
+    for (size_t i = 0; i < decayed_run::COUNT; i++)
+        ASSERT_EQ(after[0][i], after[1][i]) << i;
+}
+
+// A checkpoint records for each parameter the decay that it had, so runs that differ in nothing else but the way in which they
+// say so load each other's.
+TEST(NoDecayCheckpoint, RecordsTheDecayOfEachParameter)
+{
+    static const char ADAMW[] = R"("AdamW", "params": {)";
+    for (const bool saved_by_name : {false, true}) {
+        const scratch_folder folder;
+        log_catcher log;
+        decayed_run saved(saved_by_name, ADAMW, "");
+        saved.step(1);
+        ASSERT_ZOFF_OK(zoff_checkpoint_save(saved.e.get(), folder.path.c_str(), nullptr));
+        saved.step(2);
+        for (const bool by_name : {false, true}) {
+            decayed_run loaded(by_name, ADAMW, "");
+            ASSERT_ZOFF_OK(zoff_checkpoint_load(loaded.e.get(), folder.path.c_str(), nullptr));
+            loaded.step(2);
+            for (size_t i = 0; i < decayed_run::COUNT; i++)
+                ASSERT_EQ(saved.weights[i], loaded.weights[i]) << i;
+        }
+        decayed_run other(saved_by_name, ADAMW, "");
+        other.set(0, ZOFF_KEEP, 0.125);
+        log.expect("in 1 places: 'group 0' has weight_decay 0.25, here 0.125");
+        ASSERT_ZOFF_OK(zoff_checkpoint_load(other.e.get(), folder.path.c_str(), nullptr));
+    }
+    const scratch_folder folder;
+    log_catcher log;
+    decayed_run all(true, ADAMW, "", "", false), named(true, ADAMW, "");
+    ASSERT_ZOFF_OK(zoff_checkpoint_save(all.e.get(), folder.path.c_str(), nullptr));
+    log.expect(
+        "in 2 places: 'group 0 (zoff.no_decay)' has weight_decay 0.25, here 0; 'group 2 (zoff.no_decay)' has weight_decay "
+        "0.5, here 0");
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(named.e.get(), folder.path.c_str(), nullptr));
+}
 } // namespace

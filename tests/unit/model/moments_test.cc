@@ -37,8 +37,7 @@ TEST_F(Moments, AreInBlocksWhereTheSliceIsLongAndTheOptimizerIsAdam)
 TEST_F(Moments, StayFp32ByName)
 {
     const char *patterns[] = {"*.bias", "wte"};
-    parts.values.fp32_moments = patterns;
-    parts.values.fp32_moments_count = 2;
+    parts.values.fp32_moments = {patterns, 2};
     std::vector<zoff_param> all;
     for (const char *name : {"h.0.bias", "wte", "h.0.weight", "wte2"})
         all.push_back(parts.add(describe(name, 5000)));
@@ -55,21 +54,21 @@ TEST_F(Moments, StayFp32ByName)
 TEST_F(Moments, APatternThatMatchesNoNameIsToldOf)
 {
     const char *patterns[] = {"*.bais", "*.bias", "wte"};
-    parts.values.fp32_moments = patterns;
-    parts.values.fp32_moments_count = 3;
+    parts.values.fp32_moments = {patterns, 3};
+    parts.values.no_decay = {patterns + 1, 2};
     parts.add(describe("h.0.bias", 5000));
     log_catcher log;
     log.expect("zoff.fp32_moments: 2 of 3 patterns match no parameter of rank 0; the first of them is \"*.bais\"");
-    zoff_model_moments_warn(&parts.m);
-    EXPECT_EQ(1u, log.lines.size());
+    log.expect("zoff.no_decay: 1 of 2 patterns match no parameter of rank 0; the first of them is \"wte\"");
+    zoff_model_params_warn(&parts.m);
+    EXPECT_EQ(2u, log.lines.size());
 }
 
 // Tied parameters share their moments, so each of their names counts.
 TEST_F(Moments, ANameOfATieKeepsAllOfItFp32)
 {
     const char *patterns[] = {"head"};
-    parts.values.fp32_moments = patterns;
-    parts.values.fp32_moments_count = 1;
+    parts.values.fp32_moments = {patterns, 1};
     parts.values.moments = ZOFF_MOMENTS_Q8;
     std::vector<float> weights(5000), first(5000), second(5000);
     for (const char *name : {"wte", "head"}) {

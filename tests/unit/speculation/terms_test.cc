@@ -16,7 +16,7 @@ struct Terms : ::testing::Test {
 
 TEST_F(Terms, TheSameConstantsHold)
 {
-    zoff_adam_consts assumed[2]{}, step[2]{};
+    zoff_adam_consts assumed[4]{}, step[4]{};
     assumed[1].grad_scale = step[1].grad_scale = 0.25f;
     zoff_speculation_assume(&s, assumed);
     EXPECT_TRUE(zoff_speculation_holds(&s, step));
@@ -24,7 +24,7 @@ TEST_F(Terms, TheSameConstantsHold)
 
 TEST_F(Terms, OneBitOfTheLastGroupIsADifference)
 {
-    zoff_adam_consts assumed[2]{}, step[2]{};
+    zoff_adam_consts assumed[4]{}, step[4]{};
     zoff_speculation_assume(&s, assumed);
     step[1].dither = 1;
     EXPECT_FALSE(zoff_speculation_holds(&s, step));
