@@ -117,7 +117,8 @@ ZOFF_API const char *zoff_last_error(void);
 /** Send log lines to `fn`, or to stderr when `fn` is NULL.
  *
  *  The environment variable ZOFF_LOG_LEVEL (error, warn, info, debug, trace) sets the level. Without it stderr gets warnings,
- *  errors, and the step lines that steps_per_print asks for; `fn` also gets lines of level info.
+ *  errors, and the step lines that steps_per_print asks for; a terminal also gets one line of zoff_engine_seal() about
+ *  optimizer, rate, clipping and memory. `fn` gets all lines of level info.
  *  @threads call it before anything else */
 ZOFF_API void zoff_log_set(zoff_log_fn fn, void *ctx);
 

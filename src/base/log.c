@@ -51,6 +51,11 @@ bool zoff_base_log_wants_asked(void)
     return ZOFF_LOG_INFO <= level_limit(ZOFF_LOG_INFO);
 }
 
+bool zoff_base_log_wants_told(void)
+{
+    return ZOFF_LOG_INFO <= level_limit(sink.fn || isatty(STDERR_FILENO) ? ZOFF_LOG_INFO : ZOFF_LOG_WARN);
+}
+
 const char *zoff_base_log_unknown_level(void)
 {
     const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);

@@ -11,6 +11,9 @@ bool zoff_base_log_wants(zoff_log_level level);
 /* Whether lines of info are wanted that the program asked for by name, as by steps_per_print; stderr gets them, too. */
 bool zoff_base_log_wants_asked(void);
 
+/* Whether the few lines of info are wanted that are for a person; stderr gets them where it is a terminal. */
+bool zoff_base_log_wants_told(void);
+
 /* The value of ZOFF_LOG_LEVEL if it is no level, else NULL. */
 const char *zoff_base_log_unknown_level(void);
 
@@ -27,6 +30,11 @@ void zoff_base_log_line(zoff_log_level level, const char *room, const char *form
 #define ZOFF_ASKED(...)                                                                                                        \
     do {                                                                                                                       \
         if (zoff_base_log_wants_asked())                                                                                       \
+            zoff_base_log_line(ZOFF_LOG_INFO, ZOFF_ROOM, __VA_ARGS__);                                                         \
+    } while (0)
+#define ZOFF_TELL(...)                                                                                                         \
+    do {                                                                                                                       \
+        if (zoff_base_log_wants_told())                                                                                        \
             zoff_base_log_line(ZOFF_LOG_INFO, ZOFF_ROOM, __VA_ARGS__);                                                         \
     } while (0)
 #define ZOFF_DEBUG(...) ZOFF_LOG(ZOFF_LOG_DEBUG, __VA_ARGS__)

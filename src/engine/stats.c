@@ -152,6 +152,44 @@ static void type_words(const zoff_engine *e, char *dst, size_t dst_bytes)
     }
 }
 
+/* The decay, and how many parameters go without: "; " for none. */
+static void decay_words(const zoff_engine *e, double decay, char *dst, size_t dst_bytes)
+{
+    size_t trained = 0, without = 0;
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
+        trained += !p->frozen;
+        without += !p->frozen && zoff_model_params_named(&e->model, p) & ZOFF_NAMED_NO_DECAY;
+    }
+    dst[0] = 0;
+    if (decay > 0 && without)
+        snprintf(dst, dst_bytes, ", decay %.4g for all but %zu of %zu parameters", decay, without, trained);
+    else if (decay > 0)
+        snprintf(dst, dst_bytes, ", decay %.4g", decay);
+}
+
+/* One line says how the run trains, because a default that differs from the trainer's shows in losses only. */
+static void tell_start(const zoff_engine *e, const zoff_plan_info *info)
+{
+    const zoff_config_values *v = &e->settings.values;
+    const zoff_optimizer_hyper *h = e->model.group_count ? zoff_model_groups_own(&e->model, 0) : &v->hyper;
+    const bool is_adamw = h->optimizer == ZOFF_OPTIMIZER_ADAM && h->decay == ZOFF_DECAY_DECOUPLED;
+    char types[32], decay[96], clip[48] = "no clipping", groups[48] = "", files[96] = "DRAM";
+    type_words(e, types, sizeof types);
+    decay_words(e, h->weight_decay, decay, sizeof decay);
+    if (v->clip_norm > 0)
+        snprintf(clip, sizeof clip, "clip %.4g", v->clip_norm);
+    if (e->model.group_count > 1)
+        snprintf(groups, sizeof groups, " (group 0 of %zu)", e->model.group_count);
+    if (info->tier == ZOFF_TIER_NVME)
+        snprintf(files, sizeof files, "files, through %s of DRAM:", zoff_base_words_bytes(info->host_bytes));
+    ZOFF_TELL("%s lr %.6g%s%s%s, %s, %s%s%s, states in %s %s, %u thread%s",
+              is_adamw ? "AdamW" : zoff_model_groups_optimizer(h->optimizer, zoff_adam_hyper_states(h)), h->lr,
+              v->schedule.type == ZOFF_SCHEDULE_NONE ? "" : " with a scheduler", decay, groups, clip,
+              *types ? types : "all frozen", *types ? " weights" : "", v->fp16.enabled ? " with a loss scale" : "", files,
+              zoff_base_words_bytes(info->state_bytes), info->threads, info->threads == 1 ? "" : "s");
+}
+
 static void log_training(const zoff_engine *e)
 {
     char types[32], groups[128] = "", moments[48] = "";
@@ -181,6 +219,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     const char *unknown = zoff_base_log_unknown_level();
     if (unknown)
         ZOFF_WARN("ZOFF_LOG_LEVEL is \"%s\"; it may be error, warn, info, debug or trace", unknown);
+    tell_start(e, &info);
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
                   "in huge pages; %s of the states stay there), %llu chunks; %u threads (%s), %s",

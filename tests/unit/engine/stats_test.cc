@@ -5,6 +5,13 @@ extern "C" {
 #include "engine_priv.h"
 }
 
+#include <pty.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
 using namespace zoff_test;
 
 namespace
@@ -75,6 +82,83 @@ TEST(StatsLog, Bf16AskedForButNotRegistered)
     t.add(3, 1, ZOFF_F32, ZOFF_F32);
     log.expect("bf16.enabled is true (test.json:1:");
     engine e = seal_engine(t, "{\"bf16\": {\"enabled\": true}}");
+}
+
+// Catches the lines of rank 0 on stderr, which is a terminal or a pipe.
+class Told : public testing::Test
+{
+  protected:
+    static std::string by(bool is_terminal, const char *level, const std::function<void()> &work)
+    {
+        int ends[2];
+        char text[8192];
+        const int before = dup(STDERR_FILENO);
+        EXPECT_EQ(0, is_terminal ? openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr) : pipe(ends));
+        EXPECT_EQ(STDERR_FILENO, dup2(ends[1], STDERR_FILENO));
+        close(ends[1]);
+        zoff_log_set(nullptr, nullptr);
+        if (level)
+            setenv("ZOFF_LOG_LEVEL", level, 1);
+        work();
+        unsetenv("ZOFF_LOG_LEVEL");
+        fputs("end", stderr);
+        EXPECT_EQ(STDERR_FILENO, dup2(before, STDERR_FILENO));
+        close(before);
+        std::string all;
+        for (ssize_t got; all.find("end") == std::string::npos && (got = read(ends[0], text, sizeof text)) > 0;)
+            all.append(text, (size_t)got);
+        close(ends[0]);
+        return all;
+    }
+};
+
+TEST_F(Told, ByATerminalOrWhereTheLevelAsks)
+{
+    const char LINE[] = "zoff info engine: AdamW lr 0.001, no clipping, fp32 weights, states in DRAM 24 bytes, 2 threads";
+    const auto open = [] {
+        trainer t(1);
+        t.add(3, 1, ZOFF_F32, ZOFF_F32);
+        engine e = seal_engine(t, "{}");
+    };
+    for (const bool is_terminal : {false, true}) {
+        for (const char *level : {(const char *)nullptr, "warn", "info"}) {
+            SCOPED_TRACE(testing::Message() << is_terminal << (level ? level : ""));
+            const std::string said = by(is_terminal, level, open);
+            const bool wants = level ? !strcmp(level, "info") : is_terminal;
+            EXPECT_EQ(wants, said.find(LINE) != std::string::npos) << said;
+            if (!level) {
+                EXPECT_EQ(wants ? 1 : 0, std::count(said.begin(), said.end(), '\n')) << said;
+            }
+        }
+    }
+}
+
+TEST(StatsLog, OneLineSaysHowTheRunTrains)
+{
+    log_catcher log;
+    const scratch_folder folder;
+    trainer t(1);
+    t.add(1024, 1, ZOFF_BF16, ZOFF_BF16, 0);
+    t.add(1024, 1, ZOFF_F32, ZOFF_F32, 1);
+    t.add(8, 1, ZOFF_F32, ZOFF_F32, 1, true);
+    const std::string name = t.desc(1).name ? t.desc(1).name : "param1";
+    engine e =
+        seal_engine(t, R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5, "weight_decay": 0.1, "adam_w_mode": false}},
+               "gradient_clipping": 0.5, "scheduler": {"type": "WarmupLR"}, "fp16": {"enabled": false},
+               "zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": ")" +
+                           folder.path + R"("}},
+               "zoff": {"threads": 2, "no_decay": ")" +
+                           name + R"("}})");
+    EXPECT_EQ(
+        1u, log.count("engine: Adam lr 0.5 with a scheduler, decay 0.1 for all but 1 of 2 parameters (group 0 of 2), clip 0.5, "
+                      "fp32 and bf16 weights, states in files, through "))
+        << log.lines.front();
+    EXPECT_TRUE(log.contains(" of DRAM: 18.0 KiB, 2 threads")) << log.lines.front();
+    trainer frozen(1);
+    frozen.add(8, 1, ZOFF_F32, ZOFF_F32, 0, true);
+    engine none = seal_engine(frozen, R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.5}}})");
+    EXPECT_TRUE(log.contains("engine: SGD with momentum lr 0.001, no clipping, all frozen, states in DRAM 0 bytes, 2 threads"))
+        << log.lines.back();
 }
 
 TEST_P(Stats, TheStartIsLogged)

@@ -1700,7 +1700,7 @@ extern "C" {
     pub fn zoff_last_error() -> *const c_char;
     /// Send log lines to `fn`, or to stderr when `fn` is NULL.
     ///
-    /// The environment variable ZOFF_LOG_LEVEL (error, warn, info, debug, trace) sets the level. Without it stderr gets warnings, errors, and the step lines that steps_per_print asks for; `fn` also gets lines of level info.
+    /// The environment variable ZOFF_LOG_LEVEL (error, warn, info, debug, trace) sets the level. Without it stderr gets warnings, errors, and the step lines that steps_per_print asks for; a terminal also gets one line of zoff_engine_seal() about optimizer, rate, clipping and memory. `fn` gets all lines of level info.
     ///
     /// Threads: call it before anything else
     pub fn zoff_log_set(r#fn: zoff_log_fn, ctx: *mut c_void);
