@@ -274,6 +274,12 @@ zoff_status zoff_archive_part_check_head(const char *path, const char page[ZOFF_
                                          uint64_t end, uint64_t checksum)
 {
     char wanted[ZOFF_ARCHIVE_PAGE];
+    head h;
+    memcpy(&h, page, sizeof h);
+    ZOFF_FAIL_IF(memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.version != ZOFF_ARCHIVE_VERSION &&
+                     zoff_digest_blocks_small(page, ZOFF_ARCHIVE_PAGE) == checksum,
+                 ZOFF_ERR_UNSUPPORTED, "'%s' has version %u, and this library reads version %d: use a newer one", path,
+                 h.version, ZOFF_ARCHIVE_VERSION);
     make_head(id, rank, end, wanted);
     ZOFF_FAIL_IF(zoff_digest_blocks_small(page, ZOFF_ARCHIVE_PAGE) != checksum || memcmp(page, wanted, sizeof wanted) != 0,
                  ZOFF_ERR_CORRUPT, "the head of '%s' is damaged, or it is the file of another checkpoint or rank", path);

@@ -250,7 +250,8 @@ static zoff_status read_all(const char *from, size_t left, uint64_t end, zoff_ar
     ZOFF_FAIL_IF(left < sizeof h, ZOFF_ERR_CORRUPT, "it is too short");
     memcpy(&h, from, sizeof h);
     ZOFF_FAIL_IF(memcmp(h.magic, MAGIC, sizeof MAGIC) != 0, ZOFF_ERR_CORRUPT, "it does not begin as a table");
-    ZOFF_FAIL_IF(h.version != ZOFF_ARCHIVE_VERSION, ZOFF_ERR_UNSUPPORTED, "it has version %u: use a newer library", h.version);
+    ZOFF_FAIL_IF(h.version != ZOFF_ARCHIVE_VERSION, ZOFF_ERR_UNSUPPORTED,
+                 "it has version %u, and this library reads version %d: use a newer one", h.version, ZOFF_ARCHIVE_VERSION);
     ZOFF_FAIL_IF(h.reserved, ZOFF_ERR_UNSUPPORTED, "it has a property that this library does not know: use a newer one");
     from += sizeof h;
     left -= sizeof h;

@@ -140,6 +140,13 @@ static bool head_holds(const zoff_swap_head *head)
            head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST && head->generation > 0 && head->generation <= GENERATION_MOST;
 }
 
+/* Earlier heads had other fields. Later ones keep the place of the checksum, so that a damaged head is not taken for one. */
+static bool is_other(const zoff_swap_head *head)
+{
+    return (head->version && head->version < ZOFF_RECORD_VERSION) ||
+           (head->version > ZOFF_RECORD_VERSION_BLOCKS && head->checksum == head_checksum(head));
+}
+
 static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)
 {
     char page[ZOFF_RECORD_HEAD_BYTES] = {0};
@@ -152,8 +159,7 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
     out->is_blank = out->is_blank && out->is_empty[which];
     out->is_taken_back[which] = memcmp(page, TAKEN_BACK, sizeof TAKEN_BACK) == 0;
     memcpy(head, page, sizeof *head);
-    /* A version that was never released means that the head is damaged. */
-    if (memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->version && head->version < ZOFF_RECORD_VERSION)
+    if (memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && is_other(head))
         out->other_version = head->version;
     out->has_head[which] = head_holds(head) && (head->generation & 1) == which && head->t >= 0;
     if (!out->has_head[which])
@@ -191,6 +197,16 @@ void zoff_offload_swap_record_free(zoff_swap_found *found)
         zoff_base_mem_free(found->tables[which]);
         found->tables[which] = NULL;
     }
+}
+
+zoff_status zoff_offload_swap_record_check_version(const char *name, const zoff_swap_found *found)
+{
+    const bool is_newer = found->other_version > ZOFF_RECORD_VERSION_BLOCKS;
+    ZOFF_FAIL_IF(found->other_version && (is_newer || !(found->is_whole[0] || found->is_whole[1])), ZOFF_ERR_UNSUPPORTED,
+                 "'%s' is a state file of format %u, and this library reads formats %d and %d. Go on with the version of zoff "
+                 "that wrote it, or save a checkpoint with that and remove the file",
+                 name, found->other_version, ZOFF_RECORD_VERSION, ZOFF_RECORD_VERSION_BLOCKS);
+    return ZOFF_OK;
 }
 
 bool zoff_offload_swap_record_is_damaged(const zoff_swap_found *found, uint64_t generation)

@@ -72,7 +72,7 @@ typedef struct zoff_swap_found {
     bool has_head[2]; /* the head is right */
     bool is_empty[2]; /* the head is zero */
     bool is_taken_back[2];
-    uint32_t other_version; /* the version in a head that another version of the library wrote; 0: none */
+    uint32_t other_version; /* the version in a head that this library does not read; 0: none */
     zoff_swap_head heads[2];
     zoff_swap_entry *tables[2]; /* tables of complete records; on the heap, with the attachment behind its entries */
 } zoff_swap_found;
@@ -97,6 +97,10 @@ zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generatio
 /* Read both records. A record that is not right is no error: *out says so.  @owns out: zoff_offload_swap_record_free() */
 zoff_status zoff_offload_swap_record_read(int fd, const char *name, zoff_swap_found *out);
 void zoff_offload_swap_record_free(zoff_swap_found *found);
+
+/* Refuse a file that another version of the library wrote. One that is newer is refused even beside a record that this library
+ * reads, because that one is older. */
+zoff_status zoff_offload_swap_record_check_version(const char *name, const zoff_swap_found *found);
 
 /* Whether a damaged record is where that of a generation is written. A power cut during its writing leaves the same. */
 bool zoff_offload_swap_record_is_damaged(const zoff_swap_found *found, uint64_t generation);

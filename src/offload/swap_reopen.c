@@ -246,10 +246,7 @@ static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, 
     bool is_new = false;
     for (size_t i = 0; i < s->file_count; i++) {
         const uint64_t generation = newest(&found[i]);
-        ZOFF_FAIL_IF(!generation && found[i].other_version, ZOFF_ERR_UNSUPPORTED,
-                     "'%s' is a state file of format %u, and this library reads format %u: finish the run with the "
-                     "version of zoff that began it, or save a checkpoint with that, and remove the file",
-                     s->files[i].name, found[i].other_version, ZOFF_RECORD_VERSION);
+        ZOFF_TRY(zoff_offload_swap_record_check_version(s->files[i].name, &found[i]));
         ZOFF_FAIL_IF(!generation && !is_begun(&found[i]), ZOFF_ERR_CORRUPT,
                      "'%s' is not a state file of this version, or both of its commit records are damaged; go back to a "
                      "checkpoint, and remove the file to start anew",

@@ -239,10 +239,7 @@ static zoff_status open_file(const char *call, const char *folder, const char *n
     ZOFF_FAIL_IF(flock(out->lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK, ZOFF_ERR_STATE,
                  "%s: '%s' is in use by an engine, in this process or another; wait until it has ended", call, out->path);
     ZOFF_TRY(zoff_offload_swap_record_read(out->lock, out->path, &out->found));
-    const bool has_commit = out->found.is_whole[0] || out->found.is_whole[1];
-    ZOFF_FAIL_IF(!has_commit && out->found.other_version, ZOFF_ERR_UNSUPPORTED,
-                 "'%s' is a state file of format %u, and this library reads format %u", out->path, out->found.other_version,
-                 ZOFF_RECORD_VERSION);
+    ZOFF_TRY(zoff_offload_swap_record_check_version(out->path, &out->found));
     list_commits(out);
     return ZOFF_OK;
 }

@@ -32,6 +32,14 @@ refuses 'no step of an engine' '--under' "$names, $(span update 1 1 "$args")"
 echo '{"traceEvents": [' >"$scratch/bad.json"
 "$python" "$root/bench/check-trace" "$scratch/bad.json" >/dev/null
 [ $? -eq 2 ] || { echo "failed: half a file is no trace" && failed=1; }
+for program in check-trace plot_trace; do
+    sed 's/"version": 1}/"version": 2}/' "$root/tests/golden/trace.json" >"$scratch/new.json"
+    "$python" "$root/bench/$program" "$scratch/new.json" >"$scratch/out" 2>&1 &&
+        echo "failed: $program reads a newer trace" && failed=1
+    grep -q 'new.json: .*it has version 2, and this program reads up to 1: use a newer one' "$scratch/out" ||
+        { cat "$scratch/out" && failed=1; }
+done
+"$python" "$root/bench/check-trace" "$root/tests/golden/trace.json" || failed=1
 
 ZOFF_TRACE="$scratch/t.json:10-12" "$step" --elements 2Mi --seconds 8 --only hidden --path "$scratch" >"$scratch/out" 2>&1
 if [ ! -s "$scratch/t.json" ]; then

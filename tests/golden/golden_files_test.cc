@@ -1,34 +1,45 @@
 // golden_files_test.cc: whole checkpoints and state files that an earlier build has written mean the numbers that they meant,
 // and an engine goes on from them. With ZOFF_GOLDEN_WRITE=1 the test writes those that are not there yet.
 #include "small_engine.h"
+#include "trace_file.h"
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <thread>
 
 using namespace zoff_test;
 
 namespace
 {
 // Moments in 8 bits are for slices of at least four blocks.
-enum { LONG = 4200, SHORT = 40, EACH = 41, STEPS = 2 };
+enum { LONG = 4200, MIDDLE = 1100, SHORT = 40, FROZEN = 10, EACH = 41, STEPS = 2 };
 
 struct kind {
     const char *name, *moments, *master;
     zoff_dtype dtype;
+    size_t count;   // elements of the first parameter
+    unsigned ranks; // at stage 2
+    bool has_more;  // frozen weights, bytes of the program, and a second engine in the checkpoint
 };
-const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16},
-                      {"whole_bf16", "bf16", "fp32", ZOFF_BF16},
-                      {"split_m8v16", "m8v16", "auto", ZOFF_BF16},
-                      {"split_q8", "q8", "auto", ZOFF_BF16}};
+const kind KINDS[] = {
+    {"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},          {"whole_bf16", "bf16", "fp32", ZOFF_BF16, LONG, 1, false},
+    {"split_m8v16", "m8v16", "auto", ZOFF_BF16, LONG, 1, false}, {"split_q8", "q8", "auto", ZOFF_BF16, LONG, 1, false},
+    {"fp32", "fp32", "auto", ZOFF_F32, MIDDLE, 1, false},        {"split_ranks", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false},
+    {"more", "fp32", "auto", ZOFF_F32, MIDDLE, 2, true}};
 
-// A model of two parameters. Numbers are made by integer arithmetic, so that they are the same wherever the test runs.
+// A model of two parameters, or three with a frozen one. Numbers are made by integer arithmetic, so that they are the same
+// wherever the test runs.
 class model
 {
   public:
-    explicit model(const kind &k_) : k(k_)
+    explicit model(const kind &k_, unsigned rank_ = 0, zoff_comm *comm_ = nullptr) : k(k_), rank(rank_), comm(comm_)
     {
-        for (size_t count : {LONG, SHORT}) {
+        counts = {k.count, SHORT};
+        if (k.has_more)
+            counts.push_back(FROZEN);
+        for (size_t count : counts) {
             values.emplace_back(4 * count);
             grads.emplace_back(4 * count);
             for (size_t i = 0; i < count; i++)
@@ -39,22 +50,24 @@ class model
     engine open(const std::string &folder)
     {
         const std::string states =
-            folder.empty()
-                ? ""
-                : ", \"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder + "\"}}";
+            folder.empty() ? "" : ", \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder + "\"}";
         const std::string text =
             "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zoff\": {\"moments\": \"" +
             std::string(k.moments) + "\", \"master\": \"" + k.master +
-            "\", \"persist\": " + (folder.empty() ? "false" : "true") + "}" + states + "}";
-        engine e = make_engine(text, ZOFF_ENGINE_OPTS_INIT);
-        const char *const names[] = {"layers.0.weight", "norm"};
-        for (size_t i = 0; i < 2; i++) {
+            "\", \"persist\": " + (folder.empty() ? "false" : "true") +
+            "}, \"zero_optimization\": {\"stage\": " + (comm ? "2" : "0") + states + "}}";
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        opts.comm = comm;
+        engine e = make_engine(text, opts);
+        const char *const names[] = {"layers.0.weight", "norm", "embed"};
+        for (size_t i = 0; i < counts.size(); i++) {
             zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
             d.name = names[i];
-            d.count = i ? SHORT : LONG;
+            d.count = counts[i];
             d.dtype = d.grad_dtype = k.dtype;
             d.value = values[i].data();
-            d.grad = grads[i].data();
+            d.frozen = i == 2;
+            d.grad = d.frozen ? nullptr : grads[i].data();
             EXPECT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
         }
         EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
@@ -65,15 +78,34 @@ class model
     void step(zoff_engine *e, int64_t t)
     {
         for (size_t p = 0; p < 2; p++) {
-            for (size_t i = 0; i < (p ? SHORT : LONG); i++)
+            for (size_t i = 0; i < counts[p]; i++)
                 trainer::put(grads[p].data(), k.dtype, i,
                              i == 7 ? 512.0f : (float)((int)((i + (size_t)t) * 53 % 89) - 44) / 1024);
         }
         ASSERT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
     }
 
+    void train(zoff_engine *e)
+    {
+        for (int64_t t = 1; t <= STEPS; t++)
+            step(e, t);
+    }
+
+    // Overwrite what a load has to bring back.
+    void forget()
+    {
+        if (k.has_more)
+            values[2].assign(values[2].size(), 0);
+        forget_data();
+    }
+    void forget_data()
+    {
+        position.assign(position.size(), '?');
+        seed.assign(seed.size(), '?');
+    }
+
     // The number of updates, and every 41st number of each state with its bits, a line for each state.
-    static std::string numbers(zoff_engine *e)
+    std::string numbers(zoff_engine *e)
     {
         std::ostringstream out;
         int64_t t = 0;
@@ -81,7 +113,7 @@ class model
         out << "updates " << t << "\n";
         for (unsigned p = 0; p < 2; p++) {
             for (zoff_state_kind state : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
-                std::vector<float> all(p ? SHORT : LONG);
+                std::vector<float> all(counts[p]);
                 EXPECT_ZOFF_OK(zoff_state_read(e, p, state, 0, all.size(), all.data()));
                 out << "parameter " << p << " state " << state << std::hex;
                 for (size_t i = 7; i < all.size(); i += EACH) {
@@ -94,11 +126,60 @@ class model
         }
         return out.str();
     }
+    // Frozen weights, and bytes of the program.
+    std::string more() const
+    {
+        std::ostringstream out;
+        for (size_t i = 0; k.has_more && i < FROZEN; i++)
+            out << trainer::get(values[2].data(), k.dtype, i) << " ";
+        return out.str() + position + ", " + seed + "\n";
+    }
+    void give_data(zoff_checkpoint_opts *opts, const char *label)
+    {
+        if (!k.has_more)
+            return;
+        data[0] = {"position", &position[0], position.size(), false};
+        data[1] = {"seed", &seed[0], seed.size(), true};
+        opts->data = data;
+        opts->data_count = 2;
+        opts->label = label;
+        opts->engines = 2;
+    }
 
   private:
     const kind k;
+    const unsigned rank;
+    zoff_comm *const comm;
+    std::vector<size_t> counts;
     std::vector<std::vector<char>> values, grads;
+    std::string position = "batch 17", seed = "seed of rank " + std::to_string(rank);
+    zoff_checkpoint_data data[2];
 };
+
+// Call a function for each rank of a kind, in threads.
+void for_ranks(const kind &k, const std::function<void(model &, unsigned)> &run)
+{
+    if (k.ranks == 1) {
+        model m(k);
+        run(m, 0);
+        return;
+    }
+    zoff_comm_opts opts = ZOFF_COMM_OPTS_INIT;
+    zoff_comm *comms[2];
+    ASSERT_EQ(2u, k.ranks);
+    ASSERT_ZOFF_OK(zoff_comm_open_threads(&opts, 2, comms));
+    std::vector<std::thread> threads;
+    for (unsigned rank = 0; rank < 2; rank++) {
+        threads.emplace_back([&, rank] {
+            model m(k, rank, comms[rank]);
+            run(m, rank);
+        });
+    }
+    for (auto &thread : threads)
+        thread.join();
+    for (auto *comm : comms)
+        zoff_comm_close(comm);
+}
 
 std::string text_of(const std::string &path)
 {
@@ -126,45 +207,89 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GoldenFiles, testing::ValuesIn(KINDS), [](const 
 
 TEST_P(GoldenFiles, ACheckpointMeansWhatItMeant)
 {
-    model m(GetParam());
     const std::string path = files("checkpoint", [&](const std::string &to) {
-        engine e = m.open("");
-        for (int64_t t = 1; t <= STEPS; t++)
-            m.step(e.get(), t);
-        ASSERT_ZOFF_OK(zoff_checkpoint_save(e.get(), to.c_str(), nullptr));
-        std::ofstream(to + "/numbers.txt") << model::numbers(e.get());
+        for_ranks(GetParam(), [&](model &m, unsigned rank) {
+            engine e = m.open("");
+            m.train(e.get());
+            for (const char *label : {"left", "right"}) {
+                zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+                m.give_data(&opts, label);
+                if (label[0] == 'l' || GetParam().has_more) {
+                    ASSERT_ZOFF_OK(zoff_checkpoint_save(e.get(), to.c_str(), &opts));
+                }
+            }
+            const std::string numbers = m.numbers(e.get());
+            std::ofstream(to + "/numbers" + (rank ? std::to_string(rank) : "") + ".txt")
+                << numbers << (GetParam().has_more ? m.more() : "");
+        });
     });
-    engine e = m.open("");
-    ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), path.c_str(), nullptr));
-    EXPECT_EQ(text_of(path + "/numbers.txt"), model::numbers(e.get()));
-    m.step(e.get(), STEPS + 1);
+    for_ranks(GetParam(), [&](model &m, unsigned rank) {
+        engine e = m.open("");
+        for (const char *label : {"left", "right"}) {
+            zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+            m.give_data(&opts, label);
+            m.forget();
+            ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), path.c_str(), &opts));
+            const std::string numbers = m.numbers(e.get());
+            EXPECT_EQ(text_of(path + "/numbers" + (rank ? std::to_string(rank) : "") + ".txt"),
+                      numbers + (GetParam().has_more ? m.more() : ""));
+        }
+        m.step(e.get(), STEPS + 1);
+    });
 }
 
 TEST_P(GoldenFiles, AStateFileMeansWhatItMeant)
 {
-    model m(GetParam());
     const std::string path = files("states", [&](const std::string &to) {
-        engine e = m.open(to);
-        for (int64_t t = 1; t <= STEPS; t++)
-            m.step(e.get(), t);
-        std::ofstream(to + "/numbers.txt") << model::numbers(e.get());
+        for_ranks(GetParam(), [&](model &m, unsigned rank) {
+            engine e = m.open(to);
+            zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+            m.give_data(&opts, nullptr);
+            ASSERT_ZOFF_OK(zoff_persist_data(e.get(), opts.data, opts.data_count));
+            m.train(e.get());
+            const std::string numbers = m.numbers(e.get());
+            std::ofstream(to + "/numbers" + (rank ? std::to_string(rank) : "") + ".txt")
+                << numbers << (GetParam().has_more ? m.more() : "");
+        });
     });
     std::filesystem::copy(path, scratch.path, std::filesystem::copy_options::recursive);
-    engine e = m.open(scratch.path);
-    EXPECT_EQ(text_of(path + "/numbers.txt"), model::numbers(e.get()));
-    EXPECT_ZOFF_OK(zoff_params_push(e.get()));
-    m.step(e.get(), STEPS + 1);
+    for_ranks(GetParam(), [&](model &m, unsigned rank) {
+        m.forget_data();
+        engine e = m.open(scratch.path);
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        m.give_data(&opts, nullptr);
+        ASSERT_ZOFF_OK(zoff_persist_data(e.get(), opts.data, opts.data_count));
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        const std::string numbers = m.numbers(e.get());
+        EXPECT_EQ(text_of(path + "/numbers" + (rank ? std::to_string(rank) : "") + ".txt"),
+                  numbers + (GetParam().has_more ? m.more() : ""));
+        m.step(e.get(), STEPS + 1);
+    });
 }
 
 // The description beside a state file says which elements lie where.
 TEST_P(GoldenFiles, ADescriptionMeansWhatItMeant)
 {
-    model m(GetParam());
+    kind alone = GetParam();
+    alone.ranks = 1;
+    model m(alone);
     const std::string path = std::string(GOLDEN) + "/states_" + GetParam().name;
     const char *folder = path.c_str();
     ASSERT_ZOFF_OK(zoff_state_files_checkpoint(&folder, 1, scratch.path.c_str(), nullptr, nullptr, nullptr));
     engine e = m.open("");
-    ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), scratch.path.c_str(), nullptr));
-    EXPECT_EQ(text_of(path + "/numbers.txt"), model::numbers(e.get()));
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.allow = "embed"; // state files have no frozen weights
+    ASSERT_ZOFF_OK(zoff_checkpoint_load(e.get(), scratch.path.c_str(), &opts));
+    EXPECT_EQ(0u, text_of(path + "/numbers.txt").find(m.numbers(e.get())));
+}
+// A trace has a version; viewers and bench/check-trace read its events.
+TEST(GoldenTrace, MeansWhatItMeant)
+{
+    const std::string path = std::string(GOLDEN) + "/trace.json";
+    EXPECT_EQ(0u, text_of(path).find(R"({"displayTimeUnit": "ms", "otherData": {"format": "zoff trace", "version": 1},)"));
+    const auto events = read_trace(path);
+    expect_sound_tracks(events);
+    for (const char *row : {"fetch", "update", "flush"})
+        EXPECT_EQ(1u, count_events(events, "X", row)) << row;
 }
 } // namespace
