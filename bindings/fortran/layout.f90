@@ -29,6 +29,7 @@ program layout
    type(zoff_step_buckets), target :: the_step_buckets
    type(zoff_step_culprit), target :: the_step_culprit
    type(zoff_step_info), target :: the_step_info
+   type(zoff_handover), target :: the_handover
    type(zoff_optimizer_hyper), target :: the_optimizer_hyper
    type(zoff_plugin_host), target :: the_plugin_host
    type(zoff_plugin), target :: the_plugin
@@ -560,6 +561,21 @@ program layout
       360, int(c_sizeof(the_step_info%stop_requested)), 1)
    call compare("zoff_step_info%buckets", away(c_loc(the_step_info%buckets), c_loc(the_step_info)), 368, &
       int(c_sizeof(the_step_info%buckets)), 32)
+   call compare("zoff_handover", 0, 0, int(c_sizeof(the_handover)), 48)
+   call compare("zoff_handover%struct_size", away(c_loc(the_handover%struct_size), c_loc(the_handover)), 0, &
+      int(c_sizeof(the_handover%struct_size)), 8)
+   call compare("zoff_handover%param", away(c_loc(the_handover%param), c_loc(the_handover)), 8, &
+      int(c_sizeof(the_handover%param)), 4)
+   call compare("zoff_handover%flags", away(c_loc(the_handover%flags), c_loc(the_handover)), 12, &
+      int(c_sizeof(the_handover%flags)), 4)
+   call compare("zoff_handover%slice", away(c_loc(the_handover%slice), c_loc(the_handover)), 16, &
+      int(c_sizeof(the_handover%slice)), 8)
+   call compare("zoff_handover%value", away(c_loc(the_handover%value), c_loc(the_handover)), 24, &
+      int(c_sizeof(the_handover%value)), 8)
+   call compare("zoff_handover%grad", away(c_loc(the_handover%grad), c_loc(the_handover)), 32, &
+      int(c_sizeof(the_handover%grad)), 8)
+   call compare("zoff_handover%native_stream", away(c_loc(the_handover%native_stream), c_loc(the_handover)), 40, &
+      int(c_sizeof(the_handover%native_stream)), 8)
    call compare("zoff_optimizer_hyper", 0, 0, int(c_sizeof(the_optimizer_hyper)), 96)
    call compare("zoff_optimizer_hyper%struct_size", away(c_loc(the_optimizer_hyper%struct_size), &
       c_loc(the_optimizer_hyper)), 0, int(c_sizeof(the_optimizer_hyper%struct_size)), 8)

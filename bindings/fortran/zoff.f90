@@ -11,6 +11,9 @@ module zoff
    type(c_ptr), parameter :: ZOFF_STREAM_DEFAULT = transfer(1_c_intptr_t, c_null_ptr)
    !> Any rank, in zoff_comm_transport.receive().
    integer(c_int), parameter :: ZOFF_COMM_ANY_RANK = -1
+   !> As `grad` of zoff_param_bind(): the parameter has no gradient buffer from now on, as if it had been registered
+   !  without.
+   type(c_ptr), parameter :: ZOFF_NO_GRAD = transfer(1_c_intptr_t, c_null_ptr)
    integer(c_int), parameter :: ZOFF_VERSION_MAJOR = 0
    integer(c_int), parameter :: ZOFF_VERSION_MINOR = 1
    integer(c_int), parameter :: ZOFF_VERSION_PATCH = 0
@@ -33,6 +36,11 @@ module zoff
       !< O_DIRECT or an error
    integer(c_int), parameter :: ZOFF_DIRECT_OFF = 2
       !< through the page cache
+
+   !> Flags of zoff_handover.
+   integer(c_int), parameter :: ZOFF_BIND_MOVED = 1
+      !< the program has moved the weights: `value` has those of the old buffer, bit by bit. Nothing is copied, and the
+      !  old buffer may be gone, unless zoff_checkpoint_begin() still saves it
 
    !> A state of a parameter.
    integer(c_int), parameter :: ZOFF_STATE_MASTER = 0
@@ -792,6 +800,24 @@ module zoff
       type(zoff_step_buckets) :: buckets
    end type zoff_step_info
 
+   !> An entry of zoff_grads_hand_over(): the gradient of one slice, and the present buffers of its parameter.
+   type, bind(c) :: zoff_handover
+      integer(c_size_t) :: struct_size = 48
+         !< set by ZOFF_HANDOVER_INIT
+      integer(c_int32_t) :: param = 0
+         !< the parameter
+      integer(c_int) :: flags = 0
+         !< ZOFF_BIND_*, about `value`
+      integer(c_size_t) :: slice = 0
+         !< the slice whose gradient is ready; ignored beside ZOFF_NO_GRAD
+      type(c_ptr) :: value = c_null_ptr
+         !< weights, from the first slice on; NULL: they have not moved
+      type(c_ptr) :: grad = c_null_ptr
+         !< gradients, from the first slice on; NULL: they have not moved. ZOFF_NO_GRAD: no gradient is ready
+      type(c_ptr) :: native_stream = c_null_ptr
+         !< as of zoff_grad_ready()
+   end type zoff_handover
+
    !> Hyper-parameters of one step. Fill them with zoff_optimizer_hyper_init(), or with zoff_engine_get_group() from an
    !  engine's configuration, and change what you need: then 0 means 0. An optimizer ignores the fields that it has no
    !  use for. In a struct that neither call has filled, a 0 in lr, a beta or eps is refused, because it may have been
@@ -1424,6 +1450,16 @@ module zoff
          type(c_ptr), value :: grad
          integer(c_int) :: its_result
       end function
+      !> Bind other buffers as zoff_param_bind() does, with flags
+      function zoff_param_bind_opts(e, p, value, grad, flags) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         integer(c_int32_t), value :: p
+         type(c_ptr), value :: value
+         type(c_ptr), value :: grad
+         integer(c_int), value :: flags
+         integer(c_int) :: its_result
+      end function
       !> Return the communicator of an engine, which has the rank and the number of ranks
       function zoff_engine_comm(e) result(its_result) bind(c)
          import
@@ -1481,6 +1517,13 @@ module zoff
       function zoff_params_pull(e) result(its_result) bind(c)
          import
          type(c_ptr), value :: e
+         integer(c_int) :: its_result
+      end function
+      !> Take the weights of one parameter as its new masters, as zoff_params_pull() does for all
+      function zoff_param_pull(e, p) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         integer(c_int32_t), value :: p
          integer(c_int) :: its_result
       end function
       !> Write the masters to the weights, rounded as a step rounds them, after states were loaded
@@ -1632,6 +1675,15 @@ module zoff
          type(c_ptr), value :: native_stream
          integer(c_int) :: its_result
       end function
+      !> Hand over all gradients of a backward pass that may have moved its buffers
+      function zoff_grads_hand_over(e, list, stride, count) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         type(zoff_handover), intent(in), optional :: list(*)
+         integer(c_size_t), value :: stride
+         integer(c_size_t), value :: count
+         integer(c_int) :: its_result
+      end function
       !> Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL)
       function zoff_grad_acquire(e, p, slice, native_stream, out) result(its_result) bind(c)
          import
@@ -1705,6 +1757,16 @@ module zoff
          import
          type(c_ptr), value :: e
          integer(c_int32_t), value :: p
+         integer(c_size_t), value :: slice
+         type(c_ptr), value :: native_stream
+         integer(c_int) :: its_result
+      end function
+      !> Wait for one slice of each of `count` parameters from `first` on, as zoff_param_wait() does for one
+      function zoff_params_wait(e, first, count, slice, native_stream) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: e
+         integer(c_int32_t), value :: first
+         integer(c_size_t), value :: count
          integer(c_size_t), value :: slice
          type(c_ptr), value :: native_stream
          integer(c_int) :: its_result

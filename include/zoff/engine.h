@@ -15,8 +15,8 @@
  *
  *  With several ranks (zoff_engine_opts.comm or .ranks) every rank registers the same parameters and takes the same steps.
  *  Seal, steps, zoff_param_fetch(), zoff_param_read(), zoff_state_read(), zoff_state_flush(), zoff_persist_data(),
- * zoff_params_push() and zoff_grads_drop() are collective: every rank makes these calls, in the same order. zoff_param_write()
- * and zoff_state_write() take the same data on each rank.
+ * zoff_params_push() and zoff_grads_drop() are collective: every rank makes these calls, in the same order. Every rank also
+ * calls zoff_params_pull(), zoff_param_pull(), zoff_param_write() and zoff_state_write() in that order, with the same data.
  */
 #ifndef ZOFF_ENGINE_H
 #define ZOFF_ENGINE_H
@@ -237,12 +237,27 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
-/** Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way. The
- *  weights of the new buffer are not read: see zoff_params_pull(). Those that are half of their masters (zoff.master) are
- * copied to it from the old buffer, which must still be there.
+/** As `grad` of zoff_param_bind(): the parameter has no gradient buffer from now on, as if it had been registered without. */
+#define ZOFF_NO_GRAD ((void *)1)
+
+/** Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way, and
+ *  ZOFF_NO_GRAD takes one away: then steps leave the parameter out until another buffer is bound. The weights of the new
+ *  buffer are not read: see zoff_param_pull(). Those that are half of their masters (zoff.master) are copied to it from the old
+ *  buffer, which must still be there.
  *  @return ERR_INVALID for a `value` of weights that the engine owns; ERR_STATE after a gradient of the parameter was handed
  *  over (zoff_grad_ready()) or lent (zoff_grad_acquire()) for the coming step: nothing has moved */
 ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
+
+/** Flags of zoff_handover. */
+enum {
+    ZOFF_BIND_MOVED = 1u << 0 /**< the program has moved the weights: `value` has those of the old buffer, bit by bit. Nothing
+                                 is copied, and the old buffer may be gone, unless zoff_checkpoint_begin() still saves it */
+};
+
+/** Bind other buffers as zoff_param_bind() does, with flags.
+ *  @param flags ZOFF_BIND_*; 0: as zoff_param_bind()
+ *  @return as zoff_param_bind(); ERR_INVALID for unknown flags, and for ZOFF_BIND_MOVED where `value` is NULL */
+ZOFF_API zoff_status zoff_param_bind_opts(zoff_engine *e, zoff_param p, void *value, void *grad, unsigned flags);
 
 /** Return the communicator of an engine, which has the rank and the number of ranks.
  *  @owns the engine, or the caller who passed it; never NULL for an engine  @threads any */

@@ -37,7 +37,8 @@ typedef struct zoff_checkpoint_data {
 
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
  *
- *  Call it after each change of weights, and before the next step, for every type and tier. A step without it goes on from some
+ *  Call it after each change of weights, and before the next step, for every type and tier. If one parameter has changed,
+ *  zoff_param_pull() is enough, and leaves other masters as they are. A step without either goes on from some
  *  of the changed weights and overwrites others. It goes on from fp32 weights, because they are their own masters, and from
  *  16-bit weights that are the upper halves of their masters (zoff.master), with the old lower halves. It computes all others
  *  from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of
@@ -49,6 +50,15 @@ typedef struct zoff_checkpoint_data {
  *  @return ERR_STATE between the micro-steps of an update, and after a gradient of the next step was handed over: finish the
  *  update, or call zoff_grads_drop() */
 ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
+
+/** Take the weights of one parameter as its new masters, as zoff_params_pull() does for all. Other masters keep their bits.
+ * Tied parameters share one set. With zoff.persist the files get them as those of zoff_state_write(), at the next flush.
+ *
+ *  With several ranks each one calls it in the same order, with the same weights, and sets the part of the masters that it has.
+ *  @blocks on the NVMe tier for the chunks of the parameter; never for other ranks
+ *  @return ERR_INVALID for a parameter that does not exist; ERR_STATE as zoff_params_pull(), or while a slice of it is lent.
+ *  After ERR_IO or ERR_DEVICE only a part of its masters may be set: steps are ERR_STATE until it is called again */
+ZOFF_API zoff_status zoff_param_pull(zoff_engine *e, zoff_param p);
 
 /** Write the masters to the weights, rounded as a step rounds them, after states were loaded. Collective over the ranks.
  *

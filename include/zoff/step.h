@@ -157,6 +157,31 @@ typedef struct zoff_step_info {
  *  step returns its error */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
+/** An entry of zoff_grads_hand_over(): the gradient of one slice, and the present buffers of its parameter. */
+typedef struct zoff_handover {
+    size_t struct_size; /**< set by ZOFF_HANDOVER_INIT */
+    zoff_param param;   /**< the parameter */
+    unsigned flags;     /**< ZOFF_BIND_*, about `value` */
+    size_t slice;       /**< the slice whose gradient is ready; ignored beside ZOFF_NO_GRAD */
+    void *value;        /**< weights, from the first slice on; NULL: they have not moved */
+    void *grad; /**< gradients, from the first slice on; NULL: they have not moved. ZOFF_NO_GRAD: no gradient is ready */
+    void *native_stream; /**< as of zoff_grad_ready() */
+} zoff_handover;
+#define ZOFF_HANDOVER_INIT ZOFF_SIZED(zoff_handover)
+
+/** Hand over all gradients of a backward pass that may have moved its buffers: bind each entry's buffers as
+ *  zoff_param_bind_opts() does, then declare its slice ready as zoff_grad_ready() does.
+ *
+ *  Parameters that are neither in the list nor handed over in this step lose their gradient buffers, as by ZOFF_NO_GRAD. So a
+ *  program may free the gradients of earlier steps, and has no gradient where it does not list one. An empty list unbinds all.
+ *  All entries are checked before the first one is bound. Entries for other slices of a parameter repeat its buffers, or have
+ *  NULL.
+ *  @param list `count` entries, `stride` bytes apart: sizeof *list
+ *  @blocks as zoff_grad_ready()
+ *  @return as zoff_param_bind_opts() and zoff_grad_ready(), with the number of the entry: nothing has changed. After an error
+ *  of a device, a disk or other ranks the entries before this one are handed over, and the buffers of all are bound */
+ZOFF_API zoff_status zoff_grads_hand_over(zoff_engine *e, const zoff_handover *list, size_t stride, size_t count);
+
 /** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,
  *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory. With a device it is memory of
  * the device, zeroed in `native_stream`.
@@ -169,8 +194,9 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
  *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step. With a device, memory that is not
  *  handed over must not be written by work that is still in another stream when it is acquired again
  *  @blocks for gradients of other slices in flight, where that frees memory
- *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over;
- * ERR_NO_MEMORY where zoff.device_memory allows no more */
+ *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over. With
+ *  a device also ERR_STATE where all parameters had buffers at seal, because then no memory was reserved, and ERR_NO_MEMORY
+ *  where zoff.device_memory allows no more */
 ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
 
 /** Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the
@@ -263,6 +289,12 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
  *  open, and the call is repeated. ERR_INVALID for weights of the engine, or another stream;
  *  ERR_STATE after a failed step that zoff_step_wait() has told */
 ZOFF_API zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Wait for one slice of each of `count` parameters from `first` on, as zoff_param_wait() does for one: for all tensors of a
+ *  layer, for example, whose slices are its layers.
+ *  @blocks until the last of them is updated
+ *  @return as zoff_param_wait(), for the first that fails; ERR_INVALID before any wait, also where one has no such slice */
+ZOFF_API zoff_status zoff_params_wait(zoff_engine *e, zoff_param first, size_t count, size_t slice, void *native_stream);
 
 /** Between zoff_step_begin() and zoff_step_wait(): wait until the engine has read the gradient of one slice, so that the
  * program may write the next one to its buffer before zoff_step_wait(). With ZOFF_STEP_ZERO_GRADS the buffer is then cleared.

@@ -184,15 +184,22 @@ typedef struct zoff_settings {
 
 typedef struct zoff_progress_thread zoff_progress_thread;
 
+/* Which call makes states and weights agree again. */
+typedef enum zoff_engine_awaits {
+    ZOFF_AWAITS_NOTHING = 0,
+    ZOFF_AWAITS_ALL = 1,    /* a push or pull: the states were reopened or rolled back */
+    ZOFF_AWAITS_PULL_OF = 2 /* zoff_param_pull() of one parameter has failed; a pull of all does, too */
+} zoff_engine_awaits;
+
 /* State that decides which call is allowed next. */
 typedef struct zoff_life {
     zoff_phase phase;
-    bool is_untold;         /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
-    bool awaits_weights;    /* reopened or rolled back: weights differ from the states until a push or pull */
-    unsigned process;       /* the process that made the engine: zoff_base_fork_number() */
-    zoff_traps *traps;      /* weights that the program may not use yet; NULL: zoff.check_use is false */
-    zoff_trace *trace;      /* NULL: nothing is traced */
-    zoff_saved_error error; /* text of the last call that has failed; without the lock only the program's threads use it */
+    bool is_untold;          /* another call has finished the step, and zoff_step_wait() has not returned its result yet */
+    uint64_t awaits_weights; /* a zoff_engine_awaits, or ZOFF_AWAITS_PULL_OF plus a parameter */
+    unsigned process;        /* the process that made the engine: zoff_base_fork_number() */
+    zoff_traps *traps;       /* weights that the program may not use yet; NULL: zoff.check_use is false */
+    zoff_trace *trace;       /* NULL: nothing is traced */
+    zoff_saved_error error;  /* text of the last call that has failed; without the lock only the program's threads use it */
 } zoff_life;
 
 /* How many threads work, and which. */
@@ -398,6 +405,7 @@ zoff_status zoff_engine_states_place_bring_all(zoff_engine *e);
 zoff_status zoff_engine_states_check_left(zoff_engine *e, const char *call);
 /* Set the masters from the weights, or compute the weights from the states. */
 zoff_status zoff_engine_states_pull(zoff_engine *e);
+zoff_status zoff_engine_states_pull_param(zoff_engine *e, zoff_param param); /* `param` owns its states */
 zoff_status zoff_engine_states_push(zoff_engine *e);
 /* Go back to the last commit, also on the device. Repeat it after an error.  @blocks */
 zoff_status zoff_engine_states_rollback(zoff_engine *e);

@@ -124,22 +124,54 @@ static bool is_new(const zoff_engine *e, zoff_param p, size_t slice, const void 
            zoff_engine_progress_thread_notes(e, wanted);
 }
 
-zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+static zoff_status check_wait(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {
-    ZOFF_TRACED(e, false);
-    if (is_new(e, p, slice, native_stream))
-        return ZOFF_OK;
-    ZOFF_ENTER(e);
-    ZOFF_TRY(check(e, p, slice, native_stream, "zoff_param_wait"));
+    ZOFF_TRY(check(e, p, slice, native_stream, call));
     ZOFF_FAIL_IF(e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
-                 "zoff_param_wait: the weights of %s are the engine's; call zoff_param_fetch()", e->model.params[p].name);
-    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_WAIT));
+                 "%s: the weights of %s are the engine's; call zoff_param_fetch()", call, e->model.params[p].name);
+    return ZOFF_OK;
+}
+
+/* A slice that was checked. */
+static zoff_status wait_for(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
     if (e->life.phase == ZOFF_PHASE_IDLE || !e->run.last)
         return ZOFF_OK; /* the weights are those that the last step has made */
     const size_t number = e->model.params[zoff_model_params_owner(&e->model, p)].first_flag + slice;
     if (!zoff_model_slices_has(&e->model, number))
         return ZOFF_OK;
     return work_together(e, make_new, &(wanted_slice){e, p, slice, number, e->model.slice_buckets[number], native_stream});
+}
+
+zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_TRACED(e, false);
+    if (is_new(e, p, slice, native_stream))
+        return ZOFF_OK;
+    ZOFF_ENTER(e);
+    ZOFF_TRY(check_wait(e, p, slice, native_stream, "zoff_param_wait"));
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_WAIT));
+    return wait_for(e, p, slice, native_stream);
+}
+
+zoff_status zoff_params_wait(zoff_engine *e, zoff_param first, size_t count, size_t slice, void *native_stream)
+{
+    static const char CALL[] = "zoff_params_wait";
+    ZOFF_TRACED(e, false);
+    size_t known = 0;
+    while (e && known < count && is_new(e, first + (zoff_param)known, slice, native_stream))
+        known++;
+    if (known && known == count)
+        return ZOFF_OK;
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAMS_WAIT));
+    ZOFF_FAIL_IF(first > e->model.param_count || count > e->model.param_count - first, ZOFF_ERR_INVALID,
+                 "%s: there are no %zu parameters from %u on; the engine has %zu", CALL, count, first, e->model.param_count);
+    for (size_t i = known; i < count; i++)
+        ZOFF_TRY(check_wait(e, first + (zoff_param)i, slice, native_stream, CALL));
+    for (size_t i = known; i < count; i++)
+        ZOFF_TRY(wait_for(e, first + (zoff_param)i, slice, native_stream));
+    return ZOFF_OK;
 }
 
 bool zoff_engine_overlap_lends(const zoff_engine *e)

@@ -28,6 +28,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_ADD_PARAM));
     zoff_param_desc known = ZOFF_PARAM_DESC_INIT;
     ZOFF_TRY(zoff_base_structs_read("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", desc, &known, sizeof known));
+    known.grad = known.grad == ZOFF_NO_GRAD ? NULL : known.grad;
     ZOFF_TRY(zoff_model_params_add(&e->model, &known, out));
     identify(e, &e->model.params[e->model.param_count - 1]);
     return ZOFF_OK;
@@ -182,7 +183,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAMS_PULL));
-    ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->life.awaits_weights == ZOFF_AWAITS_ALL && e->lending.store, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
                  "yet; call zoff_params_push(), which computes them from the states",
                  (long long)e->t);
@@ -196,6 +197,38 @@ zoff_status zoff_params_pull(zoff_engine *e)
      * consistent. */
     e->life.awaits_weights = status < 0 && (e->life.awaits_weights || !e->lending.store);
     zoff_traps_weights_note(e->life.traps);
+    return status;
+}
+
+/* Masters are committed as a range of states is. */
+static zoff_status pull_param(zoff_engine *e, zoff_param p)
+{
+    (void)zoff_engine_states_check_left(e, "zoff_param_pull"); /* this is for a save that is under way */
+    if (!zoff_engine_stores_commit_together(e))
+        return zoff_engine_states_pull_param(e, p);
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL,
+                                  (zoff_comm_item){.about = ZOFF_COMM_ABOUT_MASTER,
+                                                   .param = p,
+                                                   .extra = e->model.params[p].count * e->model.params[p].slices});
+    return zoff_agreement_identity_exit(&e->agreement, zoff_engine_states_pull_param(e, p));
+}
+
+zoff_status zoff_param_pull(zoff_engine *e, zoff_param p)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_step_enter(e, ZOFF_CALL_PARAM_PULL));
+    ZOFF_FAIL_IF(p >= e->model.param_count, ZOFF_ERR_INVALID, "zoff_param_pull: there is no parameter %u; the engine has %zu",
+                 p, e->model.param_count);
+    const zoff_param owner = zoff_model_params_owner(&e->model, p);
+    const uint64_t before = e->life.awaits_weights, own_failure = ZOFF_AWAITS_PULL_OF + (uint64_t)owner;
+    if (before != own_failure && (before != ZOFF_AWAITS_ALL || e->model.params[p].engine_owned))
+        ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_pull"));
+    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, p, 1, "zoff_param_pull"));
+    const zoff_status status = pull_param(e, owner);
+    if (before != ZOFF_AWAITS_ALL)
+        e->life.awaits_weights = status < 0 ? own_failure : ZOFF_AWAITS_NOTHING;
+    if (status == ZOFF_OK)
+        zoff_traps_weights_note_param(e->life.traps, owner);
     return status;
 }
 

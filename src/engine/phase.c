@@ -99,6 +99,9 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
 
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)
 {
+    ZOFF_FAIL_IF(e->life.awaits_weights >= ZOFF_AWAITS_PULL_OF, ZOFF_ERR_STATE,
+                 "%s: zoff_param_pull() of %s has failed, and has set only a part of its masters; call it again", call,
+                 e->model.params[e->life.awaits_weights - ZOFF_AWAITS_PULL_OF].name);
     ZOFF_FAIL_IF(e->life.awaits_weights, ZOFF_ERR_STATE,
                  "%s: the states are those after step %lld, but the weights may be others; call zoff_params_push() to compute "
                  "the weights from the states%s",

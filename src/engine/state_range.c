@@ -421,8 +421,8 @@ void zoff_engine_state_range_end(zoff_engine *e)
     zoff_base_status_save(&saved);
     if (zoff_engine_stores_commit_ranges(e) < 0)
         ZOFF_WARN(
-            "zoff_engine_destroy: data that zoff_state_write() and zoff_param_write() wrote since the last commit is lost "
-            "(%s); the files hold the "
+            "zoff_engine_destroy: data that zoff_state_write(), zoff_param_write() and zoff_param_pull() wrote since the last "
+            "commit is lost (%s); the files hold the "
             "states of that commit. Call zoff_state_flush() first: it returns the error",
             zoff_last_error());
     zoff_base_status_restore(&saved);

@@ -21,12 +21,18 @@ static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const 
     return true;
 }
 
-static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool to_master)
+enum { ALL = UINT32_MAX }; /* in place of a parameter */
+
+/* Cast the pieces of one parameter, or ALL. */
+static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, zoff_param only, bool to_master)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
-    for (size_t i = 0; i < c->piece_count; i++)
-        used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->transfer.scratch.cast_pieces[used]);
+    for (size_t i = 0; i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
+        if (only == ALL || piece->param == only)
+            used += make_cast(e, c, piece, memory, to_master, &e->transfer.scratch.cast_pieces[used]);
+    }
     zoff_adam_cast_run(e->transfer.threads.now, e->transfer.scratch.cast_pieces, used);
     if (!to_master)
         zoff_lending_param_cache_refresh(&e->lending, chunk, memory.weights, true);
@@ -243,7 +249,7 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
     return ZOFF_OK;
 }
 
-static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk, bool to_master)
+static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_param only, bool to_master)
 {
     zoff_lent_chunk lent;
     zoff_saved_error saved;
@@ -253,7 +259,7 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
         zoff_transfer_staging_release(&e->transfer, chunk);
         return status;
     }
-    cast_chunk(e, chunk, lent.memory, to_master);
+    cast_chunk(e, chunk, lent.memory, only, to_master);
     if (!to_master)
         status = zoff_transfer_device_upload(&e->transfer, chunk, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
@@ -300,7 +306,7 @@ static zoff_status cast_all(zoff_engine *e, const zoff_pass *pass, bool to_maste
     zoff_status status = ZOFF_OK;
     for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++) {
         if (is_cast(e, &e->plan.chunks[chunk], to_master))
-            status = cast_one(e, pass, chunk, to_master);
+            status = cast_one(e, pass, chunk, ALL, to_master);
     }
     return settle(e, status);
 }
@@ -309,6 +315,29 @@ zoff_status zoff_engine_states_pull(zoff_engine *e)
 {
     const zoff_pass pass = cast_pass(e, true);
     return zoff_engine_states_end_pass(e, &pass, cast_all(e, &pass, true));
+}
+
+/* As a range that the program sets: chunks stay in their slots for the next call, and their writes are delayed. */
+zoff_status zoff_engine_states_pull_param(zoff_engine *e, zoff_param param)
+{
+    const zoff_model_param *p = &e->model.params[param];
+    zoff_pass pass = cast_pass(e, true);
+    size_t next = 0;
+    if (!zoff_model_masters_of(&e->model, p)->bytes)
+        return ZOFF_OK; /* the weights are the masters, or there are none */
+    pass.streams = 1u << ZOFF_STREAM_MASTER;
+    pass.keeps = true;
+    e->ranges.last = e->ranges.unsaved = true;
+    zoff_status status = zoff_engine_states_begin_pass(e, &pass);
+    for (size_t slice = 0; slice < p->slices; slice++) {
+        const zoff_slice_buckets has = e->model.slice_buckets[p->first_flag + slice];
+        for (size_t chunk = zoff_base_bits_max(has.first, next); has.first != UINT32_MAX && chunk <= has.last; chunk++) {
+            if (status == ZOFF_OK && is_cast(e, &e->plan.chunks[chunk], true))
+                status = cast_one(e, &pass, chunk, param, true);
+            next = chunk + 1;
+        }
+    }
+    return settle(e, status);
 }
 
 /* A rank that fails here repeats the call, for the others wait for its part of the weights. */
@@ -362,7 +391,7 @@ zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, b
 
 zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk)
 {
-    cast_chunk(load->engine, chunk, loading_of(load, chunk)->lent.memory, false);
+    cast_chunk(load->engine, chunk, loading_of(load, chunk)->lent.memory, ALL, false);
     return zoff_transfer_device_upload(&load->engine->transfer, chunk, true);
 }
 

@@ -97,6 +97,8 @@ enum {
     CALL(STATS_PRINT, "zoff_stats_print", "+++++++++", 0)                                                                      \
     CALL(DESTROY, "zoff_engine_destroy", "+++++++++", 0)                                                                       \
     CALL(PARAM_BIND, "zoff_param_bind", "++------+", 0)                                                                        \
+    CALL(PARAM_BIND_OPTS, "zoff_param_bind_opts", "++------+", 0)                                                              \
+    CALL(PARAM_PULL, "zoff_param_pull", "-+f-----+", ZOFF_NEEDS_WHOLE)                                                         \
     CALL(PARAMS_PULL, "zoff_params_pull", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)                                 \
     CALL(PARAMS_PUSH, "zoff_params_push", "-+f----++", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)                                 \
     CALL(STATE_READ, "zoff_state_read", "-+f-----+", ZOFF_NEEDS_WHOLE)                                                         \
@@ -111,6 +113,7 @@ enum {
     CALL(LOSS_SCALER_GET, "zoff_loss_scaler_get", "++f++--++", 0)                                                              \
     CALL(LOSS_SCALER_SET, "zoff_loss_scaler_set", "++f-----+", ZOFF_NEEDS_WHOLE)                                               \
     CALL(GRAD_READY, "zoff_grad_ready", "-+-------", 0)                                                                        \
+    CALL(GRADS_HAND_OVER, "zoff_grads_hand_over", "-+-------", 0)                                                              \
     CALL(GRAD_ACQUIRE, "zoff_grad_acquire", "-+-------", 0)                                                                    \
     CALL(GRAD_WEIGHT, "zoff_grad_weight", "-+-------", 0)                                                                      \
     CALL(GRAD_REUSABLE, "zoff_grad_reusable", "-++e----+", 0)                                                                  \
@@ -124,6 +127,7 @@ enum {
     CALL(STEP_COUNT, "zoff_step_count", "+++++--++", 0)                                                                        \
     CALL(STEP_COUNT_SET, "zoff_step_count_set", "++f-----+", ZOFF_NEEDS_WHOLE)                                                 \
     CALL(PARAM_WAIT, "zoff_param_wait", "-++e----+", 0)                                                                        \
+    CALL(PARAMS_WAIT, "zoff_params_wait", "-++e----+", 0)                                                                      \
     CALL(CHECKPOINT_SAVE, "zoff_checkpoint_save", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_WEIGHTS)                          \
     CALL(CHECKPOINT_BEGIN, "zoff_checkpoint_begin", "-+f-----+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_WEIGHTS)                        \
     CALL(CHECKPOINT_LOAD, "zoff_checkpoint_load", "-+f--+--+", ZOFF_NEEDS_WHOLE | ZOFF_NEEDS_RETURNED)

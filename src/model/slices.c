@@ -19,6 +19,7 @@ static zoff_slice_buckets find(const zoff_model *m, const zoff_plan *plan, size_
 zoff_status zoff_model_slices_open(zoff_model *m, const zoff_plan *plan)
 {
     ZOFF_TRY(zoff_base_mem_alloc(m->slice_count, sizeof *m->flags, "the flags of slices", &m->flags));
+    ZOFF_TRY(zoff_base_mem_alloc(m->param_count, sizeof *m->listed, "the list of gradients", &m->listed));
     ZOFF_TRY(zoff_base_mem_alloc(m->slice_count, sizeof *m->slice_buckets, "the buckets of slices", &m->slice_buckets));
     for (size_t i = 0; i < m->param_count; i++) {
         for (size_t slice = 0; slice < m->params[i].slices; slice++)
@@ -30,8 +31,10 @@ zoff_status zoff_model_slices_open(zoff_model *m, const zoff_plan *plan)
 void zoff_model_slices_close(zoff_model *m)
 {
     zoff_base_mem_free(m->flags);
+    zoff_base_mem_free(m->listed);
     zoff_base_mem_free(m->slice_buckets);
     m->flags = NULL;
+    m->listed = NULL;
     m->slice_buckets = NULL;
 }
 

@@ -313,8 +313,7 @@ void zoff_model_ties_place(zoff_model *m, char *base)
 void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad)
 {
     const zoff_tie *one = &m->ties.all[m->params[p].tie - 1];
-    if (grad)
-        *(p == one->owner ? &m->ties.all[m->params[p].tie - 1].given.grad : &m->params[p].grad) = grad;
+    *(p == one->owner ? &m->ties.all[m->params[p].tie - 1].given.grad : &m->params[p].grad) = grad;
     for (size_t k = 0; value && k < one->count; k++)
         m->params[m->ties.members[one->first + k]].value = value;
 }

@@ -16,7 +16,8 @@ enum {
     ZOFF_SLICE_PRESENT = 2, /* the slice had a gradient in this step; with accumulation, the accumulator holds a sum */
     ZOFF_SLICE_DOWN = 4,    /* device: the gradient that was handed over is downloaded */
     ZOFF_SLICE_GIVEN = 8,   /* tied weights: this parameter's gradient was handed over; READY then means the owner's sum */
-    ZOFF_SLICE_REUSED = 16  /* the program may have written its next gradient, so the end of the step does not clear it */
+    ZOFF_SLICE_REUSED = 16, /* the program may have written its next gradient, so the end of the step does not clear it */
+    ZOFF_SLICE_LISTED = 32  /* the slice is in the list of zoff_grads_hand_over(); only during that call */
 };
 
 /* The first and last bucket of a slice. Buckets in between also contain parts of it. */
@@ -117,8 +118,9 @@ typedef struct zoff_model {
     size_t group_count; /* highest group of a parameter or of the program, plus 1 */
     size_t group_capacity;
     zoff_ties ties;
-    size_t slice_count;                /* sum over all parameters */
-    uint8_t *flags;                    /* per slice; set at seal */
+    size_t slice_count; /* sum over all parameters */
+    uint8_t *flags;     /* per slice; set at seal */
+    size_t *listed; /* per parameter: 1 + its first entry in the list of zoff_grads_hand_over(), during that call; 0: none */
     zoff_slice_buckets *slice_buckets; /* per slice; set at seal */
     zoff_loss_scaler scaler;
     uint64_t skipped_in_row; /* skipped steps since the last that was not; the same on all ranks */
@@ -228,6 +230,8 @@ void zoff_model_ties_dissolve(zoff_model *m);          /* undo zoff_model_ties_f
 uint64_t zoff_model_ties_bytes(const zoff_model *m);   /* bytes of the owners' gradients, which are fp32 sums */
 void zoff_model_ties_place(zoff_model *m, char *base); /* set the memory of the sums of ties */
 zoff_status zoff_model_ties_check(zoff_model *m);      /* check for overlaps if buffers were bound since the last check */
+/* Bind weights to all names of a tie, and a gradient buffer to one. A NULL value keeps the weights; a NULL grad is no buffer.
+ */
 void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad);
 
 /* groups.c */

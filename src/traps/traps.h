@@ -26,6 +26,7 @@ void zoff_traps_weights_enter(zoff_traps *t, size_t bucket);
 void zoff_traps_weights_leave(zoff_traps *t, size_t bucket);
 /* Note that a call has left the weights as they are now, or has taken them as masters. */
 void zoff_traps_weights_note(zoff_traps *t);
+void zoff_traps_weights_note_param(zoff_traps *t, zoff_param param);
 /* Compare weights with what the last call has left; `call` begins the message.  @return ERR_STATE with parameter and slice */
 zoff_status zoff_traps_weights_compare(const zoff_traps *t, const char *call);
 /* Report weights that were used too early, once for each step.  @return ERR_STATE with parameter and place */

@@ -288,13 +288,17 @@ static uint64_t checksum(const zoff_model_param *p, size_t slice)
     return zoff_digest_blocks_whole(p->value + slice * p->value_stride, bytes_of(p, p->count), 1);
 }
 
+void zoff_traps_weights_note_param(zoff_traps *t, zoff_param param)
+{
+    const zoff_model_param *p = t ? &t->model->params[param] : NULL;
+    for (size_t slice = 0; p && slice < p->slices && is_watched(p); slice++)
+        t->left[p->first_flag + slice] = checksum(p, slice);
+}
+
 void zoff_traps_weights_note(zoff_traps *t)
 {
-    for (size_t i = 0; t && i < t->model->param_count; i++) {
-        const zoff_model_param *p = &t->model->params[i];
-        for (size_t slice = 0; slice < p->slices && is_watched(p); slice++)
-            t->left[p->first_flag + slice] = checksum(p, slice);
-    }
+    for (size_t i = 0; t && i < t->model->param_count; i++)
+        zoff_traps_weights_note_param(t, (zoff_param)i);
 }
 
 zoff_status zoff_traps_weights_compare(const zoff_traps *t, const char *call)

@@ -37,6 +37,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 120, norm_comm);
     SIZE_OF(zoff_param_desc, 120, reduced);
     SIZE_OF(zoff_step_args, 72, norm_sum);
+    SIZE_OF(zoff_handover, 48, native_stream);
     SIZE_OF(zoff_step_info, 400, buckets);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 192, nvme_memory_bytes);

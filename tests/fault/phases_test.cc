@@ -391,6 +391,10 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
         }
         if (is("param_bind"))
             return zoff_param_bind(e, subject::OWN, s.own.data(), nullptr);
+        if (is("param_bind_opts"))
+            return zoff_param_bind_opts(e, subject::OWN, s.own.data(), nullptr, ZOFF_BIND_MOVED);
+        if (is("param_pull"))
+            return zoff_param_pull(e, subject::LENT);
         if (is("params_pull"))
             return zoff_params_pull(e);
         if (is("params_push"))
@@ -419,6 +423,15 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
             return zoff_loss_scaler_set(e, &scaler);
         if (is("grad_ready"))
             return renew(s), zoff_grad_ready(e, subject::OWN, 0, nullptr);
+        if (is("grads_hand_over")) {
+            zoff_handover all[2 * subject::SLICES] = {};
+            for (unsigned i = 0; i < 2 * subject::SLICES; i++) {
+                all[i].struct_size = sizeof all[i];
+                all[i].param = i < subject::SLICES ? subject::OWN : subject::ENGINES;
+                all[i].slice = i % subject::SLICES;
+            }
+            return renew(s), zoff_grads_hand_over(e, all, sizeof all[0], 2 * subject::SLICES);
+        }
         if (is("grad_acquire"))
             return zoff_grad_acquire(e, subject::LENT, 0, nullptr, &grad);
         if (is("grad_weight"))
@@ -448,6 +461,8 @@ class Phases : public testing::TestWithParam<std::tuple<const char *, int>>
             return zoff_step_count_set(e, t_of(s));
         if (is("param_wait"))
             return zoff_param_wait(e, subject::OWN, 0, nullptr);
+        if (is("params_wait"))
+            return zoff_params_wait(e, subject::OWN, 1, 0, nullptr);
         if (is("checkpoint_save"))
             return zoff_checkpoint_save(e, (s.folder + "/saved").c_str(), nullptr);
         if (is("checkpoint_begin"))

@@ -155,13 +155,44 @@ TEST_P(StateRangeFaults, DestroyMakesThemDurable)
 TEST_P(StateRangeFaults, DestroySaysWhatItCouldNotWrite)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
-    log.expect("data that zoff_state_write() and zoff_param_write() wrote since the last commit is lost");
+    log.expect("data that zoff_state_write(), zoff_param_write() and zoff_param_pull() wrote since the last commit is lost");
     {
         aio_fault fault;
         fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
         e.reset();
     }
     EXPECT_EQ(0, share_in_files());
+}
+
+// A part of the masters may be those of the new weights. No step takes them, and the call is repeated.
+TEST_P(StateRangeFaults, APullThatFailsIsRepeated)
+{
+    unsigned failed = 0;
+    for (zoff_param p : {0u, 1u}) {
+        const uint16_t sign = 0x8000;
+        for (size_t k = 0; k < t.tensors[p].total(); k++)
+            *(uint16_t *)(t.value(p) + 2 * t.place(p, k)) ^= sign;
+        zoff_status status;
+        {
+            aio_fault fault;
+            fault.result = [](int, int, bool, uint64_t, size_t) { return -EIO; };
+            status = zoff_param_pull(e.get(), p);
+        }
+        failed += status < 0;
+        if (status < 0) {
+            EXPECT_EQ(ZOFF_ERR_IO, status) << zoff_last_error();
+            const char *words = p ? "zoff_param_pull() of param1 has failed" : "zoff_param_pull() of param0 has failed";
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, words, zoff_step(e.get(), nullptr, nullptr));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, words, zoff_param_pull(e.get(), 1 - p));
+            ASSERT_ZOFF_OK(zoff_param_pull(e.get(), p));
+        }
+        std::vector<float> masters(t.tensors[p].total());
+        ASSERT_ZOFF_OK(zoff_state_read(e.get(), p, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
+        for (size_t k = 0; k < masters.size(); k++)
+            ASSERT_EQ(trainer::get(t.value(p), ZOFF_BF16, t.place(p, k)), masters[k]) << k;
+    }
+    EXPECT_TRUE(failed || GetParam().residents == 6) << "no transfer was needed";
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
 }
 
 // The first rank to see the error may have had no error itself. The ranks repeat the call together.

@@ -218,6 +218,11 @@ TEST_F(Calls, Arguments)
     SAY(zoff_param_read(e, 0, 0, 7, numbers));
     SAY(zoff_param_write(e, 0, 0, 1, numbers));
     SAY(zoff_param_bind(e, 9, numbers, nullptr));
+    SAY(zoff_param_bind_opts(e, 0, numbers, nullptr, 6));
+    SAY(zoff_param_bind_opts(e, 0, nullptr, nullptr, ZOFF_BIND_MOVED));
+    SAY(zoff_param_pull(e, 9));
+    SAY(zoff_params_wait(e, 0, 99, 0, nullptr));
+    SAY(zoff_grads_hand_over(e, nullptr, 0, 1));
     SAY(zoff_step_count(e, nullptr));
     SAY(zoff_step_count_set(e, -1));
     SAY(zoff_loss_scale(e, nullptr));
@@ -254,6 +259,10 @@ TEST_F(Calls, Arguments)
     SAY(zoff_engine_plan(none, nullptr));
     SAY(zoff_engine_progress(none));
     SAY(zoff_param_bind(none, 0, nullptr, nullptr));
+    SAY(zoff_param_bind_opts(none, 0, nullptr, nullptr, 0));
+    SAY(zoff_param_pull(none, 0));
+    SAY(zoff_params_wait(none, 0, 0, 0, nullptr));
+    SAY(zoff_grads_hand_over(none, nullptr, 0, 0));
     SAY(zoff_param_wait(none, 0, 0, nullptr));
     SAY(zoff_param_fetch(none, 0, 0, nullptr, nullptr));
     SAY(zoff_param_release(none, 0, 0, nullptr));

@@ -206,6 +206,15 @@ class program
         of.pay("zoff_stats_print", [&] { return zoff_stats_print(e_, words, sizeof words, &bytes); });
         for (size_t p = 0; p < descs_.size(); p++)
             of.pay("zoff_param_bind", [&] { return zoff_param_bind(e_, (zoff_param)p, nullptr, descs_[p].grad); });
+        std::vector<zoff_handover> all;
+        each([&](zoff_param p, size_t slice) {
+            if (!s_.lent)
+                all.push_back({sizeof(zoff_handover), p, 0, slice, nullptr, descs_[p].grad, nullptr});
+        });
+        of.pay("zoff_grads_hand_over", [&] { return zoff_grads_hand_over(e_, all.data(), sizeof(zoff_handover), all.size()); });
+        EXPECT_ZOFF_OK(zoff_grads_drop(e_));
+        for (size_t p = 0; p < descs_.size(); p++)
+            of.pay("zoff_param_pull", [&] { return zoff_param_pull(e_, (zoff_param)p); });
         of.pay("zoff_engine_plan", [&] { return zoff_engine_plan(e_, &plan); });
         of.pay("zoff_params_push", [&] { return zoff_params_push(e_); });
         of.pay("zoff_params_pull", [&] { return zoff_params_pull(e_); });

@@ -231,7 +231,8 @@ TEST_P(BesideCalls, ABufferIsReadNoMoreOnceAnotherIsBound)
     gate.open_after(std::chrono::milliseconds(30));
     for (size_t i : {0u, 3u, 4u}) {                     // parameters with one slice
         buffers.emplace_back(t.tensors[i].count, 0.0f); // the program fills it later
-        EXPECT_ZOFF_OK(zoff_param_bind(r.engine_of(0), (zoff_param)i, buffers.back().data(), nullptr));
+        EXPECT_ZOFF_OK(zoff_param_bind_opts(r.engine_of(0), (zoff_param)i, buffers.back().data(), nullptr,
+                                            i == 4 ? (unsigned)ZOFF_BIND_MOVED : 0u));
         memset(t.value(i), 0x55, t.tensors[i].count * sizeof(float));
     }
     expect_all_ok(r.wait());

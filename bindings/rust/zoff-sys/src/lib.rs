@@ -12,6 +12,8 @@ use std::os::raw::{c_char, c_int, c_uint, c_void};
 pub const ZOFF_STREAM_DEFAULT: *mut c_void = 1 as *mut c_void;
 /// Any rank, in zoff_comm_transport.receive().
 pub const ZOFF_COMM_ANY_RANK: c_uint = 4294967295;
+/// As `grad` of zoff_param_bind(): the parameter has no gradient buffer from now on, as if it had been registered without.
+pub const ZOFF_NO_GRAD: *mut c_void = 1 as *mut c_void;
 
 pub const ZOFF_VERSION_MAJOR: c_int = 0;
 
@@ -37,6 +39,8 @@ pub const ZOFF_DIRECT_AUTO: zoff_aio_direct = 0;
 pub const ZOFF_DIRECT_REQUIRE: zoff_aio_direct = 1;
 /// through the page cache
 pub const ZOFF_DIRECT_OFF: zoff_aio_direct = 2;
+/// the program has moved the weights: `value` has those of the old buffer, bit by bit. Nothing is copied, and the old buffer may be gone, unless zoff_checkpoint_begin() still saves it
+pub const ZOFF_BIND_MOVED: c_uint = 1;
 
 /// A state of a parameter.
 pub type zoff_state_kind = c_int;
@@ -1053,6 +1057,33 @@ impl Default for zoff_step_info {
     }
 }
 
+/// An entry of zoff_grads_hand_over(): the gradient of one slice, and the present buffers of its parameter.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct zoff_handover {
+    /// set by ZOFF_HANDOVER_INIT
+    pub struct_size: usize,
+    /// the parameter
+    pub param: zoff_param,
+    /// ZOFF_BIND_*, about `value`
+    pub flags: c_uint,
+    /// the slice whose gradient is ready; ignored beside ZOFF_NO_GRAD
+    pub slice: usize,
+    /// weights, from the first slice on; NULL: they have not moved
+    pub value: *mut c_void,
+    /// gradients, from the first slice on; NULL: they have not moved. ZOFF_NO_GRAD: no gradient is ready
+    pub grad: *mut c_void,
+    /// as of zoff_grad_ready()
+    pub native_stream: *mut c_void,
+}
+impl Default for zoff_handover {
+    fn default() -> Self {
+        let mut its: Self = unsafe { std::mem::zeroed() }; // zeros, null and None
+        its.struct_size = std::mem::size_of::<Self>();
+        its
+    }
+}
+
 /// Hyper-parameters of one step. Fill them with zoff_optimizer_hyper_init(), or with zoff_engine_get_group() from an engine's configuration, and change what you need: then 0 means 0. An optimizer ignores the fields that it has no use for. In a struct that neither call has filled, a 0 in lr, a beta or eps is refused, because it may have been forgotten.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -1501,10 +1532,14 @@ extern "C" {
     ///
     /// Return: ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to another model or are damaged, or do not have persist_t. ERR_INVALID or ERR_COMM for ranks that differ, with the values. ERR_CANCELED where zoff_engine_opts.progress returned false. After an error the engine is as before and may be sealed again
     pub fn zoff_engine_seal(e: *mut zoff_engine) -> zoff_status;
-    /// Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way. The weights of the new buffer are not read: see zoff_params_pull(). Those that are half of their masters (zoff.master) are copied to it from the old buffer, which must still be there.
+    /// Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way, and ZOFF_NO_GRAD takes one away: then steps leave the parameter out until another buffer is bound. The weights of the new buffer are not read: see zoff_param_pull(). Those that are half of their masters (zoff.master) are copied to it from the old buffer, which must still be there.
     ///
     /// Return: ERR_INVALID for a `value` of weights that the engine owns; ERR_STATE after a gradient of the parameter was handed over (zoff_grad_ready()) or lent (zoff_grad_acquire()) for the coming step: nothing has moved
     pub fn zoff_param_bind(e: *mut zoff_engine, p: zoff_param, value: *mut c_void, grad: *mut c_void) -> zoff_status;
+    /// Bind other buffers as zoff_param_bind() does, with flags.
+    ///
+    /// Return: as zoff_param_bind(); ERR_INVALID for unknown flags, and for ZOFF_BIND_MOVED where `value` is NULL
+    pub fn zoff_param_bind_opts(e: *mut zoff_engine, p: zoff_param, value: *mut c_void, grad: *mut c_void, flags: c_uint) -> zoff_status;
     /// Return the communicator of an engine, which has the rank and the number of ranks.
     ///
     /// Owns: the engine, or the caller who passed it; never NULL for an engine
@@ -1588,7 +1623,7 @@ extern "C" {
     pub fn zoff_isa() -> *const c_char;
     /// Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
     ///
-    /// Call it after each change of weights, and before the next step, for every type and tier. A step without it goes on from some of the changed weights and overwrites others. It goes on from fp32 weights, because they are their own masters, and from 16-bit weights that are the upper halves of their masters (zoff.master), with the old lower halves. It computes all others from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of weights that are masters or half of them.
+    /// Call it after each change of weights, and before the next step, for every type and tier. If one parameter has changed, zoff_param_pull() is enough, and leaves other masters as they are. A step without either goes on from some of the changed weights and overwrites others. It goes on from fp32 weights, because they are their own masters, and from 16-bit weights that are the upper halves of their masters (zoff.master), with the old lower halves. It computes all others from the old masters. zoff.check_use refuses such a step. zoff_params_push() undoes a change instead, except of weights that are masters or half of them.
     ///
     /// This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and zoff_loss_scaler_set() are for the time between two updates, because gradients in flight are in no state.
     ///
@@ -1596,6 +1631,14 @@ extern "C" {
     ///
     /// Return: ERR_STATE between the micro-steps of an update, and after a gradient of the next step was handed over: finish the update, or call zoff_grads_drop()
     pub fn zoff_params_pull(e: *mut zoff_engine) -> zoff_status;
+    /// Take the weights of one parameter as its new masters, as zoff_params_pull() does for all. Other masters keep their bits. Tied parameters share one set. With zoff.persist the files get them as those of zoff_state_write(), at the next flush.
+    ///
+    /// With several ranks each one calls it in the same order, with the same weights, and sets the part of the masters that it has.
+    ///
+    /// Blocks: on the NVMe tier for the chunks of the parameter; never for other ranks
+    ///
+    /// Return: ERR_INVALID for a parameter that does not exist; ERR_STATE as zoff_params_pull(), or while a slice of it is lent. After ERR_IO or ERR_DEVICE only a part of its masters may be set: steps are ERR_STATE until it is called again
+    pub fn zoff_param_pull(e: *mut zoff_engine, p: zoff_param) -> zoff_status;
     /// Write the masters to the weights, rounded as a step rounds them, after states were loaded. Collective over the ranks.
     ///
     /// After ERR_IO or ERR_DEVICE call it again on this rank: the other ranks wait for it, and it goes on where it was. If some weights were sent before the error, calls that use states or weights return ERR_STATE until then.
@@ -1724,6 +1767,14 @@ extern "C" {
     ///
     /// Return: ERR_STATE before seal, for a gradient that was declared twice, or without a gradient buffer. With zoff.background_threads the engine's thread may take the gradient later: then the next zoff_grad_ready() or the begin of the step returns its error
     pub fn zoff_grad_ready(e: *mut zoff_engine, p: zoff_param, slice: usize, native_stream: *mut c_void) -> zoff_status;
+    /// Hand over all gradients of a backward pass that may have moved its buffers: bind each entry's buffers as zoff_param_bind_opts() does, then declare its slice ready as zoff_grad_ready() does.
+    ///
+    /// Parameters that are neither in the list nor handed over in this step lose their gradient buffers, as by ZOFF_NO_GRAD. So a program may free the gradients of earlier steps, and has no gradient where it does not list one. An empty list unbinds all. All entries are checked before the first one is bound. Entries for other slices of a parameter repeat its buffers, or have NULL.
+    ///
+    /// Blocks: as zoff_grad_ready()
+    ///
+    /// Return: as zoff_param_bind_opts() and zoff_grad_ready(), with the number of the entry: nothing has changed. After an error of a device, a disk or other ranks the entries before this one are handed over, and the buffers of all are bound
+    pub fn zoff_grads_hand_over(e: *mut zoff_engine, list: *const zoff_handover, stride: usize, count: usize) -> zoff_status;
     /// Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous, zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory. With a device it is memory of the device, zeroed in `native_stream`.
     ///
     /// With several ranks from stage 2 on, and with gradient accumulation, no rank holds all gradients at a time. The memory serves another slice as soon as the gradient has been sent or added up. On a device it does so in every stage and with one rank, as soon as the gradient is downloaded or packed.
@@ -1732,7 +1783,7 @@ extern "C" {
     ///
     /// Blocks: for gradients of other slices in flight, where that frees memory
     ///
-    /// Return: ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over; ERR_NO_MEMORY where zoff.device_memory allows no more
+    /// Return: ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over. With a device also ERR_STATE where all parameters had buffers at seal, because then no memory was reserved, and ERR_NO_MEMORY where zoff.device_memory allows no more
     pub fn zoff_grad_acquire(e: *mut zoff_engine, p: zoff_param, slice: usize, native_stream: *mut c_void, out: *mut *mut c_void) -> zoff_status;
     /// Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the gradients are those of a mean over tokens, for example, the weight is the number of tokens. Call it before the first zoff_grad_ready() of the micro-batch. Without a call the weight is 1. A weight of 0 means no work: the gradients count as zeros, also inf and nan. Without other ranks and without accumulation the call changes nothing.
     ///
@@ -1802,6 +1853,12 @@ extern "C" {
     ///
     /// Return: OK, also when the step is skipped: the weights stay as they are. An error of the step, which every further call and zoff_step_wait() return, too: then as after zoff_step_wait(). With several ranks and weights of the engine the step stays open, and the call is repeated. ERR_INVALID for weights of the engine, or another stream; ERR_STATE after a failed step that zoff_step_wait() has told
     pub fn zoff_param_wait(e: *mut zoff_engine, p: zoff_param, slice: usize, native_stream: *mut c_void) -> zoff_status;
+    /// Wait for one slice of each of `count` parameters from `first` on, as zoff_param_wait() does for one: for all tensors of a layer, for example, whose slices are its layers.
+    ///
+    /// Blocks: until the last of them is updated
+    ///
+    /// Return: as zoff_param_wait(), for the first that fails; ERR_INVALID before any wait, also where one has no such slice
+    pub fn zoff_params_wait(e: *mut zoff_engine, first: zoff_param, count: usize, slice: usize, native_stream: *mut c_void) -> zoff_status;
     /// Between zoff_step_begin() and zoff_step_wait(): wait until the engine has read the gradient of one slice, so that the program may write the next one to its buffer before zoff_step_wait(). With ZOFF_STEP_ZERO_GRADS the buffer is then cleared. Parameters with tied weights may share a buffer: one call is enough. The next gradient is handed over after zoff_step_wait(). In a micro-step that only adds gradients, the call finishes the step, as a save does. Without an open step it returns at once.
     ///
     /// Threads: as zoff_step_wait()

@@ -45,6 +45,7 @@ fn structs() {
     layout!(zoff_step_buckets, 32, 8, all at 0 of 8, speculated at 8 of 8, committed at 16 of 8, redone at 24 of 8,);
     layout!(zoff_step_culprit, 16, 8, param at 0 of 4, rank at 4 of 4, slice at 8 of 8,);
     layout!(zoff_step_info, 400, 8, struct_size at 0 of 8, outcome at 8 of 4, skipped at 12 of 1, accumulated at 13 of 1, micro_step at 16 of 4, micro_steps at 20 of 4, t at 24 of 8, numbers at 32 of 88, bytes at 120 of 128, seconds at 248 of 96, culprit at 344 of 16, stop_requested at 360 of 1, buckets at 368 of 32,);
+    layout!(zoff_handover, 48, 8, struct_size at 0 of 8, param at 8 of 4, flags at 12 of 4, slice at 16 of 8, value at 24 of 8, grad at 32 of 8, native_stream at 40 of 8,);
     layout!(zoff_optimizer_hyper, 96, 8, struct_size at 0 of 8, lr at 8 of 8, beta1 at 16 of 8, beta2 at 24 of 8, eps at 32 of 8, weight_decay at 40 of 8, decay at 48 of 4, momentum at 56 of 8, dampening at 64 of 8, lr_decay at 72 of 8, optimizer at 80 of 4, nesterov at 84 of 1, filled at 85 of 1, flags at 88 of 8,);
     layout!(zoff_plugin_host, 32, 8, struct_size at 0 of 8, version at 8 of 4, fail at 16 of 8, warn at 24 of 8,);
     layout!(zoff_plugin, 24, 8, struct_size at 0 of 8, connect at 8 of 8, built_in at 16 of 8,);
@@ -126,6 +127,7 @@ fn calls() {
         zoff_engine_plan as *const (),
         zoff_engine_seal as *const (),
         zoff_param_bind as *const (),
+        zoff_param_bind_opts as *const (),
         zoff_engine_comm as *const (),
         zoff_engine_progress as *const (),
         zoff_engine_request_stop as *const (),
@@ -134,6 +136,7 @@ fn calls() {
         zoff_optimizer_step_list as *const (),
         zoff_isa as *const (),
         zoff_params_pull as *const (),
+        zoff_param_pull as *const (),
         zoff_params_push as *const (),
         zoff_state_read as *const (),
         zoff_state_write as *const (),
@@ -153,6 +156,7 @@ fn calls() {
         zoff_feature as *const (),
         zoff_features as *const (),
         zoff_grad_ready as *const (),
+        zoff_grads_hand_over as *const (),
         zoff_grad_acquire as *const (),
         zoff_grad_weight as *const (),
         zoff_step as *const (),
@@ -163,6 +167,7 @@ fn calls() {
         zoff_step_begin as *const (),
         zoff_step_wait as *const (),
         zoff_param_wait as *const (),
+        zoff_params_wait as *const (),
         zoff_grad_reusable as *const (),
         zoff_step_retry as *const (),
         zoff_grads_drop as *const (),
