@@ -230,10 +230,10 @@ void life::load_book()
         book.clear();
 }
 
-void life::pull_book()
+void life::pull_book(const std::vector<const param *> &of)
 {
     for (size_t i = 0; i < book.size(); i++) {
-        if (!book[i].frozen)
+        if (!book[i].frozen && std::find(of.begin(), of.end(), params[i].get()) != of.end())
             take_weights(*params[i], book[i].master);
     }
 }

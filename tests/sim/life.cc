@@ -14,7 +14,7 @@
 using namespace sim;
 
 // Stays until the process ends.
-static char *allocate(size_t bytes)
+char *sim::allocate(size_t bytes)
 {
     char *at = static_cast<char *>(aligned_alloc(64, (bytes + 127) / 64 * 64));
     memset(at, 0x11, bytes);
@@ -262,6 +262,7 @@ zoff_status life::open_one(unsigned e)
     zoff_config_close(opts.config);
     for (const auto &q : params) {
         const zoff_param_desc d = desc(*q, false);
+        q->unbound = q->unbound && q->engine != e;
         if (status == ZOFF_OK && q->engine == e)
             status = zoff_engine_add_param(tested[e], &d, &q->id), c_add(*q);
     }
@@ -387,6 +388,8 @@ void life::operation(const line &l)
         states(l);
     else if (l.verb == "pull")
         pull(l);
+    else if (l.verb == "move")
+        move(l);
     else if (l.verb == "save")
         save(l);
     else if (l.verb == "load")

@@ -33,12 +33,16 @@ struct param {
     uint64_t seed;
     zoff_param id = 0, ref_id = 0; // ids in the engine and in the reference
     char *value, *grad, *ref_value, *ref_grad;
-    std::vector<char> given; // slices that have a gradient in this micro-step
+    char *other_grad = nullptr; // a gradient buffer that the engine does not know
+    bool unbound = false;       // zoff_grads_hand_over() has taken the buffer away
+    std::vector<char> given;    // slices that have a gradient in this micro-step
     size_t value_bytes() const { return slices * stride * width_of(dtype); }
     size_t grad_bytes() const { return slices * grad_stride * width_of(grad_dtype); }
     char *grad_of(size_t slice) const { return grad + slice * grad_stride * width_of(grad_dtype); }
     char *ref_grad_of(size_t slice) const { return ref_grad + slice * grad_stride * width_of(grad_dtype); }
 };
+
+char *allocate(size_t bytes);
 
 // The gradient of a slice that a rank hands over in a micro-step.
 struct gradient {
@@ -128,6 +132,8 @@ class life
     std::vector<gradient> draw(const line &l, unsigned of_rank, dice &d) const;
     double weight_of(const line &l, unsigned of_rank) const;
     void hand_over(const line &l, dice &d);
+    void bind_grads(bool listed);
+    void hand_over_list(unsigned engine, const std::vector<zoff_handover> &list);
     void step(const line &l);
     zoff_step_args begin_args(const line &l); // arguments of a step, and the weight of its micro-batch
     zoff_status step_of_ref(const line &l, const zoff_step_args &args, zoff_step_info &info);
@@ -142,6 +148,7 @@ class life
     void drop();
     void states(const line &l);
     void pull(const line &l);
+    void move(const line &l);
     void read_states(const line &l, bool all);
     void save(const line &l);
     void finish_save(); // one that runs beside operations
@@ -165,7 +172,7 @@ class life
     size_t owner_of(size_t i) const; // owner of tied weights
     void compare_book(const zoff_step_args &args, const zoff_step_info &info);
     void forget_book();
-    void pull_book();
+    void pull_book(const std::vector<const param *> &of);
     void load_book(); // the reference has loaded a checkpoint
     void write_book(const param &q, zoff_state_kind kind, size_t first, size_t count, const float *numbers);
 

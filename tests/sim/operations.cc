@@ -11,9 +11,11 @@
  *        weight        Of the micro-batch.
  *        calls         So many calls within the open step.
  *        drop          1: before the step begins. 2: while it is open.
+ *        list          1: zoff_grads_hand_over(), with other buffers than those of the step before.
  *      states        Writes states. flush=1: and flushes them.
  *      read          Compares states.
- *      pull          Changes weights and pulls them.
+ *      pull          Changes weights and pulls them. one=1: those that have changed, each by a call of its own.
+ *      move          Moves weights in memory: ZOFF_BIND_MOVED. The program in C leaves them where they are.
  *      save, load    A checkpoint, its own or that of the reference. beside=1: it is written beside the operations behind it.
  *      reopen        zoff.persist: another engine goes on. open=1: the first one is destroyed with an open step. look=1: states
  *                    are read before zoff_params_push().
@@ -99,11 +101,46 @@ std::vector<gradient> life::draw(const line &l, unsigned of_rank, dice &d) const
     return todo;
 }
 
+// Gradients of this step are in other buffers, which a list names, or those of the last list that left some out are bound.
+void life::bind_grads(bool listed)
+{
+    for (const auto &q : params) {
+        if (q->lent || !tested[q->engine])
+            continue;
+        if (listed) {
+            q->other_grad = q->other_grad ? q->other_grad : allocate(q->grad_bytes());
+            memset(q->grad, 0x7f, q->grad_bytes()); // nobody reads it
+            std::swap(q->grad, q->other_grad);
+        } else if (q->unbound) {
+            persist_in("zoff_param_bind()", [&] { return zoff_param_bind(tested[q->engine], q->id, nullptr, q->grad); });
+        }
+        q->unbound = listed;
+    }
+}
+
+// Behind an error of a transfer the rest is handed over one by one, as nobody knows what the list has reached.
+void life::hand_over_list(unsigned engine, const std::vector<zoff_handover> &list)
+{
+    zoff_engine *e = tested[engine];
+    const zoff_status status = zoff_grads_hand_over(e, list.data(), sizeof(zoff_handover), list.size());
+    if (status < 0 && !is_explained(status))
+        fail("zoff_grads_hand_over(): %d: %s", status, zoff_last_error());
+    if (status < 0)
+        disarm();
+    for (size_t i = 0; status < 0 && i < list.size(); i++) {
+        const zoff_status again = repeat([&] { return zoff_grad_ready(e, list[i].param, list[i].slice, nullptr); });
+        if (again < 0 && !(again == ZOFF_ERR_STATE && strstr(zoff_last_error(), "handed over twice")))
+            fail("zoff_grad_ready() behind a list: %d: %s", again, zoff_last_error());
+    }
+}
+
 // Those that are not handed over here are declared by the step.
 void life::hand_over(const line &l, dice &d)
 {
+    std::vector<zoff_handover> lists[2];
     for (const auto &q : params)
         q->given.assign(q->slices, 0);
+    bind_grads(l.number("list"));
     for (const gradient &g : draw(l, rank, d)) {
         param &q = *params[g.of];
         zoff_engine *e = tested[q.engine];
@@ -121,13 +158,22 @@ void life::hand_over(const line &l, dice &d)
         for (char *at : {q.ref_grad_of(g.slice), there})
             std::copy(g.numbers.begin(), g.numbers.end(), at);
         q.given[g.slice] = 1;
-        if (g.is_early && e)
-            c("OK(zoff_grad_ready(e[%u], %s, %zu, NULL));", q.engine, q.name.c_str(), g.slice),
-                persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, g.slice, nullptr); });
+        if (l.number("list") && e) {
+            lists[q.engine].push_back({sizeof(zoff_handover), q.id, 0, g.slice, nullptr, q.lent ? nullptr : q.grad, nullptr});
+            q.unbound = false;
+        }
+        if ((g.is_early || l.number("list")) && e)
+            c("OK(zoff_grad_ready(e[%u], %s, %zu, NULL));", q.engine, q.name.c_str(), g.slice);
+        if (g.is_early && e && !l.number("list"))
+            persist_in("zoff_grad_ready()", [&] { return zoff_grad_ready(e, q.id, g.slice, nullptr); });
         const zoff_status status =
             g.polls && e ? (c("(void)zoff_engine_progress(e[%u]);", q.engine), zoff_engine_progress(e)) : ZOFF_OK;
         if (status < 0 && !is_explained(status))
             fail("zoff_engine_progress(): %s", zoff_last_error());
+    }
+    for (unsigned e = 0; e < engines && l.number("list"); e++) {
+        if (tested[e])
+            hand_over_list(e, lists[e]);
     }
 }
 
@@ -177,7 +223,7 @@ void life::calls(const line &l, dice &d, unsigned engine, bool zero)
                 status = zoff_param_release(e, q.id, slice, nullptr);
             else if (status == ZOFF_ERR_NO_MEMORY && limits_live)
                 status = ZOFF_OK;
-        } else if (kind == 3 && !q.lent && q.count) {
+        } else if (kind == 3 && !q.lent && !q.unbound && q.count) {
             c("if (zoff_grad_reusable(e[%u], %s, %zu, NULL) == ZOFF_OK)\n        memset(%s_grad + %zu, 0xff, %zu);", engine,
               q.name.c_str(), slice, q.name.c_str(), slice * q.grad_stride * width_of(q.grad_dtype),
               q.count * width_of(q.grad_dtype));
@@ -476,10 +522,17 @@ void life::pull(const line &l)
     if (micro)
         return;
     finish_save();
+    arm(l);
     has_put_off = true;
+    const bool one = l.number("one");
+    std::vector<const param *> changed;
     for (const auto &q : params) {
-        if (q->tie || q->frozen || d.chance(60))
+        if (q->tie || q->frozen || d.chance(60)) {
+            if (!one)
+                changed.push_back(q.get());
             continue;
+        }
+        changed.push_back(q.get());
         for (size_t s = 0; s < q->slices && q->count; s++) {
             char *want = q->ref_value + s * q->stride * width_of(q->dtype);
             const std::string to =
@@ -496,11 +549,35 @@ void life::pull(const line &l)
                 memcpy(q->value + s * q->stride * width_of(q->dtype), want, q->count * width_of(q->dtype));
         }
     }
-    for (unsigned e = 0; e < engines; e++)
+    for (unsigned e = 0; e < engines && !one; e++)
         c("OK(zoff_params_pull(e[%u]));", e), persist_in("zoff_params_pull()", [&] { return zoff_params_pull(tested[e]); });
-    ok(zoff_params_pull(ref), "zoff_params_pull() of the reference");
-    pull_book();
+    for (size_t i = 0; one && i < changed.size(); i++) {
+        const param &q = *changed[i];
+        c("OK(zoff_param_pull(e[%u], %s));", q.engine, q.name.c_str());
+        persist_in("zoff_param_pull()", [&] { return zoff_param_pull(tested[q.engine], q.id); });
+        ok(zoff_param_pull(ref, q.ref_id), "zoff_param_pull() of the reference");
+    }
+    ok(one ? ZOFF_OK : zoff_params_pull(ref), "zoff_params_pull() of the reference");
+    pull_book(changed);
     compare_weights();
+}
+
+void life::move(const line &l)
+{
+    dice d(l.number("seed"));
+    for (const auto &q : params) {
+        if (q->tie || q->owned || !q->count || d.chance(40))
+            continue;
+        char *const was = q->value, *const to = allocate(q->value_bytes());
+        memcpy(to, was, q->value_bytes());
+        if (!saving) // otherwise the save may read it before the call
+            memset(was, 0xff, q->value_bytes());
+        persist_in("zoff_param_bind_opts()",
+                   [&] { return zoff_param_bind_opts(tested[q->engine], q->id, to, nullptr, ZOFF_BIND_MOVED); });
+        memset(was, 0xff, q->value_bytes());
+        for (const auto &name : params)
+            name->value = name->value == was ? to : name->value;
+    }
 }
 
 void life::save(const line &l)

@@ -77,7 +77,7 @@ namespace
 class drawing
 {
   public:
-    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed), more(seed ^ 0x6d6f7265) {}
+    explicit drawing(uint64_t seed) : d(dice(seed)()), ends(~seed), more(seed ^ 0x6d6f7265), moves(seed ^ 0x6d6f7665) {}
     program draw();
 
   private:
@@ -92,8 +92,9 @@ class drawing
     std::string crash();
     std::string of_checkpoint(const char *kind);
     void save();
+    void pull(unsigned long long seed);
 
-    dice d, ends, more; // of crashes, and of what was added later: apart, so that programs without are as they were
+    dice d, ends, more, moves; // of crashes, and of what was added later: apart, so that programs without are as they were
     program p;
     unsigned engines = 1, ranks = 1, groups = 1, micro_steps = 1, optimizer = 0;
     bool nvme = false, persist = false, device = false, fp16 = false, has_moments = false, is_small = false, crashes = false;
@@ -332,11 +333,24 @@ void drawing::step()
         with("drop", std::to_string(1 + d.below(2)));
     if (chance(10))
         with("t", "2");
+    if (moves.chance(25))
+        with("list", "1");
     p.push_back(text);
+}
+
+void drawing::pull(unsigned long long seed)
+{
+    static const char *const KINDS[] = {"read", "write"};
+    const std::string one = moves.chance(60) ? " one=1" : "", place = std::to_string(1 + moves.below(20));
+    const bool fails = nvme && moves.chance(30);
+    add("pull seed=%llu%s%s", seed, one.c_str(),
+        fails ? (" fault=" + std::string(KINDS[moves.below(2)]) + " nth=" + place + " errno=5").c_str() : "");
 }
 
 void drawing::operation()
 {
+    if (moves.chance(8))
+        add("move seed=%u", (unsigned)moves.below(100000));
     const unsigned kind = (unsigned)d.below(100);
     const unsigned long long seed = d.below(100000);
     if (kind < 64)
@@ -344,7 +358,7 @@ void drawing::operation()
     else if (kind < 71)
         add("states seed=%llu flush=%u%s", seed, chance(50), fault().c_str());
     else if (kind < 75)
-        add("pull seed=%llu", seed);
+        pull(seed);
     else if (kind < 82)
         add("read seed=%llu%s", seed, fault().c_str());
     else if (kind < 87 && chance(50))
