@@ -29,8 +29,8 @@ static bool find_all(zoff_openmp *out)
 static const double LOOK_SECONDS = 64e-3;
 
 /* The dynamic linker keeps a library loaded once a symbol of it was found, so what is found stays valid. A look that finds
- * nothing takes 0.5 us, or 2.5 us in a program with 150 libraries. */
-const zoff_openmp *zoff_base_openmp_settings_find(void)
+ * nothing takes 0.5 us, or 2.5 us in a program with 150 libraries, so only those that ask seldom look each time. */
+static const zoff_openmp *find(bool at_once)
 {
     static _Thread_local struct {
         zoff_openmp runtime;
@@ -39,14 +39,21 @@ const zoff_openmp *zoff_base_openmp_settings_find(void)
     } known;
     if (known.is_there)
         return &known.runtime;
-    const double now = zoff_base_clock_seconds();
-    if (now < known.next)
-        return NULL;
-    known.next = now + LOOK_SECONDS;
+    if (!at_once) {
+        const double now = zoff_base_clock_seconds();
+        if (now < known.next)
+            return NULL;
+        known.next = now + LOOK_SECONDS;
+    }
     known.is_there = find_all(&known.runtime);
     if (!known.is_there)
         (void)dlerror(); /* the program's next dlerror() must not report this look */
     return known.is_there ? &known.runtime : NULL;
+}
+
+const zoff_openmp *zoff_base_openmp_settings_find(void)
+{
+    return find(false);
 }
 
 bool zoff_base_openmp_settings_inside(void)
@@ -57,7 +64,7 @@ bool zoff_base_openmp_settings_inside(void)
 
 bool zoff_base_openmp_settings_places(zoff_cpus *out)
 {
-    const zoff_openmp *runtime = zoff_base_openmp_settings_find();
+    const zoff_openmp *runtime = find(true);
     if (!runtime || runtime->proc_bind() == 0 || runtime->num_places() <= 0)
         return false;
     *out = (zoff_cpus){0};
@@ -82,7 +89,7 @@ unsigned zoff_base_openmp_settings_limit(const char **out_who)
     /* torchrun sets 1 for ranks whose user has set nothing. */
     if (user == 1 && ranks.count > 1 && ranks.launcher && strcmp(ranks.launcher, "torchrun") == 0)
         user = 0;
-    const zoff_openmp *runtime = zoff_base_openmp_settings_find();
+    const zoff_openmp *runtime = find(true);
     if (runtime) {
         const int now = runtime->max_threads();
         if (now > 0 && (unsigned)now != set) {
