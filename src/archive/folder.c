@@ -300,7 +300,7 @@ zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, in
 zoff_status zoff_archive_folder_write_file(const char *early, const char *path, const char *text, size_t bytes)
 {
     const char *failed;
-    const int error = zoff_base_files_replace(early, path, 0666, text, bytes, &failed);
+    const int error = zoff_base_files_replace(early, path, 0666, text, bytes, true, &failed);
     if (error && strcmp(failed, "rename") == 0)
         return zoff_archive_folder_fail_rename(early, path, error);
     ZOFF_FAIL_IF(error, code_of(error), "cannot %s '%s': %s", failed, early, zoff_base_status_errno(error));

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *write_flushed(int fd, const char *bytes, size_t count)
+static const char *write_all(int fd, const char *bytes, size_t count, bool flushes)
 {
     for (size_t done = 0; done < count;) {
         const ssize_t got = zoff_base_files_fits(count) ? write(fd, bytes + done, count - done) : -1;
@@ -13,10 +13,10 @@ static const char *write_flushed(int fd, const char *bytes, size_t count)
             return "write";
         done += got > 0 ? (size_t)got : 0;
     }
-    return fsync(fd) == 0 ? NULL : "flush";
+    return !flushes || fsync(fd) == 0 ? NULL : "flush";
 }
 
-int zoff_base_files_replace(const char *early, const char *path, mode_t mode, const void *bytes, size_t count,
+int zoff_base_files_replace(const char *early, const char *path, mode_t mode, const void *bytes, size_t count, bool flushes,
                             const char **out_failed)
 {
     const int fd = open(early, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
@@ -24,7 +24,7 @@ int zoff_base_files_replace(const char *early, const char *path, mode_t mode, co
     if (fd < 0)
         return errno;
     zoff_base_files_own(fd);
-    *out_failed = write_flushed(fd, bytes, count);
+    *out_failed = write_all(fd, bytes, count, flushes);
     int error = *out_failed ? errno : 0;
     if (close(fd) != 0 && !error) { /* network file systems may report a full disk here */
         error = errno;

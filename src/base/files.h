@@ -30,9 +30,9 @@ static inline bool zoff_base_files_fits(uint64_t end)
 }
 
 /* Write a file so that it is whole or not there: write it under the name `early`, which no other writer uses at the time, flush
- * it, and rename it to `path`. The folder is not flushed.
+ * it if `flushes`, and rename it to `path`. The folder is not flushed.
  * @return 0 or an errno: then *out_failed says which step has failed, such as "write", and `early` is gone */
-int zoff_base_files_replace(const char *early, const char *path, mode_t mode, const void *bytes, size_t count,
+int zoff_base_files_replace(const char *early, const char *path, mode_t mode, const void *bytes, size_t count, bool flushes,
                             const char **out_failed);
 
 #endif

@@ -464,6 +464,7 @@ static zoff_status seal(zoff_engine *e)
     zoff_engine_stats_log_start(e);
     const zoff_trace_rank who = {zoff_comm_rank(e->comm), zoff_comm_size(e->comm), !strcmp(e->comm->info.backend, "threads")};
     e->life.trace = zoff_trace_open(&who, e->plan.chunk_count);
+    e->life.metrics = zoff_trace_metrics_open(&who);
     zoff_engine_admit_ahead(e);
     zoff_transfer_ranks_count_anew(&e->transfer);
     zoff_engine_stats_count_device_anew(e);
@@ -500,5 +501,6 @@ void zoff_engine_destroy(zoff_engine *e)
     zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);
     zoff_trace_close(e->life.trace);
+    zoff_trace_metrics_close(e->life.metrics);
     zoff_base_mem_free(e);
 }

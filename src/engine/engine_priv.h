@@ -199,6 +199,7 @@ typedef struct zoff_life {
     unsigned process;        /* the process that made the engine: zoff_base_fork_number() */
     zoff_traps *traps;       /* weights that the program may not use yet; NULL: zoff.check_use is false */
     zoff_trace *trace;       /* NULL: nothing is traced */
+    zoff_metrics *metrics;   /* NULL: no file of ZOFF_METRICS */
     zoff_saved_error error;  /* text of the last call that has failed; without the lock only the program's threads use it */
 } zoff_life;
 

@@ -382,8 +382,10 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status < 0)
         (void)zoff_engine_step_fail(e, status);
     give_info(&e->run.info, out);
-    if (status == ZOFF_OK)
+    if (status == ZOFF_OK) {
         zoff_engine_stats_log_step(e, &e->run.info);
+        zoff_trace_metrics_step(e->life.metrics, &e->run.info);
+    }
     zoff_traps_weights_lift_all(e->life.traps);
     if (status == ZOFF_OK)
         zoff_traps_weights_note(e->life.traps);

@@ -113,7 +113,7 @@ static int replace(const char *state_file, const char *data, size_t bytes)
     if (is_same(name, data, bytes))
         return 0;
     const char *failed;
-    const int error = zoff_base_files_replace(made, name, 0600, data, bytes, &failed);
+    const int error = zoff_base_files_replace(made, name, 0600, data, bytes, true, &failed);
     if (error)
         return error;
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(name, '/') - name), name);

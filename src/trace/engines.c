@@ -60,12 +60,11 @@ static zoff_status read_spec(const char *value, spec *out)
     return ZOFF_OK;
 }
 
-/* The name for one process of several: "t.json" becomes "t.rank3.json".  @return whether it fits into the bytes */
-static bool name_of_rank(const char *path, unsigned rank, char *dst, size_t dst_bytes)
+bool zoff_trace_engines_name(const char *path, const char *word, unsigned number, char *dst, size_t dst_bytes)
 {
     const char *name = last_name(path), *dot = strrchr(name, '.');
     const size_t before = dot && dot != name ? (size_t)(dot - path) : strlen(path);
-    const int length = snprintf(dst, dst_bytes, "%.*s.rank%u%s", (int)before, path, rank, path + before);
+    const int length = snprintf(dst, dst_bytes, "%.*s.%s%u%s", (int)before, path, word, number, path + before);
     return length > 0 && (size_t)length < dst_bytes;
 }
 
@@ -115,8 +114,8 @@ static zoff_status start_file(const char *value, const zoff_trace_rank *who)
     const bool several = who->ranks > 1 && !who->are_threads;
     snprintf(path, sizeof path, "%s", file.spec.path);
     if (several || ranks.count > 1)
-        ZOFF_FAIL_IF(!name_of_rank(file.spec.path, several ? who->rank : ranks.index, path, sizeof path), ZOFF_ERR_INVALID,
-                     "ZOFF_TRACE: the name of the file is too long");
+        ZOFF_FAIL_IF(!zoff_trace_engines_name(file.spec.path, "rank", several ? who->rank : ranks.index, path, sizeof path),
+                     ZOFF_ERR_INVALID, "ZOFF_TRACE: the name of the file is too long");
     snprintf(file.spec.path, sizeof file.spec.path, "%s", path);
     return zoff_trace_writer_open(&file.writer, path);
 }

@@ -1,11 +1,12 @@
-/* trace.h: the file of ZOFF_TRACE: spans of calls, rows, transfers and threads in selected steps, as Chrome trace events.
+/* trace.h: the file of ZOFF_TRACE: spans of calls, rows, transfers and threads in selected steps, as Chrome trace events. And
+ * the file of ZOFF_METRICS: the numbers of each step.
  *
  * Without ZOFF_TRACE every function below costs a branch. Nothing here fails: an error of the file is logged once, and ends the
  * trace. docs/adr/0057-traces.md gives the reasons. */
 #ifndef ZOFF_TRACE_H
 #define ZOFF_TRACE_H
 
-#include <zoff/status.h>
+#include <zoff/step.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -117,5 +118,19 @@ typedef struct zoff_trace_transfer {
     double from, to;
 } zoff_trace_transfer;
 void zoff_trace_end_transfer(const zoff_trace_transfer *transfer);
+
+/* ---- metrics ---- */
+
+typedef struct zoff_metrics zoff_metrics; /* the file of one engine; NULL: none */
+
+/* Start the metrics of an engine.  @return NULL without ZOFF_METRICS, on other ranks than 0, and if it cannot be used, which is
+ * logged */
+zoff_metrics *zoff_trace_metrics_open(const zoff_trace_rank *who);
+
+/* Count a step or micro-step that is over. Writes the file, at most once a second. Accepts NULL. */
+void zoff_trace_metrics_step(zoff_metrics *m, const zoff_step_info *info);
+
+/* Write the rest. Accepts NULL, also in a child of fork(). */
+void zoff_trace_metrics_close(zoff_metrics *m);
 
 #endif

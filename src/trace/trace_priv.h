@@ -43,6 +43,9 @@ void zoff_trace_writer_escape(const char *text, char *dst, size_t dst_bytes);
 
 /* ---- engines.c ---- */
 
+/* Put a word before the ending of a name: "t.json" becomes "t.rank3.json".  @return whether it fits into the bytes */
+bool zoff_trace_engines_name(const char *path, const char *word, unsigned number, char *dst, size_t dst_bytes);
+
 /* The track of a thread in an engine. */
 typedef struct zoff_trace_track {
     long thread; /* number of the thread in the system */

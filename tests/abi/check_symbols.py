@@ -24,6 +24,7 @@ STATE = {
     ("weights.c.o", "handler"): "the handler of SIGSEGV of zoff.check_use: a process has one",
     ("team.c.o", "placement"): "the NUMA nodes on which the team's threads run, decided once; who watches their shares",
     ("engines.c.o", "file"): "the file of ZOFF_TRACE, which all engines of the process share",
+    ("metrics.c.o", "engines"): "which engines of the process write files of ZOFF_METRICS, so that each has its own",
     ("engines.c.o", "zoff_trace_flag"): "whether something is traced now",
 }
 
