@@ -433,21 +433,11 @@ std::vector<call> all_calls(const char *folder)
 }
 
 // Calls of the API that work without states. A new call belongs here or into the list above.
-const char *const WITHOUT_STATES[] = {"zoff_state_files_checkpoint",
-                                      "zoff_state_files_scrub",
-                                      "zoff_checkpoint_load",
-                                      "zoff_checkpoint_poll",
-                                      "zoff_checkpoint_wait",
-                                      "zoff_engine_destroy",
-                                      "zoff_engine_plan",
-                                      "zoff_engine_comm",
-                                      "zoff_engine_get_group",
-                                      "zoff_engine_find_param",
-                                      "zoff_engine_error",
-                                      "zoff_engine_request_stop",
-                                      "zoff_engine_create",
-                                      "zoff_engine_open_sized",
-                                      "zoff_stats_print"};
+const char *const WITHOUT_STATES[] = {
+    "zoff_state_files_checkpoint", "zoff_state_files_scrub", "zoff_checkpoint_load", "zoff_checkpoint_poll",
+    "zoff_checkpoint_wait",        "zoff_engine_destroy",    "zoff_engine_plan",     "zoff_engine_comm",
+    "zoff_engine_get_group",       "zoff_engine_find_param", "zoff_engine_error",    "zoff_engine_request_stop",
+    "zoff_engine_create",          "zoff_engine_open_sized", "zoff_stats_print"};
 
 class Unloaded : public LoadFaults
 {
