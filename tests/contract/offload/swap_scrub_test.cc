@@ -322,6 +322,7 @@ TEST_P(Scrub, RefusalsSayWhatToDo)
         close(fd);
     }
     result r;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 3, and this library reads formats 4 and 5", try_scrub(&r));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 3, and this library reads formats 4 and 5",
+                      try_scrub(&r));
 }
 } // namespace
