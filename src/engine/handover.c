@@ -150,11 +150,12 @@ static zoff_status check_gradient(const zoff_engine *e, const zoff_handed_over *
     ZOFF_FAIL_IF(g->native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
                  "%s: accelerator \"%s\" has no streams; pass NULL", call, zoff_accel_name(e->accel));
     const zoff_model_param *param = &e->model.params[p];
+    /* This goes first, because lent memory is given back once it was handed over. */
+    ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, g->slice), ZOFF_ERR_STATE,
+                 "%s: slice %zu of %s was handed over twice in one step", call, g->slice, param->name);
     ZOFF_FAIL_IF(!has_buffer && param->count && !zoff_transfer_arena_at(e->transfer.route.lent, param->first_flag + g->slice),
                  ZOFF_ERR_STATE, "%s: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", call,
                  param->name);
-    ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, g->slice), ZOFF_ERR_STATE,
-                 "%s: slice %zu of %s was handed over twice in one step", call, g->slice, param->name);
     return ZOFF_OK;
 }
 
