@@ -167,7 +167,7 @@ ZOFF_API zoff_status zoff_engine_open_sized(const zoff_engine_opts *opts, const 
                                             size_t count, zoff_engine **out);
 
 /** Wait for what is in flight, remove the files unless zoff.persist keeps them, leave the ranks of opts.ranks, and free the
- *  engine. NULL is allowed. A step that zoff_step_wait() has not ended is given up, so its weights may be old.
+ *  engine. NULL is allowed. A step that zoff_step_wait() has not ended is given up with a warning, and its weights may be old.
  *
  *  With zoff.persist, ranges written since the last commit are flushed first, which is collective. An error of that flush is
  *  only logged and the files hold the last commit: call zoff_state_flush() before to get the error.

@@ -490,6 +490,10 @@ void zoff_engine_destroy(zoff_engine *e)
     if (!e)
         return;
     zoff_engine_progress_thread_stop(e);
+    if (e->life.phase == ZOFF_PHASE_OPEN && e->run.last && e->life.process == zoff_base_fork_number())
+        ZOFF_WARN("zoff_engine_destroy: step %lld was begun, and is given up, so some weights are those before it. Call "
+                  "zoff_step_wait() first: after the last step, too",
+                  (long long)e->run.t);
     if (e->io.guard)
         e->io.guard->gone(e->io.guard->ctx);
     zoff_engine_state_range_end(e);

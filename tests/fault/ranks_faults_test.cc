@@ -25,6 +25,7 @@ enum phase { IN_GRAD_READY, BEFORE_BEGIN, BEFORE_WAIT, IN_MICRO_STEP, BEFORE_VOT
 enum fault { STALLS, LEAVES, DIES };
 const char *const PHASES[] = {"InGradReady", "BeforeBegin", "BeforeWait", "InAMicroStep", "BeforeTheVote", "AfterTheGate"};
 const char *const FAULTS[] = {"Stalls", "Leaves", "Dies"};
+const char GIVEN_UP[] = "was begun, and is given up"; // a step, by zoff_engine_destroy()
 
 // A slow rank must not be taken for one that has stopped. So the deadline is FACTOR times the duration of a healthy step,
 // measured just before under the present load, and at least DEADLINE seconds.
@@ -333,6 +334,11 @@ TEST_P(RanksFaults, OthersHearOfItAndCanGoAway)
         }
         for (auto &thread : scenes)
             thread.join();
+        if (log.contains(GIVEN_UP)) { // by the rank that goes away
+            EXPECT_NE(IN_GRAD_READY, GetParam().when);
+            EXPECT_NE(BEFORE_BEGIN, GetParam().when);
+            log.expect(GIVEN_UP);
+        }
     }
 }
 

@@ -1488,7 +1488,7 @@ extern "C" {
     ///
     /// Return: as zoff_engine_create(), zoff_engine_add_param() and zoff_engine_seal(); an error leaves nothing behind
     pub fn zoff_engine_open_sized(opts: *const zoff_engine_opts, params: *const zoff_param_desc, param_stride: usize, count: usize, out: *mut *mut zoff_engine) -> zoff_status;
-    /// Wait for what is in flight, remove the files unless zoff.persist keeps them, leave the ranks of opts.ranks, and free the engine. NULL is allowed. A step that zoff_step_wait() has not ended is given up, so its weights may be old.
+    /// Wait for what is in flight, remove the files unless zoff.persist keeps them, leave the ranks of opts.ranks, and free the engine. NULL is allowed. A step that zoff_step_wait() has not ended is given up with a warning, and its weights may be old.
     ///
     /// With zoff.persist, ranges written since the last commit are flushed first, which is collective. An error of that flush is only logged and the files hold the last commit: call zoff_state_flush() before to get the error.
     ///
