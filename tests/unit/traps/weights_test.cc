@@ -106,6 +106,7 @@ TEST_F(CheckUse, WeightsAreAccessibleAfterAStepThatIsGivenUp)
 {
     engine e = make();
     ASSERT_NO_FATAL_FAILURE(begin(e.get()));
+    log.expect("step 1 was begun, and is given up");
     e.reset(); // the step is still open
     weights[0][4000] = 1;
     EXPECT_EQ(1, weights[0][4000]);
