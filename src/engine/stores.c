@@ -327,7 +327,10 @@ zoff_status zoff_engine_stores_take_program(zoff_engine *e)
     size_t bytes;
     int64_t t;
     const void *block = zoff_offload_store_attached(e->store, &bytes);
-    return zoff_offload_store_reopened(e->store, &t) ? zoff_model_program_bytes_take(&e->model.program, block, bytes) : ZOFF_OK;
+    if (!zoff_offload_store_reopened(e->store, &t))
+        return ZOFF_OK;
+    const zoff_status status = zoff_model_program_bytes_take(&e->model.program, block, bytes);
+    return status < 0 ? zoff_base_status_prefix(status, "'%s': ", e->settings.paths.texts[0]) : ZOFF_OK;
 }
 
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)

@@ -22,12 +22,16 @@ struct kind {
     size_t count;   // elements of the first parameter
     unsigned ranks; // at stage 2
     bool has_more;  // frozen weights, bytes of the program, and a second engine in the checkpoint
+    bool scales;    // a dynamic loss scale, which an overflow has lowered
 };
-const kind KINDS[] = {
-    {"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},          {"whole_bf16", "bf16", "fp32", ZOFF_BF16, LONG, 1, false},
-    {"split_m8v16", "m8v16", "auto", ZOFF_BF16, LONG, 1, false}, {"split_q8", "q8", "auto", ZOFF_BF16, LONG, 1, false},
-    {"fp32", "fp32", "auto", ZOFF_F32, MIDDLE, 1, false},        {"split_ranks", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false},
-    {"more", "fp32", "auto", ZOFF_F32, MIDDLE, 2, true}};
+const kind KINDS[] = {{"fp16", "fp32", "auto", ZOFF_F16, LONG, 1, false},
+                      {"whole_bf16", "bf16", "fp32", ZOFF_BF16, LONG, 1, false},
+                      {"split_m8v16", "m8v16", "auto", ZOFF_BF16, LONG, 1, false},
+                      {"split_q8", "q8", "auto", ZOFF_BF16, LONG, 1, false},
+                      {"fp32", "fp32", "auto", ZOFF_F32, MIDDLE, 1, false},
+                      {"split_ranks", "fp32", "auto", ZOFF_BF16, MIDDLE, 2, false},
+                      {"more", "fp32", "auto", ZOFF_F32, MIDDLE, 2, true},
+                      {"loss_scale", "fp32", "auto", ZOFF_F16, MIDDLE, 1, false, true}};
 
 // A model of two parameters, or three with a frozen one. Numbers are made by integer arithmetic, so that they are the same
 // wherever the test runs.
@@ -54,8 +58,9 @@ class model
         const std::string text =
             "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zoff\": {\"moments\": \"" +
             std::string(k.moments) + "\", \"master\": \"" + k.master +
-            "\", \"persist\": " + (folder.empty() ? "false" : "true") +
-            "}, \"zero_optimization\": {\"stage\": " + (comm ? "2" : "0") + states + "}}";
+            "\", \"persist\": " + (folder.empty() ? "false" : "true") + "}, " +
+            (k.scales ? "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 6, \"hysteresis\": 1}, " : "") +
+            "\"zero_optimization\": {\"stage\": " + (comm ? "2" : "0") + states + "}}";
         zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
         opts.comm = comm;
         engine e = make_engine(text, opts);
@@ -87,8 +92,13 @@ class model
 
     void train(zoff_engine *e)
     {
-        for (int64_t t = 1; t <= STEPS; t++)
+        for (int64_t t = 1; t <= STEPS; t++) {
             step(e, t);
+            if (k.scales && t == 1) {
+                trainer::put(grads[0].data(), k.dtype, 0, INFINITY);
+                ASSERT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+            }
+        }
     }
 
     // Overwrite what a load has to bring back.
@@ -123,6 +133,12 @@ class model
                 }
                 out << std::dec << "\n";
             }
+        }
+        zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT;
+        if (k.scales) {
+            EXPECT_ZOFF_OK(zoff_loss_scaler_get(e, &scaler));
+            out << "scale " << scaler.scale << ", " << scaler.iterations << " steps, the last overflow at "
+                << scaler.last_overflow << ", hysteresis " << scaler.hysteresis << "\n";
         }
         return out.str();
     }

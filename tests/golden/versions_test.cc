@@ -212,4 +212,45 @@ TEST_F(Versions, ADescriptionOfAnotherVersionIsRefused)
         std::filesystem::remove_all(folder);
     }
 }
+
+// The bytes of zoff_persist_data() and the loss scale have a version of their own, in the record.
+TEST_F(Versions, TheProgramsBytesOfANewerVersionAreRefused)
+{
+    const std::string folder = copy("states_loss_scale"), file = folder + "/zoff-r0.states";
+    const char *path = folder.c_str();
+    std::string bytes = read(file);
+    for (unsigned which = 0; which < 2; which++) {
+        zoff_swap_head head;
+        memcpy(&head, &bytes[which * ZOFF_RECORD_HEAD_BYTES], sizeof head);
+        const size_t at = 2 * ZOFF_RECORD_HEAD_BYTES + which * head.table_room + head.entry_count * sizeof(zoff_swap_entry);
+        put(&bytes, at, 2);
+        head.attached_checksum = sum(bytes.substr(at, head.attached_bytes));
+        head.checksum = zoff_digest_blocks_small(&head, offsetof(zoff_swap_head, checksum));
+        memcpy(&bytes[which * ZOFF_RECORD_HEAD_BYTES], &head, sizeof head);
+    }
+    write(file, bytes);
+    const std::string rest =
+        "the state files hold the program's bytes in format 2, and this library reads format 1: finish the run "
+        "with the version of zoff that began it";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "zoff-r0.states': " + rest,
+                      zoff_state_files_checkpoint(&path, 1, (scratch.path + "/made").c_str(), nullptr, nullptr, nullptr));
+    const char *const names[] = {"layers.0.weight", "norm"};
+    const size_t counts[] = {1100, 40};
+    std::vector<uint16_t> value(1140), grad(1140);
+    engine e =
+        make_engine("{\"optimizer\": {\"type\": \"AdamW\"}, \"fp16\": {\"enabled\": true}, \"zoff\": {\"persist\": true}, "
+                    "\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" +
+                        folder + "\"}}}",
+                    ZOFF_ENGINE_OPTS_INIT);
+    for (size_t i = 0; i < 2; i++) {
+        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+        d.name = names[i];
+        d.count = counts[i];
+        d.dtype = d.grad_dtype = ZOFF_F16;
+        d.value = &value[i ? counts[0] : 0];
+        d.grad = &grad[i ? counts[0] : 0];
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    }
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "'" + folder + "': " + rest, zoff_engine_seal(e.get()));
+}
 } // namespace
