@@ -72,7 +72,8 @@ class life
     void c_args(const zoff_step_args &args);
     void c_same(const param &q, size_t slice); // with the reference's weights
     void c_add(const param &q);
-    void c_group(unsigned group, const zoff_optimizer_hyper &hyper, bool short_form);
+    enum { SET_GROUP, SET_LR, KEEP_OTHERS }; // three calls that set the rate of a group
+    void c_group(unsigned group, const zoff_optimizer_hyper &hyper, unsigned form);
     void ok(zoff_status status, const char *call)
     {
         if (status != ZOFF_OK)

@@ -696,11 +696,15 @@ void life::go_on(const line &l)
     read_states(l, true);
 }
 
-void life::c_group(unsigned group, const zoff_optimizer_hyper &hyper, bool short_form)
+void life::c_group(unsigned group, const zoff_optimizer_hyper &hyper, unsigned form)
 {
     for (unsigned e = 0; e < engines; e++) {
-        if (short_form)
+        if (form == SET_LR)
             c("(void)zoff_engine_set_lr(e[%u], %u, %.17g);", e, group, hyper.lr);
+        else if (form == KEEP_OTHERS)
+            c("zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_KEEP);\n    hyper.lr = %.17g;\n"
+              "    (void)zoff_engine_set_group(e[%u], %u, &hyper);",
+              hyper.lr, e, group);
         else
             c("hyper.struct_size = sizeof hyper;\n    (void)zoff_engine_get_group(e[%u], %u, 0, &hyper);\n    hyper.lr = "
               "%.17g;\n"
@@ -794,12 +798,18 @@ void life::group(const line &l)
         return;
     hyper.lr = static_cast<float>(d.unit() * 0.02);
     const zoff_status expected = zoff_engine_set_group(ref, group, &hyper);
-    const bool short_form = d.below(2) && zoff_engine_set_lr(ref, group, hyper.lr) == ZOFF_OK; // not with every scheduler
-    c_group(group, hyper, short_form);
+    unsigned form = static_cast<unsigned>(d.below(3));
+    if (form == SET_LR && zoff_engine_set_lr(ref, group, hyper.lr) != ZOFF_OK) // not with every scheduler
+        form = SET_GROUP;
+    zoff_optimizer_hyper kept;
+    zoff_optimizer_hyper_init(&kept, ZOFF_OPTIMIZER_KEEP);
+    kept.lr = hyper.lr;
+    c_group(group, hyper, form);
     for (unsigned e = 0; e < engines; e++) {
-        const zoff_status status = !tested[e]   ? expected
-                                   : short_form ? zoff_engine_set_lr(tested[e], group, hyper.lr)
-                                                : zoff_engine_set_group(tested[e], group, &hyper);
+        const zoff_status status = !tested[e] ? expected
+                                   : form == SET_LR
+                                       ? zoff_engine_set_lr(tested[e], group, hyper.lr)
+                                       : zoff_engine_set_group(tested[e], group, form == SET_GROUP ? &hyper : &kept);
         const bool has =
             std::any_of(params.begin(), params.end(), [&](const auto &q) { return q->engine == e && q->group == group; });
         if (has && status != expected)
