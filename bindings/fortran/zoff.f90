@@ -1099,6 +1099,15 @@ module zoff
          integer(c_size_t), intent(out), optional :: out_index
          integer(c_int) :: its_result
       end function
+      !> Read how a state is stored
+      function zoff_checkpoint_reader_format(r, index, kind, out) result(its_result) bind(c)
+         import
+         type(c_ptr), value :: r
+         integer(c_size_t), value :: index
+         integer(c_int), value :: kind
+         type(c_ptr), intent(out) :: out
+         integer(c_int) :: its_result
+      end function
       !> Read elements of a state
       function zoff_checkpoint_reader_read(r, index, kind, first, count, dst) result(its_result) bind(c)
          import
@@ -1145,6 +1154,15 @@ module zoff
          type(c_ptr), value :: r
          type(c_funptr), value :: progress
          type(c_ptr), value :: ctx
+         integer(c_int) :: its_result
+      end function
+      !> List the checkpoints of a folder, the newest first, and behind them the hidden folders of saves
+      function zoff_checkpoint_list(folder, dst, dst_bytes, out_bytes) result(its_result) bind(c)
+         import
+         character(kind=c_char), intent(in), optional :: folder(*)
+         character(kind=c_char), intent(out), optional :: dst(*)
+         integer(c_size_t), value :: dst_bytes
+         integer(c_size_t), intent(out), optional :: out_bytes
          integer(c_int) :: its_result
       end function
       !> Begin to write a checkpoint

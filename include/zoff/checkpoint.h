@@ -160,6 +160,11 @@ ZOFF_API zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r
 ZOFF_API zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out);
 /** Find a parameter by its name.  @return ERR_INVALID: there is none */
 ZOFF_API zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const char *name, size_t *out_index);
+/** Read how a state is stored: "fp32", "fp16", "bf16", "split" (a bf16 weight and 16 more bits), "q8" (8 bits an element), or
+ *  "mixed" where the ranks have saved several of them.
+ *  @param out static text  @return ERR_INVALID: there is no such state */
+ZOFF_API zoff_status zoff_checkpoint_reader_format(const zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind,
+                                                   const char **out);
 /** Read elements of a state. A tied parameter has those of its owner. The slices of a parameter count as one array, one after
  *  the other. Bytes are compared with their checksums. If ranges of one state follow one another, each byte is read once.
  *  @blocks for the disk  @return ERR_CORRUPT with file and place */
@@ -182,6 +187,19 @@ ZOFF_API zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reade
  *  @param progress NULL: none  @blocks for all of the data
  *  @return ERR_CORRUPT with the file, the place, and the parameters there; ERR_CANCELED */
 ZOFF_API zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progress_fn progress, void *ctx);
+
+/** List the checkpoints of a folder, the newest first, and behind them the hidden folders of saves. Files are not changed.
+ *
+ *  Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "time", "bytes", "step",
+ *  "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one, "latest" is
+ *  null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its engine; without
+ *  any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an entry that nobody
+ *  needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its label.
+ *  @param dst may be NULL if dst_bytes is 0  @param out_bytes may be NULL: length of the whole text without the final 0, also
+ *  where `dst` is shorter
+ *  @blocks for one look at each checkpoint  @return ERR_IO: the folder cannot be read; ERR_INVALID: it is a checkpoint itself
+ */
+ZOFF_API zoff_status zoff_checkpoint_list(const char *folder, char *dst, size_t dst_bytes, size_t *out_bytes);
 
 /** Begin to write a checkpoint.
  *  @param folder folder of checkpoints; made if it does not exist

@@ -120,6 +120,8 @@ bool zoff_archive_part_claim(const char *folder, const char *label, const char *
 
 /* Remove the files that earlier saves of this engine have left in the hidden folder that it shares with others. */
 void zoff_archive_remove_ended(const char *work, const char *label);
+/* Whether a save writes into a hidden folder. If none does, *out_engines of *out_wanted engines have saved there. */
+bool zoff_archive_remove_is_alive(const char *work, unsigned *out_engines, unsigned *out_wanted);
 /* Give the folder `path` of a checkpoint `name` a hidden name, under which no reader and no save needs it. Call it under the
  * lock of the folder of checkpoints, as an error may bring a folder back.  @return false: it stays */
 bool zoff_archive_remove_hide(const char *folder, const char *name, const char *path);

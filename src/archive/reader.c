@@ -101,6 +101,13 @@ static zoff_status check_index(const zoff_checkpoint_reader *r, size_t index, co
     return ZOFF_OK;
 }
 
+static zoff_status check_kind(const zoff_archive_param *p, zoff_state_kind kind, const char *call)
+{
+    ZOFF_FAIL_IF((unsigned)kind >= (unsigned)ZOFF_ARCHIVE_KINDS || !(p->states >> kind & 1), ZOFF_ERR_INVALID,
+                 "%s: '%.200s' has no state of kind %d", call, p->name, (int)kind);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out)
 {
     ZOFF_TRY(check_index(r, index, "zoff_checkpoint_reader_param"));
@@ -130,6 +137,27 @@ zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const c
     const zoff_archive_param *found = zoff_archive_names_find(r->sorted, m->param_count, name);
     ZOFF_FAIL_IF(!found, ZOFF_ERR_INVALID, "the checkpoint '%s' has no parameter '%.200s'", r->archive->folder, name);
     *out_index = (size_t)(found - m->params);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_format(const zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind, const char **out)
+{
+    static const char *const NAMES[] = {
+        [ZOFF_ARCHIVE_F32] = "fp32",    [ZOFF_ARCHIVE_F16] = "fp16", [ZOFF_ARCHIVE_BF16] = "bf16",
+        [ZOFF_ARCHIVE_SPLIT] = "split", [ZOFF_ARCHIVE_M8] = "q8",    [ZOFF_ARCHIVE_V8] = "q8"};
+    ZOFF_TRY(check_index(r, index, "zoff_checkpoint_reader_format"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_format: out must not be NULL");
+    const zoff_archive *a = r->archive;
+    const uint32_t owner = zoff_archive_owner(a, (uint32_t)index);
+    const zoff_archive_param *p = &a->manifest.params[owner];
+    ZOFF_TRY(check_kind(p, kind, "zoff_checkpoint_reader_format"));
+    const zoff_archive_ref *ref = zoff_archive_find(a, owner, (unsigned)kind, 0, 0), *end = a->refs + a->ref_count;
+    const unsigned format = ref ? ref->piece.format : kind == ZOFF_STATE_WEIGHTS ? (unsigned)p->dtype : ZOFF_ARCHIVE_F32;
+    *out = NAMES[format];
+    for (; ref && ref < end && ref->piece.param == owner && ref->piece.kind == (unsigned)kind; ref++) {
+        if (ref->piece.format != format)
+            *out = "mixed";
+    }
     return ZOFF_OK;
 }
 
@@ -241,8 +269,7 @@ zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index,
     ZOFF_TRY(check_index(r, index, "zoff_checkpoint_reader_read"));
     const uint32_t owner = zoff_archive_owner(r->archive, (uint32_t)index);
     const zoff_archive_param *p = &r->archive->manifest.params[owner];
-    ZOFF_FAIL_IF((unsigned)kind >= (unsigned)ZOFF_ARCHIVE_KINDS || !(p->states >> kind & 1), ZOFF_ERR_INVALID,
-                 "zoff_checkpoint_reader_read: '%.200s' has no state of kind %d", p->name, (int)kind);
+    ZOFF_TRY(check_kind(p, kind, "zoff_checkpoint_reader_read"));
     ZOFF_FAIL_IF(first > p->count * p->slices || count > p->count * p->slices - first, ZOFF_ERR_INVALID,
                  "zoff_checkpoint_reader_read: '%.200s' has %zu elements; a range of %zu from %zu is outside", p->name,
                  p->count * p->slices, count, first);

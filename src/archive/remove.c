@@ -162,7 +162,8 @@ void zoff_archive_remove_hidden(const char *folder)
  * file finds that the file is gone, and makes another. */
 typedef struct remains {
     bool is_empty, is_alive;
-    uint64_t sequence; /* greatest sequence of its manifests, because engines that have ended wait for others */
+    unsigned engines, wanted; /* engines that have ended, and those that the checkpoint is of; 0: not known */
+    uint64_t sequence;        /* greatest sequence of its manifests, because engines that have ended wait for others */
     time_t written;
     int *claims;
     size_t count, room;
@@ -188,11 +189,31 @@ static remains look_at(const char *work)
                     !zoff_archive_part_claim(work, label, id, &r.claims[r.count++]);
         } else if (zoff_archive_folder_is_manifest(name, label) && zoff_archive_listing_read_facts(work, name, &m) == ZOFF_OK) {
             r.sequence = m.sequence > r.sequence ? m.sequence : r.sequence;
+            r.engines++;
+            r.wanted = m.engines;
             zoff_archive_manifest_free(&m);
         }
     }
     end(entries);
     return r;
+}
+
+static void end_claims(remains *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->claims[i] >= 0)
+            close(r->claims[i]);
+    }
+    zoff_base_mem_free(r->claims);
+}
+
+bool zoff_archive_remove_is_alive(const char *work, unsigned *out_engines, unsigned *out_wanted)
+{
+    remains r = look_at(work);
+    end_claims(&r);
+    *out_engines = r.engines;
+    *out_wanted = r.wanted;
+    return r.is_alive;
 }
 
 static void hide_if_left(const char *folder, const char *name, const char *path, bool is_own, uint64_t sequence)
@@ -202,11 +223,7 @@ static void hide_if_left(const char *folder, const char *name, const char *path,
         (void)rmdir(path); /* this fails if a save has made its file since */
     else if (!r.is_alive && (is_own ? r.sequence < sequence : time(NULL) - r.written >= ZOFF_ARCHIVE_LEASE_SECONDS))
         (void)zoff_archive_remove_hide(folder, name, path);
-    for (size_t i = 0; i < r.count; i++) {
-        if (r.claims[i] >= 0)
-            close(r.claims[i]);
-    }
-    zoff_base_mem_free(r.claims);
+    end_claims(&r);
 }
 
 void zoff_archive_remove_left(const char *folder, const char *name, uint64_t sequence, bool others)

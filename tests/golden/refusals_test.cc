@@ -331,6 +331,10 @@ TEST_F(Calls, Arguments)
     SAY(zoff_checkpoint_reader_find(nullptr, "w", &count));
     SAY(zoff_checkpoint_reader_data(nullptr, "x", 0, nullptr, 3, &count));
     SAY(zoff_checkpoint_reader_manifest(nullptr, nullptr, 0, &count));
+    const char *format;
+    SAY(zoff_checkpoint_reader_format(nullptr, 0, ZOFF_STATE_M, &format));
+    SAY(zoff_checkpoint_list(nullptr, nullptr, 0, &count));
+    SAY(zoff_checkpoint_list("no/such/folder", nullptr, 0, &count));
     SAY(zoff_checkpoint_writer_commit(nullptr));
     SAY(zoff_state_files_scrub(nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr));
 

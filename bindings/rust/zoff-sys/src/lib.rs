@@ -1316,6 +1316,10 @@ extern "C" {
     ///
     /// Return: ERR_INVALID: there is none
     pub fn zoff_checkpoint_reader_find(r: *const zoff_checkpoint_reader, name: *const c_char, out_index: *mut usize) -> zoff_status;
+    /// Read how a state is stored: "fp32", "fp16", "bf16", "split" (a bf16 weight and 16 more bits), "q8" (8 bits an element), or "mixed" where the ranks have saved several of them.
+    ///
+    /// Return: ERR_INVALID: there is no such state
+    pub fn zoff_checkpoint_reader_format(r: *const zoff_checkpoint_reader, index: usize, kind: zoff_state_kind, out: *mut *const c_char) -> zoff_status;
     /// Read elements of a state. A tied parameter has those of its owner. The slices of a parameter count as one array, one after the other. Bytes are compared with their checksums. If ranges of one state follow one another, each byte is read once.
     ///
     /// Blocks: for the disk
@@ -1342,6 +1346,14 @@ extern "C" {
     ///
     /// Return: ERR_CORRUPT with the file, the place, and the parameters there; ERR_CANCELED
     pub fn zoff_checkpoint_reader_verify(r: *mut zoff_checkpoint_reader, progress: zoff_progress_fn, ctx: *mut c_void) -> zoff_status;
+    /// List the checkpoints of a folder, the newest first, and behind them the hidden folders of saves. Files are not changed.
+    ///
+    /// Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "time", "bytes", "step", "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one, "latest" is null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its engine; without any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an entry that nobody needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its label.
+    ///
+    /// Blocks: for one look at each checkpoint
+    ///
+    /// Return: ERR_IO: the folder cannot be read; ERR_INVALID: it is a checkpoint itself
+    pub fn zoff_checkpoint_list(folder: *const c_char, dst: *mut c_char, dst_bytes: usize, out_bytes: *mut usize) -> zoff_status;
     /// Begin to write a checkpoint.
     ///
     /// Owns: caller; zoff_checkpoint_writer_close()
