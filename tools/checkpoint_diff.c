@@ -2,6 +2,7 @@
 #include "checkpoint_diff.h"
 
 #include "progress.h"
+#include "records.h"
 #include "verbs.h"
 
 #include <inttypes.h>
@@ -138,8 +139,11 @@ static int compare_param(comparison *c, size_t index)
     if (zoff_checkpoint_reader_param(c->sides[1], other, &b) < 0)
         return library_error();
     if (!is_same_shape(&a, &b)) {
-        print_line(stdout, "%s: %zu slices of %zu elements and %zu of %zu, or another type or other dims", a.name, a.slices,
-                   a.count, b.slices, b.count);
+        print_text(stdout, "%s: ", a.name);
+        record_print_shape(&a);
+        printf(" and ");
+        record_print_shape(&b);
+        printf("\n");
         c->differences++;
         return EXIT_DONE;
     }

@@ -13,21 +13,6 @@
 /* most bytes of the result: 4 KiB for each file are usual, and memory beyond them is not touched */
 enum { TEXT_MOST = 64 << 20 };
 
-/* Print a text of which each character stands for one byte. */
-static void print_bytes(const char *text)
-{
-    char *bytes = malloc(strlen(text) + 1), *to = bytes;
-    for (const unsigned char *c = (const unsigned char *)text; bytes && *c; c++) {
-        const bool is_pair = (*c == 0xc2 || *c == 0xc3) && c[1];
-        *to++ = (char)(is_pair ? (*c & 3) << 6 | (c[1] & 0x3f) : *c);
-        c += is_pair;
-    }
-    if (bytes)
-        *to = 0;
-    print_text(stdout, "%s", bytes ? bytes : text);
-    free(bytes);
-}
-
 static json_int_t number_of(const json_t *object, const char *key)
 {
     return json_integer_value(json_object_get(object, key));
@@ -55,7 +40,7 @@ static void print_file(const json_t *file)
     size_t i;
     json_t *value;
     const json_t *commits = json_object_get(file, "commits"), *complaints = json_object_get(file, "complaints");
-    print_bytes(json_string_value(json_object_get(file, "path")));
+    print_json_text(json_string_value(json_object_get(file, "path")));
     if (json_object_get(file, "rank"))
         printf(": rank %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT ", file %" JSON_INTEGER_FORMAT
                " of %" JSON_INTEGER_FORMAT "\n",
@@ -66,7 +51,7 @@ static void print_file(const json_t *file)
     json_array_foreach(complaints, i, value)
     {
         printf("  ! ");
-        print_bytes(json_string_value(value));
+        print_json_text(json_string_value(value));
         printf("\n");
     }
 }

@@ -59,6 +59,20 @@ void print_lines(const char *text)
     put_printable(stdout, text, true);
 }
 
+void print_json_text(const char *text)
+{
+    char *bytes = malloc(strlen(text) + 1), *to = bytes;
+    for (const unsigned char *c = (const unsigned char *)text; bytes && *c; c++) {
+        const bool is_pair = (*c == 0xc2 || *c == 0xc3) && c[1];
+        *to++ = (char)(is_pair ? (*c & 3) << 6 | (c[1] & 0x3f) : *c);
+        c += is_pair;
+    }
+    if (bytes)
+        *to = 0;
+    print_text(stdout, "%s", bytes ? bytes : text);
+    free(bytes);
+}
+
 int usage_error(const char *format, ...)
 {
     va_list args;

@@ -1,6 +1,7 @@
 /* records.c: parameters to JSON and back. */
 #include "records.h"
 
+#include "dtype.h"
 #include "names.h"
 #include "verbs.h"
 
@@ -9,6 +10,16 @@
 bool record_is_frozen(const zoff_checkpoint_param *p)
 {
     return (p->states >> ZOFF_STATE_WEIGHTS & 1) && !(p->states >> ZOFF_STATE_MASTER & 1);
+}
+
+void record_print_shape(const zoff_checkpoint_param *p)
+{
+    printf("%s [", dtype_name(p->dtype));
+    if (p->slices > 1)
+        printf("%zu x ", p->slices);
+    for (size_t i = 0; i < p->dim_count; i++)
+        printf("%s%zu", i ? ", " : "", p->dims[i]);
+    printf("]");
 }
 
 size_t record_tensors(const zoff_checkpoint_param *p)

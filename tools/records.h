@@ -26,6 +26,9 @@ int record_read(pool *memory, const char *file, const json_t *record, zoff_check
 /* True if the parameter is frozen: it has weights instead of masters. */
 bool record_is_frozen(const zoff_checkpoint_param *p);
 
+/* Print type and shape: "bf16 [3 x 30, 40]". */
+void record_print_shape(const zoff_checkpoint_param *p);
+
 /* The number of tensors that hold a parameter: one, or one for each slice. */
 size_t record_tensors(const zoff_checkpoint_param *p);
 

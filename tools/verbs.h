@@ -12,6 +12,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 int verb_api(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_checkpoint(int argc, char **argv);
+int verb_checkpoint_inspect(int argc, char **argv);
+int verb_checkpoint_list(int argc, char **argv);
 int verb_checkpoint_reshard(int argc, char **argv);
 int verb_checkpoint_scrub(int argc, char **argv);
 int verb_export(int argc, char **argv);
@@ -31,6 +33,9 @@ void print_line(FILE *to, const char *format, ...) __attribute__((format(printf,
 
 /* Print text on stdout in the same way, but with its line ends. */
 void print_lines(const char *text);
+
+/* Print a text of JSON on stdout of which each character stands for one byte. */
+void print_json_text(const char *text);
 
 /* Print an error about the arguments on stderr; returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -19,10 +19,16 @@ static const struct {
      "read a configuration and print its effective values, each with its source; with --changed without the defaults.\n"
      "      An error is what an engine would refuse. Its folders are not looked at. NAME is the device that the trainer\n"
      "      opens, such as cuda; without it the host"},
-    {"checkpoint", verb_checkpoint, "inspect|verify FOLDER [--label L] [--manifest], or diff FOLDER FOLDER [--label L]",
-     "print what a checkpoint has, or its manifest, which is JSON. Verify compares every byte with its checksum. Diff\n"
-     "      prints what differs between two checkpoints, and exits with 1 if anything does. FOLDER is a checkpoint, or a\n"
-     "      folder of checkpoints with the newest one"},
+    {"checkpoint", verb_checkpoint, "verify FOLDER [--label L], or diff FOLDER FOLDER [--label L]",
+     "Verify compares every byte with its checksum. Diff prints what differs between two checkpoints, and exits with 1 if\n"
+     "      anything does. FOLDER is a checkpoint, or a folder of checkpoints with the newest one"},
+    {"checkpoint inspect", verb_checkpoint_inspect, "FOLDER [--stats] [--json] [--label L], or FOLDER --manifest [--label L]",
+     "print what a checkpoint has: parameters, the format of each state, and the program's bytes. Option --stats reads all\n"
+     "      states, and prints min, max and rms of their finite numbers, and how many are NaN or infinite. Option --manifest\n"
+     "      prints the manifest, which is JSON"},
+    {"checkpoint list", verb_checkpoint_list, "FOLDER [--json]",
+     "print the checkpoints of a folder, the newest first: step, time, size and ranks, which one is `latest`, which are not\n"
+     "      complete and why, and what removes those that nobody needs"},
     {"checkpoint reshard", verb_checkpoint_reshard, "FOLDER... -o CHECKPOINTS [--name N] [--label L]",
      "make a checkpoint of the persistent state files of all ranks, while no run has them open. FOLDER is one of nvme_path;\n"
      "      give those of all ranks. A run with any number of ranks, stage, tier and drives loads the checkpoint. That load\n"

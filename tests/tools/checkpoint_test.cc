@@ -1,7 +1,10 @@
-// checkpoint_test.cc: `zoff checkpoint` shows what a checkpoint has, finds damage, and names what differs between two.
+// checkpoint_test.cc: `zoff checkpoint` lists checkpoints, shows what one has, finds damage, and names what differs between
+// two.
+#include "lives.h"
 #include "tool_checkpoints.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <string.h>
 
 using namespace tool_files;
@@ -21,11 +24,45 @@ class checkpoint_verb : public testing::Test
         std::vector<param> all(3);
         all[0].name = "wte", all[0].dims = {30, 40}, all[0].values = numbers(1200, seed);
         all[1].name = "layers", all[1].dims = {7}, all[1].slices = 3, all[1].dtype = ZOFF_F32,
-        all[1].values = numbers(21, seed + 1);
+        all[1].slice_name = "layers.{}.w", all[1].values = numbers(21, seed + 1);
         all[2].name = "head", all[2].dims = {30, 40}, all[2].tied_to = "wte", all[2].states = 0;
         return all;
     }
-    verb_result run(std::vector<std::string> arguments) { return run_verb(verb_checkpoint, std::move(arguments)); }
+    verb_result run(std::vector<std::string> arguments)
+    {
+        const std::string part = arguments.empty() ? "" : arguments[0];
+        auto *verb = part == "inspect" ? verb_checkpoint_inspect : part == "list" ? verb_checkpoint_list : verb_checkpoint;
+        if (verb != verb_checkpoint)
+            arguments.erase(arguments.begin());
+        return run_verb(verb, std::move(arguments));
+    }
+    // Begin a save of a small checkpoint.
+    static zoff_checkpoint_writer *begin(const std::string &to, const char *name, const char *label = nullptr,
+                                         unsigned engines = 0)
+    {
+        static const float values[] = {1, 2, 3};
+        const param p = {"w", {3}, ZOFF_BF16, MASTER};
+        const zoff_checkpoint_param facts = p.facts();
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.name = name, opts.label = label, opts.engines = engines;
+        zoff_checkpoint_writer *w = nullptr;
+        EXPECT_ZOFF_OK(zoff_checkpoint_writer_open(to.c_str(), &opts, 30, &facts, 1, nullptr, &w));
+        EXPECT_ZOFF_OK(zoff_checkpoint_writer_write(w, 0, ZOFF_STATE_MASTER, 0, 3, values));
+        return w;
+    }
+    static void save(const std::string &to, const char *name, const char *label = nullptr, unsigned engines = 0)
+    {
+        const checkpoint_writer w(begin(to, name, label, engines));
+        EXPECT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
+    }
+    json_t *json_of(std::vector<std::string> arguments)
+    {
+        const verb_result r = run(std::move(arguments));
+        EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
+        json_t *json = json_loads(r.out.c_str(), 0, nullptr);
+        EXPECT_NE(nullptr, json) << r.out;
+        return json;
+    }
     std::string saved(const std::string &name, std::vector<param> params, int64_t t = 7)
     {
         const std::string to = folder.file(name);
@@ -42,12 +79,262 @@ TEST_F(checkpoint_verb, inspect_lists_each_parameter)
     const verb_result r = run({"inspect", to});
     EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
     EXPECT_NE(std::string::npos, r.out.find("step 7, id ")) << r.out;
-    EXPECT_NE(std::string::npos, r.out.find("  wte  bf16 [30, 40] master m v\n")) << r.out;
-    EXPECT_NE(std::string::npos, r.out.find("  layers  fp32 [3 x 7] master m v\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  wte  bf16 [30, 40] master fp32, m fp32, v fp32\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  layers  fp32 [3 x 7] as layers.{}.w master fp32, m fp32, v fp32\n")) << r.out;
     EXPECT_NE(std::string::npos, r.out.find("  head  bf16 [30, 40] tied to wte\n")) << r.out;
     const verb_result manifest = run({"inspect", to, "--manifest"});
     EXPECT_EQ(EXIT_DONE, manifest.exit) << manifest.err;
     EXPECT_EQ(0u, manifest.out.find("{\n  \"format\": \"zoff checkpoint\"")) << manifest.out;
+    json_t *json = json_of({"inspect", to, "--json"}), *params = json_object_get(json, "params");
+    EXPECT_EQ(3u, json_array_size(params));
+    char *layers = json_dumps(json_array_get(params, 1), JSON_COMPACT),
+         *head = json_dumps(json_array_get(params, 2), JSON_COMPACT);
+    EXPECT_STREQ("{\"name\":\"layers\",\"dtype\":\"fp32\",\"dims\":[7],\"slices\":3,\"slice_name\":\"layers.{}.w\","
+                 "\"tied_to\":null,\"states\":{\"master\":{\"format\":\"fp32\"},\"m\":{\"format\":\"fp32\"},\"v\":{"
+                 "\"format\":\"fp32\"}}}",
+                 layers);
+    EXPECT_STREQ("{\"name\":\"head\",\"dtype\":\"bf16\",\"dims\":[30,40],\"slices\":1,\"slice_name\":null,\"tied_to\":"
+                 "\"wte\",\"states\":{}}",
+                 head);
+    free(layers);
+    free(head);
+    json_decref(json);
+}
+
+TEST_F(checkpoint_verb, inspect_lists_the_bytes_of_the_program)
+{
+    std::vector<param> params = model(1);
+    write_checkpoint(folder.file("a"), params, 7, nullptr, {{"batch", "12345678"}, {"none", ""}});
+    const verb_result r = run({"inspect", folder.file("a")});
+    EXPECT_HAS(r.out, "  data \"batch\": 8 bytes\n");
+    EXPECT_HAS(r.out, "  data \"none\": 0 bytes\n");
+    json_t *json = json_of({"inspect", folder.file("a"), "--json"});
+    char *data = json_dumps(json_object_get(json, "data"), JSON_COMPACT);
+    EXPECT_STREQ("[{\"name\":\"batch\",\"bytes\":8,\"rank\":null},{\"name\":\"none\",\"bytes\":0,\"rank\":null}]", data);
+    free(data);
+    json_decref(json);
+}
+
+namespace
+{
+// Compare what --stats says of a state with the numbers themselves.
+void expect_numbers(const json_t *state, const std::vector<float> &values)
+{
+    double squares = 0;
+    std::vector<float> finite;
+    json_int_t nan = 0, infinite = 0;
+    for (const float value : values) {
+        nan += std::isnan(value);
+        infinite += std::isinf(value);
+        if (std::isfinite(value)) {
+            finite.push_back(value);
+            squares += (double)value * (double)value;
+        }
+    }
+    EXPECT_EQ(nan, json_integer_value(json_object_get(state, "nan")));
+    EXPECT_EQ(infinite, json_integer_value(json_object_get(state, "inf")));
+    if (finite.empty()) {
+        for (const char *key : {"min", "max", "rms"})
+            EXPECT_TRUE(json_is_null(json_object_get(state, key))) << key;
+        return;
+    }
+    EXPECT_EQ(*std::min_element(finite.begin(), finite.end()), json_real_value(json_object_get(state, "min")));
+    EXPECT_EQ(*std::max_element(finite.begin(), finite.end()), json_real_value(json_object_get(state, "max")));
+    EXPECT_EQ(sqrt(squares / (double)finite.size()), json_real_value(json_object_get(state, "rms")));
+}
+
+} // namespace
+
+TEST_F(checkpoint_verb, stats_are_those_of_the_numbers)
+{
+    std::vector<param> params = model(1);
+    const float big = 3e38f;
+    params.push_back({"long", {(1 << 20) + 3}, ZOFF_F32, MASTER, 1, "", "", std::vector<float>((1 << 20) + 3, big)});
+    params.push_back({"lost", {2}, ZOFF_F32, MASTER, 1, "", "", {NAN, -INFINITY}});
+    params.push_back({"empty", {0, 3}, ZOFF_F32, MASTER});
+    params.push_back({"frozen", {100}, ZOFF_F16, FROZEN, 1, "", "", std::vector<float>(100, 0.5f)});
+    params[3].values.back() = -big;
+    json_t *json = json_of({"inspect", saved("a", params), "--stats", "--json"});
+    for (size_t i = 0; i < params.size(); i++) {
+        const json_t *states = json_object_get(json_array_get(json_object_get(json, "params"), i), "states");
+        EXPECT_EQ(i == 2 ? 0u : i < 2 ? 3u : 1u, json_object_size(states)) << i;
+        if (i != 2)
+            expect_numbers(json_object_get(states, params[i].states & MASTER ? "master" : "weights"), params[i].values);
+    }
+    EXPECT_EQ(2, json_integer_value(json_object_get(json, "params_with_nan")));
+    EXPECT_EQ(3, json_integer_value(json_object_get(json, "params_with_inf")));
+    json_decref(json);
+
+    verb_result r = run({"inspect", folder.file("a"), "--stats"});
+    EXPECT_HAS(r.out, "    master  no finite number  NaN 1  inf 1\n");
+    EXPECT_HAS(r.out, "    weights min 0.5  max 0.5  rms 0.5\n");
+    EXPECT_HAS(r.out, "\n2 parameters have NaN, 3 parameters have infinite numbers; the first is wte\n");
+    params.resize(1);
+    params[0].values.assign(1200, 1);
+    EXPECT_HAS(run({"inspect", saved("b", params), "--stats"}).out, "\nall numbers are finite\n");
+    params[0].values[7] = NAN;
+    EXPECT_HAS(run({"inspect", saved("c", params), "--stats"}).out, "\n1 parameter has NaN; the first is wte\n");
+    r = run({"verify", folder.file("c")});
+    EXPECT_EQ(EXIT_DONE, r.exit);
+    EXPECT_HAS(r.out, "is intact: step 7, 1 parameters, ");
+    EXPECT_HAS(r.out, "NaN among them is found by `zoff checkpoint inspect --stats`\n");
+}
+
+TEST_F(checkpoint_verb, stats_and_formats_of_all_kinds_of_states)
+{
+    static const char *const KINDS[] = {"master", "m", "v"};
+    const std::map<std::string, std::vector<std::string>> FORMATS = {{"checkpoint_fp16", {"fp32", "fp32", "fp32"}},
+                                                                     {"checkpoint_split_m8v16", {"split", "q8", "bf16"}},
+                                                                     {"checkpoint_split_q8", {"split", "q8", "q8"}},
+                                                                     {"checkpoint_split_ranks", {"split", "fp32", "fp32"}},
+                                                                     {"checkpoint_whole_bf16", {"fp32", "bf16", "bf16"}}};
+    for (const auto &[name, formats] : FORMATS) {
+        SCOPED_TRACE(name);
+        zoff_checkpoint_reader *opened = nullptr;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_open((GOLDEN "/" + name).c_str(), nullptr, &opened));
+        const checkpoint_reader reader(opened);
+        json_t *json = json_of({"inspect", GOLDEN "/" + name, "--stats", "--json"});
+        for (size_t index = 0; index < 2; index++) {
+            zoff_checkpoint_param p = ZOFF_CHECKPOINT_PARAM_INIT;
+            ASSERT_ZOFF_OK(zoff_checkpoint_reader_param(opened, index, &p));
+            const json_t *states = json_object_get(json_array_get(json_object_get(json, "params"), index), "states");
+            for (int kind = 0; kind < 3; kind++) {
+                const json_t *state = json_object_get(states, KINDS[kind]);
+                std::vector<float> values(p.count);
+                if (index == 0) {
+                    EXPECT_EQ(formats[(size_t)kind], json_string_value(json_object_get(state, "format"))) << KINDS[kind];
+                }
+                ASSERT_ZOFF_OK(
+                    zoff_checkpoint_reader_read(opened, index, (zoff_state_kind)kind, 0, values.size(), values.data()));
+                expect_numbers(state, values);
+            }
+        }
+        json_decref(json);
+    }
+}
+
+TEST_F(checkpoint_verb, list_tells_what_a_folder_has)
+{
+    const std::string to = folder.file("all"), ID = ".0123456789abcdef";
+    save(to, "ten");
+    save(to, "cut");
+    zoff_test::write_bytes(to + "/ten/notes.txt", "a note");
+    std::string states;
+    const zoff_test::handle<DIR, close_folder> files(opendir((to + "/cut").c_str()));
+    for (const dirent *e; files && (e = readdir(files.get()));)
+        states = strstr(e->d_name, ".states") ? to + "/cut/" + e->d_name : states;
+    ASSERT_EQ(0, truncate(states.c_str(), 4096));
+    save(to, "both", "left", 2);
+    save(to, "both", "right", 2);
+    save(to, "half", "left", 2);
+    save(to, "was");
+    ASSERT_EQ(0, rename((to + "/was").c_str(), (to + "/was" + ID + ".replaced").c_str()));
+    save(to, "old");
+    const auto dies = zoff_test::live([&](int) { return begin(to, "dead") ? 0 : 1; }, 0);
+    EXPECT_EQ(0, dies.status);
+    ASSERT_EQ(0, mkdir((to + "/other").c_str(), 0700));
+    zoff_test::write_bytes(to + "/other/config.json", "{}");
+    save(to, "last");
+    ASSERT_EQ(0, rename((to + "/old").c_str(), (to + "/.old" + ID + ".removed").c_str()));
+    const checkpoint_writer under_way(begin(to, "next"));
+
+    struct facts {
+        bool complete, latest;
+        std::string engines, problem, removed_by;
+    };
+    std::map<std::string, facts> found;
+    std::vector<std::string> order;
+    json_t *json = json_of({"list", to, "--json"}), *c;
+    size_t i;
+    EXPECT_STREQ("last", json_string_value(json_object_get(json, "latest")));
+    const auto text = [](const json_t *of, const char *key) {
+        const char *value = json_string_value(json_object_get(of, key));
+        return std::string(value ? value : "");
+    };
+    json_array_foreach(json_object_get(json, "checkpoints"), i, c)
+    {
+        std::string name = text(c, "name");
+        name = name[0] == '.' && name.size() > 17 && name.find(".removed") == std::string::npos
+                   ? name.substr(0, name.size() - 17)
+                   : name;
+        char *engines = json_dumps(json_object_get(c, "engines"), JSON_COMPACT);
+        found[name] = {json_is_true(json_object_get(c, "complete")), json_is_true(json_object_get(c, "latest")), engines,
+                       text(c, "problem"), text(c, "removed_by")};
+        free(engines);
+        order.push_back(name);
+        EXPECT_GT(json_integer_value(json_object_get(c, "time")), 1700000000);
+        EXPECT_EQ(name != ".next" && name != ".dead", json_integer_value(json_object_get(c, "bytes")) > 4000) << name;
+        EXPECT_EQ(name == ".next" || name == ".dead" ? 0 : 30, json_integer_value(json_object_get(c, "step"))) << name;
+    }
+    json_decref(json);
+    order.resize(5);
+    EXPECT_EQ((std::vector<std::string>{"last", "was" + ID + ".replaced", "both", "cut", "ten"}), order) << "the newest first";
+    EXPECT_EQ(9u, found.size());
+    const std::string ONE = "[{\"label\":\"\",\"ranks\":1}]";
+    const std::map<std::string, facts> EXPECTED = {
+        {"ten", {true, false, ONE, "", ""}},
+        {"last", {true, true, ONE, "", ""}},
+        {"both", {true, false, "[{\"label\":\"left\",\"ranks\":1},{\"label\":\"right\",\"ranks\":1}]", "", ""}},
+        {"cut", {false, false, ONE, "has 4096 bytes, and the manifest says", "a save with the same name; others leave it"}},
+        {"was" + ID + ".replaced", {true, false, ONE, "", "the next save with the same name"}},
+        {".old" + ID + ".removed", {false, false, ONE, "its removal is under way", "the next save into this folder"}},
+        {".half",
+         {false, false, "[{\"label\":\"left\",\"ranks\":1}]", "1 of 2 engines have saved",
+          "the next save with the same name; or a save with `keep`"}},
+        {".dead", {false, false, "[]", "its save was cut short", "the next save with the same name; or a save with `keep`"}},
+        {".next", {false, false, "[]", "its save is under way", ""}}};
+    for (const auto &[name, e] : EXPECTED) {
+        SCOPED_TRACE(name);
+        ASSERT_EQ(1u, found.count(name));
+        const facts &f = found[name];
+        EXPECT_EQ(e.complete, f.complete);
+        EXPECT_EQ(e.latest, f.latest);
+        EXPECT_EQ(e.engines, f.engines);
+        EXPECT_EQ(e.problem.empty(), f.problem.empty());
+        EXPECT_HAS(f.problem, e.problem);
+        EXPECT_EQ(e.removed_by.empty(), f.removed_by.empty());
+        EXPECT_HAS(f.removed_by, e.removed_by);
+    }
+    verb_result r = run({"list", to});
+    EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
+    EXPECT_HAS(r.out, " kB  2 ranks  engines left, right\n");
+    EXPECT_HAS(r.out, " 1 rank  latest\n");
+    EXPECT_HAS(r.out, "NOT COMPLETE: its save was cut short; removed by the next save with the same name; or");
+    EXPECT_HAS(r.out, to + ": 4 complete checkpoints, 5 not complete\n");
+
+    // "removed_by" holds.
+    save(to, "dead");
+    save(to, "was");
+    save(to, "half", "left", 2);
+    save(to, "half", "right", 2);
+    float weight = 1;
+    zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
+    desc.value = &weight, desc.count = 1;
+    zoff_engine *e = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, &desc, 1, &e));
+    const zoff_test::engine closes(e);
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.name = "cut";
+    ASSERT_ZOFF_OK(zoff_checkpoint_save(e, to.c_str(), &opts));
+    r = run({"list", to});
+    EXPECT_HAS(r.out, to + ": 7 complete checkpoints, 1 not complete\n");
+    zoff_test::write_bytes(to + "/latest", "changed");
+    EXPECT_EQ(std::string::npos, run({"list", to}).out.find("latest"));
+}
+
+TEST_F(checkpoint_verb, list_refuses_what_is_no_folder_of_checkpoints)
+{
+    const std::string empty = folder.file("empty");
+    ASSERT_EQ(0, mkdir(empty.c_str(), 0700));
+    EXPECT_EQ(empty + ": 0 complete checkpoints\n", run({"list", empty}).out);
+    json_t *json = json_of({"list", empty, "--json"});
+    EXPECT_TRUE(json_is_null(json_object_get(json, "latest")));
+    json_decref(json);
+    const verb_result r = run({"list", folder.file("none")});
+    EXPECT_EQ(EXIT_FAILED, r.exit);
+    EXPECT_HAS(r.err, "cannot open the folder '" + folder.file("none") + "': No such file or directory");
+    const std::string one = saved("a", model(1)) + "/step-0000000007";
+    EXPECT_HAS(run({"list", one}).err, one + "' is a checkpoint itself: name the folder around it, or use");
 }
 
 TEST_F(checkpoint_verb, verify_finds_one_flipped_bit)
@@ -78,6 +365,7 @@ TEST_F(checkpoint_verb, diff_names_each_state_that_differs)
 
     std::vector<param> other = model(1);
     other[0].values[1100] = other[0].values[1100] == 5 ? 6 : 5;
+    other[1].dims = {1, 7}, other[1].dtype = ZOFF_F16;
     other[2].name = "tail";
     const std::string b = saved("b", other, 8);
     r = run({"diff", a, b});
@@ -87,7 +375,7 @@ TEST_F(checkpoint_verb, diff_names_each_state_that_differs)
     EXPECT_NE(std::string::npos, r.out.find("the first is element 1100")) << r.out;
     EXPECT_NE(std::string::npos, r.out.find("head: only in ")) << r.out;
     EXPECT_NE(std::string::npos, r.out.find("tail: only in ")) << r.out;
-    EXPECT_EQ(std::string::npos, r.out.find("layers")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("layers: fp32 [3 x 7] and fp16 [3 x 1, 7]\n")) << r.out;
 }
 
 TEST_F(checkpoint_verb, diff_names_ties_that_differ)
@@ -158,6 +446,13 @@ TEST_F(checkpoint_verb, wrong_arguments_are_told)
     EXPECT_EQ(EXIT_USAGE, run({"verify", "a", "b"}).exit);
     EXPECT_EQ(EXIT_USAGE, run({"diff", "a"}).exit);
     EXPECT_EQ(EXIT_USAGE, run({"diff", "a", "b", "--manifest"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"inspect"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"inspect", "a", "b"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"inspect", "a", "--label"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"list"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"list", "a", "b"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"list", "a", "--label", "b"}).exit);
+    EXPECT_HAS(run({"inspect", "a", "--manifest", "--stats"}).err, "--manifest is JSON already, without --stats or --json");
     const verb_result r = run({"inspect", folder.file("nothing")});
     EXPECT_EQ(EXIT_FAILED, r.exit);
     EXPECT_NE(std::string::npos, r.err.find("nothing")) << r.err;
