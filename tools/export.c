@@ -23,6 +23,7 @@ typedef struct export_options {
     const char *from, *to, *label;
     zoff_dtype dtype; /* type of the weights; ZOFF_DTYPE_DEFAULT: that of each parameter */
     uint64_t shard_bytes;
+    export_choice choice;
 } export_options;
 
 /* An export under way. */
@@ -63,16 +64,34 @@ static char *index_path_of(const exporter *x)
     return NULL;
 }
 
-static bool is_of_an_export(const char *name)
+/* Whether a name is that of a file of an export, followed by `end`. */
+static bool is_of_an_export(const char *name, const char *end)
 {
     static const char *const ENDS[] = {".safetensors", ".safetensors.index.json"};
-    const size_t bytes = strlen(name);
-    for (size_t i = 0; i < 2 && strncmp(name, "model", 5) == 0; i++) {
-        const size_t end = strlen(ENDS[i]);
-        if (bytes > end && strcmp(name + bytes - end, ENDS[i]) == 0)
+    size_t bytes = strlen(name);
+    const size_t behind = strlen(end);
+    if (strncmp(name, "model", 5) != 0 || bytes < behind || strcmp(name + bytes - behind, end) != 0)
+        return false;
+    bytes -= behind;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t own = strlen(ENDS[i]);
+        if (bytes > own && strncmp(name + bytes - own, ENDS[i], own) == 0)
             return true;
     }
     return false;
+}
+
+/* Remove a file that an export which was killed has left.  @return the exit status */
+static int remove_left(const char *folder, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        return failed("out of memory for a name in %s", folder);
+    const int result = out_file_remove_left(path);
+    if (result == EXIT_DONE)
+        print_line(stderr, "note: %s is removed: an export that was killed has left it", path);
+    free(path);
+    return result;
 }
 
 /* Make the folder, or refuse one that has an export, because the files of two exports would be mixed. */
@@ -89,7 +108,9 @@ static int prepare_folder(exporter *x)
         return failed("%s: cannot open this folder: %s", to, strerror(errno));
     int result = EXIT_DONE;
     for (const struct dirent *e; result == EXIT_DONE && (e = readdir(folder));) {
-        if (is_of_an_export(e->d_name))
+        if (is_of_an_export(e->d_name, OUT_FILE_PART))
+            result = remove_left(to, e->d_name);
+        else if (is_of_an_export(e->d_name, ""))
             result = failed("%s: has %s already; remove the older export, or name another folder", to, e->d_name);
     }
     closedir(folder);
@@ -270,7 +291,7 @@ static int run(const export_options *o)
         return library_error();
     x.block = malloc(BLOCK * sizeof *x.block);
     x.rounded = malloc(BLOCK * sizeof *x.block);
-    int result = x.block && x.rounded ? export_plan_make(&x.plan, x.reader, o->dtype, o->shard_bytes)
+    int result = x.block && x.rounded ? export_plan_make(&x.plan, x.reader, &o->choice, o->dtype, o->shard_bytes)
                                       : failed("out of memory for a block of elements");
     if (result == EXIT_DONE)
         result = write_all(&x);
@@ -303,6 +324,21 @@ static int read_size(const char *option, const char *text, uint64_t *out)
     return usage_error("%s needs a number of bytes such as 5GB, 500MB or 1GiB, not \"%s\"", option, text);
 }
 
+/* Read OLD=NEW, which is cut at its "=", and add it to the list, which has room. */
+static int read_rename(char *text, export_rename *list, size_t *count)
+{
+    char *equals = strchr(text, '=');
+    const char *to = equals ? equals + 1 : "";
+    if (equals)
+        *equals = 0;
+    const char *star = strchr(text, '*');
+    if (!*text || !*to || (star && strchr(star + 1, '*')) || (!star && strchr(to, '*')))
+        return usage_error("--rename needs OLD=NEW, with at most one * in OLD, and * in NEW only if OLD has it, not \"%s%s%s\"",
+                           text, equals ? "=" : "", to);
+    list[(*count)++] = (export_rename){.from = text, .to = to};
+    return EXIT_DONE;
+}
+
 static int read_option(export_options *o, const char *option, const char *value)
 {
     if (strcmp(option, "-o") == 0 || strcmp(option, "--label") == 0) {
@@ -315,24 +351,43 @@ static int read_option(export_options *o, const char *option, const char *value)
                                           : usage_error("export: there is no option \"%s\"", option);
 }
 
+static int read_arguments(export_options *o, int argc, char **argv, const char **only, export_rename *renames)
+{
+    size_t only_count = 0;
+    for (int i = 0; i < argc; i++) {
+        int result = EXIT_DONE;
+        if (argv[i][0] != '-' || !argv[i][1]) {
+            if (o->from)
+                return usage_error("export takes one folder, not both \"%s\" and \"%s\"", o->from, argv[i]);
+            o->from = argv[i];
+            continue;
+        }
+        if (i + 1 == argc)
+            return usage_error("%s needs a value", argv[i]);
+        if (strcmp(argv[i], "--only") == 0)
+            only[only_count++] = argv[i + 1];
+        else if (strcmp(argv[i], "--rename") == 0)
+            result = read_rename(argv[i + 1], renames, &o->choice.rename_count);
+        else
+            result = read_option(o, argv[i], argv[i + 1]);
+        if (result != EXIT_DONE)
+            return result;
+        i++;
+    }
+    o->choice.only = only_count ? only : NULL;
+    o->choice.renames = renames;
+    return o->from && o->to ? EXIT_DONE : usage_error("export needs a checkpoint, and -o with the folder to write");
+}
+
 int verb_export(int argc, char **argv)
 {
     export_options o = {.shard_bytes = 5000000000};
-    for (int i = 0; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
-            if (i + 1 == argc)
-                return usage_error("%s needs a value", argv[i]);
-            const int result = read_option(&o, argv[i], argv[i + 1]);
-            if (result != EXIT_DONE)
-                return result;
-            i++;
-        } else if (o.from) {
-            return usage_error("export takes one folder, not both \"%s\" and \"%s\"", o.from, argv[i]);
-        } else {
-            o.from = argv[i];
-        }
-    }
-    if (!o.from || !o.to)
-        return usage_error("export needs a checkpoint, and -o with the folder to write");
-    return run(&o);
+    const char **only = calloc((size_t)argc + 1, sizeof *only);
+    export_rename *renames = calloc((size_t)argc + 1, sizeof *renames);
+    int result = only && renames ? read_arguments(&o, argc, argv, only, renames) : failed("out of memory");
+    if (result == EXIT_DONE)
+        result = run(&o);
+    free(only);
+    free(renames);
+    return result;
 }

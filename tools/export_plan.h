@@ -6,6 +6,19 @@
 
 #include <zoff/checkpoint.h>
 
+/* Tensors that get other names: `from` has at most one "*", which stands for any text, and `to` takes that text for each "*".
+ */
+typedef struct export_rename {
+    const char *from, *to;
+} export_rename;
+
+/* Which tensors an export has, and how they are named. */
+typedef struct export_choice {
+    const char *const *only; /* patterns as st_matches() has them; NULL: all tensors */
+    const export_rename *renames;
+    size_t rename_count;
+} export_choice;
+
 /* A tensor of an export: a whole parameter or one of its slices. */
 typedef struct planned_tensor {
     st_tensor tensor;
@@ -26,10 +39,11 @@ typedef struct export_plan {
     pool memory;
 } export_plan;
 
-/* Plan the export of a checkpoint.
+/* Plan the export of a checkpoint. Patterns that match nothing are refused, and tensors that would have one name.
  * @param dtype type of all tensors; ZOFF_DTYPE_DEFAULT: that of each  @param shard_bytes largest data of a file; a tensor that
  * is larger has a file of its own  @return the exit status; export_plan_free() also after an error */
-int export_plan_make(export_plan *plan, zoff_checkpoint_reader *r, zoff_dtype dtype, uint64_t shard_bytes);
+int export_plan_make(export_plan *plan, zoff_checkpoint_reader *r, const export_choice *choice, zoff_dtype dtype,
+                     uint64_t shard_bytes);
 
 /* Free a plan. */
 void export_plan_free(export_plan *plan);

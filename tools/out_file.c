@@ -12,9 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* An ending that no other program uses: downloads that are cut end in ".part". */
-#define PART ".zoff-part"
-
 static int cannot_write(const char *path)
 {
     return failed("%s: cannot write: %s", path, strerror(errno));
@@ -22,10 +19,10 @@ static int cannot_write(const char *path)
 
 /* Open the temporary file, even one that a killed command has left. A command holds a lock on it while it writes.  @return -1:
  * another command writes it (EWOULDBLOCK), or another errno */
-static int open_part(const char *part)
+static int open_part(const char *part, int create)
 {
     struct stat ours, named;
-    const int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const int fd = open(part, O_WRONLY | create | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return -1;
     bool works = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* the file is locked, or there are no locks */
@@ -41,20 +38,35 @@ static int open_part(const char *part)
     return -1;
 }
 
+static int cannot_open(const char *part)
+{
+    return errno == EWOULDBLOCK ? failed("%s: another command writes this file", part) : cannot_write(part);
+}
+
+int out_file_remove_left(const char *part)
+{
+    const int fd = open_part(part, 0);
+    if (fd < 0)
+        return cannot_open(part);
+    const int result = unlink(part) == 0 ? EXIT_DONE : failed("%s: cannot remove this file: %s", part, strerror(errno));
+    close(fd);
+    return result;
+}
+
 int out_file_open(out_file *f, const char *path)
 {
-    const size_t bytes = strlen(path) + sizeof PART;
+    const size_t bytes = strlen(path) + sizeof OUT_FILE_PART;
     *f = (out_file){.path = strdup(path), .part = malloc(bytes)};
     if (!f->path || !f->part) {
         out_file_close(f);
         return failed("out of memory for the name %s", path);
     }
-    snprintf(f->part, bytes, "%s" PART, path);
-    const int fd = open_part(f->part);
+    snprintf(f->part, bytes, "%s" OUT_FILE_PART, path);
+    const int fd = open_part(f->part, O_CREAT);
     f->to = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f->to)
         return EXIT_DONE;
-    const int result = errno == EWOULDBLOCK ? failed("%s: another command writes this file", f->part) : cannot_write(f->part);
+    const int result = cannot_open(f->part);
     if (fd >= 0)
         close(fd);
     out_file_close(f);

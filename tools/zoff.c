@@ -36,10 +36,14 @@ static const struct {
     {"checkpoint scrub", verb_checkpoint_scrub, "FOLDER... [--json]",
      "compare every array of persistent state files with its checksum, while no run has them open. FOLDER is one of\n"
      "      nvme_path. Exits with 1 if anything is wrong. Option --json prints the result as JSON"},
-    {"export", verb_export, "FOLDER -o DIR [--dtype keep|bf16|fp16|fp32] [--max-shard-size 5GB] [--label L]",
+    {"export", verb_export,
+     "FOLDER -o DIR [--dtype keep|bf16|fp16|fp32] [--max-shard-size 5GB] [--only PATTERN]...\n"
+     "      [--rename OLD=NEW]... [--label L]",
      "write the weights of a checkpoint to DIR as safetensors files. FOLDER is a checkpoint, or a folder of checkpoints with\n"
-     "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
-     "      chooses one of several engines"},
+     "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. Option\n"
+     "      --only names tensors, with * for any text. Option --rename gives tensors other names: * in NEW is the text that "
+     "it\n"
+     "      is in OLD. --label chooses one of several engines"},
     {"export universal", universal_export, "FOLDER -o DIR --like DEEPSPEED [--label L]",
      "write a checkpoint to DIR as a universal checkpoint folder of DeepSpeed. DEEPSPEED is such a folder of the same model:\n"
      "      its states are replaced, and its files of the model are copied"},

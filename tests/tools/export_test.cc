@@ -4,6 +4,10 @@
 #include <dirent.h>
 #include <sys/syscall.h>
 
+extern "C" {
+#include "out_file.h"
+}
+
 using namespace tool_files;
 
 // Files and folders that the process flushes, in order. A path in `bad_flush` cannot be flushed once `bad_flush_after` is
@@ -323,6 +327,156 @@ TEST_F(export_verb, a_folder_with_an_export_is_refused)
     EXPECT_EQ(EXIT_DONE, run_export({checkpoints, "-o", other}).exit);
 }
 
+TEST_F(export_verb, files_that_a_killed_export_has_left_are_removed)
+{
+    save({{"a", {3}}});
+    to = folder.file("killed");
+    ASSERT_EQ(0, mkdir(to.c_str(), 0700));
+    const std::string parts[] = {"model-00002-of-00003.safetensors.zoff-part", "model.safetensors.index.json.zoff-part"};
+    for (const std::string &name : parts)
+        write_bytes(to + "/" + name, "half");
+    for (const char *name : {"model.safetensors.part", "config.json.zoff-part"})
+        write_bytes(to + "/" + name, "of another program");
+    last = run_export({checkpoints, "-o", to});
+    EXPECT_EQ(EXIT_DONE, last.exit) << last.err;
+    for (const std::string &name : parts)
+        EXPECT_HAS(last.err, "note: " + to + "/" + name + " is removed: an export that was killed has left it\n");
+    EXPECT_EQ((std::set<std::string>{"model.safetensors", "model.safetensors.part", "config.json.zoff-part"}), names_in(to));
+
+    // An export that is under way has its file locked.
+    to = folder.file("busy");
+    ASSERT_EQ(0, mkdir(to.c_str(), 0700));
+    out_file busy = {};
+    ASSERT_EQ(EXIT_DONE, out_file_open(&busy, (to + "/model-00001-of-00002.safetensors").c_str()));
+    last = run_export({checkpoints, "-o", to});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, to + "/model-00001-of-00002.safetensors.zoff-part: another command writes this file");
+    EXPECT_EQ(EXIT_DONE, out_file_commit(&busy));
+    out_file_close(&busy);
+    EXPECT_EQ(1u, names_in(to).size());
+}
+
+namespace
+{
+// A model with slices, a stack, ties and a frozen parameter.
+std::vector<param> model_with_all()
+{
+    return {{"wte.weight", {4, 2}},
+            {"h.w", {2}, ZOFF_F32, MASTER, 12, "h.{}.w"},
+            {"h.b", {3}, ZOFF_F16, FROZEN, 2, "h.{}.b"},
+            {"stack", {5}, ZOFF_BF16, MASTER, 2},
+            {"lm_head.weight", {4, 2}, ZOFF_BF16, MASTER, 1, "", "wte.weight"},
+            {"out.weight", {4, 2}, ZOFF_BF16, MASTER, 1, "", "wte.weight"},
+            {"g.w", {2}, ZOFF_F32, MASTER, 12, "g.{}.w", "h.w"}};
+}
+} // namespace
+
+// Names of tensors, their parameters, and their places in these.
+TEST_F(export_verb, tensors_are_chosen_and_named)
+{
+    using names = std::map<std::string, std::pair<size_t, size_t>>; // by name: parameter and slice
+    const auto expect = [&](const std::vector<std::string> &options, const names &wanted,
+                            const std::map<std::string, std::string> &ties, const std::string &records) {
+        SCOPED_TRACE(options.back());
+        ASSERT_EQ(1u, exported(options));
+        const file f = single();
+        EXPECT_EQ(wanted.size(), f.tensors.size());
+        for (const auto &[name, place] : wanted) {
+            const param &p = params[place.first];
+            const bool is_stack = p.slices > 1 && p.slice_name.empty();
+            const size_t count = p.count() * (is_stack ? p.slices : 1);
+            std::vector<size_t> dims = p.dims;
+            if (is_stack)
+                dims.insert(dims.begin(), p.slices);
+            expect_tensor(f, name, dims, p.dtype, part(params[place.first].values, place.second * p.count(), count));
+        }
+        std::map<std::string, std::string> metadata = ties;
+        metadata["format"] = "pt";
+        if (!records.empty())
+            metadata["zoff.params"] = records;
+        EXPECT_EQ(metadata, f.metadata);
+    };
+    save(model_with_all());
+    const std::string h_b = "{\"name\":\"h.b\",\"slice_name\":\"h.{}.b\",\"slices\":2,\"frozen\":true}";
+    const names slices_b = {{"h.0.b", {2, 0}}, {"h.1.b", {2, 1}}};
+    expect({"--only", "*.b"}, slices_b, {}, "[" + h_b + "]");
+    expect({"--only", "wte*", "--only", "lm*"}, {{"wte.weight", {0, 0}}}, {{"lm_head.weight", "wte.weight"}},
+           "[{\"name\":\"lm_head.weight\",\"tied_to\":\"wte.weight\",\"dims\":[4,2]}]");
+    // Without its owner a tied parameter has the data, and others are tied to it.
+    params[4].values = params[0].values;
+    expect({"--only", "*t.weight", "--only", "lm_*"}, {{"lm_head.weight", {4, 0}}}, {{"out.weight", "lm_head.weight"}},
+           "[{\"name\":\"out.weight\",\"tied_to\":\"lm_head.weight\",\"dims\":[4,2]}]");
+    // Slices alone are parameters of their own, and stay frozen.
+    expect({"--only", "h.1.*"}, {{"h.1.w", {1, 1}}, {"h.1.b", {2, 1}}}, {}, "[{\"name\":\"h.1.b\",\"frozen\":true}]");
+    params[6].values = params[1].values;
+    expect({"--only", "h.11.w", "--only", "g.1*.w"},
+           {{"h.11.w", {1, 11}}, {"g.1.w", {6, 1}}, {"g.10.w", {6, 10}}, {"g.11.w", {6, 11}}}, {}, "");
+    // A new name for all slices is a pattern.
+    expect({"--only", "*.b", "--rename", "h.*.b=model.layers.*.bias"},
+           {{"model.layers.0.bias", {2, 0}}, {"model.layers.1.bias", {2, 1}}}, {},
+           "[{\"name\":\"h.b\",\"slice_name\":\"model.layers.{}.bias\",\"slices\":2,\"frozen\":true}]");
+    expect({"--only", "*.b", "--rename", "h.1.b=last"}, {{"h.0.b", {2, 0}}, {"last", {2, 1}}}, {},
+           "[{\"name\":\"h.0.b\",\"frozen\":true},{\"name\":\"last\",\"frozen\":true}]");
+    // The first that matches counts, and names may be exchanged.
+    expect({"--only", "*.b", "--rename", "h.0.b=h.1.b", "--rename", "h.*.b=h.0.b"}, {{"h.1.b", {2, 0}}, {"h.0.b", {2, 1}}}, {},
+           "[{\"name\":\"h.1.b\",\"frozen\":true},{\"name\":\"h.0.b\",\"frozen\":true}]");
+    expect({"--only", "stack", "--rename", "*ack=*-**.x"}, {{"st-stst.x", {3, 0}}}, {},
+           "[{\"name\":\"st-stst.x\",\"slices\":2}]");
+    expect({"--only", "wte*", "--only", "lm*", "--rename", "*.weight=m.*"}, {{"m.wte", {0, 0}}}, {{"m.lm_head", "m.wte"}},
+           "[{\"name\":\"m.lm_head\",\"tied_to\":\"m.wte\",\"dims\":[4,2]}]");
+}
+
+TEST_F(export_verb, renamed_tensors_in_several_files_make_a_checkpoint)
+{
+    save(model_with_all());
+    ASSERT_LT(3u, exported({"--max-shard-size", "40B", "--only", "*.w*", "--only", "*.b", "--rename", "*=model.*"}));
+    json_t *index = load_json(to + "/model.safetensors.index.json");
+    EXPECT_EQ(15u, json_object_size(json_object_get(index, "weight_map")));
+    EXPECT_NE(nullptr, json_object_get(json_object_get(index, "weight_map"), "model.h.11.w"));
+    EXPECT_STREQ("model.wte.weight", json_string_value(json_object_get(
+                                         json_object_get(json_object_get(index, "metadata"), "aliases"), "model.out.weight")));
+    json_decref(index);
+    const verb_result imported = run_import({to, "-o", folder.file("imported")});
+    ASSERT_EQ(EXIT_DONE, imported.exit) << imported.err;
+    std::map<std::string, param> again;
+    for (const param &p : read_checkpoint(folder.file("imported")))
+        again[p.name] = p;
+    EXPECT_EQ(6u, again.size());
+    EXPECT_EQ("model.h.{}.w", again["h.w"].slice_name);
+    EXPECT_EQ("model.h.{}.b", again["h.b"].slice_name);
+    EXPECT_EQ(FROZEN, again["h.b"].states);
+    EXPECT_EQ("model.wte.weight", again["model.lm_head.weight"].tied_to);
+    EXPECT_EQ("model.g.{}.w", again["g.w"].slice_name);
+    EXPECT_EQ("h.w", again["g.w"].tied_to);
+    EXPECT_TRUE(rounded(params[1].values, ZOFF_F32) == rounded(again["h.w"].values, ZOFF_F32));
+}
+
+TEST_F(export_verb, patterns_that_do_nothing_and_names_that_clash_are_refused)
+{
+    save(model_with_all());
+    const std::vector<std::pair<std::vector<std::string>, std::string>> WRONG = {
+        {{"--only", "w*", "--only", "x*"},
+         "--only \"x*\" matches no tensor of the checkpoint, whose first one is \"wte.weight\""},
+        {{"--only", "h.w"}, "--only \"h.w\" matches no tensor"},
+        {{"--rename", "x.*=y.*"}, "--rename \"x.*=y.*\" matches no tensor; the first one of the checkpoint is \"wte.weight\""},
+        {{"--only", "h*", "--rename", "wte*=y"}, "--rename \"wte*=y\" matches no tensor that --only chooses; the first"},
+        {{"--rename", "h.{}.b=y.{}", "--rename", "*.b=*.c"}, "--rename \"h.{}.b=y.{}\" matches no tensor"},
+        {{"--rename", "*.b=*.c", "--rename", "h.1.b=y"}, "--rename \"h.1.b=y\": an earlier --rename has all of its tensors"},
+        {{"--rename", "h.*.b=b"}, "tensors \"h.0.b\" and \"h.1.b\" would both be named \"b\"; change --rename"},
+        {{"--rename", "stack=wte.weight"}, "tensors \"wte.weight\" and \"stack\" would both be named \"wte.weight\""},
+        {{"--rename", "stack=out.weight"}, "tensors \"stack\" and \"out.weight\" would both be named \"out.weight\""},
+        {{"--rename", "stack=__metadata__"}, "tensor \"stack\" cannot be named \"__metadata__\""},
+        {{"--rename", "stack=a\xff"}, "tensor \"stack\" cannot be named \"a\\xff\": a name is UTF-8"}};
+    for (const auto &[options, words] : WRONG) {
+        std::vector<std::string> arguments = {checkpoints, "-o", folder.file("x")};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        last = run_export(arguments);
+        EXPECT_EQ(EXIT_FAILED, last.exit) << words;
+        EXPECT_HAS(last.err, words);
+        EXPECT_NE(0, access(folder.file("x").c_str(), F_OK)) << "nothing is written";
+    }
+}
+
 TEST_F(export_verb, a_damaged_checkpoint_leaves_no_files)
 {
     save({{"a", {300000}}, {"b", {300000}}});
@@ -394,6 +548,13 @@ TEST_F(export_verb, wrong_arguments_are_named)
         {{"a", "-o"}, "-o needs a value"},
         {{"a", "b", "-o", "c"}, "export takes one folder, not both \"a\" and \"b\""},
         {{"a", "-o", "c", "--dtype", "fp8"}, "--dtype must be bf16, fp16, fp32 or keep, not \"fp8\""},
+        {{"a", "-o", "c", "--only"}, "--only needs a value"},
+        {{"a", "-o", "c", "--rename", "x"},
+         "--rename needs OLD=NEW, with at most one * in OLD, and * in NEW only if OLD has it, not \"x\""},
+        {{"a", "-o", "c", "--rename", "=y"}, "not \"=y\""},
+        {{"a", "-o", "c", "--rename", "x="}, "not \"x=\""},
+        {{"a", "-o", "c", "--rename", "*x*=*y"}, "not \"*x*=*y\""},
+        {{"a", "-o", "c", "--rename", "x=*y"}, "not \"x=*y\""},
         {{"a", "-o", "c", "--size", "1"}, "export: there is no option \"--size\""},
         {{"a", "-o", "c", "--max-shard-size", "5 GB"},
          "--max-shard-size needs a number of bytes such as 5GB, 500MB or 1GiB, not"},
