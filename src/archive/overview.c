@@ -1,7 +1,7 @@
 /* overview.c: zoff_checkpoint_list(): all checkpoints of a folder, and what saves have left in it.
  *
- * Each one is judged as a load judges it. Saves and removals go on meanwhile. So if a checkpoint seems to be damaged and has
- * moved since it was listed, all are looked at again. */
+ * Each one is judged as a load judges it. Saves and removals go on meanwhile. So if the folder has other checkpoints at the end
+ * than at the begin, all are looked at again. */
 #include "archive_priv.h"
 
 #include "array.h"
@@ -28,6 +28,7 @@ typedef struct entry {
     engine *engines;
     size_t engine_count, engine_room;
     zoff_text problem;
+    zoff_status status;     /* ERR_NO_MEMORY: nothing can be said of the entry */
     const char *removed_by; /* what removes the entry; NULL: it is in use */
 } entry;
 
@@ -50,9 +51,11 @@ static bool is_aside(const char *name)
 }
 
 /* Keep the first problem: the last error. */
-static void add_problem(entry *e)
+static void add_problem(entry *e, zoff_status status)
 {
-    if (!e->problem.words)
+    if (status == ZOFF_ERR_NO_MEMORY)
+        e->status = status;
+    else if (!e->problem.words)
         zoff_base_array_print(&e->problem, "%s", zoff_last_error());
 }
 
@@ -60,15 +63,18 @@ static void add_problem(entry *e)
 static void add_manifest(const char *path, const char *label, char newest[ZOFF_ARCHIVE_LABEL_MOST + 1], entry *e)
 {
     zoff_archive_manifest m;
-    if (zoff_archive_listing_read(path, label, &m, NULL, NULL) < 0) {
-        add_problem(e);
+    zoff_status status = zoff_archive_listing_read(path, label, &m, NULL, NULL);
+    if (status < 0) {
+        add_problem(e, status);
         return;
     }
-    if (zoff_archive_listing_has_files(path, &m) < 0)
-        add_problem(e);
-    if (zoff_base_array_reserve(&e->engines, e->engine_count, &e->engine_room, e->engine_count + 1, sizeof *e->engines,
-                                "engines") < 0) {
-        add_problem(e);
+    status = zoff_archive_listing_has_files(path, &m);
+    if (status < 0)
+        add_problem(e, status);
+    status = zoff_base_array_reserve(&e->engines, e->engine_count, &e->engine_room, e->engine_count + 1, sizeof *e->engines,
+                                     "engines");
+    if (status < 0) {
+        add_problem(e, status);
     } else {
         engine *added = &e->engines[e->engine_count++];
         strcpy(added->label, label);
@@ -100,8 +106,9 @@ static void look(const char *path, bool is_hidden, entry *e)
     }
     if (entries)
         closedir(entries);
-    if (!is_hidden && !e->problem.words && zoff_archive_listing_judge(path, newest) < 0)
-        add_problem(e);
+    const zoff_status status = is_hidden || e->problem.words ? ZOFF_OK : zoff_archive_listing_judge(path, newest);
+    if (status < 0)
+        add_problem(e, status);
 }
 
 static void print_entry(entry *e, const char *latest, zoff_text *to)
@@ -128,10 +135,9 @@ static void print_entry(entry *e, const char *latest, zoff_text *to)
     if (e->removed_by)
         zoff_base_array_print(to, ", \"removed_by\": \"%s\"", e->removed_by);
     zoff_base_array_print(to, "}");
-    to->status = to->status < 0 ? to->status : e->problem.status;
+    to->status = to->status < 0 ? to->status : e->problem.status < 0 ? e->problem.status : e->status;
 }
 
-/* @return PENDING: the checkpoint has moved since it was listed */
 static zoff_status print_listed(const char *folder, const zoff_archive_candidate *c, const char *latest, zoff_text *to)
 {
     char path[4096];
@@ -141,15 +147,13 @@ static zoff_status print_listed(const char *folder, const zoff_archive_candidate
         zoff_base_array_print(&e.problem, "%s", zoff_base_status_errno(c->error));
     else
         look(path, false, &e);
-    const bool has_moved = e.problem.words && zoff_archive_listing_has_moved(folder, NULL, c);
     if (e.problem.words)
         e.removed_by = "a save with the same name; others leave it, because it may be a copy under way";
     if (is_aside(c->name))
         e.removed_by = "the next save with the same name, because the one that moved it aside did not end";
-    if (!has_moved)
-        print_entry(&e, latest, to);
+    print_entry(&e, latest, to);
     free_entry(&e);
-    return has_moved ? ZOFF_PENDING : to->status;
+    return to->status;
 }
 
 static void print_hidden(const char *path, const char *name, bool is_removed, zoff_text *to)
@@ -194,6 +198,18 @@ static zoff_status print_all_hidden(const char *folder, zoff_text *to)
     return status;
 }
 
+/* Whether the folder has the same checkpoints as when it was listed. */
+static zoff_status check_list(const char *folder, const zoff_archive_listing *l)
+{
+    zoff_archive_listing again;
+    ZOFF_TRY(zoff_archive_listing_make(folder, NULL, &again));
+    bool is_same = again.count == l->count;
+    for (size_t i = 0; i < l->count && is_same; i++)
+        is_same = again.all[i].sequence == l->all[i].sequence && strcmp(again.all[i].name, l->all[i].name) == 0;
+    zoff_archive_listing_free(&again);
+    return is_same ? ZOFF_OK : ZOFF_PENDING;
+}
+
 /* @return PENDING: look again */
 static zoff_status print(const char *folder, zoff_text *to)
 {
@@ -212,9 +228,11 @@ static zoff_status print(const char *folder, zoff_text *to)
                           latest);
     for (size_t i = 0; i < l.count && status == ZOFF_OK; i++)
         status = print_listed(folder, &l.all[i], latest, to);
-    zoff_archive_listing_free(&l);
     if (status == ZOFF_OK)
         status = print_all_hidden(folder, to);
+    if (status == ZOFF_OK)
+        status = check_list(folder, &l);
+    zoff_archive_listing_free(&l);
     zoff_base_array_print(to, "]}");
     return status != ZOFF_OK ? status : to->status;
 }

@@ -38,21 +38,22 @@ class checkpoint_verb : public testing::Test
     }
     // Begin a save of a small checkpoint.
     static zoff_checkpoint_writer *begin(const std::string &to, const char *name, const char *label = nullptr,
-                                         unsigned engines = 0)
+                                         unsigned engines = 0, unsigned keep = 0)
     {
         static const float values[] = {1, 2, 3};
         const param p = {"w", {3}, ZOFF_BF16, MASTER};
         const zoff_checkpoint_param facts = p.facts();
         zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
-        opts.name = name, opts.label = label, opts.engines = engines;
+        opts.name = name, opts.label = label, opts.engines = engines, opts.keep = keep;
         zoff_checkpoint_writer *w = nullptr;
         EXPECT_ZOFF_OK(zoff_checkpoint_writer_open(to.c_str(), &opts, 30, &facts, 1, nullptr, &w));
         EXPECT_ZOFF_OK(zoff_checkpoint_writer_write(w, 0, ZOFF_STATE_MASTER, 0, 3, values));
         return w;
     }
-    static void save(const std::string &to, const char *name, const char *label = nullptr, unsigned engines = 0)
+    static void save(const std::string &to, const char *name, const char *label = nullptr, unsigned engines = 0,
+                     unsigned keep = 0)
     {
-        const checkpoint_writer w(begin(to, name, label, engines));
+        const checkpoint_writer w(begin(to, name, label, engines, keep));
         EXPECT_ZOFF_OK(zoff_checkpoint_writer_commit(w.get()));
     }
     json_t *json_of(std::vector<std::string> arguments)
@@ -320,6 +321,43 @@ TEST_F(checkpoint_verb, list_tells_what_a_folder_has)
     EXPECT_HAS(r.out, to + ": 7 complete checkpoints, 1 not complete\n");
     zoff_test::write_bytes(to + "/latest", "changed");
     EXPECT_EQ(std::string::npos, run({"list", to}).out.find("latest"));
+}
+
+// Another program saves and removes. Whatever has its name is complete then, and the newest is there.
+TEST_F(checkpoint_verb, list_beside_saves_and_removals)
+{
+    const std::string to = folder.file("busy");
+    save(to, "0");
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int i = 1; i < 80; i++)
+            save(to, std::to_string(i).c_str(), nullptr, 0, 2);
+        _exit(0);
+    }
+    int status = -1, newest = 0;
+    size_t lists = 0;
+    for (bool ended = false; !ended; lists++) {
+        ended = waitpid(child, &status, WNOHANG) == child;
+        json_t *json = json_of({"list", to, "--json"}), *c;
+        size_t i, complete = 0;
+        json_array_foreach(json_object_get(json, "checkpoints"), i, c)
+        {
+            const char *name = json_string_value(json_object_get(c, "name"));
+            EXPECT_EQ(*name != '.', json_is_true(json_object_get(c, "complete")))
+                << name << ": " << json_string_value(json_object_get(c, "problem"));
+            if (complete == 0 && *name != '.') {
+                EXPECT_GE(atoi(name), newest);
+                newest = atoi(name);
+            }
+            complete += json_is_true(json_object_get(c, "complete"));
+        }
+        EXPECT_GT(complete, 0u);
+        json_decref(json);
+    }
+    EXPECT_EQ(0, status);
+    EXPECT_EQ(79, newest);
+    EXPECT_GT(lists, 10u);
 }
 
 TEST_F(checkpoint_verb, list_refuses_what_is_no_folder_of_checkpoints)

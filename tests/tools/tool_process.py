@@ -104,8 +104,9 @@ def check_kill(command, to, appears, wrong):
             break
     if status != -signal.SIGKILL or os.listdir(to) != ["model.safetensors.zoff-part"]:
         wrong.append(f"a killed export: exit status {status}, {os.listdir(to)}")
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode or os.listdir(to) != ["model.safetensors"]:
-        wrong.append(f"an export after a killed one has failed, or left {os.listdir(to)}")
+    after = subprocess.run(command, capture_output=True, text=True, check=False)
+    if after.returncode or not after.stderr.startswith(f"note: {to}/model.safetensors.zoff-part is removed") or os.listdir(to) != ["model.safetensors"]:
+        wrong.append(f"an export after a killed one: {after.stderr}, or it left {os.listdir(to)}")
 
 
 def main():
@@ -118,7 +119,8 @@ def main():
         imports, exports = [tool, "import", "safetensors", source, "-o", checkpoints], [tool, "export", checkpoints, "-o", to]
         check_signal(imports, checkpoints, checkpoints + "/.step-*/*.states", signal.SIGINT, "import was canceled", wrong)
         remove(checkpoints)
-        for command in (imports, exports):
+        stats = [tool, "checkpoint", "inspect", checkpoints, "--stats"]
+        for command in (imports, exports, stats):
             peak = peak_of(command)
             print(f"{command[1]}: peak memory {(peak or 0) / (1 << 20):.1f} MiB")
             if peak is None or (peak > PEAK_BYTES and not sanitized):
@@ -128,7 +130,7 @@ def main():
         for number in (signal.SIGINT, signal.SIGTERM):
             check_signal(exports, to, to + "/*.zoff-part", number, "export was canceled; its files are removed", wrong)
         inspect = [tool, "checkpoint", "inspect", checkpoints]
-        check_full([inspect, inspect + ["--manifest"], [tool, "checkpoint", "verify", checkpoints], [tool, "info"], [tool, "reference"], [tool, "schema"], [tool, "api"]], wrong)
+        check_full([inspect, inspect + ["--manifest"], inspect + ["--stats", "--json"], [tool, "checkpoint", "list", checkpoints], [tool, "checkpoint", "verify", checkpoints], [tool, "info"], [tool, "reference"], [tool, "schema"], [tool, "api"]], wrong)
         check_hostile(tool, os.path.join(folder, "hostile.safetensors"), checkpoints + "-hostile", sanitized, wrong)
         check_kill(exports, to, to + "/*.zoff-part", wrong)
     for words in wrong:

@@ -51,3 +51,21 @@ TEST(memory, may_be_missing_for_a_load)
     });
     EXPECT_GT(failed, 20);
 }
+
+TEST(memory, may_be_missing_for_a_list)
+{
+    scratch_folder scratch;
+    sample written;
+    ASSERT_ZOFF_OK(written.write(scratch.path, nullptr, 1));
+    ASSERT_ZOFF_OK(written.write(scratch.path, nullptr, 2));
+    char whole[4096], text[4096];
+    ASSERT_ZOFF_OK(zoff_checkpoint_list(scratch.path.c_str(), whole, sizeof whole, nullptr));
+    const int failed = fail_each_allocation([&] {
+        const zoff_status status = zoff_checkpoint_list(scratch.path.c_str(), text, sizeof text, nullptr);
+        EXPECT_EQ(allocations_left < 0 ? ZOFF_ERR_NO_MEMORY : ZOFF_OK, status) << zoff_last_error();
+        if (status == ZOFF_OK) {
+            EXPECT_STREQ(whole, text);
+        }
+    });
+    EXPECT_GT(failed, 10);
+}
