@@ -323,7 +323,7 @@ TEST_F(checkpoint_verb, list_tells_what_a_folder_has)
     EXPECT_EQ(std::string::npos, run({"list", to}).out.find("latest"));
 }
 
-// Another program saves and removes. Whatever has its name is complete then, and the newest is there.
+// Another program saves and removes. A checkpoint that has its name is complete, and the newest is there.
 TEST_F(checkpoint_verb, list_beside_saves_and_removals)
 {
     const std::string to = folder.file("busy");
