@@ -1735,7 +1735,7 @@ module zoff
          type(zoff_norm_sum), intent(inout), optional :: out
          integer(c_int) :: its_result
       end function
-      !> Add the sum of another engine
+      !> Add the sum of another engine, whose step may have another number
       function zoff_norm_sum_join(into, other) result(its_result) bind(c)
          import
          type(zoff_norm_sum), intent(inout), optional :: into

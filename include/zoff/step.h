@@ -228,10 +228,11 @@ ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_
  *  error */
 ZOFF_API zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_norm_sum *out);
 
-/** Add the sum of another engine. Join each measurement once: zoff does not notice one that is added twice.
+/** Add the sum of another engine, whose step may have another number. Join each measurement once: zoff does not notice one that
+ *  is added twice.
  *  @threads any, one at a time on each `into`  @blocks never
- *  @return ERR_INVALID for NULL, for bytes that are not a sum of this version, or for another step or another factor of the
- *  gradients: `into` is unchanged */
+ *  @return ERR_INVALID for NULL, for bytes that are not a sum of this version, or for another factor of the gradients:
+ *  `into` is unchanged */
 ZOFF_API zoff_status zoff_norm_sum_join(zoff_norm_sum *into, const zoff_norm_sum *other);
 
 /** Read the L2 norm, after the factor of the gradients and before clipping.

@@ -227,7 +227,6 @@ void zoff_agreement_norm_abandon(zoff_agreement *a);
 typedef struct zoff_norm_record {
     uint32_t mark; /* mark of this version */
     uint32_t is_poisoned;
-    int64_t t;
     double scale;      /* factor of the gradients: ZOFF_NORM_SCALE */
     uint64_t holds[8]; /* a Bloom filter of the measurements that were joined */
     zoff_exact squares;
@@ -236,8 +235,8 @@ typedef struct zoff_norm_record {
 /* Name a record as the measurement of this engine with this number, which is the same on all its ranks. */
 void zoff_agreement_norm_sum_name(const zoff_agreement *a, uint64_t number, zoff_norm_record *record);
 void zoff_agreement_norm_sum_write(const zoff_norm_record *record, zoff_norm_sum *out);
-/* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one of another step, or without `own`. With
- * 16 engines one of 5,000 sums without it passes, because the filter is small. */
+/* Read a joined sum for a step that was measured as `own`.  @return ERR_INVALID for one without `own`, such as one of an
+ * earlier step. With 16 engines one of 5,000 sums without it passes, because the filter is small. */
 zoff_status zoff_agreement_norm_sum_take(const zoff_norm_sum *sum, const zoff_norm_record *own, zoff_norm_record *out);
 
 /* open.c: at seal, on every rank: open the stores side by side */

@@ -208,8 +208,8 @@ zoff_status zoff_step_measure(zoff_engine *e, const zoff_step_args *args, zoff_n
         zoff_base_status_prefix(status, "measuring step %lld failed before anything was changed: ", (long long)e->run.t);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, status));
     const zoff_norm_part *norm = &e->gate.norm;
-    e->run.sum = (zoff_norm_record){
-        .is_poisoned = norm->is_poisoned, .t = e->run.t, .scale = norm->terms[ZOFF_NORM_SCALE], .squares = norm->squares};
+    e->run.sum =
+        (zoff_norm_record){.is_poisoned = norm->is_poisoned, .scale = norm->terms[ZOFF_NORM_SCALE], .squares = norm->squares};
     zoff_agreement_norm_sum_name(&e->agreement, e->gate.measurements, &e->run.sum);
     zoff_agreement_norm_sum_write(&e->run.sum, out);
     return ZOFF_OK;

@@ -183,8 +183,22 @@ TEST_F(RanksMeasureAlone, ASumOfAnotherStepIsRefused)
     t.fill(2);
     ASSERT_NO_FATAL_FAILURE(t.measure(&sum));
     for (part &p : t.parts) {
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "step 2 was measured, but zoff_step_args.norm_sum is of step 1", p.step(&stale));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "does not contain the last measurement", p.step(&stale));
         EXPECT_ZOFF_OK(p.step(&sum));
+    }
+}
+
+TEST_F(RanksMeasureAlone, EnginesWithOtherCountsClipTogether)
+{
+    open();
+    ASSERT_ZOFF_OK(zoff_step_count_set(t.parts[1].e.get(), 7));
+    t.fill(1);
+    ASSERT_NO_FATAL_FAILURE(t.measure(&sum));
+    ASSERT_ZOFF_OK(t.whole.step(nullptr));
+    for (unsigned i = 0; i < 2; i++) {
+        ASSERT_ZOFF_OK(t.parts[i].step(&sum));
+        EXPECT_EQ(i ? 8 : 1, t.parts[i].info.t);
+        EXPECT_EQ(t.whole.info.numbers.grad_norm, t.parts[i].info.numbers.grad_norm);
     }
 }
 

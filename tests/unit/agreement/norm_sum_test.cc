@@ -7,12 +7,11 @@ using namespace zoff_test;
 
 namespace
 {
-zoff_norm_sum sum_of(std::vector<double> squares, int64_t t = 3, double scale = 0.5, bool poisoned = false)
+zoff_norm_sum sum_of(std::vector<double> squares, double scale = 0.5, bool poisoned = false)
 {
     zoff_norm_record r = {};
     for (double s : squares)
         zoff_base_exact_add(&r.squares, s);
-    r.t = t;
     r.scale = scale;
     r.is_poisoned = poisoned;
     zoff_norm_sum out;
@@ -39,20 +38,20 @@ TEST(NormSum, JoinsInAnyOrderToTheSameBytes)
     const zoff_norm_sum whole = sum_of({1e-30, 3, 1e20, 0x1p-1000, 0.1, 0.2, 0.7});
     EXPECT_EQ(0, memcmp(&forth, &whole, sizeof forth));
     EXPECT_EQ(2.5, value_of(sum_of({9, 16})));
-    EXPECT_EQ(2.5, value_of(sum_of({9, 16}, 3, -0.5)));
+    EXPECT_EQ(2.5, value_of(sum_of({9, 16}, -0.5)));
 }
 
 TEST(NormSum, IsNotFiniteWhereAPartIsNot)
 {
     zoff_norm_sum sum = sum_of({1});
-    const zoff_norm_sum bad = sum_of({1}, 3, 0.5, true);
+    const zoff_norm_sum bad = sum_of({1}, 0.5, true);
     EXPECT_ZOFF_OK(zoff_norm_sum_join(&sum, &bad));
     EXPECT_TRUE(std::isnan(value_of(sum)));
 }
 
 TEST(NormSum, TakesItsFactorFromAnEngineThatTrains)
 {
-    zoff_norm_sum sum = sum_of({}, 3, 0);
+    zoff_norm_sum sum = sum_of({}, 0);
     const zoff_norm_sum other = sum_of({4});
     EXPECT_ZOFF_OK(zoff_norm_sum_join(&sum, &other));
     EXPECT_EQ(1, value_of(sum));
@@ -67,7 +66,6 @@ TEST(NormSum, ServesAnEngineWhoseMeasurementItHas)
         zoff_agreement a = {};
         channels[i].hash = 1000 + i;
         a.channel = &channels[i];
-        owns[i].t = 3;
         owns[i].scale = 0.5;
         zoff_agreement_norm_sum_name(&a, 2, &owns[i]);
         zoff_norm_sum own;
@@ -78,7 +76,6 @@ TEST(NormSum, ServesAnEngineWhoseMeasurementItHas)
         }
         zoff_norm_record next = {};
         zoff_agreement_norm_sum_name(&a, 3, &next); // the same engine has measured again
-        next.t = 3;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "does not contain the last measurement",
                           zoff_agreement_norm_sum_take(&own, &next, &got));
     }
@@ -86,9 +83,6 @@ TEST(NormSum, ServesAnEngineWhoseMeasurementItHas)
         EXPECT_ZOFF_OK(zoff_agreement_norm_sum_take(&sum, &own, &got));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "does not contain the last measurement",
                       zoff_agreement_norm_sum_take(&without, &owns[15], &got));
-    owns[0].t = 4;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "step 4 was measured, but zoff_step_args.norm_sum is of step 3",
-                      zoff_agreement_norm_sum_take(&sum, &owns[0], &got));
     owns[1].scale = 0.25;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "was 0.25 when they were measured, but is 0.5",
                       zoff_agreement_norm_sum_take(&sum, &owns[1], &got));
@@ -97,9 +91,8 @@ TEST(NormSum, ServesAnEngineWhoseMeasurementItHas)
 TEST(NormSum, RefusesWhatDoesNotBelongTogether)
 {
     zoff_norm_sum sum = sum_of({1});
-    const zoff_norm_sum before = sum, late = sum_of({1}, 4), scaled = sum_of({1}, 3, 0.25), nothing = {};
+    const zoff_norm_sum before = sum, scaled = sum_of({1}, 0.25), nothing = {};
     double value;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "one sum is of step 3 and the other of step 4", zoff_norm_sum_join(&sum, &late));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is 0.5 in one engine and 0.25 in the other", zoff_norm_sum_join(&sum, &scaled));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "are not a zoff_norm_sum", zoff_norm_sum_join(&sum, &nothing));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_norm_sum_join(&sum, nullptr));

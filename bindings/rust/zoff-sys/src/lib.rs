@@ -1817,13 +1817,13 @@ extern "C" {
     ///
     /// Return: ERR_INVALID for bad arguments; ERR_STATE when a step is open, or before the last micro-step of an update; ERR_UNSUPPORTED with zoff_engine_opts.norm_comm: nothing has begun. An error while measuring, also ERR_INVALID where ranks differ, is that of all ranks (ERR_COMM where another one has it). It leaves the step failed, with weights and states unchanged. Then zoff_grads_drop() ends it, and zoff_step_retry() is ERR_STATE. zoff_grads_drop() is legal after every error
     pub fn zoff_step_measure(e: *mut zoff_engine, args: *const zoff_step_args, out: *mut zoff_norm_sum) -> zoff_status;
-    /// Add the sum of another engine. Join each measurement once: zoff does not notice one that is added twice.
+    /// Add the sum of another engine, whose step may have another number. Join each measurement once: zoff does not notice one that is added twice.
     ///
     /// Threads: any, one at a time on each `into`
     ///
     /// Blocks: never
     ///
-    /// Return: ERR_INVALID for NULL, for bytes that are not a sum of this version, or for another step or another factor of the gradients: `into` is unchanged
+    /// Return: ERR_INVALID for NULL, for bytes that are not a sum of this version, or for another factor of the gradients: `into` is unchanged
     pub fn zoff_norm_sum_join(into: *mut zoff_norm_sum, other: *const zoff_norm_sum) -> zoff_status;
     /// Read the L2 norm, after the factor of the gradients and before clipping.
     ///
