@@ -2,6 +2,8 @@
 import re
 import textwrap
 
+from shared import SizeOf, flags_field, ordered, sized_macros
+
 KINDS = {"int": "integer(c_int)", "unsigned": "integer(c_int)", "uint32_t": "integer(c_int32_t)", "int64_t": "integer(c_int64_t)",
          "uint64_t": "integer(c_int64_t)", "size_t": "integer(c_size_t)", "double": "real(c_double)", "float": "real(c_float)",
          "bool": "logical(c_bool)", "char": "character(kind=c_char)"}
@@ -80,28 +82,14 @@ class Module:
         for name, enum in self.api["enums"].items():
             yield ""
             yield from lines(enum["doc"], "   ")
-            struct, _, field = name.partition(".")
-            kind = self.kind(next(f for f in self.api["structs"][struct]["fields"] if f["name"] == field)) if field else KINDS["int"]
+            field = flags_field(self.api, name)
+            kind = self.kind(field) if field else KINDS["int"]
             for value in enum["values"]:
                 yield f"   {kind}, parameter :: {value['name']} = {value['value']}"
                 yield from lines(value["doc"], "      ", "!<")
 
-    def ordered(self):
-        """The structs, each behind those that it contains."""
-        done = {}
-
-        def add(name):
-            for field in self.api["structs"][name]["fields"]:
-                if field["type"] in self.api["structs"] and field["type"] not in done:
-                    add(field["type"])
-            done.setdefault(name, self.api["structs"][name])
-
-        for name in self.api["structs"]:
-            add(name)
-        return done.items()
-
     def types(self):
-        for name, struct in self.ordered():
+        for name, struct in ordered(self.api):
             yield ""
             yield from lines(struct["doc"], "   ")
             yield f"   type, bind(c) :: {name}"
@@ -151,20 +139,11 @@ class Module:
 
     def macros(self):
         """Macros that pass the size of a struct."""
-        for name, macro in self.api["macros"].items():
-            if "call" not in macro:
-                continue
-            call = self.api["calls"][macro["call"]]
-            given = [argument for argument in call["args"] if argument["name"] in macro["args"]]
-            by_name = {argument["name"]: argument for argument in given}
-            passed = []
-            for part in re.split(r",\s*", re.search(r"\((.*)\)$", macro["text"])[1]):
-                sized = re.fullmatch(r"sizeof \*\((\w+)\)", part)
-                struct = by_name[sized[1]]["type"].replace("const ", "").rstrip("* ") if sized else None
-                passed.append(f"{self.api['structs'][struct]['size']}_c_size_t" if sized else part.strip("()"))
+        for name, macro, call, passed in sized_macros(self.api):
             yield f"\n   !> {macro['call']}() with the size of the structure."
-            yield from self.procedure(name, {**call, "args": given}, "", "   ")
-            invoked = f"{macro['call']}({', '.join(passed)})"
+            yield from self.procedure(name, call, "", "   ")
+            words = ", ".join(f"{self.api['structs'][part.struct]['size']}_c_size_t" if isinstance(part, SizeOf) else part for part in passed)
+            invoked = f"{macro['call']}({words})"
             yield folded(f"its_result = {invoked}" if call["result"] != "void" else f"call {invoked}", "      ")
             yield f"   end {'function' if call['result'] != 'void' else 'subroutine'}"
 

@@ -1,6 +1,8 @@
 """to_rust.py: the API as declarations of Rust, and a test that compares their layout with that of C."""
 import re
 
+from shared import SizeOf, flags_field, sized_macros
+
 KINDS = {"int": "c_int", "unsigned": "c_uint", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64", "size_t": "usize", "double": "f64",
          "float": "f32", "bool": "bool", "char": "c_char", "void": "c_void"}
 KEYWORDS = ("as", "box", "dyn", "fn", "impl", "in", "loop", "match", "mod", "move", "mut", "pub", "ref", "self", "trait", "type", "use", "where")
@@ -76,8 +78,8 @@ class Crate:
                 cast = " as *mut c_void" if macro["type"] == "void *" else ""
                 yield f"pub const {name}: {self.kind(macro)} = {macro['value']}{cast};"
         for name, enum in self.api["enums"].items():
-            struct, _, field = name.partition(".")
-            kind = next(self.kind(f) for f in self.api["structs"][struct]["fields"] if f["name"] == field) if field else name
+            field = flags_field(self.api, name)
+            kind = self.kind(field) if field else name
             if not field:
                 yield ""
                 yield from doc(enum)
@@ -120,19 +122,11 @@ class Crate:
 
     def macros(self):
         """Macros that pass the size of a struct."""
-        for name, macro in self.api["macros"].items():
-            if "call" not in macro:
-                continue
-            call = self.api["calls"][macro["call"]]
-            given = [argument for argument in call["args"] if argument["name"] in macro["args"]]
-            kinds = {argument["name"]: self.kind(argument) for argument in given}
-            passed = []
-            for part in re.split(r",\s*", re.search(r"\((.*)\)$", macro["text"])[1]):
-                sized = re.fullmatch(r"sizeof \*\((\w+)\)", part)
-                passed.append(f"std::mem::size_of::<{kinds[sized[1]].split()[-1]}>()" if sized else part.strip("()"))
+        for name, macro, call, passed in sized_macros(self.api):
+            words = ", ".join(f"std::mem::size_of::<{part.struct}>()" if isinstance(part, SizeOf) else part for part in passed)
             yield (f"\n/// `{macro['call']}()` with the size of the struct.\n///\n/// # Safety\n/// As of that call.\n#[inline]\n"
-                   f"pub unsafe fn {name}({self.arguments({'args': given})}){self.result(call)} {{\n"
-                   f"    {macro['call']}({', '.join(passed)})\n}}")
+                   f"pub unsafe fn {name}({self.arguments(call)}){self.result(call)} {{\n"
+                   f"    {macro['call']}({words})\n}}")
 
 
 def declarations(api):

@@ -246,6 +246,18 @@ module zoff
          !< an earlier result of this folder, not measured now
    end type zoff_aio_tune_result
 
+   !> Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data.
+   type, bind(c) :: zoff_checkpoint_data
+      type(c_ptr) :: name = c_null_ptr
+         !< name, unique in its list; at most 255 bytes
+      type(c_ptr) :: bytes = c_null_ptr
+         !< memory that a save reads before it returns, and a load writes
+      integer(c_size_t) :: count = 0
+         !< number of bytes; a load fails if the checkpoint has another one
+      logical(c_bool) :: each_rank = .false.
+         !< each rank has its own, and as many ranks load them; false: rank 0 saves, all ranks load
+   end type zoff_checkpoint_data
+
    !> Options of a save or a load. All zero: defaults.
    type, bind(c) :: zoff_checkpoint_opts
       integer(c_size_t) :: struct_size = 80
@@ -629,18 +641,6 @@ module zoff
          !  rounded once, as for copy_out, so that small updates are lost
    end type zoff_optimizer_tensor
 
-   !> Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data.
-   type, bind(c) :: zoff_checkpoint_data
-      type(c_ptr) :: name = c_null_ptr
-         !< name, unique in its list; at most 255 bytes
-      type(c_ptr) :: bytes = c_null_ptr
-         !< memory that a save reads before it returns, and a load writes
-      integer(c_size_t) :: count = 0
-         !< number of bytes; a load fails if the checkpoint has another one
-      logical(c_bool) :: each_rank = .false.
-         !< each rank has its own, and as many ranks load them; false: rank 0 saves, all ranks load
-   end type zoff_checkpoint_data
-
    !> Sums of squares of the gradients of one or more engines: exact, so that the order of zoff_norm_sum_join() does not
    !  matter. Plain bytes of a fixed size, which carry their version, the number of the step, and which measurements
    !  they contain. Copy them, or send them to a process with the same zoff on a machine of the same byte order.
@@ -648,6 +648,43 @@ module zoff
       integer(c_int64_t) :: words(80) = 0
          !< written by zoff_step_measure()
    end type zoff_norm_sum
+
+   !> Hyper-parameters of one step. Fill them with zoff_optimizer_hyper_init(), or with zoff_engine_get_group() from an
+   !  engine's configuration, and change what you need: then 0 means 0. An optimizer ignores the fields that it has no
+   !  use for. In a struct that neither call has filled, a 0 in lr, a beta or eps is refused, because it may have been
+   !  forgotten.
+   type, bind(c) :: zoff_optimizer_hyper
+      integer(c_size_t) :: struct_size = 96
+         !< set by zoff_optimizer_hyper_init()
+      real(c_double) :: lr = 0
+         !< learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4
+         !  (Lion)
+      real(c_double) :: beta1 = 0
+         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+      real(c_double) :: beta2 = 0
+         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+      real(c_double) :: eps = 0
+         !< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad)
+      real(c_double) :: weight_decay = 0
+         !< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD); at most
+         !  1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
+      integer(c_int) :: decay = 0
+         !< Adam: default decoupled
+      real(c_double) :: momentum = 0
+         !< SGD: >= 0; default 0, which needs no state
+      real(c_double) :: dampening = 0
+         !< SGD: default 0
+      real(c_double) :: lr_decay = 0
+         !< Adagrad: >= 0; default 0
+      integer(c_int) :: optimizer = 0
+         !< the update rule
+      logical(c_bool) :: nesterov = .false.
+         !< SGD: needs momentum > 0 and dampening 0; default false
+      logical(c_bool) :: filled = .false.
+         !< set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant
+      integer(c_int64_t) :: flags = 0
+         !< ZOFF_HYPER_*; default 0. An unknown flag is refused
+   end type zoff_optimizer_hyper
 
    !> Arguments of a step. NULL in its place, or all zero: everything as the configuration says.
    type, bind(c) :: zoff_step_args
@@ -817,43 +854,6 @@ module zoff
       type(c_ptr) :: native_stream = c_null_ptr
          !< as of zoff_grad_ready()
    end type zoff_handover
-
-   !> Hyper-parameters of one step. Fill them with zoff_optimizer_hyper_init(), or with zoff_engine_get_group() from an
-   !  engine's configuration, and change what you need: then 0 means 0. An optimizer ignores the fields that it has no
-   !  use for. In a struct that neither call has filled, a 0 in lr, a beta or eps is refused, because it may have been
-   !  forgotten.
-   type, bind(c) :: zoff_optimizer_hyper
-      integer(c_size_t) :: struct_size = 96
-         !< set by zoff_optimizer_hyper_init()
-      real(c_double) :: lr = 0
-         !< learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4
-         !  (Lion)
-      real(c_double) :: beta1 = 0
-         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
-      real(c_double) :: beta2 = 0
-         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
-      real(c_double) :: eps = 0
-         !< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad)
-      real(c_double) :: weight_decay = 0
-         !< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD); at most
-         !  1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
-      integer(c_int) :: decay = 0
-         !< Adam: default decoupled
-      real(c_double) :: momentum = 0
-         !< SGD: >= 0; default 0, which needs no state
-      real(c_double) :: dampening = 0
-         !< SGD: default 0
-      real(c_double) :: lr_decay = 0
-         !< Adagrad: >= 0; default 0
-      integer(c_int) :: optimizer = 0
-         !< the update rule
-      logical(c_bool) :: nesterov = .false.
-         !< SGD: needs momentum > 0 and dampening 0; default false
-      logical(c_bool) :: filled = .false.
-         !< set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant
-      integer(c_int64_t) :: flags = 0
-         !< ZOFF_HYPER_*; default 0. An unknown flag is refused
-   end type zoff_optimizer_hyper
 
    !> Services of zoff for a plug-in. Valid for the life of the process.
    type, bind(c) :: zoff_plugin_host
