@@ -8,6 +8,7 @@ import os
 import sys
 
 import to_fortran
+import to_python
 import to_rust
 from describe import ROOT, Unknown, describe
 from written import write
@@ -37,7 +38,7 @@ def main():
         return 1
     written = {"share/zoff/api.json": as_json(api) + "\n", "bindings/fortran/zoff.f90": to_fortran.module(api),
                "bindings/fortran/layout.f90": to_fortran.layout(api), "bindings/rust/zoff-sys/src/lib.rs": to_rust.declarations(api),
-               "bindings/rust/zoff-sys/tests/layout.rs": to_rust.layout(api)}
+               "bindings/rust/zoff-sys/tests/layout.rs": to_rust.layout(api), "python/src/zoff/_api.py": to_python.declarations(api)}
     stale = [path for path, text in written.items() if write(os.path.join(ROOT, path), text, "include/zoff", PROGRAM)]
     return 1 if stale else 0
 

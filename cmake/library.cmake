@@ -109,3 +109,10 @@ foreach(page IN LISTS zoff_man_pages)
     endif()
   endforeach()
 endforeach()
+
+# The wheel of python/ has the library inside, under the name that its loader opens.
+if(SKBUILD)
+  target_link_options(zoff PRIVATE -s)
+  install(PROGRAMS $<TARGET_FILE:zoff> DESTINATION zoff/lib RENAME libzoff.so.0 COMPONENT python)
+  install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE DESTINATION zoff/licenses COMPONENT python)
+endif()

@@ -36,56 +36,19 @@ correction that is one step off. So each tolerance is also compared with the dis
 import array
 import math
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
-SKIP = 77
-INSTALL_SECONDS = 900
-DISK_BYTES = 12 << 30  # PyPI's wheel for x86-64 includes GPU libraries
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_venv import need_torch  # noqa: E402
+
 STEPS = 100
 COUNT = 1537
 U = 2.0**-24
 ADAM, ADAGRAD, LION, SGD = range(4)  # the values of zoff_optimizer
 DEFAULTS = {"optimizer": ADAM, "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "l2": False,
             "momentum": 0, "dampening": 0, "lr_decay": 0, "nesterov": False, "bias_correction": True}
-
-
-def skip(reason):
-    print("SKIPPED:", reason)
-    sys.exit(SKIP)
-
-
-def can_import(python):
-    return subprocess.run([python, "-c", "import torch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-def install(venv):
-    """Return the Python of VENV_DIR, with PyTorch installed in it."""
-    python = os.path.join(venv, "bin", "python")
-    if os.path.exists(python) and can_import(python):
-        return python
-    os.makedirs(venv, exist_ok=True)
-    free = shutil.disk_usage(venv).free
-    if free < DISK_BYTES:
-        skip(f"PyTorch is not installed, and {venv} has {free >> 30} GiB free; an installation needs {DISK_BYTES >> 30} GiB")
-    started = time.monotonic()
-    for command in ([sys.executable, "-m", "venv", "--clear", venv],
-                    [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "torch", "numpy"]):
-        left = INSTALL_SECONDS - (time.monotonic() - started)
-        try:
-            done = subprocess.run(command, timeout=left, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        except subprocess.TimeoutExpired:
-            skip(f"PyTorch is not installed, and installing it took more than {INSTALL_SECONDS} s")
-        if done.returncode:
-            lines = [line for line in done.stdout.strip().splitlines() if line.strip()] or ["no output"]
-            skip(f"PyTorch is not installed, and '{' '.join(command)}' failed: {lines[-1]}")
-    print(f"installed PyTorch from PyPI into {venv} in {time.monotonic() - started:.0f} s")
-    if not can_import(python):
-        skip("PyTorch from PyPI was installed but does not import")
-    return python
 
 
 def write_input(path, case, p, grads):
@@ -271,14 +234,7 @@ def cases():
 
 def main():
     side, venv = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    try:
-        import torch
-    except ImportError:
-        if os.environ.get("ZOFF_TEST_TORCH_VENV") == venv:
-            skip("PyTorch does not import from its own virtual environment")
-        python = install(venv)
-        os.environ["ZOFF_TEST_TORCH_VENV"] = venv
-        os.execv(python, [python, os.path.abspath(__file__), side, venv])
+    torch = need_torch(venv)
     torch.set_num_threads(1)
     print("PyTorch", torch.__version__)
     results = [judge(torch, side, name, case) for name, case in cases().items()]

@@ -1,0 +1,19 @@
+"""zoff: optimizers for PyTorch whose states are in DRAM or in files on NVMe.
+
+    optimizer = zoff.AdamW(model.named_parameters(), lr=1e-3, config=zoff.Config(nvme="/mnt/nvme", host_memory="2GiB"))
+"""
+from ._api import VERSION as __version__
+from .config import Config
+from .errors import Comm, Corrupt, Error, Io, NoMemory, NoSpace, Unsupported
+
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD", "StepInfo")
+__all__ = ["Comm", "Config", "Corrupt", "Error", "Io", "NoMemory", "NoSpace", "Unsupported", "__version__", *_OPTIMIZERS]
+
+
+def __getattr__(name):
+    """The optimizers need torch, which is imported when the first one is used."""
+    if name in _OPTIMIZERS:
+        from . import optim
+
+        return getattr(optim, name)
+    raise AttributeError(f"module 'zoff' has no attribute '{name}'")

@@ -1,0 +1,251 @@
+"""cohort.py: parameters that count their steps together, and the engine that takes these steps.
+
+Torch counts the steps of each parameter from its first gradient on, and an engine has one count. So the parameters whose first
+gradient comes in the same step share an engine. Parameters that come later get a second one."""
+import atexit
+import os
+import weakref
+import zlib
+from ctypes import addressof, byref, c_char, c_int64, c_size_t, c_void_p, sizeof
+
+import torch
+
+from . import _api as api
+from ._load import lib
+from .errors import check
+
+DTYPES = {torch.float32: api.ZOFF_F32, torch.bfloat16: api.ZOFF_BF16, torch.float16: api.ZOFF_F16}
+_open = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Engines end before Python does, because their files and threads would outlive the memory that they use."""
+    for cohort in list(_open):
+        cohort.close()
+
+
+def storage_order(param):
+    """The dimensions of a tensor from the slowest to the fastest in memory."""
+    if param.is_contiguous():
+        return list(range(param.dim()))
+    return sorted(range(param.dim()), key=lambda d: -param.stride(d))
+
+
+def _is_dense(param):
+    expected = 1
+    for stride, size in sorted(zip(param.stride(), param.shape)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class Member:
+    """A parameter, and what its engine knows of it."""
+
+    __slots__ = ("param", "name", "group", "index", "kinds", "entry", "count", "dtype", "stride", "shape", "grad_dtype", "value", "version",
+                 "grad", "pushed")
+
+    def __init__(self, param, name, group, kinds):
+        grad = param.grad
+        for tensor, what in ((param, "it"), (grad, "its gradient")):
+            if tensor is None:
+                continue
+            if tensor.layout is not torch.strided:
+                raise ValueError(f"zoff: parameter {name}: {what} is sparse; zoff needs dense tensors")
+            if tensor.device.type != "cpu":
+                advice = "call the optimizer's first step after model.to_empty() and the loading of weights" if tensor.is_meta else \
+                         "this version trains parameters in the memory of the CPU"
+                raise ValueError(f"zoff: parameter {name}: {what} is on the device {tensor.device}; {advice}")
+            if tensor.dtype not in DTYPES:
+                raise ValueError(f"zoff: parameter {name}: {what} is of {tensor.dtype}; zoff trains float32, bfloat16 and float16")
+        if not _is_dense(param):
+            raise ValueError(f"zoff: parameter {name} has gaps or overlaps in memory (shape {tuple(param.shape)}, strides {param.stride()}); "
+                             "make it dense, for example by param.data = param.data.contiguous()")
+        self.param, self.name, self.group, self.kinds = param, name, group, kinds
+        self.count, self.dtype, self.stride, self.shape = param.numel(), param.dtype, param.stride(), param.shape
+        self.grad_dtype = self.dtype if grad is None else grad.dtype
+        self.value, self.version = param.data_ptr(), param._version
+        self.grad = self.pushed = None
+
+    def add_to(self, engine, index):
+        """Register the parameter."""
+        dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in storage_order(self.param)))
+        description = api.zoff_param_desc(value=self.value, count=self.count, dtype=DTYPES[self.dtype], grad_dtype=DTYPES[self.grad_dtype],
+                                          group=self.group, name=self.name.encode(), dims=addressof(dims) if dims else None, dim_count=len(dims))
+        check(lib.zoff_engine_add_param(engine, byref(description), None))
+        self.index = index
+
+    def adapt(self, grad):
+        """A gradient in the form that the engine has been told."""
+        if grad.layout is not torch.strided or grad.device.type != "cpu" or grad.dtype is not self.grad_dtype:
+            raise ValueError(f"zoff: the gradient of {self.name} is of {grad.dtype}, {grad.layout}, on {grad.device}; the first one was of "
+                             f"{self.grad_dtype}, {torch.strided}, on cpu")
+        return torch.empty_strided(self.shape, self.stride, dtype=grad.dtype).copy_(grad)
+
+    def sum(self):
+        """A checksum of the weights."""
+        return zlib.crc32((c_char * (self.count * self.param.element_size())).from_address(self.value)) if self.count else 0
+
+
+class Cohort:
+    """An engine and its parameters."""
+
+    def __init__(self, config, members, hypers, host_bytes, seal=True):
+        self.members, self.pid, self.handle = members, os.getpid(), c_void_p()
+        self.groups = len(hypers)
+        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes)
+        check(lib.zoff_engine_create(byref(opts), byref(self.handle)))
+        try:
+            for group, hyper in enumerate(hypers):
+                check(lib.zoff_engine_set_group(self.handle, group, byref(hyper)))
+            for index, member in enumerate(members):
+                member.add_to(self.handle, index)
+            if seal:
+                check(lib.zoff_engine_seal(self.handle))
+        except BaseException:
+            self.close()
+            raise
+        self.entries = (api.zoff_handover * len(members))()
+        for member, entry in zip(members, self.entries):
+            entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
+        self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
+        _open.add(self)
+
+    def close(self):
+        """Destroy the engine; a child of the process that has opened it leaves it alone."""
+        if self.handle and self.pid == os.getpid():
+            lib.zoff_engine_destroy(self.handle)
+        self.handle = None
+
+    __del__ = close
+
+    def plan(self):
+        info = api.zoff_plan_info()
+        check(lib.zoff_engine_plan(self.handle, byref(info)))
+        return info
+
+    @property
+    def t(self):
+        """The number of steps taken."""
+        count = c_int64()
+        check(lib.zoff_step_count(self.handle, byref(count)))
+        return count.value
+
+    # ---- weights ----
+
+    def follow(self):
+        """Tell the engine of weights that have moved or changed since the last step."""
+        for member in self.members:
+            param = member.param
+            if param.data_ptr() != member.value or param._version != member.version:
+                self._follow(member)
+
+    def _follow(self, member):
+        param = member.param
+        if param.shape != member.shape or param.stride() != member.stride or param.dtype is not member.dtype or param.device.type != "cpu":
+            raise ValueError(f"zoff: parameter {member.name} has become {param.dtype}, {tuple(param.shape)}, strides {param.stride()}, on "
+                             f"{param.device}; it was {member.dtype}, {tuple(member.shape)}, strides {member.stride}, on cpu. "
+                             "Make a new optimizer")
+        moved = param.data_ptr() != member.value
+        if moved:
+            check(lib.zoff_param_bind_opts(self.handle, member.index, param.data_ptr(), None, api.ZOFF_BIND_MOVED))
+            member.value = param.data_ptr()
+        # The state of a step counts more than weights that are its rounded masters, as after both were loaded.
+        same = self._are_masters(member) if param._version == member.version else member.pushed is not None and member.sum() == member.pushed
+        if not same:
+            check(lib.zoff_param_pull(self.handle, member.index))
+        member.version = param._version
+
+    def _are_masters(self, member):
+        """Whether 16-bit weights, which are elsewhere now, are the rounded masters. Weights in fp32 are their own masters."""
+        if member.dtype is torch.float32 or not member.count:
+            return True
+        masters = torch.empty(member.count)
+        self.read(member, {api.ZOFF_STATE_MASTER: masters.data_ptr()})
+        if member.dtype is torch.float16:
+            masters = masters.half()
+        else:  # as zoff rounds, ties away from zero
+            masters = ((masters.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
+        return torch.equal(masters, member.param.detach().as_strided((member.count,), (1,)))
+
+    def written(self):
+        """Tell autograd that the engine has written the weights."""
+        torch.autograd.graph.increment_version([member.param for member in self.members])
+        for member in self.members:
+            member.version = member.param._version
+
+    def pull(self):
+        self.follow()
+        check(lib.zoff_params_pull(self.handle))
+
+    def push(self):
+        """Set the weights from the masters."""
+        self.follow()
+        check(lib.zoff_params_push(self.handle))
+        self.pushed()
+
+    def pushed(self):
+        """Remember 16-bit weights that are their rounded masters now: if a program loads them once more, they need no pull."""
+        self.written()
+        for member in self.members:
+            member.pushed = member.sum() if member.dtype is not torch.float32 else None
+
+    # ---- the step ----
+
+    def collect(self, held):
+        """List the gradients, and keep them in `held`.  Returns whether there is one."""
+        before = len(held)
+        for member in self.members:
+            grad = member.param.grad
+            if grad is None:
+                at = api.ZOFF_NO_GRAD
+            else:
+                if (grad.layout is not torch.strided or grad.stride() != member.stride or grad.dtype is not member.grad_dtype
+                        or not grad.is_cpu):
+                    grad = member.adapt(grad)
+                held.append(grad)
+                at = grad.data_ptr() or None
+            if at != member.grad:
+                member.entry.grad = member.grad = at
+        return len(held) > before
+
+    def hand_over(self):
+        check(lib.zoff_grads_hand_over(self.handle, self.entries, sizeof(api.zoff_handover), len(self.members)))
+
+    def prepare(self, args):
+        """Check the arguments of a step."""
+        check(lib.zoff_step_prepare(self.handle, byref(args)))
+
+    def measure(self, args):
+        norm = api.zoff_norm_sum()
+        check(lib.zoff_step_measure(self.handle, byref(args), byref(norm)))
+        return norm
+
+    def step(self, args, info, again):
+        """Take the step, or go on with one that has failed."""
+        check(lib.zoff_step_retry(self.handle, byref(info)) if again else lib.zoff_step(self.handle, byref(args), byref(info)))
+
+    def drop(self):
+        lib.zoff_grads_drop(self.handle)
+
+    # ---- states ----
+
+    def _ranges(self, member):
+        for first in range(0, member.count, self.range_count):
+            yield first, min(self.range_count, member.count - first)
+
+    def read(self, member, addresses):
+        """Copy states to memory, {kind: address}: all kinds of one range before the next, which reads each chunk once."""
+        for first, count in self._ranges(member):
+            for kind, address in addresses.items():
+                check(lib.zoff_state_read(self.handle, member.index, kind, first, count, address + 4 * first))
+
+    def write(self, member, addresses):
+        for first, count in self._ranges(member):
+            for kind, address in addresses.items():
+                check(lib.zoff_state_write(self.handle, member.index, kind, first, count, address + 4 * first))
+
+    def set_count(self, t):
+        check(lib.zoff_step_count_set(self.handle, t))

@@ -1,0 +1,716 @@
+"""optim.py: torch.optim.Optimizer over engines of zoff.
+
+An engine opens when it is needed: at the first step, for the parameters that have a gradient then; in load_state_dict(), for
+those that have states; or in open(). Each step first looks for weights that have moved or changed, then hands over the gradients
+that exist, and increments the version of the weights at its end, so that autograd sees them written."""
+import contextlib
+import json
+import os
+import tempfile
+import threading
+import warnings
+from collections import defaultdict
+from ctypes import byref, pointer, sizeof
+from dataclasses import dataclass
+
+import torch
+
+from . import _api as api
+from . import checkpoint
+from ._load import lib
+from .cohort import Cohort, Member
+from .config import Config
+from .errors import Error, check
+
+_LEAST_BYTES = 128 << 10
+_CLOSED = "this optimizer is closed"
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """A step: its number, the norm of the gradients before clipping, which is NaN where nothing needs it, and the factor of
+    clipping.
+
+    `skipped` says that a gradient was not finite, so that nothing has changed. The seconds are those in the library."""
+
+    t: int
+    norm: float
+    clip_factor: float
+    skipped: bool
+    seconds: float
+
+
+class _Loaded:
+    """The loaded states of a parameter, which torch would round to the type of the parameter."""
+
+    def __init__(self, states):
+        self.states = states
+
+
+def _wrapped(_, state_dict):
+    return {**state_dict, "state": {key: _Loaded(states) for key, states in state_dict["state"].items()}}
+
+
+class Optimizer(torch.optim.Optimizer):
+    """The part that all optimizers have.
+
+    `config` is a zoff.Config, the path of a ds_config file, or a dictionary of its form. `clip_norm`
+    clips the norm of all gradients in the step itself. `state` is the content of state_dict(). "tensors" are those
+    of torch, "mapped" ones are over unlinked files in the folder of the states, and "reference" names the checkpoint of the last
+    save(). With "auto" they are mapped where the states are in files."""
+
+    RULE = None  # ZOFF_OPTIMIZER_*
+    TYPE = None  # optimizer.type of a configuration
+
+    def __init__(self, params, defaults, config, clip_norm, state):
+        if state not in ("auto", "tensors", "mapped", "reference"):
+            raise ValueError(f"state is {state!r}; it must be \"auto\", \"tensors\", \"mapped\" or \"reference\"")
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(f"clip_norm is {clip_norm}; it must be above 0, or None for no clipping")
+        self._config, self._clip_norm, self._form = config if isinstance(config, Config) else Config(config), clip_norm, state
+        self._read_config()
+        self._begin()
+        super().__init__(params, defaults)
+
+    def _begin(self):
+        """The state of an optimizer that has taken no step."""
+        self._lock = threading.RLock()
+        self._cohorts, self._waiting, self._count = [], None, 0
+        self._rest, self._held, self._why_not, self._info, self._saving, self._saved = [], [], None, None, None, None
+
+    def _read_config(self):
+        """Refuse what the optimizer itself decides, and keep what it needs to know."""
+        handle = self._config.open()
+        keys = {}
+        for line in handle.dump().splitlines()[1:]:
+            key, _, rest = line.partition(" = ")
+            value, _, source = rest.rpartition(" # ")
+            keys[key] = (value.strip(), source)
+        its = f"zoff.{type(self).__name__}"
+        for key, (value, source) in keys.items():
+            if key.startswith("optimizer.params.") and source != "default" and not source.startswith(("auto", "computed")):
+                raise ValueError(f"{source}: {key} is {value}; pass it to {its} instead, and leave the key out")
+        refused = [("scheduler.type", "null", "leave the section out and use torch.optim.lr_scheduler"),
+                   ("fp16.enabled", "false", "set it to false and use torch.amp.GradScaler"),
+                   ("gradient_accumulation_steps", "1", "set it to 1: gradients add up in .grad")]
+        if keys["optimizer.type"][1] != "default":
+            refused.append(("optimizer.type", json.dumps(self.TYPE), f"leave it out, because {its} is the optimizer"))
+        for key, allowed, advice in refused:
+            value, source = keys[key]
+            if value != allowed:
+                raise ValueError(f"{source}: {key} is {value}; {advice}")
+        folders = next((json.loads(keys[key][0]) for key in ("zoff.nvme_paths", "zero_optimization.offload_optimizer.nvme_path")
+                        if keys.get(key, ("null",))[0] != "null"), None)
+        self._folder = folders[0] if isinstance(folders, list) else folders
+        self._is_in_files = keys["zero_optimization.offload_optimizer.device"][0] == '"nvme"'
+        self._persists = keys["zoff.persist"][0] != "false"
+        memory = keys["zoff.host_memory"][0]
+        self._host_bytes = int(memory) if memory.isdigit() else 0
+        # A check of all gradients takes a third of a step, and torch has none, so it is made where the step needs it.
+        is_needed = self._clip_norm or handle.number("gradient_clipping") > 0 or keys["zoff.moments"][0] in ('"q8"', '"m8v16"')
+        self._sets_check = ("100" if is_needed else "false") if keys["zoff.skip_nonfinite"][1] == "default" else None
+        self._measures = bool(is_needed) or (not self._sets_check and keys["zoff.skip_nonfinite"][0] != "false")
+
+    # ---- rules ----
+
+    def _fill(self, hyper, group):
+        """Set the numbers of a group; a rule adds its own."""
+        hyper.lr, hyper.weight_decay = float(group["lr"]), float(group["weight_decay"])
+
+    def _kinds(self, group):
+        """The states of a parameter, by the names of torch."""
+        raise NotImplementedError
+
+    def _hypers(self):
+        hypers = (api.zoff_optimizer_hyper * len(self.param_groups))()
+        for hyper, group in zip(hypers, self.param_groups):
+            lib.zoff_optimizer_hyper_init_sized(byref(hyper), sizeof(hyper), self.RULE)
+            self._fill(hyper, group)
+        return hypers
+
+    # ---- parameters ----
+
+    def add_param_group(self, param_group):
+        params = param_group["params"] if isinstance(param_group, dict) else []
+        if not isinstance(params, (torch.Tensor, set)):  # torch before 2.6 knows no names
+            params = list(params)
+            if params and all(isinstance(param, tuple) for param in params):
+                param_group["param_names"] = [name for name, _ in params]
+                params = [param for _, param in params]
+            param_group["params"] = params
+        super().add_param_group(param_group)
+        hyper = api.zoff_optimizer_hyper()
+        lib.zoff_optimizer_hyper_init_sized(byref(hyper), sizeof(hyper), self.RULE)
+        try:
+            self._fill(hyper, self.param_groups[-1])
+            if lib.zoff_optimizer_step(byref(hyper), 1, 1.0, byref(api.zoff_optimizer_tensor())) < 0:
+                raise ValueError(f"zoff.{type(self).__name__}: {lib.zoff_last_error().decode()}")
+        except BaseException:
+            self.param_groups.pop()
+            raise
+        self._waiting = None
+
+    def _numbered(self):
+        """(group, place in it, parameter) of all parameters."""
+        for number, group in enumerate(self.param_groups):
+            for place, param in enumerate(group["params"]):
+                yield number, place, param
+
+    def _find_waiting(self):
+        """The parameters that no engine has."""
+        owned = {id(member.param) for cohort in self._cohorts for member in cohort.members}
+        self._waiting = [entry for entry in self._numbered() if id(entry[2]) not in owned]
+        self._count = sum(len(group["params"]) for group in self.param_groups)
+
+    def _name(self, number, place):
+        names = self.param_groups[number].get("param_names")
+        return names[place] if names else f"g{number}.p{place}"
+
+    # ---- engines ----
+
+    def _alive(self):
+        if self._why_not:
+            raise RuntimeError(self._why_not)
+        if self._cohorts and self._cohorts[0].pid != os.getpid():
+            raise RuntimeError("the engine of this optimizer belongs to the process that was forked; make a new optimizer in this one")
+
+    def _make(self, entries, seal=True):
+        """An engine for parameters."""
+        members = [Member(param, self._name(number, place), number, self._kinds(self.param_groups[number])) for number, place, param in entries]
+        for member in members:
+            if member.dtype is not torch.float32:
+                member.kinds["master"] = api.ZOFF_STATE_MASTER
+        places = {}
+        for member in members:
+            other = places.setdefault(member.value, member)
+            if other is not member and member.count:
+                raise ValueError(f"zoff: parameters {other.name} and {member.name} have the same memory; leave one of them out")
+        config = self._config.open()
+        if self._sets_check:
+            config.set("zoff.skip_nonfinite", self._sets_check)
+        self._adjust(config)
+        # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
+        trained = sum(param.numel() for _, _, param in self._numbered() if param.requires_grad) or 1
+        share = int(self._host_bytes * min(1.0, sum(member.count for member in members) / trained))
+        return Cohort(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal)
+
+    def _adjust(self, config):
+        """Change the configuration of an engine; for a rule."""
+
+    def _open(self, entries):
+        if self._persists and self._cohorts:
+            raise RuntimeError(f"zoff: {self._name(*entries[0][:2])} gets its first gradient after {self._cohorts[0].t} steps. With zoff.persist "
+                               "all parameters are in one engine: call open() before the first step")
+        cohort = self._make(entries)
+        self._cohorts.append(cohort)
+        self._waiting = None
+        return cohort
+
+    def open(self):
+        """Open the engine for all parameters that require a gradient, and return the number of steps taken. With zoff.persist the
+        weights become those of the last complete step in the files."""
+        with self._lock:
+            self._alive()
+            self._find_waiting()
+            entries = [entry for entry in self._waiting if entry[2].requires_grad]
+            if entries:
+                cohort = self._open(entries)
+                if cohort.t:
+                    cohort.push()
+            return max((cohort.t for cohort in self._cohorts), default=0)
+
+    def close(self):
+        """End the engines and remove their files, unless zoff.persist keeps them. The weights stay."""
+        with self._lock:
+            for cohort in self._cohorts:
+                cohort.close()
+            self._why_not = self._why_not or _CLOSED
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def plan(self):
+        """Bytes and counts of the engines, by the names of zoff_plan_info; before the first step, those of one for all parameters
+        that require a gradient."""
+        with self._lock:
+            cohorts = self._cohorts or [self._make([entry for entry in self._numbered() if entry[2].requires_grad], seal=False)]
+            infos = [cohort.plan() for cohort in cohorts]
+            if not self._cohorts:
+                cohorts[0].close()
+            total = {name: sum(getattr(info, name) for info in infos) for name, _ in infos[0]._fields_ if name not in ("struct_size", "tier")}
+            return {**total, "threads": infos[0].threads, "memory_free_bytes": infos[0].memory_free_bytes}
+
+    # ---- the step ----
+
+    def step(self, closure=None):
+        """Take a step with the gradients that exist."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with self._lock, torch.no_grad():
+            self._alive()
+            if self._rest:  # an interrupt came between two engines
+                self._finish()
+            self._take()
+            if self._saving:
+                self._saving.done()
+        return loss
+
+    def _take(self):
+        if self._waiting is None or self._count != sum(len(group["params"]) for group in self.param_groups):
+            self._find_waiting()
+        late = [entry for entry in self._waiting if entry[2].grad is not None]
+        if late:
+            cohort = self._open(late)
+            self._find_waiting()
+            if t := cohort.t:
+                self._forget(cohort)
+                raise RuntimeError(f"zoff: the files in {self._folder} have the states of {t} steps. Call open() before the first forward "
+                                   "pass, which sets the weights to those of the files, or use an empty folder")
+        held = []
+        for cohort in self._cohorts:
+            cohort.follow()
+        cohorts = [cohort for cohort in self._cohorts if cohort.collect(held)]
+        if not cohorts:
+            return
+        hypers = self._hypers()
+        self._args = api.zoff_step_args(hyper=hypers, hyper_stride=sizeof(api.zoff_optimizer_hyper), clip_norm=self._clip_norm or 0)
+        self._held = held
+        try:
+            for cohort in cohorts:
+                self._args.hyper_count = cohort.groups
+                if len(cohorts) > 1:
+                    cohort.prepare(self._args)
+                cohort.hand_over()
+            if len(cohorts) > 1 and self._measures:
+                norms = []
+                for cohort in cohorts:
+                    self._args.hyper_count = cohort.groups
+                    norms.append(cohort.measure(self._args))
+                for norm in norms[1:]:
+                    check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
+                self._norm = norms[0]
+            else:
+                self._norm = None
+        except BaseException:
+            self._give_up(cohorts)
+            raise
+        self._rest, self._steps = [(cohort, api.zoff_step_info()) for cohort in cohorts], []
+        self._finish()
+
+    def _forget(self, cohort):
+        cohort.close()
+        self._cohorts.remove(cohort)
+        self._waiting = None
+
+    def _give_up(self, cohorts):
+        """Drop the gradients of a step that has changed nothing."""
+        for cohort in cohorts:
+            cohort.drop()
+        self._rest, self._held = [], []
+
+    def _finish(self, again=False):
+        """Take the step of all engines that have not taken it. An interrupt may have come just after one has."""
+        raised = None
+        while self._rest:
+            cohort, info = self._rest[0]
+            self._args.hyper_count = cohort.groups
+            self._args.norm_sum = self._norm and pointer(self._norm)
+            try:
+                if again or not info.t:
+                    cohort.step(self._args, info, again)
+            except Error as error:
+                raised = error
+                if info.outcome != api.ZOFF_OUTCOME_AFTER and error.status != api.ZOFF_ERR_OVERFLOW:  # otherwise the step is over
+                    self._fail(cohort, info)
+                    raise
+            cohort.written()
+            self._steps.append(info)
+            self._info = self._steps
+            self._rest.pop(0)
+            again = False
+        self._held = []
+        if raised:
+            raise raised
+
+    def _fail(self, cohort, info):
+        """After an error: the step has changed nothing and is given up, or retry() goes on with it."""
+        if info.outcome == api.ZOFF_OUTCOME_BEFORE and not self._steps:
+            self._give_up([cohort for cohort, _ in self._rest])
+        else:
+            self._rest[0] = cohort, api.zoff_step_info()
+            self._why_not = "the last step failed and is half done: call retry(), or load_state_dict()"
+
+    def retry(self):
+        """Go on with a step that failed half way, without repeating what is done."""
+        with self._lock, torch.no_grad():
+            if not self._rest:
+                raise RuntimeError("no step has failed half way")
+            self._why_not = None
+            self._finish(again=True)
+
+    @property
+    def last(self):
+        """The StepInfo of the last step; None before the first one."""
+        if not self._info:
+            return None
+        first = self._info[0]
+        return StepInfo(max(info.t for info in self._info), first.numbers.grad_norm, first.numbers.clip_factor,
+                        any(info.skipped for info in self._info), sum(info.seconds.total for info in self._info))
+
+    def pull(self):
+        """Take all weights as the new masters; after a change that torch does not count, such as that of `param.data`."""
+        with self._lock:
+            self._whole()
+            for cohort in self._cohorts:
+                cohort.pull()
+
+    def push(self):
+        """Set all weights from their masters."""
+        with self._lock:
+            self._whole()
+            for cohort in self._cohorts:
+                cohort.push()
+
+    def _whole(self):
+        self._alive()
+        if self._rest:
+            self._finish()
+
+    # ---- states ----
+
+    def _state_tensor(self, member, mapped):
+        """A tensor for a state, in the layout of the parameter."""
+        if not mapped or not member.count:
+            return torch.empty_strided(member.shape, member.stride, dtype=torch.float32)
+        file, path = tempfile.mkstemp(prefix="zoff-state-", dir=self._folder)
+        try:
+            os.posix_fallocate(file, 0, 4 * member.count)  # a full disk is an error here, and would be SIGBUS later
+            storage = torch.UntypedStorage.from_file(path, shared=True, nbytes=4 * member.count)
+        finally:
+            os.close(file)
+            os.unlink(path)
+        return torch.empty(0, dtype=torch.float32).set_(storage, 0, member.shape, member.stride)
+
+    def _export(self):
+        mapped = self._form == "mapped" or self._form == "auto" and self._is_in_files
+        if mapped and not self._folder:
+            raise ValueError("state=\"mapped\" needs a folder: give zoff.Config a folder by nvme=")
+        found = {}
+        for cohort in self._cohorts:
+            cohort.follow()
+            t = cohort.t
+            for member in cohort.members:
+                tensors = {name: self._state_tensor(member, mapped) for name in member.kinds}
+                cohort.read(member, {member.kinds[name]: tensor.data_ptr() for name, tensor in tensors.items()})
+                found[id(member.param)] = {"step": torch.tensor(float(t)), **tensors}
+        return {param: found[id(param)] for _, _, param in self._numbered() if id(param) in found}
+
+    def state_dict(self):
+        """The states as torch has them, with `master` for 16-bit weights; or a reference, as `state` says."""
+        with self._lock, torch.no_grad():
+            self._whole()
+            if self._form == "reference":
+                return self._reference()
+            try:
+                self.state.update(self._export())
+                return super().state_dict()
+            finally:
+                self.state = defaultdict(dict)
+
+    def load_state_dict(self, state_dict):
+        """Load states of this optimizer, or of the one of torch with the same rule. Weights in 16 bits become the rounded masters,
+        where the states have these."""
+        with self._lock, torch.no_grad():
+            if self._why_not != _CLOSED:
+                self._why_not = None  # loaded states end a failed step
+            self._alive()
+            if "zoff" in state_dict:
+                self._load_reference(state_dict)
+                return
+            groups = self.param_groups
+            before = self.register_load_state_dict_pre_hook(_wrapped)
+            after = self.register_load_state_dict_post_hook(Optimizer._import, prepend=True)
+            try:
+                super().load_state_dict(state_dict)
+            except BaseException:
+                self.param_groups = groups
+                raise
+            finally:
+                before.remove()
+                after.remove()
+                self.state = defaultdict(dict)
+
+    def _import(self):
+        """Open engines for the states that torch has assigned to the parameters; those with other counts get engines of their
+        own."""
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)
+        loaded, places = {}, {id(param): (number, place, param) for number, place, param in self._numbered()}
+        for param, its in self.state.items():
+            entry = places.get(id(param))
+            if entry is None:
+                raise ValueError(f"the state dict has states of {param}, which is no parameter of its groups")
+            t, states = self._checked(entry, its.states if isinstance(its, _Loaded) else its)
+            if t:
+                loaded.setdefault(t, []).append((entry, states))
+        if not loaded:
+            if self._cohorts:
+                raise ValueError(f"the state dict has no states, and this optimizer has those of {max(c.t for c in self._cohorts)} steps; make a "
+                                 "new optimizer to begin anew")
+            return
+        if self._persists and len(loaded) > 1:
+            raise ValueError(f"zoff: the states are of {len(loaded)} different steps. With zoff.persist all parameters are in one engine")
+        without = [self._name(number, place) for number, place, param in self._numbered()
+                   if param.requires_grad and not any(param is entry[2] for part in loaded.values() for entry, _ in part)]
+        self._warn_of(without, "the state dict")
+        with self._replaced():
+            for t, part in sorted(loaded.items()):
+                part.sort(key=lambda item: item[0][:2])
+                cohort = self._open([entry for entry, _ in part])
+                for member, (_, states) in zip(cohort.members, part):
+                    tensors = {member.kinds[name]: self._in_layout(member, tensor) for name, tensor in states.items()}
+                    cohort.write(member, {kind: tensor.data_ptr() for kind, tensor in tensors.items()})
+                cohort.set_count(t)
+                if any("master" in states for _, states in part):
+                    cohort.push()
+
+    def save(self, folder, *, name=None, keep=0, wait=True):
+        """Save a checkpoint of zoff: weights, states and the numbers of the groups. With wait=False it is saved beside the next
+        steps; call wait() of the result. `keep` is the number of checkpoints that stay in the folder; 0: all."""
+        with self._lock:
+            self._whole()
+            if not self._cohorts:
+                raise RuntimeError("there is nothing to save before the first step; call open() to save the first weights")
+            self._unnamed("saved")
+            if self._saving:
+                self._saving.wait()
+            os.makedirs(folder, exist_ok=True)
+            groups = [{key: value for key, value in group.items() if key in self.defaults} for group in self.param_groups]
+            for group in groups:
+                group["lr"] = float(group["lr"])
+            name = name or f"step-{max(cohort.t for cohort in self._cohorts):010d}"
+            self._saving = checkpoint.begin(self._cohorts, groups, os.path.abspath(folder), name, keep)
+            self._saved = None
+            if wait:
+                self._saving.wait()
+            return self._saving
+
+    def load(self, folder, *, name=None, allow=""):
+        """Load a checkpoint of zoff: `name`, or the newest one in the folder. Weights, states and the numbers of the groups become
+        those of the checkpoint. `allow` names parameters that may be missing, extra or different, as patterns such as "head.*"."""
+        with self._lock, torch.no_grad():
+            self._unnamed("matched")
+            self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow)
+
+    def _load(self, reader, allow, with_groups=True):
+        if self._why_not != _CLOSED:
+            self._why_not = None
+        self._alive()
+        about, folder = reader.about(), reader.info.folder.decode()
+        if about["groups"] and len(about["groups"]) != len(self.param_groups):
+            raise ValueError(f"{folder} has {len(about['groups'])} parameter groups, and this optimizer has {len(self.param_groups)}")
+        known = {self._name(number, place): (number, place, param) for number, place, param in self._numbered()}
+        parts = []
+        for part in (reader, *(checkpoint.part_of(reader, part) for part in about["parts"])):
+            names = set(part.names())
+            parts.append((part, [entry for name, entry in known.items() if name in names]))
+            known = {name: entry for name, entry in known.items() if name not in names}
+            if not parts[-1][1]:
+                raise ValueError(f"{folder} has no parameter of this optimizer, which has {', '.join(list(known)[:3])}, ...")
+        self._warn_of([name for name, (_, _, param) in known.items() if param.requires_grad], folder)
+        with self._replaced():
+            for part, entries in parts:
+                checkpoint.load(self._open(entries), part, allow)
+        for group, numbers in zip(self.param_groups, with_groups and about["groups"] or []):
+            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()})
+
+    @staticmethod
+    def _warn_of(names, source):
+        if names:
+            warnings.warn(f"{source} has no states of {len(names)} parameters, such as {names[0]}: they begin anew", stacklevel=4)
+
+    def _unnamed(self, what):
+        if "param_names" not in self.param_groups[0]:
+            warnings.warn(f"the parameters have no names, so their states are {what} by their order: pass model.named_parameters()", stacklevel=3)
+
+    def _reference(self):
+        """The last checkpoint in place of the states. It has no "state", so that torch's optimizers refuse it."""
+        if self._saving:
+            folder = self._saving.wait()
+            self._saved = self._saved or checkpoint.Reader(folder).reference
+        if not self._saved or self._saved["t"] != max((cohort.t for cohort in self._cohorts), default=0):
+            raise RuntimeError("state=\"reference\" needs a checkpoint of this step: call save() before state_dict()")
+        state_dict = super().state_dict()
+        del state_dict["state"]
+        return {"zoff": self._saved, **state_dict}
+
+    def _load_reference(self, state_dict):
+        wanted = state_dict["zoff"]
+        reader = checkpoint.Reader(wanted["folder"])
+        for key in ("id", "t"):
+            if reader.reference[key] != wanted[key]:
+                raise ValueError(f"the state dict refers to a checkpoint with {key} {wanted[key]}, and that in {wanted['folder']} has "
+                                 f"{reader.reference[key]}")
+        groups = self.param_groups
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        try:
+            self._load(reader, "", with_groups=False)
+        except BaseException:
+            self.param_groups = groups
+            raise
+
+    @contextlib.contextmanager
+    def _replaced(self):
+        """End the present engines, and open others. If that fails, no step is possible until a load succeeds, because it would begin
+        with moments of zero."""
+        self._rest, self._held, self._info = [], [], None
+        for cohort in list(self._cohorts):
+            self._forget(cohort)
+        try:
+            yield
+        except BaseException as error:
+            for cohort in list(self._cohorts):
+                self._forget(cohort)
+            self._why_not = f"loading states failed and this optimizer has none: {error}. Load them again"
+            raise
+
+    def _checked(self, entry, its):
+        """The number of steps and the states of a parameter in a state dict."""
+        number, place, param = entry
+        name, kinds = self._name(number, place), self._kinds(self.param_groups[number])
+        if param.dtype is not torch.float32:
+            kinds["master"] = api.ZOFF_STATE_MASTER
+        states = {key: value for key, value in its.items() if key != "step" and value is not None}
+        if "step" not in its and not states:
+            return 0, {}
+        unknown = sorted(set(states) - {*kinds, "master"})
+        missing = sorted(set(kinds) - {"master"} - set(states))
+        t = float(its.get("step", 1))  # torch's SGD counts no steps: those with a momentum have begun
+        if unknown or (missing and t):
+            raise ValueError(f"the states of {name} are no states of zoff.{type(self).__name__}: " +
+                             (f"{', '.join(unknown)} cannot be used" if unknown else f"{', '.join(missing)} is missing"))
+        if not (t >= 0 and t == int(t)):
+            raise ValueError(f"the state dict has {t} as the number of steps of {name}")
+        states = {key: states[key] for key in kinds if key in states}
+        for key, value in states.items():
+            if not isinstance(value, torch.Tensor) or value.shape != param.shape:
+                raise ValueError(f"{key} of {name} has the shape {tuple(getattr(value, 'shape', ()))}; the parameter has {tuple(param.shape)}")
+        return int(t), states
+
+    @staticmethod
+    def _in_layout(member, tensor):
+        if tensor.dtype is torch.float32 and tensor.stride() == member.stride and tensor.device.type == "cpu":
+            return tensor
+        return torch.empty_strided(member.shape, member.stride, dtype=torch.float32).copy_(tensor)
+
+    # ---- the optimizer as an object ----
+
+    def __getstate__(self):
+        if self._cohorts:
+            raise TypeError("an optimizer of zoff that has taken a step cannot be copied or pickled; use state_dict()")
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "step", "_zero_grad_profile_name")}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "_lock" not in self.__dict__:
+            self._begin()
+
+
+class Adam(Optimizer):
+    """torch.optim.Adam."""
+
+    RULE, TYPE = api.ZOFF_OPTIMIZER_ADAM, "Adam"
+    DECAY = api.ZOFF_DECAY_L2
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, fused=None, maximize=False,
+                 capturable=False, differentiable=False, config=None, clip_norm=None, state="auto"):
+        _refuse(type(self).__name__, amsgrad=amsgrad, maximize=maximize, capturable=capturable, differentiable=differentiable)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, state)
+
+    def _fill(self, hyper, group):
+        super()._fill(hyper, group)
+        hyper.beta1, hyper.beta2 = map(float, group["betas"])
+        hyper.eps, hyper.decay = group["eps"], self.DECAY
+
+    def _kinds(self, group):
+        return {"exp_avg": api.ZOFF_STATE_M, "exp_avg_sq": api.ZOFF_STATE_V}
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW."""
+
+    TYPE, DECAY = "AdamW", api.ZOFF_DECAY_DECOUPLED
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, **more):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **more)
+
+
+class Adagrad(Optimizer):
+    """torch.optim.Adagrad."""
+
+    RULE, TYPE = api.ZOFF_OPTIMIZER_ADAGRAD, "Adagrad"
+
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
+                 differentiable=False, fused=None, config=None, clip_norm=None, state="auto"):
+        _refuse("Adagrad", maximize=maximize, differentiable=differentiable)
+        self._initial = initial_accumulator_value
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, state)
+
+    def _fill(self, hyper, group):
+        super()._fill(hyper, group)
+        hyper.lr_decay, hyper.eps = group["lr_decay"], group["eps"]
+
+    def _kinds(self, group):
+        return {"sum": api.ZOFF_STATE_V}
+
+    def _adjust(self, config):
+        config.set("optimizer.type", "Adagrad")
+        config.set("optimizer.params.initial_accumulator_value", str(self._initial))
+
+
+class Lion(Optimizer):
+    """Lion, by algorithm 2 of Chen et al. 2023."""
+
+    RULE, TYPE = api.ZOFF_OPTIMIZER_LION, "Lion"
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, state="auto"):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, state)
+
+    def _fill(self, hyper, group):
+        super()._fill(hyper, group)
+        hyper.beta1, hyper.beta2 = map(float, group["betas"])
+
+    def _kinds(self, group):
+        return {"exp_avg": api.ZOFF_STATE_M}
+
+
+class SGD(Optimizer):
+    """torch.optim.SGD."""
+
+    RULE, TYPE = api.ZOFF_OPTIMIZER_SGD, "SGD"
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
+                 differentiable=False, fused=None, config=None, clip_norm=None, state="auto"):
+        _refuse("SGD", maximize=maximize, differentiable=differentiable)
+        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov},
+                         config, clip_norm, state)
+
+    def _fill(self, hyper, group):
+        super()._fill(hyper, group)
+        hyper.momentum, hyper.dampening, hyper.nesterov = group["momentum"], group["dampening"], group["nesterov"]
+
+    def _kinds(self, group):
+        return {"momentum_buffer": api.ZOFF_STATE_M} if group["momentum"] else {}
+
+
+def _refuse(name, **switches):
+    """Arguments of torch's optimizers with which zoff has another result. `foreach` and `fused` choose among equal results."""
+    for switch, value in switches.items():
+        if value:
+            raise ValueError(f"zoff.{name} has no {switch}; leave it out")

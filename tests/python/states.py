@@ -1,0 +1,292 @@
+"""states.py: states go out and come back: as tensors, mapped files, references and checkpoints of zoff, and to PyTorch and back."""
+import io
+import os
+import shutil
+import unittest
+import warnings
+from ctypes import byref, c_size_t
+
+import torch
+
+import zoff
+from zoff import _api as api
+from zoff._load import lib
+from zoff.checkpoint import Reader
+from zoff.errors import check
+from models import TORCH, Folders, Gradients, copies, distance, equal, named, weights
+
+HOW = ("tensors", "mapped", "reference", "save")
+
+
+def through_a_file(state_dict):
+    file = io.BytesIO()
+    torch.save(state_dict, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+class RoundTrips(Folders, unittest.TestCase):
+    def trained(self, dtype, where, how, **more):
+        model = weights(dtype)
+        optimizer = zoff.AdamW(named(model), config=self.config(where), clip_norm=1.0, state=how if how != "save" else "auto", **more)
+        gradients = Gradients()
+        for t in range(5):
+            gradients.give(model, without=(1,) if t < 2 else ())  # the second parameter comes late
+            optimizer.step()
+        return model, optimizer, gradients
+
+    def again(self, model, optimizer, dtype, where, how, to="dram"):
+        """A second optimizer with the states of the first one."""
+        folder = self.folder()
+        other = copies(model)
+        second = zoff.AdamW(named(other), config=self.config(to), clip_norm=1.0)
+        if how in ("reference", "save"):
+            saving = optimizer.save(folder, wait=False)
+        if how == "save":
+            saving.wait()
+            for param in other:
+                param.data.zero_()
+            second.load(folder)
+        else:
+            second.load_state_dict(through_a_file(optimizer.state_dict()))
+        return other, second
+
+    def test_the_next_steps_have_the_same_bits(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for number, how in enumerate(HOW):
+                where, to = ("nvme", "dram") if (number + len(str(dtype))) % 2 else ("dram", "nvme")
+                where = "nvme" if how == "mapped" else where
+                with self.subTest(dtype=dtype, how=how, where=where, to=to):
+                    model, optimizer, gradients = self.trained(dtype, where, how)
+                    other, second = self.again(model, optimizer, dtype, where, how, to)
+                    self.assertTrue(equal(model, other))
+                    for _ in range(20):
+                        gradients.give(model, other)
+                        optimizer.step()
+                        second.step()
+                        self.assertEqual(optimizer.last.norm, second.last.norm)
+                    self.assertTrue(equal(model, other))
+                    self.assertEqual([23.0, 25.0], sorted({float(its["step"]) for its in second.state_dict()["state"].values()}))
+
+    def test_weights_that_are_loaded_once_more_keep_the_bits(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            model, optimizer, gradients = self.trained(dtype, "dram", "tensors")
+            other, second = self.again(model, optimizer, dtype, "dram", "tensors")
+            with torch.no_grad():
+                for mine, its in zip(other, model):
+                    mine.copy_(its)
+            gradients.give(model, other)
+            optimizer.step()
+            second.step()
+            self.assertTrue(equal(second.state_dict()["state"][0].values(), optimizer.state_dict()["state"][0].values()))
+
+    def test_torch_goes_on_with_states_of_zoff_and_back(self):
+        for kind in TORCH:
+            with self.subTest(kind=kind.__name__):
+                more = {"momentum": 0.9} if kind is zoff.SGD else {}
+                ours, gradients = weights(), Gradients()
+                straight = copies(ours)
+                first, reference = kind(named(ours), **more), TORCH[kind](straight, **more)
+                for _ in range(10):
+                    gradients.give(ours, straight)
+                    first.step()
+                    reference.step()
+                theirs = copies(ours)
+                second = TORCH[kind](theirs, **more)
+                second.load_state_dict(through_a_file(first.state_dict()))
+                back = copies(ours)
+                for _ in range(10):
+                    gradients.give(theirs, straight)
+                    second.step()
+                    reference.step()
+                back = copies(theirs)
+                third = kind(named(back), **more)
+                third.load_state_dict(through_a_file(second.state_dict()))
+                for _ in range(10):
+                    gradients.give(back, straight)
+                    third.step()
+                    reference.step()
+                self.assertLessEqual(distance(back, straight), 1e-6)
+                expected = reference.state[straight[0]]
+                self.assertLessEqual(distance([third.state_dict()["state"][0][name] for name in expected], expected.values()), 1e-5)
+
+    def test_a_mapped_state_is_in_files_without_a_name(self):
+        model, optimizer, _ = self.trained(torch.bfloat16, "nvme", "auto")
+        state = optimizer.state_dict()["state"][1]
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            places = [line.split() for line in file if "zoff-state-" in line]
+        for name in ("exp_avg", "exp_avg_sq", "master"):
+            self.assertTrue(any(int(at[0].split("-")[0], 16) == state[name].data_ptr() and "(deleted)" in at for at in places), name)
+        self.assertFalse([name for name in os.listdir(optimizer._folder) if name.startswith("zoff-state-")])
+
+    def test_a_reference_is_of_one_checkpoint(self):
+        model, optimizer, gradients = self.trained(torch.float32, "dram", "reference")
+        with self.assertRaisesRegex(RuntimeError, r"call save\(\) before state_dict\(\)"):
+            optimizer.state_dict()
+        folder = self.folder()
+        optimizer.save(folder, name="one")
+        state_dict = optimizer.state_dict()
+        with self.assertRaises(KeyError):
+            torch.optim.AdamW(copies(model)).load_state_dict(state_dict)
+        gradients.give(model)
+        optimizer.step()
+        optimizer.save(folder, name="one")
+        second = zoff.AdamW(named(copies(model)))
+        with self.assertRaisesRegex(ValueError, "refers to a checkpoint with id .*, and that in .*one has"):
+            second.load_state_dict(state_dict)
+        second.load_state_dict(optimizer.state_dict())
+
+    def test_a_checkpoint_has_names_and_numbers(self):
+        model, optimizer, _ = self.trained(torch.float32, "dram", "auto")
+        folder = self.folder()
+        optimizer.param_groups[0]["lr"] = 0.25
+        optimizer.save(folder)
+        backwards = copies(model)
+        second = zoff.AdamW(named(backwards)[::-1])  # by name, so in any order
+        second.load(folder)
+        self.assertEqual(0.25, second.param_groups[0]["lr"])
+        self.assertEqual((0.9, 0.999), second.param_groups[0]["betas"])
+        self.assertTrue(equal(model, backwards))
+        with self.assertRaisesRegex(ValueError, "has no parameter of this optimizer"):
+            zoff.AdamW([("other", weights()[0])]).load(folder)
+        with self.assertWarnsRegex(UserWarning, "no states of 1 parameters, such as new: they begin anew"):
+            zoff.AdamW([*named(copies(model)), ("new", weights()[0])]).load(folder)
+        with self.assertWarnsRegex(UserWarning, "pass model.named_parameters"):
+            unnamed = zoff.AdamW(weights())
+            unnamed.open()
+            unnamed.save(self.folder())
+
+    def test_parts_of_two_saves_are_refused(self):
+        folders = [self.folder(), self.folder()]
+        for folder in folders:
+            _, optimizer, _ = self.trained(torch.float32, "dram", "save")
+            optimizer.save(folder, name="one")
+        part = "cohort-1.one"
+        shutil.rmtree(os.path.join(folders[0], part))
+        shutil.copytree(os.path.join(folders[1], part), os.path.join(folders[0], part))
+        with self.assertRaisesRegex(ValueError, "cohort-1.one and .*one are of two saves"):
+            optimizer.load(folders[0])
+
+    def test_channels_last_and_transposed_parameters_keep_their_layout(self):
+        model = [torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)), torch.nn.Parameter(torch.randn(6, 4).t())]
+        theirs, gradients, folder = copies(model), Gradients(), self.folder()
+        ours, reference = zoff.AdamW(named(model)), torch.optim.AdamW(theirs)
+        for _ in range(5):
+            gradients.give(model, theirs)
+            ours.step()
+            reference.step()
+        self.assertLessEqual(distance(model, theirs), 1e-6)
+        self.assertEqual(model[0].stride(), ours.state_dict()["state"][0]["exp_avg"].stride())
+        for param in range(2):
+            self.assertLessEqual(distance([ours.state_dict()["state"][param]["exp_avg"]], [reference.state[theirs[param]]["exp_avg"]]), 1e-6)
+        reader, about = Reader(ours.save(folder).wait()), api.zoff_checkpoint_param()
+        for param, order in ((0, [0, 2, 3, 1]), (1, [1, 0])):
+            check(lib.zoff_checkpoint_reader_param(reader.handle, param, byref(about)))
+            dims = (c_size_t * about.dim_count).from_address(about.dims)
+            self.assertEqual([model[param].shape[d] for d in order], list(dims))
+            self.assertEqual(order, reader.about()["orders"][f"p{param}"])
+        other = copies(model)
+        second = zoff.AdamW(named(other))
+        second.load(folder)
+        gradients.give(model, other)
+        ours.step()
+        second.step()
+        self.assertTrue(equal(model, other))
+
+    def test_states_that_persist_are_continued(self):
+        folder, model, gradients = self.folder(), weights(torch.bfloat16), Gradients()
+        straight = copies(model)
+        reference = zoff.AdamW(named(straight))
+        with zoff.AdamW(named(model), config=zoff.Config(nvme=folder, persist=True)) as optimizer:
+            self.assertEqual(0, optimizer.open())
+            for _ in range(3):
+                gradients.give(model, straight)
+                optimizer.step()
+                reference.step()
+        late = weights(torch.bfloat16)
+        careless = zoff.AdamW(named(late), config=zoff.Config(nvme=folder, persist=True))
+        Gradients().give(late)
+        with self.assertRaisesRegex(RuntimeError, r"have the states of 3 steps. Call open\(\)"):
+            careless.step()
+        with zoff.AdamW(named(late), config=zoff.Config(nvme=folder, persist=True)) as optimizer:
+            self.assertEqual(3, optimizer.open())
+            self.assertTrue(equal(late, straight))
+            gradients.give(late, straight)
+            optimizer.step()
+            reference.step()
+            self.assertTrue(equal(late, straight))
+            with self.assertRaisesRegex(RuntimeError, "all parameters are in one engine"):
+                optimizer.add_param_group({"params": [("more", weights()[0])]})
+                optimizer.param_groups[-1]["params"][0].grad = torch.ones(33, 17)
+                optimizer.step()
+
+
+class WrongStates(Folders, unittest.TestCase):
+    def setUp(self):
+        self.model, self.gradients = weights(), Gradients()
+        self.optimizer = zoff.AdamW(named(self.model), lr=0.5)
+        self.gradients.give(self.model)
+        self.optimizer.step()
+        self.good = through_a_file(self.optimizer.state_dict())
+
+    def changed(self, change):
+        state_dict = through_a_file(self.good)
+        change(state_dict)
+        return state_dict
+
+    def test_a_wrong_state_dict_is_refused_and_changes_nothing(self):
+        for words, change in (
+            ("has no states, and this optimizer has those of 1 steps", lambda sd: sd["state"].clear()),
+            ("exp_avg_sq is missing", lambda sd: sd["state"][0].pop("exp_avg_sq")),
+            ("max_exp_avg_sq cannot be used", lambda sd: sd["state"][0].update(max_exp_avg_sq=torch.zeros(33, 17))),
+            (r"exp_avg of p1 has the shape \(2,\); the parameter has \(1537,\)", lambda sd: sd["state"][1].update(exp_avg=torch.zeros(2))),
+            ("has 1.5 as the number of steps of p2", lambda sd: sd["state"][2].update(step=1.5)),
+            ("different number of parameter groups", lambda sd: sd["param_groups"].append({"params": []})),
+            ("doesn't match the size", lambda sd: sd["param_groups"][0]["params"].pop()),
+        ):
+            with self.subTest(words=words):
+                state_dict = self.changed(change)
+                for group in state_dict["param_groups"]:
+                    group["lr"] = 0.125
+                with self.assertRaisesRegex(ValueError, words):
+                    self.optimizer.load_state_dict(state_dict)
+                self.assertEqual(0.5, self.optimizer.param_groups[0]["lr"])
+                self.assertTrue(equal(self.good["state"][0].values(), self.optimizer.state_dict()["state"][0].values()))
+        self.gradients.give(self.model)
+        self.optimizer.step()
+
+    def test_states_of_another_rule_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "are no states of zoff.SGD"):
+            zoff.SGD(named(copies(self.model)), momentum=0.9).load_state_dict(self.good)
+
+    def test_parameters_without_states_are_named(self):
+        with self.assertWarnsRegex(UserWarning, "the state dict has no states of 1 parameters, such as p3: they begin anew"):
+            self.optimizer.load_state_dict(self.changed(lambda sd: sd["state"].pop(3)))
+        self.gradients.give(self.model)
+        self.optimizer.step()
+        self.assertEqual([1.0, 2.0], sorted({float(its["step"]) for its in self.optimizer.state_dict()["state"].values()}))
+
+    def test_a_load_that_fails_half_way_allows_no_step(self):
+        optimizer = zoff.AdamW(named(copies(self.model)), config=zoff.Config(nvme=os.path.join(self.folder(), "missing")))
+        with self.assertRaises(zoff.Error):
+            optimizer.load_state_dict(self.good)
+        with self.assertRaisesRegex(RuntimeError, "loading states failed and this optimizer has none.*Load them again"):
+            optimizer.step()
+
+    def test_an_empty_state_dict_opens_nothing(self):
+        fresh = zoff.AdamW(named(copies(self.model)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fresh.load_state_dict(fresh.state_dict())
+        self.assertEqual([], fresh._cohorts)
+
+    def test_loaded_tensors_are_copied(self):
+        other = copies(self.model)
+        second = zoff.AdamW(named(other), lr=0.5)
+        second.load_state_dict(self.good)
+        for its in self.good["state"].values():
+            its["exp_avg"].fill_(7)
+        self.gradients.give(self.model, other)
+        self.optimizer.step()
+        second.step()
+        self.assertTrue(equal(self.model, other))
