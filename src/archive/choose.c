@@ -172,8 +172,8 @@ static zoff_status try_choose(const char *folder, const char *label, char **out,
         status = choose(folder, label, &l, out, out_least);
     else if (is_one)
         zoff_base_status_restore(&why);
-    else
-        status = zoff_archive_listing_judge(folder, label);
+    else if ((status = zoff_archive_listing_judge(folder, label)) == ZOFF_OK)
+        status = ZOFF_PENDING; /* it got its name since */
     zoff_archive_listing_free(&l);
     return outside(status);
 }

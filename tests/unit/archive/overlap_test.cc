@@ -206,6 +206,26 @@ TEST_F(overlap, no_choice_goes_back_while_the_newest_is_replaced)
     }
 }
 
+// While a name is looked for that nothing has, a save takes it.
+TEST_F(overlap, chooses_a_checkpoint_that_has_just_got_its_name_or_none)
+{
+    bool has_struck = true;
+    unsigned chosen = 0;
+    for (int n = 1; has_struck && !HasFailure(); n++) {
+        scratch_folder scratch;
+        call_fault fault(n, 0);
+        char *path = nullptr;
+        fault.before = [&] { EXPECT_ZOFF_OK(late.write(scratch.path, &opts)); };
+        const zoff_status status = zoff_archive_choose(scratch.file("a").c_str(), "", &path, &least);
+        has_struck = fault.has_struck();
+        SCOPED_TRACE(testing::Message() << "before call " << n << ": " << (has_struck ? fault.calls[(size_t)n - 1] : ""));
+        EXPECT_EQ(status == ZOFF_OK ? scratch.file("a") : "none", path ? path : "none");
+        chosen += status == ZOFF_OK;
+        zoff_base_mem_free(path);
+    }
+    EXPECT_GT(chosen, 0u);
+}
+
 // The checkpoint that was chosen is removed, and an older save takes its name.
 TEST_F(overlap, opens_nothing_older_than_what_was_chosen)
 {
