@@ -1,4 +1,5 @@
-/* checkpoint.c: `zoff checkpoint verify|diff`: whether a checkpoint is intact, and how two differ. */
+/* checkpoint.c: `zoff checkpoint verify|diff|pin|unpin`: whether a checkpoint is intact, how two differ, and whether it stays.
+ */
 #include "checkpoint_diff.h"
 #include "progress.h"
 #include "verbs.h"
@@ -60,6 +61,34 @@ static int diff(const checkpoint_options *o)
     return result == EXIT_DONE && !equal ? EXIT_FAILED : result;
 }
 
+/* ---- pin ---- */
+
+/* Pin the checkpoint that is named, also if another save completes a newer one meanwhile. */
+static int set_pin(const checkpoint_options *o, zoff_status (*set)(const char *folder, const char *label), const char *done)
+{
+    zoff_checkpoint_reader *r;
+    if (zoff_checkpoint_reader_open(o->folders[0], o->label, &r) < 0)
+        return library_error();
+    zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+    int result = zoff_checkpoint_reader_info(r, &info) < 0 || set(info.folder, o->label) < 0 ? library_error() : EXIT_DONE;
+    if (result == EXIT_DONE) {
+        print_line(stdout, "%s is %s: step %" PRId64, info.folder, done, info.t);
+        result = finish_output();
+    }
+    zoff_checkpoint_reader_close(r);
+    return result;
+}
+
+static int pin(const checkpoint_options *o)
+{
+    return set_pin(o, zoff_checkpoint_pin, "pinned");
+}
+
+static int unpin(const checkpoint_options *o)
+{
+    return set_pin(o, zoff_checkpoint_unpin, "not pinned");
+}
+
 /* ---- arguments ---- */
 
 static int read_arguments(checkpoint_options *o, int argc, char **argv, int folders)
@@ -87,7 +116,7 @@ int verb_checkpoint(int argc, char **argv)
         const char *name;
         int (*run)(const checkpoint_options *o);
         int folders;
-    } PARTS[] = {{"verify", verify, 1}, {"diff", diff, 2}};
+    } PARTS[] = {{"verify", verify, 1}, {"diff", diff, 2}, {"pin", pin, 1}, {"unpin", unpin, 1}};
     checkpoint_options o = {.label = NULL};
     for (size_t i = 0; argc > 0 && i < sizeof PARTS / sizeof PARTS[0]; i++) {
         if (strcmp(PARTS[i].name, argv[0]) != 0)
@@ -95,6 +124,6 @@ int verb_checkpoint(int argc, char **argv)
         const int result = read_arguments(&o, argc, argv, PARTS[i].folders);
         return result == EXIT_DONE ? PARTS[i].run(&o) : result;
     }
-    return usage_error("checkpoint needs list, inspect, verify, diff, scrub or reshard%s%s", argc > 0 ? ", not " : "",
-                       argc > 0 ? argv[0] : "");
+    return usage_error("checkpoint needs list, inspect, verify, diff, pin, unpin, scrub or reshard%s%s",
+                       argc > 0 ? ", not " : "", argc > 0 ? argv[0] : "");
 }

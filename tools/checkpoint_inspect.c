@@ -244,7 +244,8 @@ static void print_facts(const inspection *s)
     const zoff_checkpoint_info *i = &s->info;
     progress_bytes(bytes, (double)i->bytes);
     print_line(stdout, "%s", i->folder);
-    printf("step %" PRId64 ", id %s, %s, written by %u rank%s\n", i->t, i->id, bytes, i->ranks, plural(i->ranks));
+    printf("step %" PRId64 ", id %s, %s, written by %u rank%s%s\n", i->t, i->id, bytes, i->ranks, plural(i->ranks),
+           i->pinned ? ", pinned" : "");
     if (i->has_loss_scaler)
         printf("loss scale %g, %" PRId64 " steps, last overflow %" PRId64 ", hysteresis %" PRIu64 "\n", i->loss_scaler.scale,
                i->loss_scaler.iterations, i->loss_scaler.last_overflow, i->loss_scaler.hysteresis);
@@ -254,8 +255,9 @@ static void print_facts(const inspection *s)
 static int print_json_facts(const inspection *s)
 {
     const zoff_checkpoint_info *i = &s->info;
-    json_t *facts = json_pack("{s:o, s:s, s:s, s:I, s:I, s:i}", "folder", json_name(i->folder), "id", i->id, "label", i->label,
-                              "step", (json_int_t)i->t, "bytes", (json_int_t)i->bytes, "ranks", (int)i->ranks);
+    json_t *facts =
+        json_pack("{s:o, s:s, s:s, s:I, s:I, s:i, s:b}", "folder", json_name(i->folder), "id", i->id, "label", i->label, "step",
+                  (json_int_t)i->t, "bytes", (json_int_t)i->bytes, "ranks", (int)i->ranks, "pinned", (int)i->pinned);
     char *text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
     json_decref(facts);
     if (!text)

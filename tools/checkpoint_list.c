@@ -53,6 +53,8 @@ static void print_entry(const json_t *c, int width)
         print_engines(json_object_get(c, "engines"));
     if (json_is_true(json_object_get(c, "latest")))
         printf("  latest");
+    if (json_is_true(json_object_get(c, "pinned")))
+        printf("  pinned");
     if (problem) {
         printf("  NOT COMPLETE: ");
         print_json_text(problem);

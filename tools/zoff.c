@@ -19,9 +19,11 @@ static const struct {
      "read a configuration and print its effective values, each with its source; with --changed without the defaults.\n"
      "      An error is what an engine would refuse. Its folders are not looked at. NAME is the device that the trainer\n"
      "      opens, such as cuda; without it the host"},
-    {"checkpoint", verb_checkpoint, "verify FOLDER [--label L], or diff FOLDER FOLDER [--label L]",
+    {"checkpoint", verb_checkpoint, "verify|pin|unpin FOLDER [--label L], or diff FOLDER FOLDER [--label L]",
      "Verify compares every byte with its checksum. Diff prints what differs between two checkpoints, and exits with 1 if\n"
-     "      anything does. FOLDER is a checkpoint, or a folder of checkpoints with the newest one"},
+     "      anything does. Pin lets saves that keep only the newest checkpoints keep this one, too. FOLDER is a checkpoint, "
+     "or\n"
+     "      a folder of checkpoints with the newest one"},
     {"checkpoint inspect", verb_checkpoint_inspect, "FOLDER [--stats] [--json] [--label L], or FOLDER --manifest [--label L]",
      "print what a checkpoint has: parameters, the format of each state, and the program's bytes. Option --stats reads all\n"
      "      states, and prints min, max and rms of their finite numbers, and how many are NaN or infinite. Option --manifest\n"

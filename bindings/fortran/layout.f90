@@ -128,7 +128,7 @@ program layout
       c_loc(the_aio_tune_result)), 101, int(c_sizeof(the_aio_tune_result%registered)), 1)
    call compare("zoff_aio_tune_result%cached", away(c_loc(the_aio_tune_result%cached), c_loc(the_aio_tune_result)), &
       102, int(c_sizeof(the_aio_tune_result%cached)), 1)
-   call compare("zoff_checkpoint_opts", 0, 0, int(c_sizeof(the_checkpoint_opts)), 80)
+   call compare("zoff_checkpoint_opts", 0, 0, int(c_sizeof(the_checkpoint_opts)), 88)
    call compare("zoff_checkpoint_opts%struct_size", away(c_loc(the_checkpoint_opts%struct_size), &
       c_loc(the_checkpoint_opts)), 0, int(c_sizeof(the_checkpoint_opts%struct_size)), 8)
    call compare("zoff_checkpoint_opts%data", away(c_loc(the_checkpoint_opts%data), c_loc(the_checkpoint_opts)), 8, &
@@ -153,7 +153,9 @@ program layout
       64, int(c_sizeof(the_checkpoint_opts%allow)), 8)
    call compare("zoff_checkpoint_opts%data_found", away(c_loc(the_checkpoint_opts%data_found), &
       c_loc(the_checkpoint_opts)), 72, int(c_sizeof(the_checkpoint_opts%data_found)), 8)
-   call compare("zoff_checkpoint_info", 0, 0, int(c_sizeof(the_checkpoint_info)), 112)
+   call compare("zoff_checkpoint_opts%pinned", away(c_loc(the_checkpoint_opts%pinned), c_loc(the_checkpoint_opts)), &
+      80, int(c_sizeof(the_checkpoint_opts%pinned)), 1)
+   call compare("zoff_checkpoint_info", 0, 0, int(c_sizeof(the_checkpoint_info)), 120)
    call compare("zoff_checkpoint_info%struct_size", away(c_loc(the_checkpoint_info%struct_size), &
       c_loc(the_checkpoint_info)), 0, int(c_sizeof(the_checkpoint_info%struct_size)), 8)
    call compare("zoff_checkpoint_info%folder", away(c_loc(the_checkpoint_info%folder), c_loc(the_checkpoint_info)), &
@@ -176,6 +178,8 @@ program layout
       c_loc(the_checkpoint_info)), 64, int(c_sizeof(the_checkpoint_info%loss_scaler)), 40)
    call compare("zoff_checkpoint_info%data_count", away(c_loc(the_checkpoint_info%data_count), &
       c_loc(the_checkpoint_info)), 104, int(c_sizeof(the_checkpoint_info%data_count)), 8)
+   call compare("zoff_checkpoint_info%pinned", away(c_loc(the_checkpoint_info%pinned), c_loc(the_checkpoint_info)), &
+      112, int(c_sizeof(the_checkpoint_info%pinned)), 1)
    call compare("zoff_checkpoint_param", 0, 0, int(c_sizeof(the_checkpoint_param)), 72)
    call compare("zoff_checkpoint_param%struct_size", away(c_loc(the_checkpoint_param%struct_size), &
       c_loc(the_checkpoint_param)), 0, int(c_sizeof(the_checkpoint_param%struct_size)), 8)

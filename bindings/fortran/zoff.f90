@@ -260,7 +260,7 @@ module zoff
 
    !> Options of a save or a load. All zero: defaults.
    type, bind(c) :: zoff_checkpoint_opts
-      integer(c_size_t) :: struct_size = 80
+      integer(c_size_t) :: struct_size = 88
          !< set by ZOFF_CHECKPOINT_OPTS_INIT
       type(c_ptr) :: data = c_null_ptr
          !< data_count entries of the program's own bytes. A load ignores other entries of the checkpoint
@@ -274,7 +274,8 @@ module zoff
       integer(c_int) :: engines = 0
          !< save: engines that save into this checkpoint, each with its label; it is complete when all have. 0 means 1
       integer(c_int) :: keep = 0
-         !< save: complete checkpoints that stay in the folder, the new one included; 0: all
+         !< save: complete checkpoints that stay in the folder, the new one included; 0: all. Pinned ones stay beside
+         !  them
       integer(c_int64_t) :: memory = 0
          !< every save: most DRAM in bytes for states on their way to the disk. Beside steps it also has the copies of
          !  states that a step changes; beyond it updates wait for the disk. 0: 64 MiB; at least three units, see
@@ -290,6 +291,8 @@ module zoff
       type(c_ptr) :: data_found = c_null_ptr
          !< load: data_count flags, set by a load that succeeds: whether the checkpoint has these bytes for this rank.
          !  An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of `data` must be there
+      logical(c_bool) :: pinned = .false.
+         !< save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough
    end type zoff_checkpoint_opts
 
    !> The dynamic loss scale of fp16 training, complete: a checkpoint that keeps these numbers continues with the same
@@ -309,7 +312,7 @@ module zoff
 
    !> Facts of a checkpoint.
    type, bind(c) :: zoff_checkpoint_info
-      integer(c_size_t) :: struct_size = 112
+      integer(c_size_t) :: struct_size = 120
          !< set by ZOFF_CHECKPOINT_INFO_INIT
       type(c_ptr) :: folder = c_null_ptr
          !< the checkpoint's own folder
@@ -330,6 +333,8 @@ module zoff
       type(zoff_loss_scaler) :: loss_scaler
       integer(c_size_t) :: data_count = 0
          !< bytes of the program: entries of zoff_checkpoint_reader_data_at()
+      logical(c_bool) :: pinned = .false.
+         !< zoff_checkpoint_opts.keep of later saves does not remove the checkpoint
    end type zoff_checkpoint_info
 
    !> One parameter of a checkpoint.
@@ -1061,6 +1066,20 @@ module zoff
          type(c_ptr), value :: e
          character(kind=c_char), intent(in), optional :: folder(*)
          type(zoff_checkpoint_opts), intent(in), optional :: opts
+         integer(c_int) :: its_result
+      end function
+      !> Pin a checkpoint, such as the best one, so that no save with `keep` counts or removes it
+      function zoff_checkpoint_pin(folder, label) result(its_result) bind(c)
+         import
+         character(kind=c_char), intent(in), optional :: folder(*)
+         character(kind=c_char), intent(in), optional :: label(*)
+         integer(c_int) :: its_result
+      end function
+      !> Unpin a checkpoint
+      function zoff_checkpoint_unpin(folder, label) result(its_result) bind(c)
+         import
+         character(kind=c_char), intent(in), optional :: folder(*)
+         character(kind=c_char), intent(in), optional :: label(*)
          integer(c_int) :: its_result
       end function
       !> Open a checkpoint, and check manifest, tables, and the sizes of its files

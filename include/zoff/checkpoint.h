@@ -44,7 +44,8 @@ typedef struct zoff_checkpoint_opts {
                               "-"; at most 200. A load needs the same. NULL: the only one */
     unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
                               0 means 1 */
-    unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
+    unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all. Pinned ones
+                              stay beside them */
     uint64_t memory;     /**< every save: most DRAM in bytes for states on their way to the disk. Beside steps it also has the
                               copies of states that a step changes; beyond it updates wait for the disk. 0: 64 MiB; at least
                               three units, see docs/MEMORY.md */
@@ -56,6 +57,7 @@ typedef struct zoff_checkpoint_opts {
     bool *data_found;  /**< load: data_count flags, set by a load that succeeds: whether the checkpoint has these bytes for
                             this rank. An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of
                             `data` must be there */
+    bool pinned;       /**< save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough */
 } zoff_checkpoint_opts;
 #define ZOFF_CHECKPOINT_OPTS_INIT ZOFF_SIZED(zoff_checkpoint_opts)
 
@@ -112,6 +114,20 @@ ZOFF_API zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, co
 
 /* ---- files, without an engine ---- */
 
+/** Pin a checkpoint, such as the best one, so that no save with `keep` counts or removes it. A file in its folder says so, and
+ *  goes with a copy. To keep the newest 3 and the best, save with keep = 3, pin the best, and then unpin the one before: a
+ *  program that ends between the two leaves both. A save under the name of a pinned checkpoint replaces it, and warns unless
+ *  the new one is pinned, too. Call it on one rank.
+ *  @param folder as zoff_checkpoint_load(): one checkpoint, or a folder of checkpoints with the newest  @param label of one of
+ *  its engines; NULL: the only one
+ *  @threads any  @blocks until the folder is durable
+ *  @return OK, also if it was pinned; ERR_IO, also where there is no complete checkpoint; ERR_CORRUPT; ERR_UNSUPPORTED */
+ZOFF_API zoff_status zoff_checkpoint_pin(const char *folder, const char *label);
+/** Unpin a checkpoint. It stays until a save with `keep` finds enough newer ones.
+ *  @param folder as zoff_checkpoint_pin()  @threads any  @blocks until the folder is durable
+ *  @return OK, also if it was not pinned; an error as zoff_checkpoint_pin() */
+ZOFF_API zoff_status zoff_checkpoint_unpin(const char *folder, const char *label);
+
 /** A checkpoint that is open for reading. */
 typedef struct zoff_checkpoint_reader zoff_checkpoint_reader;
 /** A checkpoint that is being written. */
@@ -130,6 +146,7 @@ typedef struct zoff_checkpoint_info {
     bool has_loss_scaler; /**< loss_scaler is set */
     zoff_loss_scaler loss_scaler;
     size_t data_count; /**< bytes of the program: entries of zoff_checkpoint_reader_data_at() */
+    bool pinned;       /**< zoff_checkpoint_opts.keep of later saves does not remove the checkpoint */
 } zoff_checkpoint_info;
 #define ZOFF_CHECKPOINT_INFO_INIT ZOFF_SIZED(zoff_checkpoint_info)
 
@@ -190,11 +207,12 @@ ZOFF_API zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zo
 
 /** List the checkpoints of a folder, the newest first, and behind them the hidden folders of saves. Files are not changed.
  *
- *  Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "time", "bytes", "step",
- *  "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one, "latest" is
- *  null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its engine; without
- *  any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an entry that nobody
- *  needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its label.
+ *  Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "pinned", "time", "bytes",
+ * "step", "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one,
+ * "latest" is null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its
+ * engine; without any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an
+ * entry that nobody needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its
+ * label.
  *  @param dst may be NULL if dst_bytes is 0  @param out_bytes may be NULL: length of the whole text without the final 0, also
  *  where `dst` is shorter
  *  @blocks for one look at each checkpoint  @return ERR_IO: the folder cannot be read; ERR_INVALID: it is a checkpoint itself
@@ -203,7 +221,7 @@ ZOFF_API zoff_status zoff_checkpoint_list(const char *folder, char *dst, size_t 
 
 /** Begin to write a checkpoint.
  *  @param folder folder of checkpoints; made if it does not exist
- *  @param opts name, label, engines and keep; NULL: defaults  @param params `count` descriptions, copied
+ *  @param opts name, label, engines, keep and pinned; NULL: defaults  @param params `count` descriptions, copied
  *  @param scaler NULL: none
  *  @owns caller; zoff_checkpoint_writer_close()
  *  @return ERR_INVALID for descriptions that contradict themselves or each other, or if `folder` has a checkpoint of this name
@@ -257,7 +275,7 @@ ZOFF_API zoff_status zoff_state_files_scrub(const char *const *folders, size_t c
  *  @param folders `count` folders, which together have all files of all ranks: those in nvme_path of each rank. State files of
  * several parts (zoff_engine_opts.norm_comm) must be in folders of their own
  *  @param checkpoints folder of checkpoints; made if it does not exist
- *  @param opts name, label, engines and keep; NULL: defaults  @param progress NULL: none
+ *  @param opts name, label, engines, keep and pinned; NULL: defaults  @param progress NULL: none
  *  @blocks for all of the data
  *  @return ERR_INVALID for a rank or file that is missing, files of different runs, or if `checkpoints` has a checkpoint of
  *  this name and label already. ERR_STATE for a file that an engine has open; ERR_CORRUPT with the file that is damaged.

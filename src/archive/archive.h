@@ -86,6 +86,7 @@ typedef struct zoff_archive_manifest {
     size_t group_count;
     zoff_archive_file *files; /* file of each rank */
     size_t file_count;
+    bool pinned; /* written only: a file beside the manifest pins the checkpoint */
     char *about; /* written only: a JSON object with facts for people, such as the configuration; NULL: none */
 } zoff_archive_manifest;
 

@@ -42,7 +42,8 @@ zoff_status zoff_archive_folder_fail_rename(const char *from, const char *to, in
 zoff_status zoff_archive_folder_read_file(const char *folder, const char *name, size_t most, char **out, size_t *out_bytes);
 /* Read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
-/* The label in the name of a manifest, or in that of a rank's file, whose id is set, too.  @return false: it is another file */
+/* The label in the name of a manifest, of a rank's file or of a pin, whose id is set, too.  @return false: it is another file
+ */
 bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1]);
 /* Whether an entry is the hidden folder of a save. `name`: the begin of its checkpoint's name. *out_removed: it is being
  * removed, so nobody needs it. */
@@ -50,6 +51,8 @@ bool zoff_archive_folder_is_work(const char *entry, char name[ZOFF_ARCHIVE_WORK_
 /* Whether an entry is the folder of a checkpoint that gives up its name: that of `name`. */
 bool zoff_archive_folder_is_aside(const char *entry, const char *name);
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
+bool zoff_archive_folder_is_pin(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES]);
+void zoff_archive_folder_pin_name(const char *label, const char *id, char dst[512]);
 /* The next name in a folder; NULL: there is none.  @return ERR_IO */
 zoff_status zoff_archive_folder_next(DIR *entries, const char *folder, const char **out);
 /* Lock a folder of checkpoints while one in it takes a name or loses it: no other save does so then. *out_locked: false where
@@ -92,6 +95,7 @@ typedef struct zoff_archive_candidate {
     uint64_t sequence; /* sequence in its manifest, which is not checked yet; 0: there is no manifest of the label */
     int error;         /* errno of a checkpoint that cannot be read, which stands before the others; 0: it can be read */
     bool is_foreign;   /* the folder has manifests, but none of the label */
+    bool is_pinned;    /* a pin is in the folder */
 } zoff_archive_candidate;
 
 typedef struct zoff_archive_listing {
@@ -108,6 +112,13 @@ bool zoff_archive_listing_has_any(const char *path);
 bool zoff_archive_listing_has_moved(const char *folder, const char *label, const zoff_archive_candidate *c);
 /* Check manifest and files of one checkpoint.  @return OK: it is complete; an error says why not */
 zoff_status zoff_archive_listing_judge(const char *path, const char *label);
+
+/* ---- pin.c ---- */
+
+/* Pin the save that made the checkpoint in `folder`. The folder is not flushed.  @blocks for the disk */
+zoff_status zoff_archive_pin_write(const char *folder, const char *label, const char *id);
+/* Whether a checkpoint is pinned. */
+bool zoff_archive_pin_is_there(const char *folder);
 
 /* ---- part.c ---- */
 

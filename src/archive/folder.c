@@ -40,7 +40,7 @@ zoff_status zoff_archive_folder_check_label(const char *what, const char *label)
 
 /* ---- names ---- */
 
-static const char MANIFEST[] = ZOFF_ARCHIVE_MANIFEST;
+static const char MANIFEST[] = ZOFF_ARCHIVE_MANIFEST, PINNED[] = ".pinned";
 
 void zoff_archive_folder_manifest_name(const char *label, char dst[512])
 {
@@ -70,6 +70,28 @@ bool zoff_archive_folder_is_manifest(const char *name, char label[ZOFF_ARCHIVE_L
 {
     const size_t bytes = strlen(name), end = sizeof MANIFEST - 1;
     return bytes >= end && strcmp(name + bytes - end, MANIFEST) == 0 && read_label(name, bytes - end, label);
+}
+
+void zoff_archive_folder_pin_name(const char *label, const char *id, char dst[512])
+{
+    snprintf(dst, 512, "%.255s%s%.16s%s", label, *label ? "." : "", id, PINNED);
+}
+
+/* Copy the label and the id in the first `bytes` bytes of a name. */
+static bool read_save(const char *name, size_t bytes, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
+{
+    enum { ID = ZOFF_ARCHIVE_ID_BYTES - 1 };
+    if (bytes < ID || strspn(name + bytes - ID, "0123456789abcdef") != ID)
+        return false;
+    memcpy(id, name + bytes - ID, ID);
+    id[ID] = 0;
+    return read_label(name, bytes - ID, label);
+}
+
+bool zoff_archive_folder_is_pin(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
+{
+    const size_t bytes = strlen(name), end = sizeof PINNED - 1;
+    return bytes > end && strcmp(name + bytes - end, PINNED) == 0 && read_save(name, bytes - end, label, id);
 }
 
 zoff_status zoff_archive_folder_id(char out[ZOFF_ARCHIVE_ID_BYTES])
@@ -117,21 +139,14 @@ bool zoff_archive_folder_is_aside(const char *entry, const char *name)
 bool zoff_archive_folder_is_part(const char *name, char label[ZOFF_ARCHIVE_LABEL_MOST + 1], char id[ZOFF_ARCHIVE_ID_BYTES])
 {
     static const char END[] = ".states", MIDDLE[] = ".rank-";
-    enum { ID = ZOFF_ARCHIVE_ID_BYTES - 1 };
     const size_t bytes = strlen(name), end = sizeof END - 1, middle = sizeof MIDDLE - 1;
     size_t at = bytes < end ? 0 : bytes - end;
     if (at == 0 || strcmp(name + at, END) != 0)
         return false;
     while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
         at--;
-    if (bytes - end - at < 5 || at < middle + ID || memcmp(name + at - middle, MIDDLE, middle) != 0)
-        return false;
-    at -= middle + ID;
-    if (strspn(name + at, "0123456789abcdef") != ID)
-        return false;
-    memcpy(id, name + at, ID);
-    id[ID] = 0;
-    return read_label(name, at, label);
+    return bytes - end - at >= 5 && at >= middle && memcmp(name + at - middle, MIDDLE, middle) == 0 &&
+           read_save(name, at - middle, label, id);
 }
 
 zoff_status zoff_archive_folder_join(const char *folder, const char *name, char dst[4096])

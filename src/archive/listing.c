@@ -233,6 +233,7 @@ static bool look_at(DIR *entries, const char *label, zoff_archive_candidate *out
     while ((entry = next(entries, &out->error))) {
         if (!zoff_archive_folder_is_manifest(entry->d_name, other)) {
             has = has || zoff_archive_folder_is_part(entry->d_name, other, id);
+            out->is_pinned = out->is_pinned || zoff_archive_folder_is_pin(entry->d_name, other, id);
             continue;
         }
         has = out->is_foreign = true;

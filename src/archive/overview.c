@@ -22,6 +22,7 @@ typedef struct engine {
 /* The facts of one entry. */
 typedef struct entry {
     const char *name;
+    bool is_pinned;
     uint64_t bytes, sequence;
     int64_t t; /* step of the newest manifest */
     time_t written;
@@ -92,6 +93,7 @@ static void add_manifest(const char *path, const char *label, char newest[ZOFF_A
 static void look(const char *path, bool is_hidden, entry *e)
 {
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1], newest[ZOFF_ARCHIVE_LABEL_MOST + 1] = "", file[4096];
+    char id[ZOFF_ARCHIVE_ID_BYTES];
     const char *name = "";
     struct stat about;
     DIR *entries = opendir(path);
@@ -103,6 +105,7 @@ static void look(const char *path, bool is_hidden, entry *e)
         }
         if (zoff_archive_folder_is_manifest(name, label))
             add_manifest(path, label, newest, e);
+        e->is_pinned = e->is_pinned || zoff_archive_folder_is_pin(name, label, id);
     }
     if (entries)
         closedir(entries);
@@ -116,9 +119,9 @@ static void print_entry(entry *e, const char *latest, zoff_text *to)
     const uint64_t seconds = e->sequence ? e->sequence / 1000000000 : (uint64_t)e->written;
     zoff_base_array_print(to, "%s{\"name\": ", to->bytes && to->words[to->bytes - 1] == '}' ? ",\n" : "\n");
     zoff_base_array_print_json(to, e->name);
-    zoff_base_array_print(to, ", \"complete\": %s, \"latest\": %s, \"time\": %" PRIu64 ", \"bytes\": %" PRIu64,
-                          e->problem.words ? "false" : "true", strcmp(e->name, latest) == 0 ? "true" : "false", seconds,
-                          e->bytes);
+    zoff_base_array_print(to, ", \"complete\": %s, \"latest\": %s, \"pinned\": %s, \"time\": %" PRIu64 ", \"bytes\": %" PRIu64,
+                          e->problem.words ? "false" : "true", strcmp(e->name, latest) == 0 ? "true" : "false",
+                          e->is_pinned ? "true" : "false", seconds, e->bytes);
     if (e->sequence)
         zoff_base_array_print(to, ", \"step\": %" PRId64, e->t);
     zoff_base_array_print(to, ", \"engines\": [");

@@ -42,7 +42,8 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
         ZOFF_FAIL_IF(strcmp(opts->name, "latest") == 0, ZOFF_ERR_INVALID,
                      "zoff_checkpoint_opts.name is \"latest\", which is the name of the file beside the checkpoints");
         char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
-        ZOFF_FAIL_IF(zoff_archive_folder_is_manifest(opts->name, label) || zoff_archive_folder_is_part(opts->name, label, id),
+        ZOFF_FAIL_IF(zoff_archive_folder_is_manifest(opts->name, label) || zoff_archive_folder_is_part(opts->name, label, id) ||
+                         zoff_archive_folder_is_pin(opts->name, label, id),
                      ZOFF_ERR_INVALID,
                      "zoff_checkpoint_opts.name is \"%s\", which is the name of a file in a checkpoint: a load would take the "
                      "folder around it for one",
@@ -71,6 +72,7 @@ zoff_status zoff_archive_publish_name(const zoff_checkpoint_opts *opts, int64_t 
 typedef struct holding {
     bool is_there;
     uint64_t sequence; /* greatest sequence of its manifests */
+    bool is_pinned;    /* a pin is in the folder */
     bool has_own;      /* the folder has a manifest of this save's engine, whatever is in it */
     bool has_other;    /* the folder belongs to an engine that has no part in this save, and must stay */
     char other[ZOFF_ARCHIVE_LABEL_MOST + 1];
@@ -94,7 +96,7 @@ static zoff_status add_manifest(const char *path, const char *file, const zoff_a
 
 static zoff_status look(const char *path, const zoff_archive_manifest *m, holding *out)
 {
-    char label[ZOFF_ARCHIVE_LABEL_MOST + 1];
+    char label[ZOFF_ARCHIVE_LABEL_MOST + 1], id[ZOFF_ARCHIVE_ID_BYTES];
     const char *entry = "";
     struct stat about;
     *out = (holding){.is_there = lstat(path, &about) == 0};
@@ -117,6 +119,8 @@ static zoff_status look(const char *path, const zoff_archive_manifest *m, holdin
         if (zoff_archive_folder_is_manifest(entry, label)) {
             status = add_manifest(path, entry, m, out);
             out->has_own = out->has_own || strcmp(label, m->label) == 0;
+        } else {
+            out->is_pinned = out->is_pinned || zoff_archive_folder_is_pin(entry, label, id);
         }
         if (status == ZOFF_OK)
             status = zoff_archive_folder_next(entries, path, &entry);
@@ -167,6 +171,7 @@ typedef struct naming {
     uint64_t sequence;           /* greatest sequence of its manifests */
     struct stat own;             /* identity of the folder */
     bool is_locked, is_exchanged;
+    bool was_pinned; /* it replaces a checkpoint that is pinned */
 } naming;
 
 static zoff_status fail_later(const char *path)
@@ -213,6 +218,7 @@ static zoff_status take(naming *n, const zoff_archive_manifest *m, bool is_new)
     holding found;
     n->old[0] = 0;
     ZOFF_TRY(check(n->path, m, is_new, &found));
+    n->was_pinned = found.is_pinned;
     if (found.sequence > n->sequence)
         return fail_later(n->path);
     if (!found.is_there)
@@ -242,7 +248,8 @@ static void put_back(const naming *n)
     zoff_base_status_restore(&saved);
 }
 
-/* Write the manifest. A job that hung, and was started anew meanwhile, must not replace that of the new one. */
+/* Write the manifest, and the pin before it. A job that hung, and was started anew meanwhile, must not replace that of the new
+ * one. */
 static zoff_status write_manifest(const naming *n, const zoff_archive_manifest *m)
 {
     char *text, file[512], path[4096], early[4096];
@@ -257,6 +264,8 @@ static zoff_status write_manifest(const naming *n, const zoff_archive_manifest *
             return fail_later(n->path);
     }
     zoff_base_status_restore(&saved);
+    if (m->pinned)
+        ZOFF_TRY(zoff_archive_pin_write(n->work, m->label, m->id));
     zoff_archive_folder_manifest_name(m->label, file);
     ZOFF_TRY(zoff_archive_folder_join(n->work, file, path));
     ZOFF_FAIL_IF(snprintf(early, sizeof early, "%s/.%s.%s.new", n->work, file, m->id) >= (int)sizeof early, ZOFF_ERR_INVALID,
@@ -327,14 +336,14 @@ static bool is_old(const naming *n, const zoff_archive_candidate *c, char path[4
            zoff_archive_folder_join(n->folder, c->name, path) == ZOFF_OK && lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Hide complete checkpoints beyond the newest `keep`. Incomplete ones among the newest stay, because they may be copies under
- * way. */
+/* Hide complete checkpoints beyond the newest `keep`, of which pinned ones are none. Incomplete ones among the newest stay,
+ * because they may be copies under way. */
 static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep)
 {
     char path[4096];
     unsigned kept = 0;
     uint64_t before = 0; /* sequence of the last checkpoint that is kept */
-    size_t count = 0;    /* number of checkpoints: the new one, and those that may be removed */
+    size_t count = 0;    /* number of checkpoints that are not pinned: the new one, and those that may be removed */
     holding found;
     zoff_archive_listing l;
     if (zoff_archive_listing_make(n->folder, m->label, &l) < 0) {
@@ -342,9 +351,11 @@ static void prune(const naming *n, const zoff_archive_manifest *m, unsigned keep
         return;
     }
     for (size_t i = 0; i < l.count; i++)
-        count += strcmp(l.all[i].name, n->name) == 0 || is_old(n, &l.all[i], path);
+        count += !l.all[i].is_pinned && (strcmp(l.all[i].name, n->name) == 0 || is_old(n, &l.all[i], path));
     for (size_t i = 0; i < l.count && count > keep; i++) { /* no manifest has to be read if there are fewer */
         const bool may_go = is_old(n, &l.all[i], path);
+        if (l.all[i].is_pinned)
+            continue;
         if (may_go && kept >= keep) {
             if (look(path, m, &found) == ZOFF_OK && !found.has_other && found.sequence < before)
                 (void)zoff_archive_remove_hide(n->folder, l.all[i].name, path);
@@ -361,6 +372,10 @@ static void clean(const naming *n, const zoff_archive_manifest *m, unsigned keep
 {
     zoff_saved_error saved;
     zoff_base_status_save(&saved);
+    if (n->was_pinned && !zoff_archive_pin_is_there(n->path))
+        ZOFF_WARN("'%s' was pinned, and is replaced by a checkpoint that is not: to keep both, give the new one another "
+                  "zoff_checkpoint_opts.name",
+                  n->path);
     if (*n->old)
         (void)zoff_archive_remove_hide(n->folder, n->name, n->old);
     zoff_archive_remove_left(n->folder, n->name, n->sequence, keep != 0);

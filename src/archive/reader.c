@@ -88,7 +88,8 @@ zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r, zoff_ch
                                        .ranks = (unsigned)m->file_count,
                                        .has_loss_scaler = m->has_scaler,
                                        .loss_scaler = m->scaler,
-                                       .data_count = r->data_count};
+                                       .data_count = r->data_count,
+                                       .pinned = zoff_archive_pin_is_there(r->archive->folder)};
     zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }

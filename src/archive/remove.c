@@ -42,7 +42,7 @@ static bool read_save(const char *folder, const char *name, char label[ZOFF_ARCH
                       char id[ZOFF_ARCHIVE_ID_BYTES])
 {
     zoff_archive_manifest m;
-    if (zoff_archive_folder_is_part(name, label, id))
+    if (zoff_archive_folder_is_part(name, label, id) || zoff_archive_folder_is_pin(name, label, id))
         return true;
     if (!zoff_archive_folder_is_manifest(name, label) || zoff_archive_listing_read_facts(folder, name, &m) < 0)
         return false;
@@ -107,7 +107,8 @@ static void empty(const char *hidden, bool manifests)
     DIR *entries = opendir(hidden);
     while ((name = next(entries, hidden, path))) {
         if (manifests ? zoff_archive_folder_is_manifest(name, label)
-                      : is_temporary(name) || zoff_archive_folder_is_part(name, label, id))
+                      : is_temporary(name) || zoff_archive_folder_is_part(name, label, id) ||
+                            zoff_archive_folder_is_pin(name, label, id))
             (void)unlink(path);
     }
     end(entries);

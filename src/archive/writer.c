@@ -169,6 +169,7 @@ static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, cons
     ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
     m->engines = opts->engines ? opts->engines : 1;
+    m->pinned = opts->pinned;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
     m->file_count = 1;
     ZOFF_TRY(zoff_archive_publish_begin(whole, name, m, true, w->work, &w->part));

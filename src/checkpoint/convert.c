@@ -349,6 +349,7 @@ static zoff_status prepare(conversion *c, const zoff_checkpoint_opts *opts)
                  "%s: zoff_checkpoint_opts.engines is %u, and may be %d", CALL, opts->engines, ZOFF_ARCHIVE_ENGINES_MOST);
     ZOFF_TRY(zoff_archive_publish_name(opts, m->t, c->name));
     m->engines = opts->engines ? opts->engines : 1;
+    m->pinned = opts->pinned;
     ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
     snprintf(about, sizeof about, "{\"zoff\": \"%d.%d.%d\", \"ranks\": %zu, \"from\": \"state files\"}", ZOFF_VERSION_MAJOR,
              ZOFF_VERSION_MINOR, ZOFF_VERSION_PATCH, m->file_count);

@@ -36,6 +36,7 @@ static void list_agreed(const void *ctx, zoff_fields *out)
     zoff_agreement_equal_add(out, NULL, (uint64_t)a->checkpoint->manifest.t, "number of updates");
     zoff_agreement_equal_add(out, NULL, a->checkpoint->manifest.engines, "zoff_checkpoint_opts.engines");
     zoff_agreement_equal_add(out, NULL, a->opts->keep, "zoff_checkpoint_opts.keep");
+    zoff_agreement_equal_add(out, NULL, a->opts->pinned, "zoff_checkpoint_opts.pinned");
     zoff_agreement_equal_add(out, NULL, a->opts->skip_frozen, "zoff_checkpoint_opts.skip_frozen");
     zoff_agreement_equal_add(out, NULL, a->opts->data_count, "zoff_checkpoint_opts.data_count");
     for (size_t i = 0; i < a->opts->data_count; i++) {
@@ -64,6 +65,7 @@ static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_ch
     snprintf(c->path, room, "%s/%s", whole, c->name);
     c->keep = opts->keep;
     c->manifest.engines = opts->engines ? opts->engines : 1;
+    c->manifest.pinned = opts->pinned;
     ZOFF_TRY(zoff_checkpoint_describe_engine(&c->saver.view, opts->skip_frozen, &c->manifest));
     c->manifest.file_count = zoff_comm_size(c->saver.view.comm);
     return zoff_base_mem_alloc(c->manifest.file_count, sizeof *c->manifest.files, "files of a checkpoint", &c->manifest.files);

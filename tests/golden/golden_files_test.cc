@@ -299,6 +299,29 @@ TEST_P(GoldenFiles, ADescriptionMeansWhatItMeant)
     EXPECT_EQ(0u, text_of(path + "/numbers.txt").find(m.numbers(e.get())));
 }
 // A trace has a version; viewers and bench/check-trace read its events.
+// A pinned checkpoint is pinned for every later version, and one without a pin is not.
+TEST(GoldenPin, MeansWhatItMeant)
+{
+    const std::string path = std::string(GOLDEN) + "/checkpoint_pinned";
+    if (getenv("ZOFF_GOLDEN_WRITE") && !std::filesystem::exists(path)) {
+        const zoff_checkpoint_param param = {sizeof param, "w", nullptr, nullptr, nullptr, 0, 1, 1, ZOFF_F32, 1};
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        zoff_checkpoint_writer *writer = nullptr;
+        opts.pinned = true;
+        ASSERT_ZOFF_OK(zoff_checkpoint_writer_open(path.c_str(), &opts, STEPS, &param, 1, nullptr, &writer));
+        EXPECT_ZOFF_OK(zoff_checkpoint_writer_commit(writer));
+        zoff_checkpoint_writer_close(writer);
+    }
+    for (const std::string name : {"pinned", "fp32"}) {
+        zoff_checkpoint_reader *reader = nullptr;
+        zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+        ASSERT_ZOFF_OK(zoff_checkpoint_reader_open((std::string(GOLDEN) + "/checkpoint_" + name).c_str(), nullptr, &reader));
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_info(reader, &info));
+        EXPECT_EQ(name == "pinned", info.pinned);
+        zoff_checkpoint_reader_close(reader);
+    }
+}
+
 TEST(GoldenTrace, MeansWhatItMeant)
 {
     const std::string path = std::string(GOLDEN) + "/trace.json";

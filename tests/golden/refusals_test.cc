@@ -335,6 +335,8 @@ TEST_F(Calls, Arguments)
     SAY(zoff_checkpoint_reader_format(nullptr, 0, ZOFF_STATE_M, &format));
     SAY(zoff_checkpoint_list(nullptr, nullptr, 0, &count));
     SAY(zoff_checkpoint_list("no/such/folder", nullptr, 0, &count));
+    SAY(zoff_checkpoint_pin(nullptr, nullptr));
+    SAY(zoff_checkpoint_unpin("no/such/folder", nullptr));
     SAY(zoff_checkpoint_writer_commit(nullptr));
     SAY(zoff_state_files_scrub(nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr));
 

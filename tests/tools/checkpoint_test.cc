@@ -476,6 +476,22 @@ TEST_F(checkpoint_verb, names_reach_no_terminal_as_commands)
     }
 }
 
+TEST_F(checkpoint_verb, pins_and_unpins_the_checkpoint_that_it_names)
+{
+    const std::string to = saved("a", model(1)), path = to + "/step-0000000007";
+    EXPECT_EQ(path + " is pinned: step 7\n", run({"pin", to}).out);
+    EXPECT_HAS(run({"inspect", path}).out, "written by 1 rank, pinned\n");
+    EXPECT_HAS(run({"inspect", path, "--json"}).out, "\"pinned\":true");
+    EXPECT_HAS(run({"list", to}).out, "1 rank  latest  pinned\n");
+    EXPECT_HAS(run({"list", to, "--json"}).out, "\"pinned\": true");
+    EXPECT_EQ(path + " is not pinned: step 7\n", run({"unpin", path}).out);
+    EXPECT_EQ(std::string::npos, run({"inspect", path}).out.find("pinned"));
+    EXPECT_EQ(std::string::npos, run({"list", to}).out.find("pinned"));
+    const verb_result other = run({"pin", to, "--label", "tp0"});
+    EXPECT_EQ(EXIT_FAILED, other.exit);
+    EXPECT_HAS(other.err, "there is no complete checkpoint");
+}
+
 TEST_F(checkpoint_verb, wrong_arguments_are_told)
 {
     EXPECT_EQ(EXIT_USAGE, run({}).exit);

@@ -182,6 +182,7 @@ class zoff_checkpoint_opts(Struct):
         ("refuse_if_busy", c_bool),
         ("allow", c_char_p),
         ("data_found", c_void_p),
+        ("pinned", c_bool),
     ]
 
 
@@ -208,6 +209,7 @@ class zoff_checkpoint_info(Struct):
         ("has_loss_scaler", c_bool),
         ("loss_scaler", zoff_loss_scaler),
         ("data_count", c_size_t),
+        ("pinned", c_bool),
     ]
 
 
@@ -544,6 +546,8 @@ CALLS = {
     "zoff_checkpoint_poll": (c_int, (c_void_p,)),
     "zoff_checkpoint_wait": (c_int, (c_void_p,)),
     "zoff_checkpoint_load": (c_int, (c_void_p, c_char_p, POINTER(zoff_checkpoint_opts))),
+    "zoff_checkpoint_pin": (c_int, (c_char_p, c_char_p)),
+    "zoff_checkpoint_unpin": (c_int, (c_char_p, c_char_p)),
     "zoff_checkpoint_reader_open": (c_int, (c_char_p, c_char_p, c_void_p)),
     "zoff_checkpoint_reader_close": (None, (c_void_p,)),
     "zoff_checkpoint_reader_info": (c_int, (c_void_p, POINTER(zoff_checkpoint_info))),

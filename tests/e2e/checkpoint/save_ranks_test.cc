@@ -93,6 +93,7 @@ const std::vector<difference> &differences()
         {"label", "zoff_checkpoint_opts.label is ", [](auto &opts, auto &, auto &) { opts.label = "tp1"; }, true},
         {"engines", "zoff_checkpoint_opts.engines is 1 on", [](auto &opts, auto &, auto &) { opts.engines = 3; }, false},
         {"keep", "zoff_checkpoint_opts.keep is 0 on", [](auto &opts, auto &, auto &) { opts.keep = 2; }, false},
+        {"pinned", "zoff_checkpoint_opts.pinned is 0 on", [](auto &opts, auto &, auto &) { opts.pinned = true; }, false},
         {"skip", "skip_frozen is 0 on rank 0 and 1 on rank 1", [](auto &opts, auto &, auto &) { opts.skip_frozen = true; },
          false},
         {"count", "data_count is 1 on rank 0 and 0 on rank 1", [](auto &opts, auto &, auto &) { opts.data_count = 0; }, true},

@@ -1,6 +1,6 @@
 // savers_test.cc: several programs save under the same names into one folder, with one rank or two, some remove old
-// checkpoints, others load, and each may be killed at any moment. A load always finds a whole checkpoint, which is at least as
-// new as each that was reported complete before.
+// checkpoints, others load, or pin and unpin, and each may be killed at any moment. A load always finds a whole checkpoint,
+// which is at least as new as each that was reported complete before. One that stays pinned stays.
 #include "covering.h"
 #include "saved_run.h"
 
@@ -132,7 +132,9 @@ class program
         std::vector<float> w(COUNT), g(COUNT);
         const engine e = open(w, g, nullptr);
         while (!all->stops) {
-            if (random() % 2)
+            if (random() % 4 == 0)
+                change_pin();
+            else if (random() % 2)
                 read();
             else if (zoff_checkpoint_load(e.get(), folder.c_str(), nullptr) < 0)
                 wrong("a load found no checkpoint");
@@ -143,6 +145,7 @@ class program
     }
 
     static constexpr size_t COUNT = 3000;
+    static constexpr const char *PINNED = "best"; // saved once, and never unpinned
 
   private:
     void save_while(const std::function<bool()> &goes_on, const std::function<std::string()> &choose)
@@ -154,6 +157,7 @@ class program
         while (goes_on()) {
             const float number = (float)++all->numbers;
             const std::string name = choose();
+            pins = name == PINNED || random() % 4 == 0;
             job.on_each([&](unsigned rank) { save(rank, engines[rank].get(), w[rank], name, number); });
         }
         job.on_each([&](unsigned rank) { engines[rank].reset(); });
@@ -186,6 +190,7 @@ class program
             wrong("the engine takes no weights");
         o.name = name.c_str();
         o.keep = s.keep;
+        o.pinned = pins;
         const uint64_t begun = now();
         zoff_status status =
             s.beside ? zoff_checkpoint_begin(e, folder.c_str(), &o, &c) : zoff_checkpoint_save(e, folder.c_str(), &o);
@@ -231,10 +236,22 @@ class program
         zoff_base_mem_free(chosen);
     }
 
+    // Pin or unpin a checkpoint that others replace and remove, or pin the newest one, which may be the one that stays.
+    void change_pin()
+    {
+        const unsigned which = (unsigned)random() % (s.names + 1);
+        const std::string path = which ? folder + "/" + (char)('a' + which - 1) : folder;
+        const bool exists = access(path.c_str(), F_OK) == 0 && s.keep == 0 && s.has_locks;
+        const auto call = which && random() % 2 ? zoff_checkpoint_unpin : zoff_checkpoint_pin;
+        if (call(path.c_str(), nullptr) < 0 && exists && !strstr(zoff_last_error(), "another program has locked"))
+            wrong("a checkpoint is not pinned");
+    }
+
     setup s;
     const std::string folder;
     shared *all;
     std::mt19937 random;
+    bool pins = false; // what the next save has in zoff_checkpoint_opts.pinned
 };
 
 class Savers : public testing::TestWithParam<setup>
@@ -263,20 +280,39 @@ class Savers : public testing::TestWithParam<setup>
         EXPECT_EQ(0, status) << "a program has found a fault";
     }
 
+    void save_once(const std::string &name)
+    {
+        const pid_t child = fork();
+        if (child == 0) {
+            program(GetParam(), folder(), all, 5).save_once(name);
+            _exit(0);
+        }
+        expect_ends_well(child);
+    }
+
+    // The id of the pinned checkpoint, which is whole.
+    std::string pinned()
+    {
+        zoff_checkpoint_reader *r = nullptr;
+        zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_open((folder() + "/" + program::PINNED).c_str(), nullptr, &r));
+        const handle<zoff_checkpoint_reader, zoff_checkpoint_reader_close> owner(r);
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_info(r, &info));
+        EXPECT_ZOFF_OK(zoff_checkpoint_reader_verify(r, nullptr, nullptr));
+        EXPECT_TRUE(info.pinned);
+        return info.id ? info.id : "";
+    }
+
     // A further save of each name removes what killed ones have left.
     void expect_no_leftovers()
     {
         for (unsigned i = 0; i < GetParam().names; i++) {
             const std::string name(1, (char)('a' + i));
-            const pid_t child = fork();
-            if (child == 0) {
-                program(GetParam(), folder(), all, 5).save_once(name);
-                _exit(0);
-            }
-            expect_ends_well(child);
+            save_once(name);
             std::set<std::string> files;
             for (const auto &entry : std::filesystem::directory_iterator(folder() + "/" + name))
-                files.insert(entry.path().filename());
+                if (entry.path().extension() != ".pinned")
+                    files.insert(entry.path().filename());
             EXPECT_EQ(1u + GetParam().ranks, files.size()) << name << ": " << testing::PrintToString(files);
         }
         for (const auto &entry : std::filesystem::directory_iterator(folder()))
@@ -305,6 +341,8 @@ TEST_P(Savers, ALoadAlwaysFindsAWholeCheckpoint)
     std::mt19937 random(7);
     std::vector<pid_t> savers, loaders;
     save_first();
+    save_once(program::PINNED);
+    const std::string id = pinned();
     for (unsigned i = 0; i < s.savers; i++)
         savers.push_back(start(true, 10 + i));
     for (unsigned i = 0; i < s.loaders; i++)
@@ -326,6 +364,7 @@ TEST_P(Savers, ALoadAlwaysFindsAWholeCheckpoint)
             expect_ends_well(child);
     printf("%u saves complete, %u refused, %u loads, %u kills\n", all->done.load(), all->refused.load(), all->loads.load(),
            kills);
+    EXPECT_EQ(id, pinned());
     if (s.has_locks)
         expect_no_leftovers();
 }

@@ -38,7 +38,14 @@ TEST(folder, reads_the_names_that_it_makes)
             EXPECT_EQ(given, label);
             EXPECT_STREQ("0123456789abcdef", id);
             EXPECT_FALSE(zoff_archive_folder_is_manifest(name, label));
+            EXPECT_FALSE(zoff_archive_folder_is_pin(name, label, id));
         }
+        zoff_archive_folder_pin_name(given.c_str(), "0123456789abcdef", name);
+        EXPECT_LE(strlen(name), 250u);
+        ASSERT_TRUE(zoff_archive_folder_is_pin(name, label, id)) << name;
+        EXPECT_EQ(given, label);
+        EXPECT_STREQ("0123456789abcdef", id);
+        EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id) || zoff_archive_folder_is_manifest(name, label));
     }
 }
 
@@ -54,6 +61,9 @@ TEST(folder, takes_no_other_name_for_its_own)
           "123456789abcdef.rank-00000.states", "0123456789abcdef.rank-00000.state", "a0123456789abcdef.rank-00000.states",
           "0123456789ABCDEF.rank-00000.states", "0123456789abcdef-rank-00000.states", ".0123456789abcdef.rank-00000.states"})
         EXPECT_FALSE(zoff_archive_folder_is_part(name, label, id)) << name;
+    for (const char *name : {".pinned", "pinned", "0123456789abcde.pinned", "0123456789abcdeg.pinned", "0123456789abcdef.pinne",
+                             ".0123456789abcdef.pinned", "a0123456789abcdef.pinned", ".0123456789abcdef.pinned.new"})
+        EXPECT_FALSE(zoff_archive_folder_is_pin(name, label, id)) << name;
     // A label that looks like a file of the engine without a label.
     ASSERT_TRUE(zoff_archive_folder_is_part("0123456789abcdef.rank-00000.fedcba9876543210.rank-00001.states", label, id));
     EXPECT_STREQ("0123456789abcdef.rank-00000", label);

@@ -269,6 +269,90 @@ TEST_F(save_fault, leaves_no_removal_undone_when_killed_at_any_call)
     EXPECT_GT(cut_short, 3u / (unsigned)stride());
 }
 
+// The best checkpoint and the newest, as a trainer keeps them: a new best one is saved, and the one before is unpinned.
+// Wherever the program is killed, the best one or the one before is pinned, and the next save removes neither.
+TEST_F(save_fault, leaves_the_best_checkpoint_pinned_when_killed_at_any_call)
+{
+    zoff_checkpoint_opts opts = options("b");
+    opts.keep = 1;
+    opts.pinned = true;
+    unsigned both = 0;
+    int n = 1;
+    for (bool is_done = false; !is_done && !HasFailure(); n += stride()) {
+        scratch_folder scratch;
+        SCOPED_TRACE(testing::Message() << "killed at call " << n);
+        const std::string before = scratch.file("before");
+        save_first(early, scratch.path, "before");
+        ASSERT_ZOFF_OK(zoff_checkpoint_pin(before.c_str(), nullptr));
+        const pid_t child = fork();
+        if (child == 0) {
+            const call_fault fault(n, 0);
+            _exit(late.write(scratch.path, &opts) == ZOFF_OK && zoff_checkpoint_unpin(before.c_str(), nullptr) == ZOFF_OK ? 0
+                                                                                                                          : 1);
+        }
+        int how = 0;
+        EXPECT_EQ(child, waitpid(child, &how, 0));
+        is_done = WIFEXITED(how);
+        EXPECT_TRUE(!is_done || WEXITSTATUS(how) == 0);
+        const call_fault none(0, 0);
+        const bool has_saved = access(scratch.file("b").c_str(), F_OK) == 0,
+                   is_kept = zoff_archive_pin_is_there(before.c_str());
+        EXPECT_EQ(has_saved, zoff_archive_pin_is_there(scratch.file("b").c_str()));
+        EXPECT_TRUE(has_saved || is_kept);
+        EXPECT_FALSE(is_done && is_kept);
+        both += has_saved && is_kept;
+        zoff_checkpoint_opts next = options("c");
+        next.keep = 1;
+        ASSERT_ZOFF_OK(late.write(scratch.path, &next));
+        std::set<std::string> known = {"c", "latest"};
+        if (has_saved)
+            known.insert("b");
+        if (is_kept)
+            known.insert("before");
+        std::set<std::string> have = names_in(scratch.path);
+        for (auto at = have.begin(); at != have.end();)
+            at = at->find(".b.") == 0 ? have.erase(at) : std::next(at); // the next save of that name removes it
+        EXPECT_EQ(known, have);
+        if (has_saved)
+            late.compare(scratch.file("b"));
+        if (is_kept)
+            early.compare(before);
+    }
+    EXPECT_GT(both, 3u);
+}
+
+// A pin that was not made, or may not be durable, is an error.
+TEST_F(save_fault, pins_durably_or_not_at_all)
+{
+    scratch_folder scratch;
+    save_first(early, scratch.path, "a");
+    const std::string path = scratch.file("a");
+    for (auto *call : {zoff_checkpoint_pin, zoff_checkpoint_unpin}) {
+        unsigned failed = 0;
+        const bool pins = call == zoff_checkpoint_pin;
+        std::vector<std::string> calls;
+        for (int n = 1; !HasFailure(); n++) {
+            EXPECT_ZOFF_OK((pins ? zoff_checkpoint_unpin : zoff_checkpoint_pin)(path.c_str(), nullptr));
+            const call_fault fault(n, EIO);
+            const zoff_status status = call(path.c_str(), nullptr);
+            calls = fault.calls;
+            if (!fault.has_struck())
+                break;
+            SCOPED_TRACE(calls[(size_t)n - 1]);
+            failed += status < 0;
+            EXPECT_EQ(status < 0 ? ZOFF_ERR_IO : ZOFF_OK, status) << zoff_last_error();
+            EXPECT_TRUE(status == ZOFF_OK || strstr(zoff_last_error(), scratch.path.c_str())) << zoff_last_error();
+            EXPECT_TRUE(status < 0 || pins == zoff_archive_pin_is_there(path.c_str()));
+        }
+        EXPECT_GT(failed, pins ? 6u : 4u);
+        const auto change = std::find_if(calls.begin(), calls.end(), [&](const std::string &one) {
+            return one.find(pins ? "rename " : "unlink ") == 0 && one.find(".pinned") == one.size() - 7;
+        });
+        EXPECT_NE(calls.end(), std::find(change, calls.end(), "fsync a"));
+        early.compare(scratch.path);
+    }
+}
+
 // Two engines: both find the same checkpoint, wherever the second one is killed, also where they replace one.
 TEST_F(save_fault, leaves_what_both_engines_have)
 {

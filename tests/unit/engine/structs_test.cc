@@ -524,7 +524,8 @@ TEST(CheckpointOpts, EachFieldAloneChangesSomethingOrIsRefused)
               o.data = &data;
               o.data_count = 1;
               o.data_found = &found;
-          }}},
+          }},
+         {"pinned", FIELD(opts, pinned), [](opts &o) { o.pinned = true; }}},
         saved_and_loaded);
     opts with_data = none;
     with_data.data = &data;

@@ -394,7 +394,7 @@ pub struct zoff_checkpoint_opts {
     pub label: *const c_char,
     /// save: engines that save into this checkpoint, each with its label; it is complete when all have. 0 means 1
     pub engines: c_uint,
-    /// save: complete checkpoints that stay in the folder, the new one included; 0: all
+    /// save: complete checkpoints that stay in the folder, the new one included; 0: all. Pinned ones stay beside them
     pub keep: c_uint,
     /// every save: most DRAM in bytes for states on their way to the disk. Beside steps it also has the copies of states that a step changes; beyond it updates wait for the disk. 0: 64 MiB; at least three units, see docs/MEMORY.md
     pub memory: u64,
@@ -406,6 +406,8 @@ pub struct zoff_checkpoint_opts {
     pub allow: *const c_char,
     /// load: data_count flags, set by a load that succeeds: whether the checkpoint has these bytes for this rank. An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of `data` must be there
     pub data_found: *mut bool,
+    /// save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough
+    pub pinned: bool,
 }
 impl Default for zoff_checkpoint_opts {
     fn default() -> Self {
@@ -440,6 +442,8 @@ pub struct zoff_checkpoint_info {
     pub loss_scaler: zoff_loss_scaler,
     /// bytes of the program: entries of zoff_checkpoint_reader_data_at()
     pub data_count: usize,
+    /// zoff_checkpoint_opts.keep of later saves does not remove the checkpoint
+    pub pinned: bool,
 }
 impl Default for zoff_checkpoint_info {
     fn default() -> Self {
@@ -1296,6 +1300,22 @@ extern "C" {
     ///
     /// Return: ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place. ERR_IO where there is no complete checkpoint, or one that may be the newest cannot be read. ERR_UNSUPPORTED for a checkpoint of a newer version, with what it needs
     pub fn zoff_checkpoint_load(e: *mut zoff_engine, folder: *const c_char, opts: *const zoff_checkpoint_opts) -> zoff_status;
+    /// Pin a checkpoint, such as the best one, so that no save with `keep` counts or removes it. A file in its folder says so, and goes with a copy. To keep the newest 3 and the best, save with keep = 3, pin the best, and then unpin the one before: a program that ends between the two leaves both. A save under the name of a pinned checkpoint replaces it, and warns unless the new one is pinned, too. Call it on one rank.
+    ///
+    /// Threads: any
+    ///
+    /// Blocks: until the folder is durable
+    ///
+    /// Return: OK, also if it was pinned; ERR_IO, also where there is no complete checkpoint; ERR_CORRUPT; ERR_UNSUPPORTED
+    pub fn zoff_checkpoint_pin(folder: *const c_char, label: *const c_char) -> zoff_status;
+    /// Unpin a checkpoint. It stays until a save with `keep` finds enough newer ones.
+    ///
+    /// Threads: any
+    ///
+    /// Blocks: until the folder is durable
+    ///
+    /// Return: OK, also if it was not pinned; an error as zoff_checkpoint_pin()
+    pub fn zoff_checkpoint_unpin(folder: *const c_char, label: *const c_char) -> zoff_status;
     /// Open a checkpoint, and check manifest, tables, and the sizes of its files.
     ///
     /// Owns: caller; zoff_checkpoint_reader_close()
@@ -1348,7 +1368,7 @@ extern "C" {
     pub fn zoff_checkpoint_reader_verify(r: *mut zoff_checkpoint_reader, progress: zoff_progress_fn, ctx: *mut c_void) -> zoff_status;
     /// List the checkpoints of a folder, the newest first, and behind them the hidden folders of saves. Files are not changed.
     ///
-    /// Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "time", "bytes", "step", "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one, "latest" is null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its engine; without any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an entry that nobody needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its label.
+    /// Writes one JSON object: {"folder", "latest", "checkpoints": [{"name", "complete", "latest", "pinned", "time", "bytes", "step", "engines": [{"label", "ranks"}], "problem", "removed_by"}]}. Without the file `latest`, or with a damaged one, "latest" is null. "time" is in seconds since 1970, of the begin of a save. A manifest that cannot be read leaves out its engine; without any there is no "step". An entry that is not complete has a "problem". "removed_by" says what removes an entry that nobody needs. Each character of a text stands for one byte. A load takes the first complete checkpoint of its label.
     ///
     /// Blocks: for one look at each checkpoint
     ///

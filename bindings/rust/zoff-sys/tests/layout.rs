@@ -24,8 +24,8 @@ fn structs() {
     layout!(zoff_aio_info, 64, 8, struct_size at 0 of 8, backend at 8 of 8, direct at 16 of 1, registered at 17 of 1, alignment at 24 of 8, read_bytes at 32 of 8, write_bytes at 40 of 8, bounce_bytes at 48 of 8, resumed_pieces at 56 of 8,);
     layout!(zoff_aio_tune_opts, 32, 8, struct_size at 0 of 8, backend at 8 of 8, seconds at 16 of 8, direct at 24 of 4, fresh at 28 of 1,);
     layout!(zoff_aio_tune_result, 104, 8, struct_size at 0 of 8, block_bytes at 8 of 8, backend at 16 of 8, read_rate at 24 of 8, write_rate at 32 of 8, mixed_rate at 40 of 8, seconds at 48 of 8, device at 56 of 8, file_system at 64 of 32, depth at 96 of 4, direct at 100 of 1, registered at 101 of 1, cached at 102 of 1,);
-    layout!(zoff_checkpoint_opts, 80, 8, struct_size at 0 of 8, data at 8 of 8, data_count at 16 of 8, name at 24 of 8, label at 32 of 8, engines at 40 of 4, keep at 44 of 4, memory at 48 of 8, skip_frozen at 56 of 1, refuse_if_busy at 57 of 1, allow at 64 of 8, data_found at 72 of 8,);
-    layout!(zoff_checkpoint_info, 112, 8, struct_size at 0 of 8, folder at 8 of 8, id at 16 of 8, label at 24 of 8, t at 32 of 8, bytes at 40 of 8, param_count at 48 of 8, ranks at 56 of 4, has_loss_scaler at 60 of 1, loss_scaler at 64 of 40, data_count at 104 of 8,);
+    layout!(zoff_checkpoint_opts, 88, 8, struct_size at 0 of 8, data at 8 of 8, data_count at 16 of 8, name at 24 of 8, label at 32 of 8, engines at 40 of 4, keep at 44 of 4, memory at 48 of 8, skip_frozen at 56 of 1, refuse_if_busy at 57 of 1, allow at 64 of 8, data_found at 72 of 8, pinned at 80 of 1,);
+    layout!(zoff_checkpoint_info, 120, 8, struct_size at 0 of 8, folder at 8 of 8, id at 16 of 8, label at 24 of 8, t at 32 of 8, bytes at 40 of 8, param_count at 48 of 8, ranks at 56 of 4, has_loss_scaler at 60 of 1, loss_scaler at 64 of 40, data_count at 104 of 8, pinned at 112 of 1,);
     layout!(zoff_checkpoint_param, 72, 8, struct_size at 0 of 8, name at 8 of 8, slice_name at 16 of 8, tied_to at 24 of 8, dims at 32 of 8, dim_count at 40 of 8, count at 48 of 8, slices at 56 of 8, dtype at 64 of 4, states at 68 of 4,);
     layout!(zoff_comm_opts, 24, 8, struct_size at 0 of 8, backend at 8 of 8, timeout_seconds at 16 of 8,);
     layout!(zoff_comm_info, 48, 8, struct_size at 0 of 8, backend at 8 of 8, rank at 16 of 4, size at 20 of 4, operations at 24 of 8, sent_bytes at 32 of 8, received_bytes at 40 of 8,);
@@ -79,6 +79,8 @@ fn calls() {
         zoff_checkpoint_poll as *const (),
         zoff_checkpoint_wait as *const (),
         zoff_checkpoint_load as *const (),
+        zoff_checkpoint_pin as *const (),
+        zoff_checkpoint_unpin as *const (),
         zoff_checkpoint_reader_open as *const (),
         zoff_checkpoint_reader_close as *const (),
         zoff_checkpoint_reader_info as *const (),
