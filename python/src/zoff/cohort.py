@@ -170,10 +170,11 @@ class Cohort:
             masters = ((masters.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
         return torch.equal(masters, member.param.detach().as_strided((member.count,), (1,)))
 
-    def written(self):
-        """Tell autograd that the engine has written the weights."""
-        torch.autograd.graph.increment_version([member.param for member in self.members])
-        for member in self.members:
+    def written(self, members=None):
+        """Tell autograd that the engine has written the weights, of all members or of some."""
+        members = self.members if members is None else members
+        torch.autograd.graph.increment_version([member.param for member in members])
+        for member in members:
             member.version = member.param._version
 
     def pull(self):
@@ -223,9 +224,25 @@ class Cohort:
         check(lib.zoff_step_measure(self.handle, byref(args), byref(norm)))
         return norm
 
-    def step(self, args, info, again):
-        """Take the step, or go on with one that has failed."""
-        check(lib.zoff_step_retry(self.handle, byref(info)) if again else lib.zoff_step(self.handle, byref(args), byref(info)))
+    def begin(self, args):
+        """Begin the step. Until its end, `late` has the members whose weights may be old."""
+        self.late = {id(member.param): member for member in self.members}
+        check(lib.zoff_step_begin(self.handle, byref(args)))
+
+    def wait_for(self, params):
+        """Wait until these parameters are new, as far as they are members."""
+        members = [member for member in map(self.late.get, map(id, params)) if member]
+        for member in members:
+            check(lib.zoff_param_wait(self.handle, member.index, 0, None))
+            del self.late[id(member.param)]
+        self.written(members)
+
+    def step(self, args, info, again, is_begun):
+        """Take the step, end it if it was begun, or go on with one that has failed."""
+        if again or is_begun:
+            check((lib.zoff_step_retry if again else lib.zoff_step_wait)(self.handle, byref(info)))
+        else:
+            check(lib.zoff_step(self.handle, byref(args), byref(info)))
 
     def drop(self):
         lib.zoff_grads_drop(self.handle)

@@ -21,6 +21,7 @@ from ._load import lib
 from .cohort import Cohort, Member
 from .config import Config
 from .errors import Error, check
+from .overlap import Overlap
 
 _LEAST_BYTES = 128 << 10
 _CLOSED = "this optimizer is closed"
@@ -54,15 +55,19 @@ def _wrapped(_, state_dict):
 class Optimizer(torch.optim.Optimizer):
     """The part that all optimizers have.
 
-    `config` is a zoff.Config, the path of a ds_config file, or a dictionary of its form. `clip_norm`
-    clips the norm of all gradients in the step itself. `state` is the content of state_dict(). "tensors" are those
-    of torch, "mapped" ones are over unlinked files in the folder of the states, and "reference" names the checkpoint of the last
-    save(). With "auto" they are mapped where the states are in files."""
+    `config` is a zoff.Config, the path of a ds_config file, or a dictionary of its form.
+
+    `clip_norm` clips the norm of all gradients in the step itself.
+
+    `overlap` is the model behind whose next forward pass the step goes on (overlap.py).
+
+    `state` is the content of state_dict(). "tensors" are those of torch, "mapped" ones are over unlinked files in the folder of the
+    states, and "reference" names the checkpoint of the last save(). With "auto" they are mapped where the states are in files."""
 
     RULE = None  # ZOFF_OPTIMIZER_*
     TYPE = None  # optimizer.type of a configuration
 
-    def __init__(self, params, defaults, config, clip_norm, state):
+    def __init__(self, params, defaults, config, clip_norm, overlap, state):
         if state not in ("auto", "tensors", "mapped", "reference"):
             raise ValueError(f"state is {state!r}; it must be \"auto\", \"tensors\", \"mapped\" or \"reference\"")
         if clip_norm is not None and not clip_norm > 0:
@@ -71,12 +76,14 @@ class Optimizer(torch.optim.Optimizer):
         self._read_config()
         self._begin()
         super().__init__(params, defaults)
+        self._overlap = overlap is not None and Overlap(self, overlap)
 
     def _begin(self):
         """The state of an optimizer that has taken no step."""
         self._lock = threading.RLock()
         self._cohorts, self._waiting, self._count = [], None, 0
         self._rest, self._held, self._why_not, self._info, self._saving, self._saved = [], [], None, None, None, None
+        self._begun, self._versions, self._overlap = 0, [], None
 
     def _read_config(self):
         """Refuse what the optimizer itself decides, and keep what it needs to know."""
@@ -222,6 +229,8 @@ class Optimizer(torch.optim.Optimizer):
     def close(self):
         """End the engines and remove their files, unless zoff.persist keeps them. The weights stay."""
         with self._lock:
+            if self.is_open and not self._why_not:
+                self._finish()
             for cohort in self._cohorts:
                 cohort.close()
             self._why_not = self._why_not or _CLOSED
@@ -252,11 +261,9 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with self._lock, torch.no_grad():
-            self._alive()
-            if self._rest:  # an interrupt came between two engines
-                self._finish()
+            self._whole()
             self._take()
-            if self._saving:
+            if self._saving and not self._rest:
                 self._saving.done()
         return loss
 
@@ -299,8 +306,18 @@ class Optimizer(torch.optim.Optimizer):
         except BaseException:
             self._give_up(cohorts)
             raise
-        self._rest, self._steps = [(cohort, api.zoff_step_info()) for cohort in cohorts], []
-        self._finish()
+        self._rest, self._steps, self._begun = [(cohort, api.zoff_step_info()) for cohort in cohorts], [], 0
+        self._versions = [grad._version for grad in held] if self._overlap else []
+        if not self._overlap:
+            return self._finish()
+        for cohort in cohorts:
+            self._aim(cohort)
+            try:
+                cohort.begin(self._args)
+            except Error:
+                self._fail(api.ZOFF_OUTCOME_TORN if self._begun else api.ZOFF_OUTCOME_BEFORE)
+                raise
+            self._begun += 1
 
     def _forget(self, cohort):
         cohort.close()
@@ -311,39 +328,70 @@ class Optimizer(torch.optim.Optimizer):
         """Drop the gradients of a step that has changed nothing."""
         for cohort in cohorts:
             cohort.drop()
-        self._rest, self._held = [], []
+        self._rest, self._held, self._begun = [], [], 0
+
+    def _aim(self, cohort):
+        """Fit the arguments of the step to an engine."""
+        self._args.hyper_count = cohort.groups
+        self._args.norm_sum = self._norm and pointer(self._norm)
 
     def _finish(self, again=False):
         """Take the step of all engines that have not taken it. An interrupt may have come just after one has."""
         raised = None
         while self._rest:
             cohort, info = self._rest[0]
-            self._args.hyper_count = cohort.groups
-            self._args.norm_sum = self._norm and pointer(self._norm)
+            self._aim(cohort)
             try:
                 if again or not info.t:
-                    cohort.step(self._args, info, again)
+                    cohort.step(self._args, info, again, self._begun > 0)
             except Error as error:
                 raised = error
                 if info.outcome != api.ZOFF_OUTCOME_AFTER and error.status != api.ZOFF_ERR_OVERFLOW:  # otherwise the step is over
-                    self._fail(cohort, info)
+                    self._fail(info.outcome)
                     raise
-            cohort.written()
+            cohort.written(cohort.late.values() if self._begun else None)
             self._steps.append(info)
             self._info = self._steps
             self._rest.pop(0)
-            again = False
-        self._held = []
+            self._begun, again = max(0, self._begun - 1), False
+        held, versions, self._held = self._held, self._versions, []
         if raised:
             raise raised
+        if versions and versions != [grad._version for grad in held]:
+            raise RuntimeError("a gradient was changed between step() and the end of the step, which has used old or new numbers: call wait() "
+                               "before, or optimizer.zero_grad()")
 
-    def _fail(self, cohort, info):
+    def _fail(self, outcome):
         """After an error: the step has changed nothing and is given up, or retry() goes on with it."""
-        if info.outcome == api.ZOFF_OUTCOME_BEFORE and not self._steps:
+        if outcome == api.ZOFF_OUTCOME_BEFORE and not self._steps and self._begun <= 1:
             self._give_up([cohort for cohort, _ in self._rest])
         else:
-            self._rest[0] = cohort, api.zoff_step_info()
+            self._rest[0] = self._rest[0][0], api.zoff_step_info()
             self._why_not = "the last step failed and is half done: call retry(), or load_state_dict()"
+
+    @property
+    def is_open(self):
+        """Whether a step goes on: with `overlap`, from step() to the end of the next forward pass, or to wait()."""
+        return bool(self._rest) and self._cohorts[0].pid == os.getpid()
+
+    def wait(self, params=None):
+        """Wait until these weights are new; without `params`, until the step is over."""
+        with self._lock, torch.no_grad():
+            self._alive()
+            if params is None:
+                return self._finish()
+            params = list(params)
+            for cohort, _ in self._rest[:self._begun]:
+                try:
+                    cohort.wait_for(params)
+                except Error:
+                    self._finish()  # raises the error of the step
+                    raise
+
+    def zero_grad(self, set_to_none=True):
+        if not set_to_none and self.is_open:
+            self.wait()
+        super().zero_grad(set_to_none)
 
     def retry(self):
         """Go on with a step that failed half way, without repeating what is done."""
@@ -356,6 +404,8 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def last(self):
         """The StepInfo of the last step; None before the first one."""
+        if self.is_open:
+            self.wait()
         if not self._info:
             return None
         first = self._info[0]
@@ -380,6 +430,12 @@ class Optimizer(torch.optim.Optimizer):
         self._alive()
         if self._rest:
             self._finish()
+
+    def _settle(self):
+        """End the step before states are loaded, which also help after one that has failed."""
+        if self._why_not in (None, _CLOSED):
+            self._whole()
+        self._why_not = None
 
     # ---- states ----
 
@@ -426,9 +482,7 @@ class Optimizer(torch.optim.Optimizer):
         """Load states of this optimizer, or of the one of torch with the same rule. Weights in 16 bits become the rounded masters,
         where the states have these."""
         with self._lock, torch.no_grad():
-            if self._why_not != _CLOSED:
-                self._why_not = None  # loaded states end a failed step
-            self._alive()
+            self._settle()
             if "zoff" in state_dict:
                 self._load_reference(state_dict)
                 return
@@ -509,9 +563,7 @@ class Optimizer(torch.optim.Optimizer):
             self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow)
 
     def _load(self, reader, allow, with_groups=True):
-        if self._why_not != _CLOSED:
-            self._why_not = None
-        self._alive()
+        self._settle()
         about, folder = reader.about(), reader.info.folder.decode()
         if about["groups"] and len(about["groups"]) != len(self.param_groups):
             raise ValueError(f"{folder} has {len(about['groups'])} parameter groups, and this optimizer has {len(self.param_groups)}")
@@ -569,7 +621,7 @@ class Optimizer(torch.optim.Optimizer):
     def _replaced(self):
         """End the present engines, and open others. If that fails, no step is possible until a load succeeds, because it would begin
         with moments of zero."""
-        self._rest, self._held, self._info = [], [], None
+        self._rest, self._held, self._info, self._begun = [], [], None, 0
         for cohort in list(self._cohorts):
             self._forget(cohort)
         try:
@@ -614,7 +666,7 @@ class Optimizer(torch.optim.Optimizer):
     def __getstate__(self):
         if self._cohorts:
             raise TypeError("an optimizer of zoff that has taken a step cannot be copied or pickled; use state_dict()")
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "step", "_zero_grad_profile_name")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_overlap", "step")}
 
     def __setstate__(self, state):
         super().__setstate__(state)
@@ -629,9 +681,9 @@ class Adam(Optimizer):
     DECAY = api.ZOFF_DECAY_L2
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, fused=None, maximize=False,
-                 capturable=False, differentiable=False, config=None, clip_norm=None, state="auto"):
+                 capturable=False, differentiable=False, config=None, clip_norm=None, overlap=None, state="auto"):
         _refuse(type(self).__name__, amsgrad=amsgrad, maximize=maximize, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, state)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -657,10 +709,10 @@ class Adagrad(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_ADAGRAD, "Adagrad"
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
-                 differentiable=False, fused=None, config=None, clip_norm=None, state="auto"):
+                 differentiable=False, fused=None, config=None, clip_norm=None, overlap=None, state="auto"):
         _refuse("Adagrad", maximize=maximize, differentiable=differentiable)
         self._initial = initial_accumulator_value
-        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, state)
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -679,8 +731,8 @@ class Lion(Optimizer):
 
     RULE, TYPE = api.ZOFF_OPTIMIZER_LION, "Lion"
 
-    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, state="auto"):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, state)
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, overlap=None, state="auto"):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -696,10 +748,10 @@ class SGD(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_SGD, "SGD"
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
-                 differentiable=False, fused=None, config=None, clip_norm=None, state="auto"):
+                 differentiable=False, fused=None, config=None, clip_norm=None, overlap=None, state="auto"):
         _refuse("SGD", maximize=maximize, differentiable=differentiable)
         super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov},
-                         config, clip_norm, state)
+                         config, clip_norm, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
