@@ -21,7 +21,7 @@ class Saving:
 
     def __init__(self, cohort, folder, name, opts):
         self._cohort, self._part, self._path = cohort, c_void_p(), os.path.join(folder, name)
-        self._kept = [member.param.data for member in cohort.members]  # a save reads weights from where they were
+        self._kept = [member.part.detach() for member in cohort.members]  # a save reads weights from where they were
         check(lib.zoff_checkpoint_begin(cohort.handle, folder.encode(), byref(opts), byref(self._part)))
 
     def done(self):
@@ -87,7 +87,7 @@ def begin(cohorts, groups, folder, name, keep):
     token, saving = os.urandom(8).hex(), None
     parts = [{"label": f"cohort-{number}" if number else None} for number in range(len(cohorts))]
     for cohort, part in reversed(list(zip(cohorts, parts))):
-        orders = {member.name: storage_order(member.param) for member in cohort.members if not member.param.is_contiguous()}
+        orders = {member.name: storage_order(member.part) for member in cohort.members if not member.part.is_contiguous()}
         text = json.dumps({"format": _FORMAT, "token": token, "parts": parts[1:], "groups": groups, "orders": orders}).encode()
         data = (api.zoff_checkpoint_data * 1)(api.zoff_checkpoint_data(name=_DATA, bytes=cast(text, c_void_p), count=len(text)))
         cohort.follow()

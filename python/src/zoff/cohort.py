@@ -25,6 +25,11 @@ def _close_all():
         cohort.close()
 
 
+def local(tensor):
+    """The part of a tensor that this rank has: a DTensor, such as a parameter of FSDP2, is cut over ranks."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
 def storage_order(param):
     """The dimensions of a tensor from the slowest to the fastest in memory."""
     if param.is_contiguous():
@@ -48,7 +53,10 @@ class Member:
                  "grad", "pushed")
 
     def __init__(self, param, name, group, kinds):
-        grad = param.grad
+        whole, param, grad = param, local(param), local(param.grad)
+        if whole.grad is not None and getattr(whole.grad, "placements", None) != getattr(whole, "placements", None):
+            raise ValueError(f"zoff: parameter {name} is cut over ranks as {getattr(whole, 'placements', None)}, and its gradient as "
+                             f"{getattr(whole.grad, 'placements', None)}; reduce the gradient to the cut of the parameter")
         for tensor, what in ((param, "it"), (grad, "its gradient")):
             if tensor is None:
                 continue
@@ -63,15 +71,20 @@ class Member:
         if not _is_dense(param):
             raise ValueError(f"zoff: parameter {name} has gaps or overlaps in memory (shape {tuple(param.shape)}, strides {param.stride()}); "
                              "make it dense, for example by param.data = param.data.contiguous()")
-        self.param, self.name, self.group, self.kinds = param, name, group, kinds
+        self.param, self.name, self.group, self.kinds = whole, name, group, kinds
         self.count, self.dtype, self.stride, self.shape = param.numel(), param.dtype, param.stride(), param.shape
         self.grad_dtype = self.dtype if grad is None else grad.dtype
         self.value, self.version = param.data_ptr(), param._version
         self.grad = self.pushed = None
 
+    @property
+    def part(self):
+        """The part of the parameter that this rank has."""
+        return local(self.param)
+
     def add_to(self, engine, index):
         """Register the parameter."""
-        dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in storage_order(self.param)))
+        dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in storage_order(self.part)))
         description = api.zoff_param_desc(value=self.value, count=self.count, dtype=DTYPES[self.dtype], grad_dtype=DTYPES[self.grad_dtype],
                                           group=self.group, name=self.name.encode(), dims=addressof(dims) if dims else None, dim_count=len(dims))
         check(lib.zoff_engine_add_param(engine, byref(description), None))
@@ -86,7 +99,7 @@ class Member:
 
     def sum(self):
         """A checksum of the weights."""
-        return zlib.crc32((c_char * (self.count * self.param.element_size())).from_address(self.value)) if self.count else 0
+        return zlib.crc32((c_char * (self.count * self.part.element_size())).from_address(self.value)) if self.count else 0
 
 
 class Cohort:
@@ -138,12 +151,12 @@ class Cohort:
     def follow(self):
         """Tell the engine of weights that have moved or changed since the last step."""
         for member in self.members:
-            param = member.param
+            param = member.part
             if param.data_ptr() != member.value or param._version != member.version:
                 self._follow(member)
 
     def _follow(self, member):
-        param = member.param
+        param = member.part
         if param.shape != member.shape or param.stride() != member.stride or param.dtype is not member.dtype or param.device.type != "cpu":
             raise ValueError(f"zoff: parameter {member.name} has become {param.dtype}, {tuple(param.shape)}, strides {param.stride()}, on "
                              f"{param.device}; it was {member.dtype}, {tuple(member.shape)}, strides {member.stride}, on cpu. "
@@ -168,14 +181,14 @@ class Cohort:
             masters = masters.half()
         else:  # as zoff rounds, ties away from zero
             masters = ((masters.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
-        return torch.equal(masters, member.param.detach().as_strided((member.count,), (1,)))
+        return torch.equal(masters, member.part.detach().as_strided((member.count,), (1,)))
 
     def written(self, members=None):
         """Tell autograd that the engine has written the weights, of all members or of some."""
         members = self.members if members is None else members
-        torch.autograd.graph.increment_version([member.param for member in members])
+        torch.autograd.graph.increment_version([member.part for member in members])
         for member in members:
-            member.version = member.param._version
+            member.version = member.part._version
 
     def pull(self):
         self.follow()
@@ -199,7 +212,7 @@ class Cohort:
         """List the gradients, and keep them in `held`.  Returns whether there is one."""
         before = len(held)
         for member in self.members:
-            grad = member.param.grad
+            grad = local(member.param.grad)
             if grad is None:
                 at = api.ZOFF_NO_GRAD
             else:

@@ -18,7 +18,7 @@ import torch
 from . import _api as api
 from . import checkpoint
 from ._load import lib
-from .cohort import Cohort, Member
+from .cohort import Cohort, Member, local
 from .config import Config
 from .errors import Error, check
 from .overlap import Overlap
@@ -57,7 +57,8 @@ class Optimizer(torch.optim.Optimizer):
 
     `config` is a zoff.Config, the path of a ds_config file, or a dictionary of its form.
 
-    `clip_norm` clips the norm of all gradients in the step itself.
+    `clip_norm` clips the norm of all gradients in the step itself. If ranks of torch.distributed have parts of the gradients,
+    `norm_group` is their group.
 
     `overlap` is the model behind whose next forward pass the step goes on (overlap.py).
 
@@ -67,12 +68,15 @@ class Optimizer(torch.optim.Optimizer):
     RULE = None  # ZOFF_OPTIMIZER_*
     TYPE = None  # optimizer.type of a configuration
 
-    def __init__(self, params, defaults, config, clip_norm, overlap, state):
+    def __init__(self, params, defaults, config, clip_norm, norm_group, overlap, state):
         if state not in ("auto", "tensors", "mapped", "reference"):
             raise ValueError(f"state is {state!r}; it must be \"auto\", \"tensors\", \"mapped\" or \"reference\"")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm is {clip_norm}; it must be above 0, or None for no clipping")
+        if norm_group is not None and not clip_norm:
+            raise ValueError("norm_group is for clipping: give clip_norm, too")
         self._config, self._clip_norm, self._form = config if isinstance(config, Config) else Config(config), clip_norm, state
+        self._norm_group = norm_group
         self._read_config()
         self._begin()
         super().__init__(params, defaults)
@@ -185,6 +189,9 @@ class Optimizer(torch.optim.Optimizer):
         """An engine for parameters."""
         members = [Member(param, self._name(number, place), number, self._kinds(self.param_groups[number])) for number, place, param in entries]
         for member in members:
+            if self._overlap and member.part is not member.param:
+                raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
+                                 "them; leave overlap out")
             if member.dtype is not torch.float32:
                 member.kinds["master"] = api.ZOFF_STATE_MASTER
         places = {}
@@ -197,7 +204,7 @@ class Optimizer(torch.optim.Optimizer):
             config.set("zoff.skip_nonfinite", self._sets_check)
         self._adjust(config)
         # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
-        trained = sum(param.numel() for _, _, param in self._numbered() if param.requires_grad) or 1
+        trained = sum(local(param).numel() for _, _, param in self._numbered() if param.requires_grad) or 1
         share = int(self._host_bytes * min(1.0, sum(member.count for member in members) / trained))
         return Cohort(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal)
 
@@ -211,6 +218,7 @@ class Optimizer(torch.optim.Optimizer):
         cohort = self._make(entries)
         self._cohorts.append(cohort)
         self._waiting = None
+        self._mark()
         return cohort
 
     def open(self):
@@ -267,7 +275,8 @@ class Optimizer(torch.optim.Optimizer):
                 self._saving.done()
         return loss
 
-    def _take(self):
+    def _with_gradients(self, held):
+        """The engines that have a step to take, and their gradients in `held`."""
         if self._waiting is None or self._count != sum(len(group["params"]) for group in self.param_groups):
             self._find_waiting()
         late = [entry for entry in self._waiting if entry[2].grad is not None]
@@ -278,34 +287,46 @@ class Optimizer(torch.optim.Optimizer):
                 self._forget(cohort)
                 raise RuntimeError(f"zoff: the files in {self._folder} have the states of {t} steps. Call open() before the first forward "
                                    "pass, which sets the weights to those of the files, or use an empty folder")
-        held = []
         for cohort in self._cohorts:
             cohort.follow()
-        cohorts = [cohort for cohort in self._cohorts if cohort.collect(held)]
-        if not cohorts:
+        return [cohort for cohort in self._cohorts if cohort.collect(held)]
+
+    def _take(self):
+        held = []
+        try:
+            cohorts = self._with_gradients(held)
+        except BaseException as error:
+            if self._norm_group is not None:  # the other ranks wait
+                self._gathered([], error)
+            raise
+        if not cohorts and self._norm_group is None:
             return
         hypers = self._hypers()
         self._args = api.zoff_step_args(hyper=hypers, hyper_stride=sizeof(api.zoff_optimizer_hyper), clip_norm=self._clip_norm or 0)
-        self._held = held
+        self._held, norms, failure = held, [], None
+        joins = len(cohorts) > 1 or self._norm_group is not None
         try:
             for cohort in cohorts:
                 self._args.hyper_count = cohort.groups
-                if len(cohorts) > 1:
+                if joins:
                     cohort.prepare(self._args)
                 cohort.hand_over()
-            if len(cohorts) > 1 and self._measures:
-                norms = []
-                for cohort in cohorts:
-                    self._args.hyper_count = cohort.groups
-                    norms.append(cohort.measure(self._args))
-                for norm in norms[1:]:
-                    check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
-                self._norm = norms[0]
-            else:
-                self._norm = None
+            for cohort in cohorts if joins and self._measures else ():
+                self._args.hyper_count = cohort.groups
+                norms.append(cohort.measure(self._args))
+        except BaseException as error:
+            failure = error
+        try:
+            if self._norm_group is not None:
+                norms = self._gathered(norms, failure)
+            if failure:
+                raise failure
+            for norm in norms[1:]:
+                check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
         except BaseException:
             self._give_up(cohorts)
             raise
+        self._norm = norms[0] if norms else None
         self._rest, self._steps, self._begun = [(cohort, api.zoff_step_info()) for cohort in cohorts], [], 0
         self._versions = [grad._version for grad in held] if self._overlap else []
         if not self._overlap:
@@ -319,10 +340,32 @@ class Optimizer(torch.optim.Optimizer):
                 raise
             self._begun += 1
 
+    def _gathered(self, norms, failure):
+        """The sums of all ranks of the group, which are exact, so that their order plays no part."""
+        size = sizeof(api.zoff_norm_sum)
+        for norm in norms[1:]:
+            check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
+        mine = torch.zeros(1 + size, dtype=torch.uint8)
+        mine[0] = 2 if failure else len(norms[:1])
+        if norms:
+            mine[1:] = torch.frombuffer(bytearray(norms[0]), dtype=torch.uint8)
+        theirs = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size(self._norm_group))]
+        torch.distributed.all_gather(theirs, mine, group=self._norm_group)
+        failed = [rank for rank, its in enumerate(theirs) if its[0] == 2]
+        if failed and not failure:
+            raise RuntimeError(f"the step is given up before anything was changed, because rank {failed[0]} of norm_group has failed in it")
+        return [api.zoff_norm_sum.from_buffer_copy(bytes(its[1:].tolist())) for its in theirs if its[0] == 1]
+
     def _forget(self, cohort):
         cohort.close()
         self._cohorts.remove(cohort)
         self._waiting = None
+        self._mark()
+
+    def _mark(self):
+        """Torch's functions for distributed checkpoints take a step to make states where they find none: show which parameters have
+        some."""
+        self.state = defaultdict(dict, {member.param: {} for cohort in self._cohorts for member in cohort.members})
 
     def _give_up(self, cohorts):
         """Drop the gradients of a step that has changed nothing."""
@@ -463,7 +506,8 @@ class Optimizer(torch.optim.Optimizer):
             for member in cohort.members:
                 tensors = {name: self._state_tensor(member, mapped) for name in member.kinds}
                 cohort.read(member, {member.kinds[name]: tensor.data_ptr() for name, tensor in tensors.items()})
-                found[id(member.param)] = {"step": torch.tensor(float(t)), **tensors}
+                cut = {name: _as_cut(tensor, member.param) for name, tensor in tensors.items()}
+                found[id(member.param)] = {"step": torch.tensor(float(t)), **cut}
         return {param: found[id(param)] for _, _, param in self._numbered() if id(param) in found}
 
     def state_dict(self):
@@ -474,9 +518,17 @@ class Optimizer(torch.optim.Optimizer):
                 return self._reference()
             try:
                 self.state.update(self._export())
-                return super().state_dict()
+                state_dict = super().state_dict()
+                for group in state_dict["param_groups"]:
+                    group.update({key: value for key, value in self._switches().items() if key not in group})
+                return state_dict
             finally:
-                self.state = defaultdict(dict)
+                self._mark()
+
+    def _switches(self):
+        """Further keys of the groups of torch's optimizer, which it expects in a distributed checkpoint."""
+        rule = getattr(torch.optim, self.TYPE, None)
+        return {key: value for key, value in rule([torch.zeros(1)]).defaults.items() if key not in self.defaults} if rule else {}
 
     def load_state_dict(self, state_dict):
         """Load states of this optimizer, or of the one of torch with the same rule. Weights in 16 bits become the rounded masters,
@@ -497,7 +549,7 @@ class Optimizer(torch.optim.Optimizer):
             finally:
                 before.remove()
                 after.remove()
-                self.state = defaultdict(dict)
+                self._mark()
 
     def _import(self):
         """Open engines for the states that torch has assigned to the parameters; those with other counts get engines of their
@@ -651,12 +703,13 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError(f"the state dict has {t} as the number of steps of {name}")
         states = {key: states[key] for key in kinds if key in states}
         for key, value in states.items():
-            if not isinstance(value, torch.Tensor) or value.shape != param.shape:
+            if not isinstance(value, torch.Tensor) or value.shape != param.shape or local(value).shape != local(param).shape:
                 raise ValueError(f"{key} of {name} has the shape {tuple(getattr(value, 'shape', ()))}; the parameter has {tuple(param.shape)}")
         return int(t), states
 
     @staticmethod
     def _in_layout(member, tensor):
+        tensor = local(tensor)
         if tensor.dtype is torch.float32 and tensor.stride() == member.stride and tensor.device.type == "cpu":
             return tensor
         return torch.empty_strided(member.shape, member.stride, dtype=torch.float32).copy_(tensor)
@@ -681,9 +734,9 @@ class Adam(Optimizer):
     DECAY = api.ZOFF_DECAY_L2
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, fused=None, maximize=False,
-                 capturable=False, differentiable=False, config=None, clip_norm=None, overlap=None, state="auto"):
+                 capturable=False, differentiable=False, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
         _refuse(type(self).__name__, amsgrad=amsgrad, maximize=maximize, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -709,10 +762,10 @@ class Adagrad(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_ADAGRAD, "Adagrad"
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
-                 differentiable=False, fused=None, config=None, clip_norm=None, overlap=None, state="auto"):
+                 differentiable=False, fused=None, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
         _refuse("Adagrad", maximize=maximize, differentiable=differentiable)
         self._initial = initial_accumulator_value
-        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -731,8 +784,8 @@ class Lion(Optimizer):
 
     RULE, TYPE = api.ZOFF_OPTIMIZER_LION, "Lion"
 
-    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, overlap=None, state="auto"):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, overlap, state)
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -748,10 +801,10 @@ class SGD(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_SGD, "SGD"
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
-                 differentiable=False, fused=None, config=None, clip_norm=None, overlap=None, state="auto"):
+                 differentiable=False, fused=None, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
         _refuse("SGD", maximize=maximize, differentiable=differentiable)
         super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov},
-                         config, clip_norm, overlap, state)
+                         config, clip_norm, norm_group, overlap, state)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -759,6 +812,13 @@ class SGD(Optimizer):
 
     def _kinds(self, group):
         return {"momentum_buffer": api.ZOFF_STATE_M} if group["momentum"] else {}
+
+
+def _as_cut(tensor, param):
+    """A state as a tensor that is cut over ranks as its parameter is."""
+    if local(param) is param:
+        return tensor
+    return type(param.data).from_local(tensor, param.device_mesh, param.placements, run_check=False, shape=param.shape, stride=param.stride())
 
 
 def _refuse(name, **switches):
