@@ -113,6 +113,6 @@ endforeach()
 # The wheel of python/ has the library inside, under the name that its loader opens.
 if(SKBUILD)
   target_link_options(zoff PRIVATE -s)
-  install(PROGRAMS $<TARGET_FILE:zoff> DESTINATION zoff/lib RENAME libzoff.so.0 COMPONENT python)
-  install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE DESTINATION zoff/licenses COMPONENT python)
+  install(FILES $<TARGET_FILE:zoff> RENAME $<TARGET_SONAME_FILE_NAME:zoff> DESTINATION zoff/lib COMPONENT python)
+  install(DIRECTORY $ENV{ZOFF_WHEEL_LICENSES} DESTINATION zoff/licenses COMPONENT python)
 endif()
