@@ -213,8 +213,9 @@ static bool write_archive(copy *c, const char *path)
 
 bool torch_file_copy(const torch_file *t, const char *path, const torch_change *change, fault *f)
 {
-    if (change->tensor && change->tensor->dtype != ZOFF_F32)
-        return fault_set(f, "%s: only float32 elements can be replaced", t->path);
+    if (change->tensor &&
+        (change->tensor->dtype != ZOFF_F32 || change->tensor->element != sizeof(float) || !change->tensor->is_contiguous))
+        return fault_set(f, "%s: only contiguous float32 elements can be replaced", t->path);
     fault of_source;
     copy c = {.from = t, .change = change, .fault = f, .elements = {.change = change, .fault = &of_source}};
     zip_error_init(&c.elements.error);

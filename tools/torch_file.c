@@ -1,6 +1,7 @@
 /* torch_file.c: reads the .pt files of PyTorch, by libzip. */
 #include "torch_file_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,13 +81,17 @@ static bool open_archive(torch_file *t, fault *f)
 {
     int code;
     struct stat about;
-    if (stat(t->path, &about) == 0 && !S_ISREG(about.st_mode)) /* not a FIFO, because libzip would wait for its writer */
+    if (stat(t->path, &about) != 0)
+        return fault_set(f, "cannot open %s: %s", t->path, strerror(errno));
+    if (!S_ISREG(about.st_mode)) /* not a FIFO, because libzip would wait for its writer */
         return fault_set(f, "%s is not a file", t->path);
+    t->file_bytes = (uint64_t)about.st_size;
     t->zip = zip_open(t->path, ZIP_RDONLY, &code);
     if (!t->zip) {
         zip_error_t error;
         zip_error_init_with_code(&error, code);
-        fault_write(f, "cannot open %s as a zip archive: %s", t->path, zip_error_strerror(&error));
+        fault_write(f, "cannot open %s as a zip archive: %s; it is cut off or damaged, or torch.save() has not written it",
+                    t->path, zip_error_strerror(&error));
         zip_error_fini(&error);
         return false;
     }
@@ -139,6 +144,7 @@ void torch_file_close(torch_file *t)
     pickle_close(t->pickle);
     if (t->zip)
         zip_discard(t->zip);
+    free(t->span);
     free(t->bytes);
     free(t->path);
     free(t);
@@ -154,36 +160,52 @@ const pickle_value *torch_file_root(const torch_file *t)
     return pickle_root(t->pickle);
 }
 
-/* ---- tensors ---- */
-
-size_t torch_file_element(zoff_dtype dtype)
+bool torch_file_has(const torch_file *t, const char *name)
 {
-    return dtype == ZOFF_F32 ? 4 : dtype == ZOFF_DTYPE_DEFAULT ? 8 : 2;
+    uint64_t index, bytes;
+    return find_entry(t, name, strlen(name), &index, &bytes);
 }
 
+/* ---- tensors ---- */
+
+/* _rebuild_tensor_v3() makes tensors of types that have no storage class, such as floats in 8 bits. */
 bool torch_file_is_tensor(const pickle_value *v)
 {
     return v && v->type == PICKLE_OBJECT &&
            (pickle_is_global(v->callee, "torch._utils _rebuild_tensor_v2") ||
+            pickle_is_global(v->callee, "torch._utils _rebuild_tensor_v3") ||
             pickle_is_global(v->callee, "torch._utils _rebuild_parameter"));
 }
 
-static bool dtype_of(const pickle_value *storage, zoff_dtype *out)
+static bool dtype_of(const pickle_value *storage, torch_tensor *out)
 {
     static const struct {
         const char *name;
         zoff_dtype dtype;
-    } KINDS[] = {{"torch FloatStorage", ZOFF_F32},
-                 {"torch HalfStorage", ZOFF_F16},
-                 {"torch BFloat16Storage", ZOFF_BF16},
-                 {"torch LongStorage", ZOFF_DTYPE_DEFAULT}};
+        size_t element;
+    } KINDS[] = {{"torch FloatStorage", ZOFF_F32, 4},           {"torch HalfStorage", ZOFF_F16, 2},
+                 {"torch BFloat16Storage", ZOFF_BF16, 2},       {"torch DoubleStorage", ZOFF_F32, 8},
+                 {"torch LongStorage", ZOFF_DTYPE_DEFAULT, 8},  {"torch IntStorage", ZOFF_DTYPE_DEFAULT, 4},
+                 {"torch ShortStorage", ZOFF_DTYPE_DEFAULT, 2}, {"torch CharStorage", ZOFF_DTYPE_DEFAULT, 1},
+                 {"torch ByteStorage", ZOFF_DTYPE_DEFAULT, 1},  {"torch BoolStorage", ZOFF_DTYPE_DEFAULT, 1}};
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
         if (pickle_is_global(storage, KINDS[i].name)) {
-            *out = KINDS[i].dtype;
+            out->dtype = KINDS[i].dtype;
+            out->element = KINDS[i].element;
             return true;
         }
     }
     return false;
+}
+
+/* Refuse a type, a Python object. */
+static bool refuse_type(const torch_file *t, const pickle_value *type, fault *f)
+{
+    const bool named = type && type->type == PICKLE_GLOBAL;
+    const int module = named ? (int)((const char *)memchr(type->text, '\n', type->text_bytes) - type->text) : 0;
+    return fault_set(f, "%s: a tensor has the type \"%.*s.%.*s\"; float32, float16, bfloat16 and float64 are read", t->path,
+                     module, named ? type->text : "", named ? (int)type->text_bytes - module - 1 : 1,
+                     named ? type->text + module + 1 : "?");
 }
 
 /* Read an index or a size. */
@@ -205,7 +227,9 @@ static bool find_elements(const torch_file *t, const pickle_value *key, torch_te
         return fault_set(f, "%s: it has no entry %s with the elements of a tensor", t->path, name);
     if (!is_stored(t, out->entry))
         return compressed(t, name, f);
-    if (out->stored > SIZE_MAX / 8 || bytes != out->stored * torch_file_element(out->dtype))
+    if (bytes > t->file_bytes)
+        return fault_set(f, "%s: %s would have %zu bytes, more than the file", t->path, name, (size_t)bytes);
+    if (out->stored > SIZE_MAX / 8 || bytes != out->stored * out->element)
         return fault_set(f, "%s: %s has %zu bytes, which are not the %zu elements that a tensor is said to have there", t->path,
                          name, (size_t)bytes, out->stored);
     return true;
@@ -219,44 +243,54 @@ static bool read_storage(const torch_file *t, const pickle_value *v, torch_tenso
     if (!pickle_is_text(pickle_at(id, 0), "storage") || !key || key->type != PICKLE_TEXT || key->text_bytes > 64 ||
         !size_of(pickle_at(id, 4), &out->stored))
         return fault_set(f, "%s: a tensor has no storage of the usual form", t->path);
-    if (!dtype_of(type, &out->dtype)) {
-        const bool named = type->type == PICKLE_GLOBAL;
-        const int module = named ? (int)((const char *)memchr(type->text, '\n', type->text_bytes) - type->text) : 0;
-        return fault_set(f, "%s: a tensor has the storage \"%.*s.%.*s\"; float32, float16 and bfloat16 are read", t->path,
-                         module, named ? type->text : "", named ? (int)type->text_bytes - module - 1 : 1,
-                         named ? type->text + module + 1 : "?");
-    }
-    return find_elements(t, key, out, f);
+    return dtype_of(type, out) ? find_elements(t, key, out, f) : refuse_type(t, type, f);
 }
 
-/* Read the dimensions and compare the strides with those of a contiguous tensor. A dimension of one element may have any
- * stride. */
+/* Read the dimensions and the strides. A dimension of one element may have any stride. */
 static bool read_shape(const torch_file *t, const pickle_value *sizes, const pickle_value *strides, torch_tensor *out, fault *f)
 {
     if (!sizes || !strides || sizes->type != PICKLE_TUPLE || strides->type != PICKLE_TUPLE)
         return fault_set(f, "%s: a tensor has no shape", t->path);
-    size_t wanted[TORCH_DIMS_MAX];
     for (const pickle_item *item = sizes->first; item; item = item->next, out->dim_count++) {
         if (out->dim_count == TORCH_DIMS_MAX)
             return fault_set(f, "%s: a tensor has more than %d dimensions", t->path, TORCH_DIMS_MAX);
         if (!size_of(item->value, &out->dims[out->dim_count]))
             return fault_set(f, "%s: a dimension of a tensor is no number", t->path);
     }
-    out->count = 1;
-    for (size_t i = out->dim_count; i-- > 0;) {
-        wanted[i] = out->count;
-        if (__builtin_mul_overflow(out->count, out->dims[i], &out->count))
-            return fault_set(f, "%s: a tensor has more elements than memory has addresses", t->path);
-    }
     const pickle_item *item = strides->first;
     for (size_t i = 0; i < out->dim_count; i++, item = item->next) {
-        size_t stride;
-        if (!item || !size_of(item->value, &stride))
+        if (!item || !size_of(item->value, &out->strides[i]))
             return fault_set(f, "%s: a tensor has too few strides", t->path);
-        if (out->count > 0 && out->dims[i] > 1 && stride != wanted[i])
-            return fault_set(f, "%s: a tensor is not contiguous; save it with .contiguous()", t->path);
     }
     return true;
+}
+
+/* Count the elements, and the range of the storage that they lie in. */
+static bool measure(const torch_file *t, torch_tensor *out, fault *f)
+{
+    bool overflows = false;
+    out->count = out->span = 1;
+    out->is_contiguous = true;
+    for (size_t i = out->dim_count; i-- > 0;) {
+        size_t last = 0;
+        if (out->dims[i] > 1) {
+            out->is_contiguous = out->is_contiguous && out->strides[i] == out->count;
+            overflows = overflows || __builtin_mul_overflow(out->dims[i] - 1, out->strides[i], &last) ||
+                        __builtin_add_overflow(out->span, last, &out->span);
+        }
+        overflows = overflows || __builtin_mul_overflow(out->count, out->dims[i], &out->count);
+    }
+    if (out->count == 0 && !overflows) {
+        out->span = 0;
+        out->is_contiguous = true;
+    }
+    if (overflows)
+        return fault_set(f, "%s: a tensor has more elements than memory has addresses", t->path);
+    if (out->count > out->span)
+        return fault_set(f, "%s: a tensor repeats its elements, as .expand() does; save it with .clone()", t->path);
+    return (out->span <= out->stored && out->offset <= out->stored - out->span) ||
+           fault_set(f, "%s: a tensor has %zu elements from %zu on, but only %zu are stored", t->path, out->span, out->offset,
+                     out->stored);
 }
 
 bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor *out, fault *f)
@@ -269,11 +303,8 @@ bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor 
         v = pickle_at(v->arguments, 0);
     if (!torch_file_is_tensor(v) || !size_of(pickle_at(v->arguments, 1), &out->offset))
         return fault_set(f, "%s: a tensor has not the usual form", t->path);
-    if (!read_storage(t, pickle_at(v->arguments, 0), out, f) ||
-        !read_shape(t, pickle_at(v->arguments, 2), pickle_at(v->arguments, 3), out, f))
-        return false;
-    if (out->count > out->stored || out->offset > out->stored - out->count)
-        return fault_set(f, "%s: a tensor has %zu elements from %zu on, but only %zu are stored", t->path, out->count,
-                         out->offset, out->stored);
-    return true;
+    if (pickle_is_global(v->callee, "torch._utils _rebuild_tensor_v3"))
+        return refuse_type(t, pickle_at(v->arguments, 6), f);
+    return read_storage(t, pickle_at(v->arguments, 0), out, f) &&
+           read_shape(t, pickle_at(v->arguments, 2), pickle_at(v->arguments, 3), out, f) && measure(t, out, f);
 }

@@ -17,14 +17,17 @@ enum {
 
 typedef struct torch_file torch_file;
 
-/* A contiguous tensor of a file. */
+/* A tensor of a file. */
 typedef struct torch_tensor {
     uint64_t entry;   /* index of the archive's entry that has its elements */
-    zoff_dtype dtype; /* fp32, fp16 or bf16; ZOFF_DTYPE_DEFAULT: 64-bit integers */
-    size_t dims[TORCH_DIMS_MAX];
+    zoff_dtype dtype; /* fp32, also for doubles, which are rounded; fp16 or bf16; ZOFF_DTYPE_DEFAULT: integers */
+    size_t element;   /* bytes of an element; 8 with fp32: doubles */
+    size_t dims[TORCH_DIMS_MAX], strides[TORCH_DIMS_MAX];
     size_t dim_count;      /* number of dimensions; 0: a single number */
     size_t count;          /* elements */
     size_t offset, stored; /* first element in that entry, and the number of elements stored there */
+    size_t span;           /* elements in the entry from the first to the last one; `count` where it is contiguous */
+    bool is_contiguous;
 } torch_tensor;
 
 /* Open a file and read its pickle.
@@ -37,12 +40,15 @@ const pickle_value *torch_file_root(const torch_file *t);
 /* Whether `v`, which may be NULL, is a tensor, also one that torch_file_tensor() would refuse. */
 bool torch_file_is_tensor(const pickle_value *v);
 
-/* Read the description of a tensor and compare it with the size of what is stored. Refuses tensors that are not contiguous, and
+/* Whether the archive has this entry in its folder. */
+bool torch_file_has(const torch_file *t, const char *name);
+
+/* Read the description of a tensor and compare it with the size of what is stored. Refuses tensors that repeat elements, and
  * types that zoff does not have. */
 bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor *out, fault *f);
 
 /* Read the elements of a tensor in order. The last call also compares all that is stored with its checksum. Begin again for
- * another tensor. */
+ * another tensor. One that is not contiguous is held in memory until then. */
 bool torch_file_begin(torch_file *t, const torch_tensor *tensor, fault *f);
 bool torch_file_next(torch_file *t, size_t count, float *dst, fault *f);
 

@@ -13,13 +13,13 @@ struct torch_file {
     unsigned char *bytes; /* bytes of the pickle */
     size_t byte_count;
     pickle *pickle;
+    uint64_t file_bytes;
     /* data of the tensor that is being read */
     zip_file_t *data;
     torch_tensor tensor;
-    size_t done; /* number of the tensor's elements that were read */
+    size_t done;                  /* number of the tensor's elements that were read */
+    unsigned char *span;          /* elements of one that is not contiguous; NULL: it is */
+    size_t place[TORCH_DIMS_MAX]; /* index of the next element in `span` */
 };
-
-/* Bytes of an element. */
-size_t torch_file_element(zoff_dtype dtype);
 
 #endif

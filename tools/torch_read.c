@@ -2,6 +2,9 @@
 #include "dtype.h"
 #include "torch_file_priv.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static bool data_fault(const torch_file *t, const char *why, fault *f)
 {
     return fault_set(f, "%s: cannot read the elements of a tensor: %s", t->path, why);
@@ -35,9 +38,8 @@ static bool skip_bytes(torch_file *t, size_t bytes, fault *f)
 /* Read the bytes behind the tensor, because libzip compares the checksum at the end of an entry. */
 static bool finish(torch_file *t, fault *f)
 {
-    const size_t size = torch_file_element(t->tensor.dtype);
     char more;
-    bool ok = skip_bytes(t, (t->tensor.stored - t->tensor.offset - t->tensor.count) * size, f);
+    bool ok = skip_bytes(t, (t->tensor.stored - t->tensor.offset - t->tensor.span) * t->tensor.element, f);
     if (ok && zip_fread(t->data, &more, 1) != 0)
         ok = data_fault(t, zip_file_strerror(t->data), f);
     zip_fclose(t->data);
@@ -45,27 +47,73 @@ static bool finish(torch_file *t, fault *f)
     return ok;
 }
 
+/* Read all that a tensor which is not contiguous lies in. */
+static bool read_span(torch_file *t, fault *f)
+{
+    const size_t bytes = t->tensor.span * t->tensor.element;
+    memset(t->place, 0, sizeof t->place);
+    t->span = malloc(bytes);
+    if (!t->span)
+        return data_fault(t, "out of memory for one that is not contiguous", f);
+    return read_bytes(t, t->span, bytes, f) && finish(t, f);
+}
+
 bool torch_file_begin(torch_file *t, const torch_tensor *tensor, fault *f)
 {
     if (t->data)
         zip_fclose(t->data);
+    free(t->span);
+    t->span = NULL;
+    t->tensor = *tensor;
+    t->done = 0;
     t->data = zip_fopen_index(t->zip, tensor->entry, 0);
     if (!t->data)
         return data_fault(t, zip_strerror(t->zip), f);
-    t->tensor = *tensor;
-    t->done = 0;
-    return skip_bytes(t, tensor->offset * torch_file_element(tensor->dtype), f) && (tensor->count > 0 || finish(t, f));
+    if (!skip_bytes(t, tensor->offset * tensor->element, f))
+        return false;
+    return tensor->is_contiguous ? tensor->count > 0 || finish(t, f) : read_span(t, f);
 }
 
-/* Read 16-bit elements as fp32. */
-static bool read_halves(torch_file *t, size_t count, float *dst, fault *f)
+/* Copy the next elements of a tensor that is not contiguous. */
+static void gather(torch_file *t, unsigned char *dst, size_t count)
 {
-    uint16_t halves[2048];
+    const torch_tensor *tensor = &t->tensor;
+    for (size_t at = 0; at < count; at++) {
+        size_t from = 0;
+        for (size_t i = 0; i < tensor->dim_count; i++)
+            from += t->place[i] * tensor->strides[i];
+        memcpy(dst + at * tensor->element, t->span + from * tensor->element, tensor->element);
+        for (size_t i = tensor->dim_count; i-- > 0 && ++t->place[i] == tensor->dims[i];)
+            t->place[i] = 0;
+    }
+}
+
+static bool read_elements(torch_file *t, void *dst, size_t count, fault *f)
+{
+    if (!t->span)
+        return read_bytes(t, dst, count * t->tensor.element, f);
+    gather(t, dst, count);
+    return true;
+}
+
+/* Read elements of 16 or 64 bits as fp32. */
+static bool read_converted(torch_file *t, size_t count, float *dst, fault *f)
+{
+    union {
+        uint16_t halves[2048];
+        double doubles[512];
+    } block;
+    const size_t most = sizeof block / t->tensor.element;
     while (count > 0) {
-        const size_t now = count < sizeof halves / sizeof halves[0] ? count : sizeof halves / sizeof halves[0];
-        if (!read_bytes(t, halves, now * sizeof halves[0], f))
+        const size_t now = count < most ? count : most;
+        if (!read_elements(t, &block, now, f))
             return false;
-        dtype_widen(t->tensor.dtype, halves, now, dst);
+        if (t->tensor.element == sizeof block.doubles[0]) {
+            for (size_t i = 0; i < now; i++)
+                dst[i] = (float)block.doubles[i];
+        } else {
+            dtype_widen(t->tensor.dtype, block.halves, now, dst);
+        }
         dst += now;
         count -= now;
     }
@@ -75,12 +123,12 @@ static bool read_halves(torch_file *t, size_t count, float *dst, fault *f)
 bool torch_file_next(torch_file *t, size_t count, float *dst, fault *f)
 {
     const torch_tensor *tensor = &t->tensor;
-    if (!t->data || count > tensor->count - t->done || tensor->dtype == ZOFF_DTYPE_DEFAULT)
+    if ((!t->data && !t->span) || count > tensor->count - t->done || tensor->dtype == ZOFF_DTYPE_DEFAULT)
         return data_fault(t, "there are no such elements left", f);
-    if (tensor->dtype == ZOFF_F32 ? !read_bytes(t, dst, count * sizeof *dst, f) : !read_halves(t, count, dst, f))
+    if (tensor->element == sizeof *dst ? !read_elements(t, dst, count, f) : !read_converted(t, count, dst, f))
         return false;
     t->done += count;
-    return t->done < tensor->count || finish(t, f);
+    return t->done < tensor->count || t->span || finish(t, f);
 }
 
 /* Read the only element of a tensor. */
@@ -90,11 +138,15 @@ static bool read_single(torch_file *t, const torch_tensor *tensor, double *out, 
     int64_t whole;
     if (!torch_file_begin(t, tensor, f))
         return false;
+    if (tensor->dtype == ZOFF_F32 && tensor->element == sizeof *out)
+        return read_bytes(t, out, sizeof *out, f) && finish(t, f);
     if (tensor->dtype != ZOFF_DTYPE_DEFAULT) {
         const bool ok = torch_file_next(t, 1, &real, f);
         *out = ok ? (double)real : 0;
         return ok;
     }
+    if (tensor->element != sizeof whole)
+        return data_fault(t, "it has integers of less than 64 bits", f);
     if (!read_bytes(t, &whole, sizeof whole, f))
         return false;
     *out = (double)whole;

@@ -98,8 +98,8 @@ bool universal_tensor_open(const universal_folder *u, const char *name, zoff_sta
     bool ok = *out_is_flat || root->type == PICKLE_DICT || fault_set(f, "%s has neither a tensor nor a dict", path);
     ok = ok && (*out_is_flat || check_keys(t, root, f));
     ok = ok && torch_file_tensor(t, *out_is_flat ? root : pickle_find(root, "param"), out_tensor, f);
-    if (ok && out_tensor->dtype == ZOFF_DTYPE_DEFAULT)
-        ok = fault_set(f, "%s has integers; a state is float32, float16 or bfloat16", path);
+    if (ok && (out_tensor->dtype == ZOFF_DTYPE_DEFAULT || out_tensor->element > sizeof(float)))
+        ok = fault_set(f, "%s has integers or doubles; a state is float32, float16 or bfloat16", path);
     if (ok)
         *out = t;
     else

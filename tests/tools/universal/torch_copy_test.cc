@@ -156,7 +156,12 @@ TEST_F(torch_copy, NeedsElementsOfFp32)
     given g = {counted(2)};
     fault f = {""};
     EXPECT_FALSE(copy(&g, &f));
-    EXPECT_NE(nullptr, strstr(f.text, "only float32")) << f.text;
+    EXPECT_NE(nullptr, strstr(f.text, "only contiguous float32")) << f.text;
+    words = contiguous({2, 2});
+    words.strides = {1, 2};
+    write_pt(from, dict({{text("param"), tensor(words)}}), {bytes_of_floats(counted(4))});
+    EXPECT_FALSE(copy(&g, &f));
+    EXPECT_NE(nullptr, strstr(f.text, "only contiguous float32")) << f.text;
 }
 
 // Entries from 4 GiB on have another header. Two such files take 9 GB, so that only full runs have the room.

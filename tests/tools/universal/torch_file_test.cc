@@ -17,7 +17,7 @@ class torch_file_reads : public testing::Test
     std::vector<float> read(const tensor_words &words, const std::string &data)
     {
         write_pt(path, tensor(words), {data});
-        const pt t = open_pt(path);
+        const pt t = open_pt(path, PICKLE_NAMES_ANY);
         return t ? read_tensor(t.get(), torch_file_root(t.get())) : std::vector<float>();
     }
 
@@ -28,12 +28,12 @@ class torch_file_reads : public testing::Test
         return refusal_of_file();
     }
 
-    std::string refusal_of_file()
+    std::string refusal_of_file(pickle_names names = PICKLE_NAMES_LISTED)
     {
         torch_file *t = nullptr;
         torch_tensor found;
         fault f = {""};
-        if (torch_file_open(path.c_str(), PICKLE_NAMES_LISTED, TORCH_TENSOR_PICKLE, &t, &f)) {
+        if (torch_file_open(path.c_str(), names, TORCH_TENSOR_PICKLE, &t, &f)) {
             std::vector<float> values;
             if (torch_file_tensor(t, torch_file_root(t), &found, &f)) {
                 values.resize(found.count);
@@ -117,11 +117,57 @@ TEST_F(torch_file_reads, Parameters)
     EXPECT_EQ(counted(4), read_tensor(t.get(), torch_file_root(t.get())));
 }
 
+// Tensors in another order than their storage has them, and beside other elements of it.
+TEST_F(torch_file_reads, TensorsThatAreNotContiguous)
+{
+    struct {
+        std::vector<size_t> dims, strides;
+        size_t offset;
+    } const cases[] = {{{3, 2}, {1, 3}, 0},        // transposed
+                       {{2, 2}, {10, 3}, 1},       // every third of two rows
+                       {{2, 1, 3}, {1, 99, 2}, 5}, // a dimension of one element has any stride
+                       {{4, 3, 2, 2}, {12, 1, 6, 3}, 0}};
+    for (const auto &one : cases) {
+        tensor_words words;
+        words.dims = one.dims, words.strides = one.strides, words.offset = one.offset, words.stored = 48;
+        std::vector<float> wanted = {0};
+        for (size_t i = 0; i < one.dims.size(); i++) {
+            std::vector<float> more;
+            for (const float at : wanted) {
+                for (size_t k = 0; k < one.dims[i]; k++)
+                    more.push_back(at + (float)(k * one.strides[i]));
+            }
+            wanted = more;
+        }
+        for (float &at : wanted)
+            at += (float)one.offset + 1;
+        EXPECT_EQ(wanted, read(words, bytes_of_floats(counted(48))));
+        std::string halves;
+        for (size_t i = 0; i < 48; i++) {
+            const float value = (float)i + 1;
+            uint32_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            halves += little(bits >> 16, 2);
+        }
+        words.storage = "BFloat16Storage";
+        EXPECT_EQ(wanted, read(words, halves));
+    }
+}
+
+TEST_F(torch_file_reads, DoublesRoundedToNearest)
+{
+    const std::vector<double> doubles = {1, 1 + 0x1p-24, 1 + 0x1.8p-24, -0.0, 1e300, 0x1p-149, INFINITY};
+    tensor_words words = contiguous({doubles.size()});
+    words.storage = "DoubleStorage";
+    const std::vector<float> wanted = {1, 1, 1 + 0x1p-23f, -0.0f, INFINITY, 0x1p-149f, INFINITY};
+    EXPECT_EQ(wanted, read(words, std::string((const char *)doubles.data(), doubles.size() * sizeof(double))));
+}
+
 TEST_F(torch_file_reads, NumbersOfEveryForm)
 {
     const auto number_of = [&](const std::string &root, const std::vector<std::string> &data) {
         write_pt(path, root, data);
-        const pt t = open_pt(path);
+        const pt t = open_pt(path, PICKLE_NAMES_ANY);
         int64_t number = -1;
         fault f = {""};
         EXPECT_TRUE(torch_file_number(t.get(), torch_file_root(t.get()), &number, &f)) << f.text;
@@ -132,6 +178,10 @@ TEST_F(torch_file_reads, NumbersOfEveryForm)
     EXPECT_EQ(12, number_of("K\x0c", {}));
     EXPECT_EQ(12, number_of(real(12), {}));
     EXPECT_EQ(12, number_of(tensor(contiguous({})), {bytes_of_floats({12})}));
+    tensor_words precise = contiguous({});
+    precise.storage = "DoubleStorage";
+    const double many = 3000000001.0;
+    EXPECT_EQ(3000000001, number_of(tensor(precise), {std::string((const char *)&many, sizeof many)}));
     EXPECT_EQ(1ll << 40, number_of(tensor(longs), {little(1ull << 40, 8)}));
 }
 
@@ -139,8 +189,12 @@ TEST_F(torch_file_reads, TensorsOfTheUsualFormOnly)
 {
     const std::string data = bytes_of_floats(counted(6));
     tensor_words words = contiguous({2, 3});
-    words.strides = {1, 2};
-    expect_refused("not contiguous", tensor(words), {data});
+    words.strides = {0, 1};
+    expect_refused("repeats its elements", tensor(words), {data});
+    words.strides = {4, 1};
+    expect_refused("7 elements from 0 on, but only 6 are stored", tensor(words), {data});
+    words.strides = {0x7fffffff, 0x7fffffff};
+    expect_refused("only 6 are stored", tensor(words), {data});
     words = contiguous({2, 3});
     words.strides = {3};
     expect_refused("too few strides", tensor(words), {data});
@@ -162,6 +216,12 @@ TEST_F(torch_file_reads, TensorsOfTheUsualFormOnly)
     words = contiguous({3});
     words.storage = "LongStorage";
     expect_refused("no such elements", tensor(words), {data});
+    words.storage = "ComplexFloatStorage";
+    write_pt(path, tensor(words), {data});
+    EXPECT_NE(std::string::npos, refusal_of_file(PICKLE_NAMES_ANY).find("the type \"torch.ComplexFloatStorage\""));
+    write_pt(path, global("torch._utils", "_rebuild_tensor_v3") +
+                       tuple({"N", "K" + std::string(1, 0), "N", "N", "N", "N", global("torch", "float8_e4m3fn")}) + "R");
+    EXPECT_NE(std::string::npos, refusal_of_file(PICKLE_NAMES_ANY).find("the type \"torch.float8_e4m3fn\""));
     words = contiguous(std::vector<size_t>(17, 1));
     expect_refused("more than 16 dimensions", tensor(words), {bytes_of_floats({1})});
     words = contiguous({0x7fffffff, 0x7fffffff, 0x7fffffff});
