@@ -46,7 +46,7 @@ static int set_facts(maker *m, import_param *p)
     if (st_matches(p->facts.name, m->options->frozen))
         p->facts.states = 1u << ZOFF_STATE_WEIGHTS;
     if (!p->facts.states)
-        p->facts.states = 1u << ZOFF_STATE_MASTER | m->options->moments;
+        p->facts.states = p->tensors[0]->states ? p->tensors[0]->states : 1u << ZOFF_STATE_MASTER | m->options->moments;
     return EXIT_DONE;
 }
 
@@ -56,10 +56,11 @@ static int compare_slices(const import_param *p)
     const st_tensor *first = p->tensors[0]->tensor;
     for (size_t i = 1; i < p->tensor_count; i++) {
         const st_tensor *t = p->tensors[i]->tensor;
-        if (t->dtype != first->dtype || t->dim_count != first->dim_count ||
+        if (t->dtype != first->dtype || t->dim_count != first->dim_count || p->tensors[i]->states != p->tensors[0]->states ||
             memcmp(t->dims, first->dims, t->dim_count * sizeof *t->dims) != 0)
-            return failed("%s: tensor \"%s\": has another type or shape than \"%s\", so they are not slices of one parameter",
-                          p->tensors[i]->file->path, t->name, first->name);
+            return failed(
+                "%s: tensor \"%s\": has another type, shape or states than \"%s\", so they are not slices of one parameter",
+                p->tensors[i]->file->path, t->name, first->name);
     }
     return EXIT_DONE;
 }

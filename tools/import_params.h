@@ -1,4 +1,4 @@
-/* import_params.h: which parameters the tensors of safetensors files make. */
+/* import_params.h: which parameters the tensors of files make. */
 #ifndef ZOFF_TOOL_IMPORT_PARAMS_H
 #define ZOFF_TOOL_IMPORT_PARAMS_H
 

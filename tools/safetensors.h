@@ -50,6 +50,7 @@ typedef struct st_reader {
     json_t *metadata; /* an object of texts; NULL: none */
     uint64_t data_at, data_bytes;
     int fd;
+    struct torch_model *torch; /* a file of PyTorch in its place (torch_model.c); NULL: a safetensors file */
     pool memory;
 } st_reader;
 

@@ -18,6 +18,8 @@ int verb_checkpoint_reshard(int argc, char **argv);
 int verb_checkpoint_scrub(int argc, char **argv);
 int verb_export(int argc, char **argv);
 int verb_import(int argc, char **argv);
+int verb_import_safetensors(int argc, char **argv);
+int verb_import_torch(int argc, char **argv);
 int verb_info(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_reference(int argc, char **argv);

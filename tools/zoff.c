@@ -49,14 +49,21 @@ static const struct {
     {"export universal", universal_export, "FOLDER -o DIR --like DEEPSPEED [--label L]",
      "write a checkpoint to DIR as a universal checkpoint folder of DeepSpeed. DEEPSPEED is such a folder of the same model:\n"
      "      its states are replaced, and its files of the model are copied"},
-    {"import", verb_import,
-     "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
+    {"import safetensors", verb_import_safetensors,
+     "FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
      "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]... [--name N]",
      "write a checkpoint whose masters are the tensors of safetensors files. The moments are ZERO, and those of --optimizer\n"
      "      (adam unless given; sgd means with momentum). Option --step sets the number of updates. Option --dtype sets the\n"
      "      type of the weights; masters stay exact. Option --frozen names parameters without states. Option --stack makes\n"
      "      tensors the slices of one parameter: PATTERN is their name with {} for 0, 1, 2. Option --skip leaves tensors out.\n"
      "      In the other patterns * is any text. Option --name names the checkpoint"},
+    {"import torch", verb_import_torch,
+     "FILE|DIR... -o FOLDER [--optimizer FILE|adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
+     "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]... [--name N]",
+     "write a checkpoint with the state_dict of a model that torch.save() has written. The moments and the step are those of\n"
+     "      --optimizer FILE, a state_dict of torch.optim, or of the optimizer that a training program has saved in the same\n"
+     "      file. Where there is none, or with a name in --optimizer, the moments are zero. The other options are those of\n"
+     "      import safetensors"},
     {"import universal", universal_import,
      "DEEPSPEED -o FOLDER [--dtype keep|bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
      "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the\n"

@@ -67,7 +67,7 @@ TEST(ImportMutations, AreRefusedOrMakeSoundParameters)
         import_files files = {};
         import_params params = {};
         const outcome result = run([&] {
-            const int opened = import_files_open(&files, paths, 1, none);
+            const int opened = import_files_open(&files, &IMPORT_SAFETENSORS, paths, 1, none);
             return opened == EXIT_DONE ? import_params_make(&params, &files, &options) : opened;
         });
         if (result.exit == EXIT_DONE) {

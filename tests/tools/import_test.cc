@@ -293,7 +293,7 @@ TEST_F(import_verb, wrong_indexes_are_refused)
     EXPECT_EQ(2u, imported({folder.path, "--skip", "b"}).size());
     EXPECT_HAS(refused({folder.path, folder.file("two.safetensors")}),
                folder.path + ": a folder with an index is imported alone");
-    EXPECT_HAS(refused({folder.file("empty")}), folder.file("empty") + ": has no file that ends in .safetensors");
+    EXPECT_HAS(refused({folder.file("empty")}), folder.file("empty") + ": has no file that is named *.safetensors");
     EXPECT_HAS(refused({folder.file("one.safetensors"), folder.file("one.safetensors")}),
                "one.safetensors: tensor \"a\": is in ");
     ASSERT_EQ(0, unlink(index.c_str()));
@@ -321,8 +321,8 @@ TEST_F(import_verb, slices_that_differ_are_refused)
 {
     write_file(path, {{"h.0", ZOFF_BF16, {2, 3}}, {"h.1", ZOFF_BF16, {3, 2}}, {"g.0", ZOFF_BF16, {2}}, {"g.1", ZOFF_F32, {2}}},
                {{"tied", "g.1"}});
-    EXPECT_HAS(refused({path, "--stack", "h=h.{}"}), path + ": tensor \"h.1\": has another type or shape than \"h.0\"");
-    EXPECT_HAS(refused({path, "--stack", "h=g.{}"}), "tensor \"g.1\": has another type or shape than \"g.0\"");
+    EXPECT_HAS(refused({path, "--stack", "h=h.{}"}), path + ": tensor \"h.1\": has another type, shape or states than \"h.0\"");
+    EXPECT_HAS(refused({path, "--stack", "h=g.{}"}), "tensor \"g.1\": has another type, shape or states than \"g.0\"");
     EXPECT_HAS(refused({path, "--stack", "h=x.{}"}), "--stack h=x.{}: there is no tensor of this pattern with 0 for {}");
     EXPECT_HAS(refused({path, "--stack", "a=h.{}", "--stack", "b=h.{}"}), "tensor \"h.1\": has another type");
     write_file(path, {{"h.0", ZOFF_BF16, {2}}}, {{"tied", "h.0"}});
@@ -400,24 +400,20 @@ TEST_F(import_verb, an_error_leaves_no_checkpoint)
 TEST_F(import_verb, wrong_arguments_are_named)
 {
     const auto usage = [](std::vector<std::string> arguments, const std::string &words) {
-        const verb_result result = run_verb(verb_import, std::move(arguments));
+        const verb_result result = run_import(std::move(arguments));
         EXPECT_EQ(EXIT_USAGE, result.exit);
         EXPECT_HAS(result.err, words);
     };
-    usage({}, "import needs a format, such as safetensors; see");
-    usage({"pickle", "x"}, "import needs a format, such as safetensors, not pickle");
-    usage({"safetensors"}, "import needs files or a folder to read, and -o with the folder of checkpoints");
-    usage({"safetensors", "a"}, "import needs files or a folder");
-    usage({"safetensors", "-o", "a"}, "import needs files or a folder");
-    usage({"safetensors", "a", "-o"}, "-o needs a value");
-    usage({"safetensors", "a", "-o", "b", "--optimizer", "lamb"},
-          "--optimizer must be adam, lion, adagrad, sgd or none, not \"lamb\"");
+    usage({}, "import safetensors needs files or a folder to read, and -o with the folder of checkpoints");
+    usage({"a"}, "import safetensors needs files or a folder");
+    usage({"-o", "a"}, "import safetensors needs files or a folder");
+    usage({"a", "-o"}, "-o needs a value");
+    usage({"a", "-o", "b", "--optimizer", "lamb"}, "--optimizer must be adam, lion, adagrad, sgd or none, not \"lamb\"");
     for (const char *step : {"-1", "x", "1x", "", "99999999999999999999"})
-        usage({"safetensors", "a", "-o", "b", "--step", step}, "--step needs a number of updates from 0 on, not \"");
+        usage({"a", "-o", "b", "--step", step}, "--step needs a number of updates from 0 on, not \"");
     for (const char *stack : {"x", "=h.{}", "h=x", "h{}=x", "h={}.{}"})
-        usage({"safetensors", "a", "-o", "b", "--stack", stack},
-              "--stack needs NAME=PATTERN with {} once in the pattern, not \"");
-    usage({"safetensors", "a", "-o", "b", "--dtype", "x"}, "--dtype must be bf16, fp16, fp32 or keep, not \"x\"");
-    usage({"safetensors", "a", "-o", "b", "--label", "x"}, "import: there is no option \"--label\"");
+        usage({"a", "-o", "b", "--stack", stack}, "--stack needs NAME=PATTERN with {} once in the pattern, not \"");
+    usage({"a", "-o", "b", "--dtype", "x"}, "--dtype must be bf16, fp16, fp32 or keep, not \"x\"");
+    usage({"a", "-o", "b", "--label", "x"}, "import safetensors: there is no option \"--label\"");
 }
 } // namespace

@@ -308,7 +308,7 @@ class Loadable : public testing::Test
         const std::string to = folder.file("export"), again = folder.file("again");
         const verb_result out = run_verb(verb_export, {from, "-o", to});
         ASSERT_EQ(EXIT_DONE, out.exit) << out.err;
-        const verb_result in = run_verb(verb_import, {"safetensors", to, "-o", again});
+        const verb_result in = run_import({to, "-o", again});
         ASSERT_EQ(EXIT_DONE, in.exit) << in.err;
         zoff_checkpoint_reader *r = nullptr;
         ASSERT_ZOFF_OK(zoff_checkpoint_reader_open(again.c_str(), nullptr, &r));

@@ -172,8 +172,7 @@ inline verb_result run_export(std::vector<std::string> arguments)
 
 inline verb_result run_import(std::vector<std::string> arguments)
 {
-    arguments.insert(arguments.begin(), "safetensors");
-    return run_verb(verb_import, std::move(arguments));
+    return run_verb(verb_import_safetensors, std::move(arguments));
 }
 
 // A safetensors file, with the bytes of its tensors by name.

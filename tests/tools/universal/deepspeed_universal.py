@@ -98,7 +98,7 @@ class Zoff:
             print("FAILED:", self.library.zoff_last_error().decode())
             sys.exit(1)
 
-    def read(self, torch, folder, names):
+    def read(self, torch, folder, names, kinds=range(len(STATES))):
         """Return {name: {state: tensor}} and the manifest of the newest checkpoint."""
         reader, found = ctypes.c_void_p(), {}
         self.check(self.library.zoff_checkpoint_reader_open(folder.encode(), None, ctypes.byref(reader)))
@@ -114,11 +114,11 @@ class Zoff:
             for dim in about[name]["dims"]:
                 count *= dim
             found[name] = {}
-            for kind, state in enumerate(STATES):
+            for kind in kinds:
                 values = torch.empty(count)
                 self.check(self.library.zoff_checkpoint_reader_read(reader, index, kind, ctypes.c_size_t(0), ctypes.c_size_t(count),
                                                                     ctypes.c_void_p(values.data_ptr())))
-                found[name][state] = values.reshape(about[name]["dims"])
+                found[name][STATES[kind]] = values.reshape(about[name]["dims"])
         self.library.zoff_checkpoint_reader_close(reader)
         return found, manifest
 
@@ -361,4 +361,5 @@ def main():
     sys.exit(1 if wrong else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

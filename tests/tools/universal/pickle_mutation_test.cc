@@ -4,6 +4,13 @@
 #include "random.h"
 #include "torch_bytes.h"
 
+#include "../tool_files.h"
+
+extern "C" {
+#include "import_params.h"
+#include "torch_model.h"
+}
+
 using namespace torch_bytes;
 using zoff_test::share_of;
 
@@ -113,4 +120,88 @@ TEST(torch_file_mutations, AreRefusedOrReadInsideTheirStorage)
         torch_file_close(t);
     }
     EXPECT_GT(read, all / 100);
+}
+
+namespace
+{
+// A checkpoint with a model, a tied name, a mask and an optimizer of two groups.
+std::string good_checkpoint()
+{
+    const auto place = [](const std::string &key, const std::vector<size_t> &dims) {
+        tensor_words words = contiguous(dims);
+        words.key = key;
+        return tensor(words);
+    };
+    const std::string zero(1, 0), wte = place("0", {2, 3});
+    const auto adam = [&](const std::string &key, const std::vector<size_t> &dims) {
+        return dict({{text("step"), "K\x03"}, {text("exp_avg"), place(key, dims)}, {text("exp_avg_sq"), place(key, dims)}});
+    };
+    const std::string model = dict({{text("_orig_mod.wte"), wte},
+                                    {text("_orig_mod.b"), place("1", {4})},
+                                    {text("_orig_mod.mask"), place("2", {5})},
+                                    {text("_orig_mod.head"), wte}});
+    const std::string groups = "](" + dict({{text("params"), "](K" + zero + "e"}}) +
+                               dict({{text("params"), "](K\x01"
+                                                      "e"}}) +
+                               "e";
+    const std::string state = dict({{"K" + zero, adam("0", {2, 3})}, {"K\x01", adam("1", {4})}});
+    return pickled(
+        dict({{text("model"), model}, {text("optimizer"), dict({{text("state"), state}, {text("param_groups"), groups}})}}));
+}
+
+// Read all that an import reads. Returns the exit status.
+int read_model(const std::string &path, size_t *frozen)
+{
+    std::string name = path;
+    char *paths[] = {name.data()};
+    const char *none[] = {nullptr};
+    import_options options = {paths, 1, "", -1, ZOFF_DTYPE_DEFAULT, 3 << ZOFF_STATE_M, none, none, nullptr, 0};
+    import_files files = {};
+    import_params params = {};
+    int result = import_files_open(&files, &IMPORT_TORCH, paths, 1, none);
+    if (result == EXIT_DONE)
+        result = torch_optimizer_read(&files, &options);
+    if (result == EXIT_DONE)
+        result = import_params_make(&params, &files, &options);
+    for (size_t i = 0; i < params.count && result == EXIT_DONE; i++) {
+        const import_param &p = params.params[i];
+        *frozen += p.facts.states == 1u << ZOFF_STATE_WEIGHTS;
+        for (unsigned k = 0; k < 4; k++) {
+            if (p.tensor_count == 0 || !(p.facts.states & 1u << k) || ((k == 1 || k == 2) && !p.tensors[0]->moments))
+                continue;
+            std::vector<float> values(p.facts.count + 1);
+            EXPECT_LE(p.facts.count, 6u);
+            if (p.facts.count > 0 && result == EXIT_DONE)
+                result = IMPORT_TORCH.read(p.tensors[0], (zoff_state_kind)k, 0, p.facts.count, values.data());
+        }
+    }
+    import_params_free(&params);
+    import_files_close(&files);
+    return result;
+}
+} // namespace
+
+TEST(torch_import_mutations, AreRefusedOrRead)
+{
+    const zoff_test::scratch_folder folder;
+    const std::string path = folder.file("a.pt"), good = good_checkpoint();
+    zoff_test::fast_random random(20);
+    unsigned read = 0;
+    const unsigned all = share_of(20000);
+    for (unsigned i = 0; i < all; i++) {
+        std::string mutant = good;
+        for (unsigned n = i == 0 ? 0 : 1 + random() % 2; n > 0; n--) // the first file stays as it is
+            mutate(mutant, random);
+        write_zip(path, {{"data.pkl", mutant},
+                         {"data/0", bytes_of_floats(counted(6))},
+                         {"data/1", bytes_of_floats(counted(4))},
+                         {"data/2", bytes_of_floats(counted(5))}});
+        size_t frozen = 0;
+        const tool_files::outcome result = tool_files::run([&] { return read_model(path, &frozen); });
+        ASSERT_TRUE(i > 0 || (result.exit == EXIT_DONE && frozen == 1)) << result.err;
+        ASSERT_EQ(result.exit != EXIT_DONE, result.err.find("error: ") != std::string::npos) << i << ": " << result.err;
+        read += result.exit == EXIT_DONE;
+    }
+    EXPECT_GT(read, all / 20);
+    EXPECT_LT(read, all);
 }

@@ -1,4 +1,5 @@
-/* universal_absent.c: the verbs for DeepSpeed's universal checkpoint folders in a build without libzip. */
+/* libzip_absent.c: the verbs for files of PyTorch and DeepSpeed's universal checkpoint folders in a build without libzip. */
+#include "torch_contents.h"
 #include "universal_verbs.h"
 #include "verbs.h"
 
@@ -20,4 +21,18 @@ int universal_export(int argc, char **argv)
     (void)argc;
     (void)argv;
     return refuse();
+}
+
+int verb_import_torch(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return refuse();
+}
+
+bool torch_contents_kind(const char *path, torch_kind *out_kind)
+{
+    (void)path;
+    (void)out_kind;
+    return false;
 }
