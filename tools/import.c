@@ -1,11 +1,13 @@
 /* import.c: `zoff import FORMAT FILE...`: reads the arguments. */
 #include "import.h"
 
+#include "import_kind.h"
 #include "options.h"
 #include "verbs.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zoff/state.h>
 
 /* Read --optimizer: the name of an optimizer with moments of zero, or a file if the format has such files. */
@@ -98,5 +100,11 @@ int verb_import_safetensors(int argc, char **argv)
 
 int verb_import(int argc, char **argv)
 {
-    return usage_error("import needs a format, such as safetensors%s%s", argc ? ", not " : "", argc ? argv[0] : "");
+    struct stat about;
+    for (int i = 0; i < argc; i++) {
+        if (stat(argv[i], &about) == 0)
+            return import_kind_tell(argv[i]);
+    }
+    return usage_error("import needs safetensors, torch or universal, or a file to tell what it is%s%s",
+                       argc ? "; there is no file " : "", argc ? argv[0] : "");
 }

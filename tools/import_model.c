@@ -2,6 +2,7 @@
  * the format here; that of PyTorch is in torch_model.c. */
 #include "dtype.h"
 #include "import.h"
+#include "import_kind.h"
 #include "import_params.h"
 #include "progress.h"
 #include "records.h"
@@ -103,6 +104,8 @@ int import_model(const import_format *format, const import_options *o)
 {
     importer x = {.format = format, .options = *o, .block = malloc(BLOCK * sizeof *x.block)};
     int result = x.block ? EXIT_DONE : failed("out of memory for a block of elements");
+    for (size_t i = 0; i < o->path_count && result == EXIT_DONE; i++)
+        result = import_kind_check(o->paths[i], format->name);
     if (result == EXIT_DONE)
         result = import_files_open(&x.files, format, o->paths, o->path_count, o->skip);
     if (result == EXIT_DONE && format->prepare)

@@ -7,6 +7,7 @@
  * group are found; two ways to one state are ambiguous from there on. */
 #include "torch_model.h"
 
+#include "import_kind.h"
 #include "verbs.h"
 
 #include <stdlib.h>
@@ -476,6 +477,8 @@ static int open_optimizer(reader *r, bool *out_found)
         r->path = r->files->files[0].path;
         r->file = model->file;
         r->root = r->files->file_count == 1 ? model->contents.optimizer : NULL;
+    } else if (import_kind_check(r->path, "optimizer") != EXIT_DONE) {
+        return EXIT_FAILED;
     } else if (!torch_file_open(r->path, PICKLE_NAMES_ANY, PICKLE_BYTES_MAX, &model->optimizer, &f)) {
         return failed("%s", f.text);
     } else {

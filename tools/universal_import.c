@@ -3,6 +3,7 @@
 #include "universal_verbs.h"
 
 #include "dtype.h"
+#include "import_kind.h"
 #include "options.h"
 #include "progress.h"
 #include "universal_params.h"
@@ -182,7 +183,9 @@ static int run(const import_options *o)
 {
 import m = {.total = 0 };
     progress_begin(&m.progress, "import");
-    int result = import_folder(&m, o);
+    int result = import_kind_check(o->folder, "universal");
+    if (result == EXIT_DONE)
+        result = import_folder(&m, o);
     progress_end(&m.progress, result == EXIT_DONE);
     if (result == EXIT_DONE) {
         print_line(stdout, "%zu parameters after %lld updates are in a checkpoint in %s", m.params.count,

@@ -49,6 +49,8 @@ static const struct {
     {"export universal", universal_export, "FOLDER -o DIR --like DEEPSPEED [--label L]",
      "write a checkpoint to DIR as a universal checkpoint folder of DeepSpeed. DEEPSPEED is such a folder of the same model:\n"
      "      its states are replaced, and its files of the model are copied"},
+    {"import", verb_import, "FILE",
+     "print what a file or folder is, and which of the verbs below reads it, or what converts it"},
     {"import safetensors", verb_import_safetensors,
      "FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
      "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]... [--name N]",

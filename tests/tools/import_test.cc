@@ -404,6 +404,12 @@ TEST_F(import_verb, wrong_arguments_are_named)
         EXPECT_EQ(EXIT_USAGE, result.exit);
         EXPECT_HAS(result.err, words);
     };
+    for (const std::vector<std::string> &none : {std::vector<std::string>(), {"no/such", "-o"}}) {
+        const verb_result result = run_verb(verb_import, none);
+        EXPECT_EQ(EXIT_USAGE, result.exit);
+        EXPECT_HAS(result.err, "import needs safetensors, torch or universal, or a file to tell what it is");
+        EXPECT_EQ(none.empty(), result.err.find("; there is no file no/such") == std::string::npos) << result.err;
+    }
     usage({}, "import safetensors needs files or a folder to read, and -o with the folder of checkpoints");
     usage({"a"}, "import safetensors needs files or a folder");
     usage({"-o", "a"}, "import safetensors needs files or a folder");

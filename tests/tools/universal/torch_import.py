@@ -274,11 +274,11 @@ def refusals(torch, zoff, folder, wrong):
     train(torch, model, optimizer)
     torch.save({"model": state, "optimizer": optimizer.state_dict()}, at("amsgrad.pt"))
     torch.distributed.checkpoint.save({"model": state}, checkpoint_id=at("dcp"), no_dist=True)
-    for name, words in {"legacy.pt": "as a zip archive",
-                        "module.pt": "has no state_dict of a model", "script.pt": "has no state_dict of a model",
+    for name, words in {"legacy.pt": "in the format from before PyTorch 1.6; load it in Python and torch.save it again",
+                        "module.pt": "a model as an object of its class", "script.pt": "is a TorchScript file",
                         "eight.pt": 'the type "torch.float8_e4m3fn"', "expanded.pt": "save it with .clone()",
-                        "list.pt": "has no state_dict of a model", "amsgrad.pt": 'a state "max_exp_avg_sq"',
-                        "dcp": "has no file that is named pytorch_model*.bin"}.items():
+                        "list.pt": "without a model that zoff finds", "amsgrad.pt": 'a state "max_exp_avg_sq"',
+                        "dcp": "dcp_to_torch FOLDER model.pt"}.items():
         done = subprocess.run([zoff.tool, "import", "torch", at(name), "-o", at("refused")], capture_output=True, text=True, check=False)
         if done.returncode != 1 or words not in done.stderr or os.path.exists(at("refused")):
             wrong.append(f"{name}: exit {done.returncode}, {done.stderr}")
