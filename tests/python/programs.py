@@ -235,10 +235,11 @@ class Program:
 
 class Programs(Folders, unittest.TestCase):
     def test_random_programs_stay_as_near_as_torch_is_to_float64(self):
-        first, count = map(int, os.environ.get("ZOFF_TEST_PROGRAMS", "0 2000" if FULL else "0 100").split())
+        first, count = map(int, os.environ.get("ZOFF_TEST_PROGRAMS", "0 2000" if FULL else "0 60").split())
         folder, wrong = self.folder(), []
         warnings.simplefilter("ignore")  # of parameters without states, and of steps that the scaler skips
         gc.freeze()  # torch has a million objects, which each collection would visit
+        self.addCleanup(gc.unfreeze)
         for seed in range(first, first + count):
             program = Program(seed, folder)
             if said := program.run():

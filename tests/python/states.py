@@ -119,6 +119,20 @@ class RoundTrips(Folders, unittest.TestCase):
             self.assertTrue(any(int(at[0].split("-")[0], 16) == state[name].data_ptr() and "(deleted)" in at for at in places), name)
         self.assertFalse([name for name in os.listdir(optimizer._folder) if name.startswith("zoff-state-")])
 
+    def test_a_mapped_state_takes_no_anonymous_memory(self):
+        def anonymous():
+            with open("/proc/self/status", encoding="utf-8") as file:
+                return next(int(line.split()[1]) >> 10 for line in file if line.startswith("RssAnon"))
+
+        model = weights(torch.bfloat16, shapes=((1 << 22,), (1 << 22,)))
+        optimizer = zoff.AdamW(named(model), config=zoff.Config(nvme=self.folder(), host_memory="4MiB"))
+        Gradients().give(model)
+        optimizer.step()
+        before = anonymous()
+        kept = optimizer.state_dict()
+        self.assertEqual(96 << 20, sum(tensor.nbytes for its in kept["state"].values() for tensor in its.values() if tensor.dim()))
+        self.assertLessEqual(anonymous() - before, 16)
+
     def test_a_reference_is_of_one_checkpoint(self):
         model, optimizer, gradients = self.trained(torch.float32, "dram", "reference")
         with self.assertRaisesRegex(RuntimeError, r"call save\(\) before state_dict\(\)"):
@@ -168,7 +182,8 @@ class RoundTrips(Folders, unittest.TestCase):
             optimizer.load(folders[0])
 
     def test_channels_last_and_transposed_parameters_keep_their_layout(self):
-        model = [torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)), torch.nn.Parameter(torch.randn(6, 4).t())]
+        model = weights(shapes=((4, 3, 5, 5), (6, 4)))
+        model = [torch.nn.Parameter(model[0].detach().to(memory_format=torch.channels_last)), torch.nn.Parameter(model[1].detach().t())]
         theirs, gradients, folder = copies(model), Gradients(), self.folder()
         ours, reference = zoff.AdamW(named(model)), torch.optim.AdamW(theirs)
         for _ in range(5):
