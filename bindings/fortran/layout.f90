@@ -155,6 +155,8 @@ program layout
       c_loc(the_checkpoint_opts)), 72, int(c_sizeof(the_checkpoint_opts%data_found)), 8)
    call compare("zoff_checkpoint_opts%pinned", away(c_loc(the_checkpoint_opts%pinned), c_loc(the_checkpoint_opts)), &
       80, int(c_sizeof(the_checkpoint_opts%pinned)), 1)
+   call compare("zoff_checkpoint_opts%weights_only", away(c_loc(the_checkpoint_opts%weights_only), &
+      c_loc(the_checkpoint_opts)), 81, int(c_sizeof(the_checkpoint_opts%weights_only)), 1)
    call compare("zoff_checkpoint_info", 0, 0, int(c_sizeof(the_checkpoint_info)), 120)
    call compare("zoff_checkpoint_info%struct_size", away(c_loc(the_checkpoint_info%struct_size), &
       c_loc(the_checkpoint_info)), 0, int(c_sizeof(the_checkpoint_info%struct_size)), 8)

@@ -293,6 +293,9 @@ module zoff
          !  An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of `data` must be there
       logical(c_bool) :: pinned = .false.
          !< save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough
+      logical(c_bool) :: weights_only = .false.
+         !< load: take masters and frozen weights, and begin the rest as a new engine does: moments and number of
+         !  updates at zero. For another optimizer, or to fine-tune; see zoff_checkpoint_load()
    end type zoff_checkpoint_opts
 
    !> The dynamic loss scale of fp16 training, complete: a checkpoint that keeps these numbers continues with the same

@@ -58,6 +58,8 @@ typedef struct zoff_checkpoint_opts {
                             this rank. An imported checkpoint has none. Bytes that it lacks stay as they are. NULL: all of
                             `data` must be there */
     bool pinned;       /**< save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough */
+    bool weights_only; /**< load: take masters and frozen weights, and begin the rest as a new engine does: moments and number
+                            of updates at zero. For another optimizer, or to fine-tune; see zoff_checkpoint_load() */
 } zoff_checkpoint_opts;
 #define ZOFF_CHECKPOINT_OPTS_INIT ZOFF_SIZED(zoff_checkpoint_opts)
 
@@ -101,6 +103,11 @@ ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
  *  one that was trained and is frozen now takes the rounded master as its weight. If the number of rows (the first of `dims`)
  *  or slices differs, the first ones are taken. If other dims have as many elements, they are taken in their order. If the
  *  optimizer differs, the moments that both have are taken.
+ *
+ *  With `weights_only` it does not matter which optimizer has saved, and which parameters were frozen or have moments in
+ *  another format. Moments begin as in a new engine, and the number of updates at 0, so bias correction and a schedule begin
+ *  again. The loss scale and rates that the program has set stay. The program's bytes are taken if `data` asks for them. Names
+ *  and shapes count as ever.
  *
  *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
  *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With

@@ -266,12 +266,14 @@ void zoff_checkpoint_complete_close(zoff_checkpoint *c);
 typedef struct zoff_match {
     const zoff_engine_view *view;
     const zoff_archive *archive;
-    uint32_t *to; /* for each parameter of the engine 1 + that of the checkpoint; 0: it is missing, and may be */
+    bool weights_only; /* the moments are not taken, so they need not match */
+    uint32_t *to;      /* for each parameter of the engine 1 + that of the checkpoint; 0: it is missing, and may be */
 } zoff_match;
 
-/* Compare names, shapes and states. `allow`: patterns of names that may be missing or extra; NULL: none.
+/* Compare names, shapes and states. `opts`: allow and weights_only.
  * @owns out: zoff_checkpoint_match_close()  @return ERR_INVALID with the first differences */
-zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out);
+zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const zoff_checkpoint_opts *opts,
+                                       zoff_match *out);
 void zoff_checkpoint_match_close(zoff_match *m);
 
 /* ---- feed.c ---- */

@@ -478,10 +478,12 @@ static zoff_status add_split_master(zoff_filler *f, const zoff_plan_piece *piece
 
 /* ---- a chunk ---- */
 
+/* Whether a piece has a state that a load brings. */
 static bool has_state(const zoff_filler *f, const zoff_plan_piece *piece, unsigned array)
 {
     const zoff_model_param *p = &f->match->view->model->params[piece->param];
-    return !p->frozen && zoff_model_params_tensor(f->match->view->model, p).bytes[array] != 0;
+    return !p->frozen && (array == ZOFF_STREAM_MASTER || !f->match->weights_only) &&
+           zoff_model_params_tensor(f->match->view->model, p).bytes[array] != 0;
 }
 
 /* Elements of a state of a piece that the checkpoint has. */

@@ -89,6 +89,7 @@ static void list_arguments(const void *ctx, zoff_fields *out)
     zoff_agreement_equal_add(out, l->opts.name ? l->opts.name : "", 0, "zoff_checkpoint_opts.name");
     zoff_agreement_equal_add(out, label_of(l), 0, "zoff_checkpoint_opts.label");
     zoff_agreement_equal_add(out, l->opts.allow ? l->opts.allow : "", 0, "zoff_checkpoint_opts.allow");
+    zoff_agreement_equal_add(out, NULL, l->opts.weights_only, "zoff_checkpoint_opts.weights_only");
     zoff_agreement_equal_add(out, NULL, l->opts.data_count, "zoff_checkpoint_opts.data_count");
     for (size_t i = 0; i < l->opts.data_count; i++)
         zoff_agreement_equal_add(out, l->opts.data[i].name, 0, "name of data %zu", i);
@@ -153,18 +154,19 @@ static zoff_status open_together(loading *l)
 
 static zoff_status open_all(loading *l)
 {
-    ZOFF_TRY(zoff_checkpoint_match_open(&l->view, l->archive, l->opts.allow, &l->match));
+    ZOFF_TRY(zoff_checkpoint_match_open(&l->view, l->archive, &l->opts, &l->match));
     ZOFF_TRY(zoff_checkpoint_data_match(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm)));
     zoff_checkpoint_fill_open(&l->match, &l->filler);
     return zoff_checkpoint_fill_frozen(&l->filler, true);
 }
 
-/* A static scale of the configuration stays. A checkpoint without a loss scale leaves the scale as it is. */
+/* A static scale of the configuration stays. A checkpoint without a loss scale leaves the scale as it is, and so does one of
+ * which only the weights are taken. */
 static zoff_status take_scaler(const loading *l)
 {
     const zoff_fp16_values *v = &l->view.values->fp16;
     zoff_loss_scaler scaler = l->archive->manifest.scaler;
-    if (!v->enabled || !l->archive->manifest.has_scaler)
+    if (!v->enabled || !l->archive->manifest.has_scaler || l->opts.weights_only)
         return ZOFF_OK;
     if (!v->dynamic)
         scaler.scale = v->scale;
@@ -188,6 +190,8 @@ static zoff_status begin_chunk(loading *l, zoff_states_load *load, size_t chunk)
 {
     zoff_chunk_memory memory;
     ZOFF_TRY(zoff_engine_states_load_lend(load, chunk, zoff_checkpoint_fill_is_whole(&l->filler, chunk), &memory));
+    if (l->opts.weights_only)
+        zoff_engine_states_load_renew(load, chunk);
     return zoff_checkpoint_fill_begin(&l->filler, chunk, memory);
 }
 
@@ -222,7 +226,7 @@ static zoff_status fill_states(loading *l)
     if (status < 0) {
         ZOFF_KEEP_ERROR(zoff_checkpoint_fill_stop(&l->filler));
     }
-    return zoff_engine_states_load_end(&load, l->archive->manifest.t, status);
+    return zoff_engine_states_load_end(&load, l->opts.weights_only ? 0 : l->archive->manifest.t, status);
 }
 
 static zoff_status replace_states(loading *l)

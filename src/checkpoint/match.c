@@ -35,6 +35,7 @@ typedef struct comparison {
     zoff_match *match;
     const char *allow;
     differences refused, allowed;
+    bool has_states; /* some are of states that weights_only does not take */
 } comparison;
 
 static void note(differences *d, const char *name, const char *what)
@@ -110,16 +111,22 @@ static bool compare_states(comparison *c, size_t param, const zoff_archive_param
 {
     const zoff_model_param *p = &c->match->view->model->params[param];
     const unsigned need = zoff_planning_describe_states(c->match->view->model, param, false);
+    const size_t refused = c->refused.count;
     if (p->frozen && a->states == 0)
         return false; /* frozen weights were left out, so they stay as they are */
-    if (a->states && p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
+    if (a->states == 0)
+        return add(c, p->name, "was frozen, and its weights were left out");
+    if (c->match->weights_only)
+        return false;
+    if (p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
         add(c, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
     else if (p->frozen && p->dtype != a->dtype)
         add(c, p->name, "is frozen, and its weights have another type");
     else if ((a->states & need) != need)
-        return add(c, p->name, "lacks states that its optimizer has here") && !a->states;
+        add(c, p->name, "lacks states that its optimizer has here");
     else if (a->states & ~need)
         add(c, p->name, "has states that its optimizer has not here");
+    c->has_states = c->has_states || c->refused.count > refused;
     return false;
 }
 
@@ -232,8 +239,9 @@ static zoff_status compare_groups(const zoff_match *m)
     }
     zoff_base_mem_free(told);
     if (d.count && zoff_comm_rank(m->view->comm) == 0)
-        ZOFF_WARN("the run goes on from the checkpoint '%s' with other hyper-parameters, in %zu places: %s%s",
-                  m->archive->folder, d.count, d.text, d.count > 6 ? "; ..." : "");
+        ZOFF_WARN("the run goes on from the checkpoint '%s' with other hyper-parameters, in %zu places: %s%s%s",
+                  m->archive->folder, d.count, d.text, d.count > 6 ? "; ..." : "",
+                  strstr(d.text, "has optimizer.type") ? ". zoff_checkpoint_opts.weights_only begins with new states" : "");
     return status;
 }
 
@@ -246,20 +254,22 @@ static zoff_status compare(comparison *c, const names *n)
     ZOFF_FAIL_IF(
         c->refused.count, ZOFF_ERR_INVALID,
         "the checkpoint '%s' is of another model, in %zu places: %s%s. zoff_checkpoint_opts.allow names parameters that may "
-        "be missing, extra or different",
-        folder, c->refused.count, c->refused.text, c->refused.count > 6 ? "; ..." : "");
+        "be missing, extra or different%s",
+        folder, c->refused.count, c->refused.text, c->refused.count > 6 ? "; ..." : "",
+        c->has_states ? "; weights_only takes the weights of any optimizer, and begins with new states" : "");
     if (c->allowed.count && zoff_comm_rank(c->match->view->comm) == 0)
         ZOFF_WARN("the checkpoint '%s' is of another model, as zoff_checkpoint_opts.allow permits, in %zu places: %s%s. Its "
                   "states are taken, and the rest stays as it is",
                   folder, c->allowed.count, c->allowed.text, c->allowed.count > 6 ? "; ..." : "");
-    return compare_groups(c->match);
+    return c->match->weights_only ? ZOFF_OK : compare_groups(c->match);
 }
 
-zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out)
+zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const zoff_checkpoint_opts *opts,
+                                       zoff_match *out)
 {
     names n = {.params = a->manifest.params, .count = a->manifest.param_count};
-    zoff_match m = {.view = v, .archive = a};
-    comparison c = {.match = &m, .allow = allow};
+    zoff_match m = {.view = v, .archive = a, .weights_only = opts->weights_only};
+    comparison c = {.match = &m, .allow = opts->allow};
     ZOFF_TRY(zoff_archive_names_sort(n.params, n.count, &n.sorted));
     zoff_status status = zoff_base_mem_alloc(v->model->param_count + 1, sizeof *m.to, "parameters of a checkpoint", &m.to);
     if (status == ZOFF_OK)

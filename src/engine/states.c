@@ -389,6 +389,18 @@ zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, b
     return ZOFF_OK;
 }
 
+void zoff_engine_states_load_renew(zoff_states_load *load, size_t chunk)
+{
+    const zoff_plan_chunk *c = &load->engine->plan.chunks[chunk];
+    char *states = loading_of(load, chunk)->lent.memory.states;
+    for (unsigned stream = ZOFF_STREAM_M; stream <= ZOFF_STREAM_V; stream++) {
+        if (c->lengths[stream])
+            memset(states + c->starts[stream], 0, c->lengths[stream]);
+    }
+    if (c->lengths[ZOFF_STREAM_V])
+        fill_accumulators(load->engine, c, states);
+}
+
 zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk)
 {
     cast_chunk(load->engine, chunk, loading_of(load, chunk)->lent.memory, ALL, false);

@@ -188,6 +188,8 @@ size_t zoff_engine_states_load_most(const zoff_states_load *load, size_t chunk);
 /* Lend the memory of a chunk: its states, and weights that are their own masters or frozen. It stays in place until it is taken
  * back. `fills_all`: every state gets new content, so the old one is not read.  @blocks yes */
 zoff_status zoff_engine_states_load_lend(zoff_states_load *load, size_t chunk, bool fills_all, zoff_chunk_memory *out);
+/* Moments of a chunk that is lent are not loaded: begin them as in a new engine. */
+void zoff_engine_states_load_renew(zoff_states_load *load, size_t chunk);
 /* A chunk has its masters, and weights that are their own masters: compute the other weights, while its moments are being
  * read. */
 zoff_status zoff_engine_states_load_weights(zoff_states_load *load, size_t chunk);

@@ -183,6 +183,7 @@ class zoff_checkpoint_opts(Struct):
         ("allow", c_char_p),
         ("data_found", c_void_p),
         ("pinned", c_bool),
+        ("weights_only", c_bool),
     ]
 
 

@@ -107,6 +107,7 @@ TEST_F(Advice, StatesOfAnotherModelAreReshardedAndLoaded)
         {"base", {{"wte", 4000}, {"adapter", 300}, {"base", 500}}},
         {"adapter", {{"wte", 4000}, {"base", 500, true}}},
         {"new", {{"wte", 4000}, {"adapter", 300}, {"base", 500, true}, {"new", 70}}},
+        {"wte", model}, // with another optimizer
     };
     std::vector<float> master;
     {
@@ -117,22 +118,29 @@ TEST_F(Advice, StatesOfAnotherModelAreReshardedAndLoaded)
     }
     const char *folders[] = {states.path.c_str()};
     for (size_t i = 0; i < models.size(); i++) {
-        const program refused(persistent(states.path), models[i].second);
+        const bool is_other = i + 1 == models.size();
+        const auto text = [&](const std::string &path) {
+            std::string settings = persistent(path);
+            return is_other ? settings.replace(settings.find("AdamW"), 5, "Lion") : settings;
+        };
+        const program refused(text(states.path), models[i].second);
         ASSERT_EQ(ZOFF_ERR_INVALID, refused.status);
         ASSERT_NE(refused.words.npos, refused.words.find("The command `zoff checkpoint reshard` makes a checkpoint of it. That "
-                                                         "loads into moments of any format, and with "
-                                                         "zoff_checkpoint_opts.allow into a model that differs"))
+                                                         "loads into moments of any format, with "
+                                                         "zoff_checkpoint_opts.allow into a model that differs, and with "
+                                                         "weights_only into another optimizer"))
             << refused.words;
         const std::string to = checkpoints.file("of" + std::to_string(i));
         ASSERT_ZOFF_OK(zoff_state_files_checkpoint(folders, 1, to.c_str(), nullptr, nullptr, nullptr));
         const std::string fresh = other_states.file("of" + std::to_string(i));
         ASSERT_EQ(0, system(("mkdir '" + fresh + "'").c_str()));
-        program second(persistent(fresh), models[i].second, -2);
+        program second(text(fresh), models[i].second, -2);
         ASSERT_EQ(ZOFF_OK, second.status) << second.words;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, std::string("'") + models[i].first + "'",
                           zoff_checkpoint_load(second.e.get(), to.c_str(), nullptr));
         zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
-        opts.allow = models[i].first;
+        opts.allow = is_other ? nullptr : models[i].first;
+        opts.weights_only = is_other;
         if (i < 3)
             log.expect("as zoff_checkpoint_opts.allow permits");
         ASSERT_ZOFF_OK(zoff_checkpoint_load(second.e.get(), to.c_str(), &opts)) << models[i].first;

@@ -1,6 +1,7 @@
 // remedy_test.cc: a run goes on with a model that differs from that of its checkpoint, by the remedy that the refusal names:
 // zoff_checkpoint_opts.allow with the names in the message. States that are there are taken, and the rest stays as it was
-// registered. An oracle computes both from the states of the engine that saved.
+// registered. An oracle computes both from the states of the engine that saved. With weights_only, of which the last test is,
+// the engine goes on as a new one that has these weights, whatever optimizer and moments have saved them.
 #include "covering.h"
 #include "saved_run.h"
 
@@ -258,6 +259,21 @@ class run
         return all;
     }
 
+    // Set the masters of trained parameters.
+    void give(const std::map<std::string, stored> &masters)
+    {
+        job.on_each([&](unsigned rank) {
+            zoff_engine *e = members[rank].e.get();
+            for (size_t i = 0; i < params.size(); i++) {
+                const std::vector<float> &numbers = masters.at(params[i].name).numbers[0];
+                if (params[i].frozen)
+                    continue;
+                EXPECT_ZOFF_OK(zoff_state_write(e, (zoff_param)i, ZOFF_STATE_MASTER, 0, numbers.size(), numbers.data()));
+            }
+            EXPECT_ZOFF_OK(zoff_params_push(e));
+        });
+    }
+
     std::vector<rank_result> call(const std::function<zoff_status(zoff_engine *e)> &what)
     {
         std::vector<rank_result> results(s.world);
@@ -491,5 +507,180 @@ TEST_P(Allowed, TakesWhatIsThere)
     to.expect_weights();
     to.step();
     to.expect_weights();
+}
+
+// ---- weights only ----
+
+const struct {
+    const char *name, *settings;
+    bool has_blocks; // moments in 8 bits are for it
+} OPTIMIZERS[] = {{"adam", R"({"type": "Adam", "params": {"lr": 0.01}})", true},
+                  {"adamw", R"({"type": "AdamW", "params": {"lr": 0.01}})", true},
+                  {"lion", R"({"type": "Lion", "params": {"lr": 0.01}})", false},
+                  {"adagrad", R"({"type": "Adagrad", "params": {"lr": 0.01, "initial_accumulator_value": 0.5}})", false},
+                  {"sgd", R"({"type": "SGD", "params": {"lr": 0.01}})", false},
+                  {"momentum", R"({"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9}})", false}};
+enum { OPTIMIZER_COUNT = sizeof OPTIMIZERS / sizeof OPTIMIZERS[0] };
+
+struct begun_anew {
+    size_t before, now; // optimizers
+    cell c;
+    bool has_run; // the engine has taken steps before the load
+};
+
+std::string name(const begun_anew &b)
+{
+    return std::string(OPTIMIZERS[b.before].name) + "_" + OPTIMIZERS[b.now].name + "_" + name(b.c) + (b.has_run ? "_run" : "");
+}
+
+const covering<begun_anew> &new_states()
+{
+    static const covering<begun_anew> all(
+        "Matrix/WeightsOnly.BeginAsANewEngine/", [](const begun_anew &b) { return name(b); },
+        [](const begun_anew &b) {
+            return covering<begun_anew>::values{
+                {"optimizers", std::string(OPTIMIZERS[b.before].name) + " " + OPTIMIZERS[b.now].name},
+                {"change", CHANGE_NAMES[b.c.what]},
+                {"worlds", std::to_string(b.c.from.world) + " " + std::to_string(b.c.to.world)},
+                {"saved moments", b.c.from.moments},
+                {"moments", b.c.to.moments},
+                {"type", name_of(b.c.to.dtype)},
+                {"saved place", b.c.from.place},
+                {"place", b.c.to.place},
+                {"masters", b.c.to.whole ? "fp32" : "auto"},
+                {"has run", b.has_run ? "yes" : "no"}};
+        },
+        [](covering<begun_anew> &cells) {
+            static const change CHANGED[] = {SURPLUS, THAWED, FROZEN, ROWS}; // SURPLUS: the model is the same
+            const std::vector<side> every = sides();
+            for (size_t n = 0, pair = 0; pair < OPTIMIZER_COUNT * OPTIMIZER_COUNT; pair++) {
+                const size_t before = pair / OPTIMIZER_COUNT, now = pair % OPTIMIZER_COUNT;
+                for (size_t i = 0; i < every.size(); i++) {
+                    for (size_t k = (i * 5 + pair) % 17; k < every.size(); k += 17, n++) {
+                        auto fits = [](const side &s, size_t optimizer) {
+                            return OPTIMIZERS[optimizer].has_blocks || (s.moments[0] != 'm' && s.moments[0] != 'q');
+                        };
+                        if (fits(every[i], before) && fits(every[k], now))
+                            cells.add({before, now, {CHANGED[n % 4], every[i], every[k]}, n / 4 % 2 != 0});
+                    }
+                }
+            }
+        });
+    return all;
+}
+
+class WeightsOnly : public testing::TestWithParam<begun_anew>
+{
+  protected:
+    save_log log;
+    scratch_folder folder, states, other_states, new_states;
+};
+INSTANTIATE_TEST_SUITE_P(Matrix, WeightsOnly, testing::ValuesIn(new_states().cells()),
+                         [](const auto &one) { return name(one.param); });
+
+TEST(WeightsOnlyCells, CoverAllPairs)
+{
+    new_states().expect_all_pairs();
+}
+
+TEST_P(WeightsOnly, BeginAsANewEngine)
+{
+    const begun_anew &b = GetParam();
+    const cell &c = b.c;
+    const char *path = folder.path.c_str();
+    std::map<std::string, stored> old;
+    {
+        run from(c.from, model(c.what, false), states.path, OPTIMIZERS[b.before].settings, 1);
+        from.step();
+        from.step();
+        for (const rank_result &r : from.call([&](zoff_engine *e) { return zoff_checkpoint_save(e, path, nullptr); }))
+            ASSERT_EQ(ZOFF_OK, r.status) << r.words;
+        old = from.states();
+    }
+    run to(c.to, model(c.what, true), other_states.path, OPTIMIZERS[b.now].settings, -3);
+    if (b.has_run)
+        to.step();
+    std::map<std::string, stored> wanted = to.states(); // rows that are new stay
+    for (auto &[name, one] : wanted)
+        std::copy(old.at(name).numbers[0].begin(), old.at(name).numbers[0].end(), one.numbers[0].begin());
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.weights_only = true;
+    if (c.what == ROWS) {
+        opts.allow = "x";
+        log.expect("as zoff_checkpoint_opts.allow permits");
+    }
+    for (const rank_result &r : to.call([&](zoff_engine *e) { return zoff_checkpoint_load(e, path, &opts); }))
+        ASSERT_EQ(ZOFF_OK, r.status) << r.words;
+    run fresh(c.to, model(c.what, true), new_states.path, OPTIMIZERS[b.now].settings, -3);
+    fresh.give(wanted);
+    for (int64_t t = 0; t < 3 && !HasFailure(); t++) {
+        for (const rank_result &r : to.call([&](zoff_engine *e) {
+                 int64_t count = -1;
+                 EXPECT_ZOFF_OK(zoff_step_count(e, &count));
+                 EXPECT_EQ(t, count);
+                 return ZOFF_OK;
+             }))
+            ASSERT_EQ(ZOFF_OK, r.status);
+        const std::map<std::string, stored> have = to.states(), want = fresh.states();
+        for (const described &p : to.params) {
+            EXPECT_EQ(t > 0 || p.frozen || have.at(p.name).numbers[0] == wanted.at(p.name).numbers[0], true) << p.name;
+            for (unsigned kind = 0; kind < 3 && !p.frozen; kind++)
+                EXPECT_TRUE(want.at(p.name).numbers[kind] == have.at(p.name).numbers[kind])
+                    << t << " " << p.name << " " << kind;
+        }
+        to.expect_weights();
+        to.step();
+        fresh.step();
+    }
+}
+
+// The loss scale stays, a schedule begins again, and bytes of the program come where they are asked for.
+TEST(WeightsOnlyFacts, AreThoseOfTheEngineThatLoads)
+{
+    save_log log;
+    const scratch_folder folder;
+    const std::string settings = R"({"fp16": {"enabled": true, "initial_scale_power": 4},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1, "warmup_num_steps": 8, "warmup_type": "linear"}}})";
+    int64_t position = 7;
+    const zoff_checkpoint_data data = {"position", &position, sizeof position, false};
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    zoff_loss_scaler scaler = ZOFF_LOSS_SCALER_INIT;
+    std::vector<uint16_t> values[2], grad(3);
+    engine engines[2];
+    for (int i = 0; i < 2; i++) {
+        values[i].assign(3, i ? 0x3c00 : 0x4000);
+        zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+        d.name = "w";
+        d.count = grad.size();
+        d.dtype = d.grad_dtype = ZOFF_F16;
+        d.value = values[i].data();
+        d.grad = grad.data();
+        engines[i] = make_engine(settings, ZOFF_ENGINE_OPTS_INIT);
+        ASSERT_ZOFF_OK(zoff_engine_add_param(engines[i].get(), &d, nullptr));
+        ASSERT_ZOFF_OK(zoff_engine_seal(engines[i].get()));
+    }
+    zoff_engine *const from = engines[0].get(), *const to = engines[1].get();
+    scaler.scale = 1024;
+    scaler.hysteresis = 2;
+    scaler.last_overflow = -1;
+    ASSERT_ZOFF_OK(zoff_loss_scaler_set(from, &scaler));
+    ASSERT_ZOFF_OK(zoff_step_count_set(from, 5));
+    opts.data = &data;
+    opts.data_count = 1;
+    ASSERT_ZOFF_OK(zoff_checkpoint_save(from, folder.path.c_str(), &opts));
+    for (const bool asks : {false, true}) {
+        position = 0;
+        opts.data_count = asks;
+        opts.weights_only = true;
+        ASSERT_ZOFF_OK(zoff_checkpoint_load(to, folder.path.c_str(), &opts));
+        EXPECT_EQ(asks ? 7 : 0, position);
+        EXPECT_EQ(values[0], values[1]);
+        ASSERT_ZOFF_OK(zoff_loss_scaler_get(to, &scaler));
+        EXPECT_EQ(16, scaler.scale);
+        zoff_step_info info = ZOFF_STEP_INFO_INIT;
+        ASSERT_ZOFF_OK(zoff_step(to, nullptr, &info));
+        EXPECT_EQ(1, info.t);
+        EXPECT_LT(info.numbers.lr, 0.3); // 6 / 8 with the number of updates of the checkpoint
+    }
 }
 } // namespace

@@ -11,7 +11,7 @@ class Match : public testing::Test
   protected:
     ~Match() override { zoff_checkpoint_match_close(&match); }
     // Compare the engine `here` with what a save of `there` has.
-    zoff_status compare(const char *allow = nullptr, bool skip_frozen = false)
+    zoff_status compare(const char *allow = nullptr, bool skip_frozen = false, bool weights_only = false)
     {
         if (!here.made)
             here.seal(text);
@@ -19,7 +19,10 @@ class Match : public testing::Test
             there.seal();
         there.describe(skip_frozen);
         zoff_checkpoint_match_close(&match);
-        return zoff_checkpoint_match_open(here.view(), &there.a, allow, &match);
+        zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+        opts.allow = allow;
+        opts.weights_only = weights_only;
+        return zoff_checkpoint_match_open(here.view(), &there.a, &opts, &match);
     }
     std::vector<uint32_t> found() const { return {match.to, match.to + here.descs.size()}; }
     void expect_difference(const std::string &words, const char *allow = nullptr)
@@ -121,10 +124,36 @@ TEST_F(States, ATrainedOneThatWasFrozenAndLeftOut)
     here.add("b", 10);
     there.add("a", 10);
     there.add_frozen("b", 10);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "in 1 places: 'b' lacks states that its optimizer has here", compare(nullptr, true));
-    log.expect("'b' lacks states");
-    ASSERT_ZOFF_OK(compare("b", true));
-    EXPECT_EQ((std::vector<uint32_t>{1, 0}), found());
+    for (const bool weights_only : {false, true}) {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "in 1 places: 'b' was frozen, and its weights were left out. zoff_checkpoint_opts",
+                          compare(nullptr, true, weights_only));
+        EXPECT_EQ(nullptr, strstr(zoff_last_error(), "weights_only"));
+        log.expect("'b' was frozen, and its weights were left out");
+        ASSERT_ZOFF_OK(compare("b", true, weights_only));
+        EXPECT_EQ((std::vector<uint32_t>{1, 0}), found());
+    }
+}
+
+// The message names the option that helps, and only where it does.
+TEST_F(States, AnotherOptimizer)
+{
+    static const char REMEDY[] =
+        "may be missing, extra or different; weights_only takes the weights of any optimizer, and begins "
+        "with new states";
+    text = "{\"optimizer\": {\"type\": \"Lion\"}}";
+    here.add("a", 10);
+    here.add_frozen("b", 10);
+    here.add("c", 10);
+    here.add("d", 10);
+    there.add("a", 10);
+    there.add("b", 10);
+    there.add_frozen("c", 10);
+    expect_difference("'a' has states that its optimizer has not here; 'b' is trained, here frozen");
+    expect_difference(REMEDY);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "in 1 places: 'd' is not in the checkpoint", compare(nullptr, false, true));
+    EXPECT_EQ(nullptr, strstr(zoff_last_error(), "weights_only"));
+    ASSERT_ZOFF_OK(compare("d", false, true));
+    EXPECT_EQ((std::vector<uint32_t>{1, 2, 3, 0}), found());
 }
 
 // They load, and one warning names all. The groups may have other numbers: a parameter knows its own.
@@ -150,8 +179,10 @@ TEST_F(Groups, OtherHyperParametersAreTold)
     h.decay = ZOFF_DECAY_L2;
     h.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
     ASSERT_ZOFF_OK(zoff_engine_set_group(here.made.get(), 2, &h));
-    log.expect("in 4 places: 'group 2' has optimizer.type AdamW, here Adam; 'group 2' has beta2 0.999, here 0.5; 'group 2' has "
-               "weight_decay 0, here 0.25; 'group 2' has bias_correction 1, here 0");
+    log.expect(
+        "in 4 places: 'group 2' has optimizer.type AdamW, here Adam; 'group 2' has beta2 0.999, here 0.5; 'group 2' has "
+        "weight_decay 0, here 0.25; 'group 2' has bias_correction 1, here 0. zoff_checkpoint_opts.weights_only begins with "
+        "new states");
     ASSERT_ZOFF_OK(compare());
 }
 

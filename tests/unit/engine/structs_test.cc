@@ -525,7 +525,12 @@ TEST(CheckpointOpts, EachFieldAloneChangesSomethingOrIsRefused)
               o.data_count = 1;
               o.data_found = &found;
           }},
-         {"pinned", FIELD(opts, pinned), [](opts &o) { o.pinned = true; }}},
+         {"pinned", FIELD(opts, pinned), [](opts &o) { o.pinned = true; }},
+         {"weights_only, which e2e_remedy tests", FIELD(opts, weights_only),
+          [](opts &o) {
+              o.allow = "new";
+              o.weights_only = true;
+          }}},
         saved_and_loaded);
     opts with_data = none;
     with_data.data = &data;

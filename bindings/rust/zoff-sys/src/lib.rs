@@ -408,6 +408,8 @@ pub struct zoff_checkpoint_opts {
     pub data_found: *mut bool,
     /// save: pin the checkpoint as zoff_checkpoint_pin() does. One of several engines is enough
     pub pinned: bool,
+    /// load: take masters and frozen weights, and begin the rest as a new engine does: moments and number of updates at zero. For another optimizer, or to fine-tune; see zoff_checkpoint_load()
+    pub weights_only: bool,
 }
 impl Default for zoff_checkpoint_opts {
     fn default() -> Self {
@@ -1293,6 +1295,8 @@ extern "C" {
     /// Load a checkpoint: masters, moments, frozen weights, number of updates, loss scale and the program's bytes. Then the weights are those of the masters. Collective over the ranks.
     ///
     /// Tied parameters share one set of states, so the checkpoint needs it under one of their names only. A parameter that `allow` names takes what the checkpoint has, and one warning lists such parameters. The rest stays as it is: in a new engine as it was registered, with moments of zero. A parameter that was frozen and is trained now takes the frozen weight as its master; one that was trained and is frozen now takes the rounded master as its weight. If the number of rows (the first of `dims`) or slices differs, the first ones are taken. If other dims have as many elements, they are taken in their order. If the optimizer differs, the moments that both have are taken.
+    ///
+    /// With `weights_only` it does not matter which optimizer has saved, and which parameters were frozen or have moments in another format. Moments begin as in a new engine, and the number of updates at 0, so bias correction and a schedule begin again. The loss scale and rates that the program has set stay. The program's bytes are taken if `data` asks for them. Names and shapes count as ever.
     ///
     /// Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With zoff.persist it goes back to its last commit, unless it owns frozen weights, which are in no commit.
     ///
