@@ -170,6 +170,29 @@ class RoundTrips(Folders, unittest.TestCase):
             unnamed.open()
             unnamed.save(self.folder())
 
+    def test_weights_alone_go_to_another_optimizer_from_a_checkpoint_that_is_pinned(self):
+        model, optimizer, gradients = self.trained(torch.float32, "dram", "save")
+        folder, best = self.folder(), copies(model)
+        optimizer.save(folder, keep=1, pinned=True)
+        for _ in range(2):
+            gradients.give(model)
+            optimizer.step()
+            optimizer.save(folder, keep=1)
+        self.assertEqual(["step-0000000005", "step-0000000007"], sorted(name for name in os.listdir(folder) if name.startswith("step")))
+        other, anew = copies(model), copies(best)
+        with self.assertRaisesRegex(zoff.Error, "weights_only"):
+            zoff.SGD(named(copies(model)), lr=0.1, momentum=0.9).load(folder, name="step-0000000005")
+        loaded, fresh = (zoff.SGD(named(params), lr=0.1, momentum=0.9) for params in (other, anew))
+        loaded.load(folder, name="step-0000000005", weights_only=True)
+        self.assertTrue(equal(other, best))
+        self.assertEqual(0.1, loaded.param_groups[0]["lr"])
+        for t in range(1, 4):
+            gradients.give(other, anew)
+            loaded.step()
+            fresh.step()
+            self.assertEqual(t, loaded.last.t)
+        self.assertTrue(equal(other, anew))
+
     def test_parts_of_two_saves_are_refused(self):
         folders = [self.folder(), self.folder()]
         for folder in folders:

@@ -82,7 +82,7 @@ def part_of(reader, part):
     return found
 
 
-def begin(cohorts, groups, folder, name, keep):
+def begin(cohorts, groups, folder, name, keep, pinned):
     """Save all engines but the first, and begin to save that one.  `groups`: numbers of the parameter groups."""
     token, saving = os.urandom(8).hex(), None
     parts = [{"label": f"cohort-{number}" if number else None} for number in range(len(cohorts))]
@@ -93,13 +93,13 @@ def begin(cohorts, groups, folder, name, keep):
         cohort.follow()
         if saving:
             saving.wait()
-        saving = Saving(cohort, folder, name, api.zoff_checkpoint_opts(data=data, data_count=1, name=name.encode(), keep=keep,
+        saving = Saving(cohort, folder, name, api.zoff_checkpoint_opts(data=data, data_count=1, name=name.encode(), keep=keep, pinned=pinned,
                                                                        label=part["label"] and part["label"].encode()))
     return saving
 
 
-def load(cohort, reader, allow):
+def load(cohort, reader, allow, weights_only):
     """Load an engine from a part of a checkpoint, with its weights."""
-    opts = api.zoff_checkpoint_opts(label=reader.info.label or None, allow=allow.encode() or None)
+    opts = api.zoff_checkpoint_opts(label=reader.info.label or None, allow=allow.encode() or None, weights_only=weights_only)
     check(lib.zoff_checkpoint_load(cohort.handle, reader.info.folder, byref(opts)))
     cohort.pushed()

@@ -586,9 +586,9 @@ class Optimizer(torch.optim.Optimizer):
                 if any("master" in states for _, states in part):
                     cohort.push()
 
-    def save(self, folder, *, name=None, keep=0, wait=True):
+    def save(self, folder, *, name=None, keep=0, pinned=False, wait=True):
         """Save a checkpoint of zoff: weights, states and the numbers of the groups. With wait=False it is saved beside the next
-        steps; call wait() of the result. `keep` is the number of checkpoints that stay in the folder; 0: all."""
+        steps; call wait() of the result. `keep` is the number of checkpoints that stay in the folder, beside pinned ones; 0: all."""
         with self._lock:
             self._whole()
             if not self._cohorts:
@@ -601,23 +601,24 @@ class Optimizer(torch.optim.Optimizer):
             for group in groups:
                 group["lr"] = float(group["lr"])
             name = name or f"step-{max(cohort.t for cohort in self._cohorts):010d}"
-            self._saving = checkpoint.begin(self._cohorts, groups, os.path.abspath(folder), name, keep)
+            self._saving = checkpoint.begin(self._cohorts, groups, os.path.abspath(folder), name, keep, pinned)
             self._saved = None
             if wait:
                 self._saving.wait()
             return self._saving
 
-    def load(self, folder, *, name=None, allow=""):
+    def load(self, folder, *, name=None, allow="", weights_only=False):
         """Load a checkpoint of zoff: `name`, or the newest one in the folder. Weights, states and the numbers of the groups become
-        those of the checkpoint. `allow` names parameters that may be missing, extra or different, as patterns such as "head.*"."""
+        those of the checkpoint. `allow` names parameters that may be missing, extra or different, as patterns such as "head.*". With
+        `weights_only`, whatever optimizer has saved it, states and their counts begin anew, and the numbers of the groups stay."""
         with self._lock, torch.no_grad():
             self._unnamed("matched")
-            self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow)
+            self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow, not weights_only, weights_only)
 
-    def _load(self, reader, allow, with_groups=True):
+    def _load(self, reader, allow, with_groups=True, weights_only=False):
         self._settle()
         about, folder = reader.about(), reader.info.folder.decode()
-        if about["groups"] and len(about["groups"]) != len(self.param_groups):
+        if with_groups and about["groups"] and len(about["groups"]) != len(self.param_groups):
             raise ValueError(f"{folder} has {len(about['groups'])} parameter groups, and this optimizer has {len(self.param_groups)}")
         known = {self._name(number, place): (number, place, param) for number, place, param in self._numbered()}
         parts = []
@@ -630,7 +631,7 @@ class Optimizer(torch.optim.Optimizer):
         self._warn_of([name for name, (_, _, param) in known.items() if param.requires_grad], folder)
         with self._replaced():
             for part, entries in parts:
-                checkpoint.load(self._open(entries), part, allow)
+                checkpoint.load(self._open(entries), part, allow, weights_only)
         for group, numbers in zip(self.param_groups, with_groups and about["groups"] or []):
             group.update({key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()})
 
