@@ -50,10 +50,11 @@ class Member:
     """A parameter, and what its engine knows of it."""
 
     __slots__ = ("param", "name", "group", "index", "kinds", "entry", "count", "dtype", "stride", "shape", "grad_dtype", "value", "version",
-                 "grad", "pushed")
+                 "grad", "pushed", "is_cut")
 
     def __init__(self, param, name, group, kinds):
         whole, param, grad = param, local(param), local(param.grad)
+        self.is_cut = param is not whole
         if whole.grad is not None and getattr(whole.grad, "placements", None) != getattr(whole, "placements", None):
             raise ValueError(f"zoff: parameter {name} is cut over ranks as {getattr(whole, 'placements', None)}, and its gradient as "
                              f"{getattr(whole.grad, 'placements', None)}; reduce the gradient to the cut of the parameter")
@@ -80,7 +81,7 @@ class Member:
     @property
     def part(self):
         """The part of the parameter that this rank has."""
-        return local(self.param)
+        return self.param._local_tensor if self.is_cut else self.param
 
     def add_to(self, engine, index):
         """Register the parameter."""
@@ -151,7 +152,7 @@ class Cohort:
     def follow(self):
         """Tell the engine of weights that have moved or changed since the last step."""
         for member in self.members:
-            param = member.part
+            param = member.param._local_tensor if member.is_cut else member.param  # as .part, which takes longer
             if param.data_ptr() != member.value or param._version != member.version:
                 self._follow(member)
 
@@ -212,7 +213,9 @@ class Cohort:
         """List the gradients, and keep them in `held`.  Returns whether there is one."""
         before = len(held)
         for member in self.members:
-            grad = local(member.param.grad)
+            grad = member.param.grad
+            if member.is_cut:
+                grad = local(grad)
             if grad is None:
                 at = api.ZOFF_NO_GRAD
             else:
