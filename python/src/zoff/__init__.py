@@ -2,12 +2,15 @@
 
     optimizer = zoff.AdamW(model.named_parameters(), lr=1e-3, config=zoff.Config(nvme="/mnt/nvme", host_memory="2GiB"))
 """
+from . import _messages
 from ._api import VERSION as __version__
 from .config import Config
 from .errors import Comm, Corrupt, Error, Io, NoMemory, NoSpace, Unsupported
 
 _OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD", "StepInfo")
 __all__ = ["Comm", "Config", "Corrupt", "Error", "Io", "NoMemory", "NoSpace", "Unsupported", "__version__", *_OPTIMIZERS]
+
+_messages.begin()
 
 
 def __getattr__(name):

@@ -12,6 +12,7 @@ import torch
 
 from . import _api as api
 from ._load import lib
+from ._messages import progress
 from .errors import check
 
 DTYPES = {torch.float32: api.ZOFF_F32, torch.bfloat16: api.ZOFF_BF16, torch.float16: api.ZOFF_F16}
@@ -109,23 +110,27 @@ class Cohort:
     def __init__(self, config, members, hypers, host_bytes, seal=True):
         self.members, self.pid, self.handle = members, os.getpid(), c_void_p()
         self.groups = len(hypers)
-        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes)
+        with progress() as self._show:  # the engine has its address
+            self._open(config, hypers, host_bytes, seal, self._show)
+        self.entries = (api.zoff_handover * len(members))()
+        for member, entry in zip(members, self.entries):
+            entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
+        self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
+        _open.add(self)
+
+    def _open(self, config, hypers, host_bytes, seal, show):
+        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes, progress=show)
         check(lib.zoff_engine_create(byref(opts), byref(self.handle)))
         try:
             for group, hyper in enumerate(hypers):
                 check(lib.zoff_engine_set_group(self.handle, group, byref(hyper)))
-            for index, member in enumerate(members):
+            for index, member in enumerate(self.members):
                 member.add_to(self.handle, index)
             if seal:
                 check(lib.zoff_engine_seal(self.handle))
         except BaseException:
             self.close()
             raise
-        self.entries = (api.zoff_handover * len(members))()
-        for member, entry in zip(members, self.entries):
-            entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
-        self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
-        _open.add(self)
 
     def close(self):
         """Destroy the engine; a child of the process that has opened it leaves it alone."""
