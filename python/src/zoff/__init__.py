@@ -7,7 +7,7 @@ from ._api import VERSION as __version__
 from .config import Config
 from .errors import Comm, Corrupt, Error, Io, NoMemory, NoSpace, Unsupported
 
-_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "Lion", "SGD", "StepInfo")
+_OPTIMIZERS = ("Adagrad", "Adam", "AdamW", "CPUAdam", "CPUAdamW", "Lion", "SGD", "StepInfo")
 __all__ = ["Comm", "Config", "Corrupt", "Error", "Io", "NoMemory", "NoSpace", "Unsupported", "__version__", *_OPTIMIZERS]
 
 _messages.begin()
@@ -16,7 +16,7 @@ _messages.begin()
 def __getattr__(name):
     """The optimizers need torch, which is imported when the first one is used."""
     if name in _OPTIMIZERS:
-        from . import optim
+        from . import cpu_adam, optim
 
-        return getattr(optim, name)
+        return getattr(cpu_adam if name.startswith("CPU") else optim, name)
     raise AttributeError(f"module 'zoff' has no attribute '{name}'")

@@ -38,7 +38,8 @@ def storage_order(param):
     return sorted(range(param.dim()), key=lambda d: -param.stride(d))
 
 
-def _is_dense(param):
+def is_dense(param):
+    """Whether the elements of a tensor fill one piece of memory."""
     expected = 1
     for stride, size in sorted(zip(param.stride(), param.shape)):
         if size > 1 and stride != expected:
@@ -70,7 +71,7 @@ class Member:
                 raise ValueError(f"zoff: parameter {name}: {what} is on the device {tensor.device}; {advice}")
             if tensor.dtype not in DTYPES:
                 raise ValueError(f"zoff: parameter {name}: {what} is of {tensor.dtype}; zoff trains float32, bfloat16 and float16")
-        if not _is_dense(param):
+        if not is_dense(param):
             raise ValueError(f"zoff: parameter {name} has gaps or overlaps in memory (shape {tuple(param.shape)}, strides {param.stride()}); "
                              "make it dense, for example by param.data = param.data.contiguous()")
         self.param, self.name, self.group, self.kinds = whole, name, group, kinds
