@@ -27,4 +27,5 @@ for step in range(int(sys.argv[1])):
     dist.all_reduce(loss)
     if dist.get_rank() == 0:
         print(f"step {step + 1}: loss {loss.item() / dist.get_world_size():.5f}")
+dist.barrier()
 dist.destroy_process_group()

@@ -46,6 +46,7 @@ def main(config, folder, first, last, verb, dtype):
     if dist.get_rank() == 0:
         print("digest", hashlib.sha256(weights.numpy().tobytes()).hexdigest())
         print("weights", *weights[::97].tolist())
+    dist.barrier()
     dist.destroy_process_group()
 
 
