@@ -220,9 +220,11 @@ static zoff_status print(const char *folder, zoff_text *to)
     zoff_archive_listing l;
     to->bytes = 0;
     ZOFF_TRY(zoff_archive_listing_make(folder, NULL, &l));
-    if (l.count == 0 && zoff_archive_listing_has_any(folder))
+    if (l.count == 0 && zoff_archive_listing_has_any(folder)) {
+        zoff_archive_listing_free(&l);
         return zoff_base_status_fail(
             ZOFF_ERR_INVALID, "'%s' is a checkpoint itself: name the folder around it, or use zoff checkpoint inspect", folder);
+    }
     zoff_status status = zoff_archive_latest_read(folder, latest);
     status = status == ZOFF_ERR_NO_MEMORY ? status : ZOFF_OK;
     zoff_base_array_print(to, "{\"folder\": ");
