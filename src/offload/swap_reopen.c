@@ -65,8 +65,7 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
         "'%s' holds the states of another model: names, sizes, order, optimizers or moments (zoff.moments, "
         "zoff.fp32_moments) of the parameters differ. The command `zoff checkpoint reshard` makes a checkpoint of it. That "
         "loads into moments of any format, with zoff_checkpoint_opts.allow into a model that differs, and with weights_only "
-        "into "
-        "another optimizer. Or remove the file to start anew, or choose another nvme_path",
+        "into another optimizer. Or remove the file to start anew, or choose another nvme_path",
         name);
     ZOFF_FAIL_IF(head->version != s->record.version, ZOFF_ERR_UNSUPPORTED,
                  "'%s' is a state file of format %u, whose moments in 8 bits mean other numbers now, and this library writes "
