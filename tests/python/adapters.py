@@ -105,6 +105,17 @@ class Adapters(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "parameter 0.weight is cut over ranks.*leave overlap out"):
             self.run_program(path, "1", self.config("cpu"), ranks=1)
 
+    def test_a_checkpoint_of_zoff_is_refused_for_parameters_that_are_cut(self):
+        path = self.patched("fsdp2")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for call in ("save", "load"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace("    optimizer.zero_grad()", f"    optimizer.{call}('checkpoints')"))
+            with self.assertRaisesRegex(AssertionError, "parameter 0.weight is cut over ranks, and a checkpoint.*get_state_dict"):
+                self.run_program(path, "1", self.config("cpu"), ranks=1)
+            self.assertFalse(os.path.exists(os.path.join(self.work, "checkpoints")))
+
     def test_an_error_of_one_rank_ends_the_step_of_all(self):
         path = self.patched("fsdp2")
         with open(path, encoding="utf-8") as file:

@@ -593,6 +593,7 @@ class Optimizer(torch.optim.Optimizer):
             self._whole()
             if not self._cohorts:
                 raise RuntimeError("there is nothing to save before the first step; call open() to save the first weights")
+            self._refuse_cut()
             self._unnamed("saved")
             if self._saving:
                 self._saving.wait()
@@ -607,11 +608,19 @@ class Optimizer(torch.optim.Optimizer):
                 self._saving.wait()
             return self._saving
 
+    def _refuse_cut(self):
+        """Each rank has an engine of its own, so ranks would replace each other's checkpoint."""
+        for number, place, param in self._numbered():
+            if local(param) is not param:
+                raise RuntimeError(f"zoff: parameter {self._name(number, place)} is cut over ranks, and a checkpoint of zoff would have the part "
+                                   "of one; use torch.distributed.checkpoint with get_state_dict()")
+
     def load(self, folder, *, name=None, allow="", weights_only=False):
         """Load a checkpoint of zoff: `name`, or the newest one in the folder. Weights, states and the numbers of the groups become
         those of the checkpoint. `allow` names parameters that may be missing, extra or different, as patterns such as "head.*". With
         `weights_only`, whatever optimizer has saved it, states and their counts begin anew, and the numbers of the groups stay."""
         with self._lock, torch.no_grad():
+            self._refuse_cut()
             self._unnamed("matched")
             self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow, not weights_only, weights_only)
 
