@@ -60,16 +60,17 @@ static bool runs(pid_t tid)
     return name_end && !ours && strncmp(name_end, ") R", 3) == 0;
 }
 
-/* List the threads of this process that run, without the calling one. At most `most` are listed; the result is larger if there
- * are more. */
+/* List the threads of this process that run, without the calling one and the first. At most `most` are listed; the result is
+ * larger if there are more. The first thread is in nobody else's pool. If it were taken for one, the region that get_to_know()
+ * runs might be the runtime's first, and LLVM's runtime gives the mask of the thread that starts it to all threads. */
 static unsigned find_running(pid_t *out, unsigned most)
 {
-    const pid_t self = (pid_t)syscall(SYS_gettid);
+    const pid_t self = (pid_t)syscall(SYS_gettid), first = getpid();
     unsigned count = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *entry; tasks && count <= most && (entry = readdir(tasks));) {
         const pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (tid <= 0 || tid == self || !runs(tid))
+        if (tid <= 0 || tid == self || tid == first || !runs(tid))
             continue;
         if (count < most)
             out[count] = tid;

@@ -16,6 +16,7 @@
 
 extern "C" {
 #include "budget.h"
+#include "cpu.h"
 #include "team.h"
 #include "workers.h"
 }
@@ -375,6 +376,28 @@ TEST_F(seats, are_not_taken_by_a_thread_that_somebody_has_put_elsewhere)
         EXPECT_EQ(std::vector<unsigned>{cpus.back()}, inside.masks[0]) << "its seat is on the other node";
         EXPECT_EQ(std::vector<unsigned>{cpus.back()}, inside.masks[1]);
     }).join();
+}
+
+// LLVM's runtime gives all threads the mask of the thread that starts it. While the first thread runs, another thread's team
+// looked as if it had an OpenMP pool that was awake, and started the runtime.
+TEST_F(seats, are_of_a_bound_thread_which_does_not_start_openmp)
+{
+    std::atomic<bool> done{false};
+    std::thread bound([&] {
+        const zoff_cpus last = zoff_test::cpu_set({cpus.back()});
+        ASSERT_TRUE(zoff_base_topology_bind(&last));
+        look inside;
+        zoff_base_team_run_seated(nullptr, 2, look::take, &inside);
+        done = true;
+    });
+    while (!done)
+        zoff_base_cpu_pause();
+    bound.join();
+    look inside[2];
+#pragma omp parallel num_threads(2)
+    look::take(&inside[omp_get_thread_num()], 0, 1);
+    for (const auto &l : inside)
+        EXPECT_EQ(cpus, l.masks[0]);
 }
 
 TEST_F(seats, are_not_taken_in_a_parallel_region_of_the_caller)
