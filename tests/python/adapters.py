@@ -10,7 +10,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "examples", "python")
-LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3}
+LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5}
 
 
 def numbers(text):
@@ -32,30 +32,31 @@ class Adapters(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stdout[-2000:] + done.stderr[-4000:])
         return done.stdout
 
-    def patched(self, name):
+    def patched(self, name, patch=None):
         """A copy of a program with the lines of its patch."""
-        path = os.path.join(self.work, f"{name}_zoff.py")
+        path, patch = os.path.join(self.work, f"{name}_zoff.py"), patch or name
         shutil.copy(os.path.join(EXAMPLES, name + ".py"), path)
-        patch = os.path.join(EXAMPLES, name + ".diff")
+        most, patch = LINES[patch], os.path.join(EXAMPLES, patch + ".diff")
         subprocess.run(["patch", "--silent", path, patch], check=True)
         with open(patch, encoding="utf-8") as file:
             lines = [line for line in file if line[0] in "+-" and line[:3] not in ("+++", "---")]
-        self.assertLessEqual(max(sum(line[0] == sign for line in lines) for sign in "+-"), LINES[name], name)
+        self.assertLessEqual(max(sum(line[0] == sign for line in lines) for sign in "+-"), most, patch)
         return path
 
-    def config(self, tier):
+    def config(self, tier, ahead=0):
         path = os.path.join(self.work, tier + ".json")
         with open(path, "w", encoding="utf-8") as file:
             device = {"device": "nvme", "nvme_path": self.work} if tier == "nvme" else {"device": "cpu"}
-            json.dump({"zero_optimization": {"offload_optimizer": device}, "zoff": {"threads": 1}}, file)
+            json.dump({"zero_optimization": {"offload_optimizer": device}, "zoff": {"threads": 1, "background_threads": ahead,
+                                                                                            "speculation_memory": ahead << 20}}, file)
         return path
 
-    def compare(self, name, first, tolerance, **more):
+    def compare(self, name, first, tolerance, patch=None, ahead=0, **more):
         plain = numbers(self.run_program(os.path.join(EXAMPLES, name + ".py"), first, **more))
         self.assertGreater(len(plain), 3)
-        path, found = self.patched(name), []
+        path, found = self.patched(name, patch), []
         for tier in ("cpu", "nvme"):
-            offloaded = numbers(self.run_program(path, first, self.config(tier), **more))
+            offloaded = numbers(self.run_program(path, first, self.config(tier, ahead), **more))
             found.append(offloaded)
             self.assertEqual(plain.keys(), offloaded.keys())
             for key, value in plain.items():
@@ -69,6 +70,9 @@ class Adapters(unittest.TestCase):
 
     def test_plain_loop(self):
         self.compare("script", "30", 2e-4)
+
+    def test_plain_loop_with_a_hidden_step(self):
+        self.compare("script", "30", 2e-4, "script_hidden", ahead=1)
 
     def test_accelerate(self):
         _needs("accelerate")

@@ -64,6 +64,8 @@ class Side:
                 self.scaler.update()
             else:
                 self.optimizer.step()
+        if "overlap" in self.numbers:
+            self.optimizer.wait()
         if self.scheduler:
             self.scheduler.step()
 
@@ -85,11 +87,14 @@ class Program:
         self.clips_here = self.clip and draw.random() < 0.5
         scale = draw.choice((None, None, None, 2.0**8))
         config = zoff.Config(nvme=folder, host_memory="256KiB") if draw.random() < 0.3 else zoff.Config()
+        ahead = random.Random(~seed).random() < 0.4  # gradients are handed over in the backward pass
+        if ahead:
+            config.set("zoff.background_threads", 1).set("zoff.speculation_memory", "1MiB")
         first = {f"p{number}": self.tensor(SHAPES[number]) for number in range(draw.randint(1, len(SHAPES)))}
         self.cohort, self.counts = {}, {}  # a name of the engine, and the number of steps, by parameter
         self.frozen = set()
         self.steps = 0
-        its = {**numbers, "config": config, "clip_norm": self.clip if self.clips_here and not scale else None}
+        its = {**numbers, **({"overlap": torch.nn.Identity()} if ahead else {}), "config": config, "clip_norm": self.clip if self.clips_here and not scale else None}
         self.ours = Side(torch.float32, first, kind, its, scale)
         self.clips_here = its["clip_norm"]
         self.theirs = Side(torch.float32, first, TORCH[kind], numbers, scale)
@@ -245,4 +250,4 @@ class Programs(Folders, unittest.TestCase):
             if said := program.run():
                 wrong.append(said)
             program.ours.optimizer.close()
-        self.assertEqual([], wrong[:5], f"{len(wrong)} of {count} programs")
+        self.assertEqual([], wrong[:16], f"{len(wrong)} of {count} programs")

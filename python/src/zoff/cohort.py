@@ -93,6 +93,10 @@ class Member:
         check(lib.zoff_engine_add_param(engine, byref(description), None))
         self.index = index
 
+    def fits(self, grad):
+        """Whether a gradient has the form that the engine has been told."""
+        return grad.layout is torch.strided and grad.stride() == self.stride and grad.dtype is self.grad_dtype and grad.is_cpu
+
     def adapt(self, grad):
         """A gradient in the form that the engine has been told."""
         if grad.layout is not torch.strided or grad.device.type != "cpu" or grad.dtype is not self.grad_dtype:
@@ -109,7 +113,8 @@ class Cohort:
     """An engine and its parameters."""
 
     def __init__(self, config, members, hypers, host_bytes, seal=True):
-        self.members, self.pid, self.handle = members, os.getpid(), c_void_p()
+        self.members, self.pid, self.handle, self.hooks = members, os.getpid(), c_void_p(), []
+        self.held, self.versions = [], []  # gradients that the engine may read, and their versions when the step began
         self.groups = len(hypers)
         with progress() as self._show:  # the engine has its address
             self._open(config, hypers, host_bytes, seal, self._show)
@@ -134,10 +139,15 @@ class Cohort:
             raise
 
     def close(self):
-        """Destroy the engine; a child of the process that has opened it leaves it alone."""
+        """Destroy the engine, after the end of a step that was begun; a child of the process that has opened it leaves it alone."""
         if self.handle and self.pid == os.getpid():
+            if self.versions:
+                lib.zoff_step_wait(self.handle, None)
             lib.zoff_engine_destroy(self.handle)
         self.handle = None
+        self.let_go()
+        while self.hooks:
+            self.hooks.pop().remove()
 
     __del__ = close
 
@@ -155,12 +165,19 @@ class Cohort:
 
     # ---- weights ----
 
-    def follow(self):
-        """Tell the engine of weights that have moved or changed since the last step."""
+    def changed(self):
+        """The members whose weights have moved or changed since the last step."""
+        found = []
         for member in self.members:
             param = member.param._local_tensor if member.is_cut else member.param  # as .part, which takes longer
             if param.data_ptr() != member.value or param._version != member.version:
-                self._follow(member)
+                found.append(member)
+        return found
+
+    def follow(self):
+        """Tell the engine of weights that have moved or changed."""
+        for member in self.changed():
+            self._follow(member)
 
     def _follow(self, member):
         param = member.part
@@ -215,9 +232,9 @@ class Cohort:
 
     # ---- the step ----
 
-    def collect(self, held):
-        """List the gradients, and keep them in `held`.  Returns whether there is one."""
-        before = len(held)
+    def collect(self):
+        """List the gradients, and hold them. Returns whether there is one."""
+        held = []
         for member in self.members:
             grad = member.param.grad
             if member.is_cut:
@@ -225,17 +242,34 @@ class Cohort:
             if grad is None:
                 at = api.ZOFF_NO_GRAD
             else:
-                if (grad.layout is not torch.strided or grad.stride() != member.stride or grad.dtype is not member.grad_dtype
-                        or not grad.is_cpu):
+                if not member.fits(grad):
                     grad = member.adapt(grad)
                 held.append(grad)
                 at = grad.data_ptr() or None
             if at != member.grad:
                 member.entry.grad = member.grad = at
-        return len(held) > before
+        self.held = held
+        return bool(held)
 
-    def hand_over(self):
-        check(lib.zoff_grads_hand_over(self.handle, self.entries, sizeof(api.zoff_handover), len(self.members)))
+    def let_go(self):
+        """After the step: hold the gradients no longer. Returns whether one has changed since begin()."""
+        held, versions, self.held, self.versions = self.held, self.versions, [], []
+        return bool(versions) and versions != [grad._version for grad in held]
+
+    def give(self, member, grad):
+        """Hand over one gradient before the others."""
+        self.held.append(grad)
+        member.entry.grad = member.grad = grad.data_ptr()
+        check(lib.zoff_param_bind(self.handle, member.index, None, member.grad))
+        check(lib.zoff_grad_ready(self.handle, member.index, 0, None))
+
+    def hand_over(self, given):
+        """Hand over all gradients that are not `given`."""
+        entries = self.entries
+        if given:
+            rest = [member.entry for member in self.members if id(member) not in given]
+            entries = (api.zoff_handover * len(rest))(*rest)
+        check(lib.zoff_grads_hand_over(self.handle, entries, sizeof(api.zoff_handover), len(entries)))
 
     def prepare(self, args):
         """Check the arguments of a step."""
@@ -249,6 +283,7 @@ class Cohort:
     def begin(self, args):
         """Begin the step. Until its end, `late` has the members whose weights may be old."""
         self.late = {id(member.param): member for member in self.members}
+        self.versions = [grad._version for grad in self.held]
         check(lib.zoff_step_begin(self.handle, byref(args)))
 
     def wait_for(self, params):
@@ -268,6 +303,7 @@ class Cohort:
 
     def drop(self):
         lib.zoff_grads_drop(self.handle)
+        self.let_go()
 
     # ---- states ----
 

@@ -45,9 +45,12 @@ class Config:
     `nvme` is a folder or a list of folders for files, and `persist` keeps these. `host_memory` is the DRAM for states, such as
     "2GiB".
 
-    `moments` is "fp32", "bf16", "m8v16" or "q8", and `master` is "fp32" or "split". `threads` are those of the update."""
+    `moments` is "fp32", "bf16", "m8v16" or "q8", and `master` is "fp32" or "split". `threads` are those of the update. With `overlap`
+    in an optimizer, `background_threads` update beside the passes, and `speculation_memory` is the DRAM for updates in the backward
+    pass."""
 
-    def __init__(self, source=None, *, nvme=None, host_memory=None, moments=None, master=None, threads=None, persist=None):
+    def __init__(self, source=None, *, nvme=None, host_memory=None, moments=None, master=None, threads=None, persist=None,
+                 background_threads=None, speculation_memory=None):
         self._text, self._name, self._settings = None, "configuration", {}
         if isinstance(source, (str, os.PathLike)):
             self._name = os.fspath(source)
@@ -59,7 +62,8 @@ class Config:
             folders = [nvme] if isinstance(nvme, (str, os.PathLike)) else nvme
             self._settings[_OFFLOAD + "device"] = "nvme"
             self._settings[_OFFLOAD + "nvme_path"] = json.dumps([os.fspath(folder) for folder in folders])
-        for key, value in (("host_memory", host_memory), ("moments", moments), ("master", master), ("threads", threads), ("persist", persist)):
+        for key, value in (("host_memory", host_memory), ("moments", moments), ("master", master), ("threads", threads), ("persist", persist),
+                           ("background_threads", background_threads), ("speculation_memory", speculation_memory)):
             if value is not None:
                 self._settings["zoff." + key] = _text(value)
         self.open()

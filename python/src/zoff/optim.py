@@ -21,7 +21,7 @@ from ._load import lib
 from .cohort import Cohort, Member, local
 from .config import Config
 from .errors import Error, check
-from .overlap import Overlap
+from .overlap import Backward, Overlap
 
 _LEAST_BYTES = 128 << 10
 _CLOSED = "this optimizer is closed"
@@ -80,14 +80,15 @@ class Optimizer(torch.optim.Optimizer):
         self._read_config()
         self._begin()
         super().__init__(params, defaults)
-        self._overlap = overlap is not None and Overlap(self, overlap)
+        if overlap is not None:
+            self._overlap, self._backward = Overlap(self, overlap), Backward(self, self._works_ahead)
 
     def _begin(self):
         """The state of an optimizer that has taken no step."""
         self._lock = threading.RLock()
         self._cohorts, self._waiting, self._count = [], None, 0
-        self._rest, self._held, self._why_not, self._info, self._saving, self._saved = [], [], None, None, None, None
-        self._begun, self._versions, self._overlap = 0, [], None
+        self._rest, self._why_not, self._info, self._saving, self._saved = [], None, None, None, None
+        self._begun, self._overlap, self._backward = 0, None, Backward(self, False)
 
     def _read_config(self):
         """Refuse what the optimizer itself decides, and keep what it needs to know."""
@@ -115,6 +116,7 @@ class Optimizer(torch.optim.Optimizer):
         self._folder = folders[0] if isinstance(folders, list) else folders
         self._is_in_files = keys["zero_optimization.offload_optimizer.device"][0] == '"nvme"'
         self._persists = keys["zoff.persist"][0] != "false"
+        self._works_ahead = handle.number("zoff.background_threads") > 0 or handle.number("zoff.speculation_memory") > 0
         memory = keys["zoff.host_memory"][0]
         self._host_bytes = int(memory) if memory.isdigit() else 0
         # A check of all gradients takes a third of a step, and torch has none, so it is made where the step needs it.
@@ -217,6 +219,7 @@ class Optimizer(torch.optim.Optimizer):
                                "all parameters are in one engine: call open() before the first step")
         cohort = self._make(entries)
         self._cohorts.append(cohort)
+        self._backward.watch(cohort)
         self._waiting = None
         self._mark()
         return cohort
@@ -268,15 +271,17 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with self._lock, torch.no_grad():
-            self._whole()
+        with self.locked():
+            self._alive()
+            self._finish()
             self._take()
             if self._saving and not self._rest:
                 self._saving.done()
         return loss
 
-    def _with_gradients(self, held):
-        """The engines that have a step to take, and their gradients in `held`."""
+    def _with_gradients(self):
+        """The engines that have a step to take."""
+        self._backward.verify(self._cohorts)
         if self._waiting is None or self._count != sum(len(group["params"]) for group in self.param_groups):
             self._find_waiting()
         late = [entry for entry in self._waiting if entry[2].grad is not None]
@@ -289,28 +294,27 @@ class Optimizer(torch.optim.Optimizer):
                                    "pass, which sets the weights to those of the files, or use an empty folder")
         for cohort in self._cohorts:
             cohort.follow()
-        return [cohort for cohort in self._cohorts if cohort.collect(held)]
+        return [cohort for cohort in self._cohorts if cohort.collect()]
 
     def _take(self):
-        held = []
         try:
-            cohorts = self._with_gradients(held)
+            cohorts = self._with_gradients()
         except BaseException as error:
             if self._norm_group is not None:  # the other ranks wait
                 self._gathered([], error)
             raise
         if not cohorts and self._norm_group is None:
             return
-        hypers = self._hypers()
-        self._args = api.zoff_step_args(hyper=hypers, hyper_stride=sizeof(api.zoff_optimizer_hyper), clip_norm=self._clip_norm or 0)
-        self._held, norms, failure = held, [], None
+        self._args = self._arguments()
+        norms, failure = [], None
         joins = len(cohorts) > 1 or self._norm_group is not None
         try:
             for cohort in cohorts:
                 self._args.hyper_count = cohort.groups
                 if joins:
                     cohort.prepare(self._args)
-                cohort.hand_over()
+                cohort.hand_over(self._backward.given)
+            self._backward.given = {}
             for cohort in cohorts if joins and self._measures else ():
                 self._args.hyper_count = cohort.groups
                 norms.append(cohort.measure(self._args))
@@ -328,7 +332,6 @@ class Optimizer(torch.optim.Optimizer):
             raise
         self._norm = norms[0] if norms else None
         self._rest, self._steps, self._begun = [(cohort, api.zoff_step_info()) for cohort in cohorts], [], 0
-        self._versions = [grad._version for grad in held] if self._overlap else []
         if not self._overlap:
             return self._finish()
         for cohort in cohorts:
@@ -339,6 +342,18 @@ class Optimizer(torch.optim.Optimizer):
                 self._fail(api.ZOFF_OUTCOME_TORN if self._begun else api.ZOFF_OUTCOME_BEFORE)
                 raise
             self._begun += 1
+
+    def _arguments(self):
+        """The arguments of the next step, but for those that differ by engine."""
+        return api.zoff_step_args(hyper=self._hypers(), hyper_stride=sizeof(api.zoff_optimizer_hyper), clip_norm=self._clip_norm or 0)
+
+    def prepare(self):
+        """Tell the engines what the next step will use, before its first gradient."""
+        self._args = self._arguments()
+        for cohort in self._cohorts:
+            cohort.follow()
+            self._args.hyper_count = cohort.groups
+            cohort.prepare(self._args)
 
     def _gathered(self, norms, failure):
         """The sums of all ranks of the group, which are exact, so that their order plays no part."""
@@ -371,7 +386,7 @@ class Optimizer(torch.optim.Optimizer):
         """Drop the gradients of a step that has changed nothing."""
         for cohort in cohorts:
             cohort.drop()
-        self._rest, self._held, self._begun = [], [], 0
+        self._rest, self._begun, self._backward.given = [], 0, {}
 
     def _aim(self, cohort):
         """Fit the arguments of the step to an engine."""
@@ -380,7 +395,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _finish(self, again=False):
         """Take the step of all engines that have not taken it. An interrupt may have come just after one has."""
-        raised = None
+        raised, has_changed = None, False
         while self._rest:
             cohort, info = self._rest[0]
             self._aim(cohort)
@@ -393,14 +408,14 @@ class Optimizer(torch.optim.Optimizer):
                     self._fail(info.outcome)
                     raise
             cohort.written(cohort.late.values() if self._begun else None)
+            has_changed = cohort.let_go() or has_changed
             self._steps.append(info)
             self._info = self._steps
             self._rest.pop(0)
             self._begun, again = max(0, self._begun - 1), False
-        held, versions, self._held = self._held, self._versions, []
         if raised:
             raise raised
-        if versions and versions != [grad._version for grad in held]:
+        if has_changed:
             raise RuntimeError("a gradient was changed between step() and the end of the step, which has used old or new numbers: call wait() "
                                "before, or optimizer.zero_grad()")
 
@@ -419,7 +434,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def wait(self, params=None):
         """Wait until these weights are new; without `params`, until the step is over."""
-        with self._lock, torch.no_grad():
+        with self.locked():
             self._alive()
             if params is None:
                 return self._finish()
@@ -431,9 +446,30 @@ class Optimizer(torch.optim.Optimizer):
                     self._finish()  # raises the error of the step
                     raise
 
+    @property
+    def can_begin(self):
+        """Whether the engines can take gradients."""
+        return not self._why_not and bool(self._cohorts) and self._cohorts[0].pid == os.getpid()
+
+    @contextlib.contextmanager
+    def locked(self):
+        with self._lock, torch.no_grad():
+            yield
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Add up gradients: those of a backward pass in here are not final. It matters only with `overlap`."""
+        before, self._backward.syncs = self._backward.syncs, False
+        try:
+            yield
+        finally:
+            self._backward.syncs = before
+
     def zero_grad(self, set_to_none=True):
         if not set_to_none and self.is_open:
             self.wait()
+        with self._lock:
+            self._backward.take_back()
         super().zero_grad(set_to_none)
 
     def retry(self):
@@ -470,9 +506,10 @@ class Optimizer(torch.optim.Optimizer):
                 cohort.push()
 
     def _whole(self):
+        """End the step, and take back gradients of the next one, because no state has them."""
         self._alive()
-        if self._rest:
-            self._finish()
+        self._finish()
+        self._backward.take_back()
 
     def _settle(self):
         """End the step before states are loaded, which also help after one that has failed."""
@@ -683,7 +720,7 @@ class Optimizer(torch.optim.Optimizer):
     def _replaced(self):
         """End the present engines, and open others. If that fails, no step is possible until a load succeeds, because it would begin
         with moments of zero."""
-        self._rest, self._held, self._info, self._begun = [], [], None, 0
+        self._rest, self._info, self._begun = [], None, 0
         for cohort in list(self._cohorts):
             self._forget(cohort)
         try:
@@ -729,7 +766,7 @@ class Optimizer(torch.optim.Optimizer):
     def __getstate__(self):
         if self._cohorts:
             raise TypeError("an optimizer of zoff that has taken a step cannot be copied or pickled; use state_dict()")
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_overlap", "step")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_overlap", "_backward", "step")}
 
     def __setstate__(self, state):
         super().__setstate__(state)
