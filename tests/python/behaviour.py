@@ -266,8 +266,8 @@ class Life(Folders, unittest.TestCase):
         previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             for delay in (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.007):
-                signal.setitimer(signal.ITIMER_REAL, delay)
                 try:
+                    signal.setitimer(signal.ITIMER_REAL, delay)
                     optimizer.step()
                     time.sleep(0.05)
                 except KeyboardInterrupt:

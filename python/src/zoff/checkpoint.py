@@ -101,5 +101,6 @@ def begin(cohorts, groups, folder, name, keep, pinned):
 def load(cohort, reader, allow, weights_only):
     """Load an engine from a part of a checkpoint, with its weights."""
     opts = api.zoff_checkpoint_opts(label=reader.info.label or None, allow=allow.encode() or None, weights_only=weights_only)
+    cohort.place.finish()
     check(lib.zoff_checkpoint_load(cohort.handle, reader.info.folder, byref(opts)))
     cohort.pushed()

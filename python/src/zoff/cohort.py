@@ -48,11 +48,44 @@ def is_dense(param):
     return True
 
 
+class Place:
+    """The memory in which parameters are: that of the CPU."""
+
+    accel = stream = None
+
+    def finish(self):
+        """Wait for work that writes weights."""
+
+
+class Gpu(Place):
+    """The memory of a GPU. The engine's copies and the program's work wait for each other in streams."""
+
+    def __init__(self, device):
+        self._device, self.accel = device, c_void_p()
+        check(lib.zoff_accel_open(b"cuda", device.index, byref(self.accel)))
+
+    @property
+    def stream(self):
+        return torch.cuda.current_stream(self._device).cuda_stream or api.ZOFF_STREAM_DEFAULT
+
+    def finish(self):
+        torch.cuda.current_stream(self._device).synchronize()
+
+
+_places = {torch.device("cpu"): Place()}
+
+
+def place_of(device):
+    if device not in _places:
+        _places[device] = Gpu(device)  # open until the end of the process, because engines use it
+    return _places[device]
+
+
 class Member:
     """A parameter, and what its engine knows of it."""
 
-    __slots__ = ("param", "name", "group", "index", "kinds", "entry", "count", "dtype", "stride", "shape", "grad_dtype", "value", "version",
-                 "grad", "pushed", "is_cut")
+    __slots__ = ("param", "name", "group", "index", "kinds", "entry", "count", "dtype", "stride", "shape", "device", "grad_dtype", "value",
+                 "version", "grad", "pushed", "is_cut")
 
     def __init__(self, param, name, group, kinds):
         whole, param, grad = param, local(param), local(param.grad)
@@ -65,9 +98,9 @@ class Member:
                 continue
             if tensor.layout is not torch.strided:
                 raise ValueError(f"zoff: parameter {name}: {what} is sparse; zoff needs dense tensors")
-            if tensor.device.type != "cpu":
+            if tensor.device.type not in ("cpu", "cuda"):
                 advice = "call the optimizer's first step after model.to_empty() and the loading of weights" if tensor.is_meta else \
-                         "this version trains parameters in the memory of the CPU"
+                         "zoff trains parameters in the memory of the CPU and of NVIDIA's GPUs"
                 raise ValueError(f"zoff: parameter {name}: {what} is on the device {tensor.device}; {advice}")
             if tensor.dtype not in DTYPES:
                 raise ValueError(f"zoff: parameter {name}: {what} is of {tensor.dtype}; zoff trains float32, bfloat16 and float16")
@@ -75,7 +108,7 @@ class Member:
             raise ValueError(f"zoff: parameter {name} has gaps or overlaps in memory (shape {tuple(param.shape)}, strides {param.stride()}); "
                              "make it dense, for example by param.data = param.data.contiguous()")
         self.param, self.name, self.group, self.kinds = whole, name, group, kinds
-        self.count, self.dtype, self.stride, self.shape = param.numel(), param.dtype, param.stride(), param.shape
+        self.count, self.dtype, self.stride, self.shape, self.device = param.numel(), param.dtype, param.stride(), param.shape, param.device
         self.grad_dtype = self.dtype if grad is None else grad.dtype
         self.value, self.version = param.data_ptr(), param._version
         self.grad = self.pushed = None
@@ -95,18 +128,19 @@ class Member:
 
     def fits(self, grad):
         """Whether a gradient has the form that the engine has been told."""
-        return grad.layout is torch.strided and grad.stride() == self.stride and grad.dtype is self.grad_dtype and grad.is_cpu
+        return grad.layout is torch.strided and grad.stride() == self.stride and grad.dtype is self.grad_dtype and grad.device == self.device
 
     def adapt(self, grad):
         """A gradient in the form that the engine has been told."""
-        if grad.layout is not torch.strided or grad.device.type != "cpu" or grad.dtype is not self.grad_dtype:
+        if grad.layout is not torch.strided or grad.device != self.device or grad.dtype is not self.grad_dtype:
             raise ValueError(f"zoff: the gradient of {self.name} is of {grad.dtype}, {grad.layout}, on {grad.device}; the first one was of "
-                             f"{self.grad_dtype}, {torch.strided}, on cpu")
-        return torch.empty_strided(self.shape, self.stride, dtype=grad.dtype).copy_(grad)
+                             f"{self.grad_dtype}, {torch.strided}, on {self.device}")
+        return torch.empty_strided(self.shape, self.stride, dtype=grad.dtype, device=self.device).copy_(grad)
 
     def sum(self):
         """A checksum of the weights."""
-        return zlib.crc32((c_char * (self.count * self.part.element_size())).from_address(self.value)) if self.count else 0
+        host = self.part.detach().cpu()
+        return zlib.crc32((c_char * (self.count * host.element_size())).from_address(host.data_ptr())) if self.count else 0
 
 
 class Cohort:
@@ -115,17 +149,17 @@ class Cohort:
     def __init__(self, config, members, hypers, host_bytes, seal=True):
         self.members, self.pid, self.handle, self.hooks = members, os.getpid(), c_void_p(), []
         self.held, self.versions = [], []  # gradients that the engine may read, and their versions when the step began
-        self.groups = len(hypers)
+        self.groups, self.place = len(hypers), place_of(members[0].device)
         with progress() as self._show:  # the engine has its address
             self._open(config, hypers, host_bytes, seal, self._show)
-        self.entries = (api.zoff_handover * len(members))()
+        self.entries, self.stream = (api.zoff_handover * len(members))(), None
         for member, entry in zip(members, self.entries):
             entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
         self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
         _open.add(self)
 
     def _open(self, config, hypers, host_bytes, seal, show):
-        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes, progress=show)
+        opts = api.zoff_engine_opts(config=config.pointer, host_bytes=host_bytes, progress=show, accel=self.place.accel)
         check(lib.zoff_engine_create(byref(opts), byref(self.handle)))
         try:
             for group, hyper in enumerate(hypers):
@@ -133,6 +167,7 @@ class Cohort:
             for index, member in enumerate(self.members):
                 member.add_to(self.handle, index)
             if seal:
+                self.place.finish()
                 check(lib.zoff_engine_seal(self.handle))
         except BaseException:
             self.close()
@@ -181,9 +216,9 @@ class Cohort:
 
     def _follow(self, member):
         param = member.part
-        if param.shape != member.shape or param.stride() != member.stride or param.dtype is not member.dtype or param.device.type != "cpu":
+        if param.shape != member.shape or param.stride() != member.stride or param.dtype is not member.dtype or param.device != member.device:
             raise ValueError(f"zoff: parameter {member.name} has become {param.dtype}, {tuple(param.shape)}, strides {param.stride()}, on "
-                             f"{param.device}; it was {member.dtype}, {tuple(member.shape)}, strides {member.stride}, on cpu. "
+                             f"{param.device}; it was {member.dtype}, {tuple(member.shape)}, strides {member.stride}, on {member.device}. "
                              "Make a new optimizer")
         moved = param.data_ptr() != member.value
         if moved:
@@ -192,6 +227,7 @@ class Cohort:
         # The state of a step counts more than weights that are its rounded masters, as after both were loaded.
         same = self._are_masters(member) if param._version == member.version else member.pushed is not None and member.sum() == member.pushed
         if not same:
+            self.place.finish()
             check(lib.zoff_param_pull(self.handle, member.index))
         member.version = param._version
 
@@ -199,13 +235,13 @@ class Cohort:
         """Whether 16-bit weights, which are elsewhere now, are the rounded masters. Weights in fp32 are their own masters."""
         if member.dtype is torch.float32 or not member.count:
             return True
-        masters = torch.empty(member.count)
+        masters = torch.empty(member.count, device="cpu")
         self.read(member, {api.ZOFF_STATE_MASTER: masters.data_ptr()})
         if member.dtype is torch.float16:
             masters = masters.half()
         else:  # as zoff rounds, ties away from zero
             masters = ((masters.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
-        return torch.equal(masters, member.part.detach().as_strided((member.count,), (1,)))
+        return torch.equal(masters, member.part.detach().as_strided((member.count,), (1,)).cpu())
 
     def written(self, members=None):
         """Tell autograd that the engine has written the weights, of all members or of some."""
@@ -216,11 +252,13 @@ class Cohort:
 
     def pull(self):
         self.follow()
+        self.place.finish()
         check(lib.zoff_params_pull(self.handle))
 
     def push(self):
         """Set the weights from the masters."""
         self.follow()
+        self.place.finish()
         check(lib.zoff_params_push(self.handle))
         self.pushed()
 
@@ -261,11 +299,15 @@ class Cohort:
         self.held.append(grad)
         member.entry.grad = member.grad = grad.data_ptr()
         check(lib.zoff_param_bind(self.handle, member.index, None, member.grad))
-        check(lib.zoff_grad_ready(self.handle, member.index, 0, None))
+        check(lib.zoff_grad_ready(self.handle, member.index, 0, self.place.stream))
 
     def hand_over(self, given):
         """Hand over all gradients that are not `given`."""
-        entries = self.entries
+        entries, stream = self.entries, self.place.stream
+        if stream != self.stream:
+            for entry in entries:
+                entry.native_stream = stream
+            self.stream = stream
         if given:
             rest = [member.entry for member in self.members if id(member) not in given]
             entries = (api.zoff_handover * len(rest))(*rest)
@@ -290,7 +332,7 @@ class Cohort:
         """Wait until these parameters are new, as far as they are members."""
         members = [member for member in map(self.late.get, map(id, params)) if member]
         for member in members:
-            check(lib.zoff_param_wait(self.handle, member.index, 0, None))
+            check(lib.zoff_param_wait(self.handle, member.index, 0, self.place.stream))
             del self.late[id(member.param)]
         self.written(members)
 

@@ -190,7 +190,11 @@ class Optimizer(torch.optim.Optimizer):
     def _make(self, entries, seal=True):
         """An engine for parameters."""
         members = [Member(param, self._name(number, place), number, self._kinds(self.param_groups[number])) for number, place, param in entries]
+        first = self._cohorts[0].members[0] if self._cohorts else members[0]
         for member in members:
+            if member.device != first.device:
+                raise ValueError(f"zoff: parameter {first.name} is on {first.device}, and {member.name} on {member.device}; make an optimizer for "
+                                 "those of each device")
             if self._overlap and member.part is not member.param:
                 raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
                                  "them; leave overlap out")
@@ -360,12 +364,14 @@ class Optimizer(torch.optim.Optimizer):
         size = sizeof(api.zoff_norm_sum)
         for norm in norms[1:]:
             check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
-        mine = torch.zeros(1 + size, dtype=torch.uint8)
+        mine = torch.zeros(1 + size, dtype=torch.uint8, device="cpu")
         mine[0] = 2 if failure else len(norms[:1])
         if norms:
             mine[1:] = torch.frombuffer(bytearray(norms[0]), dtype=torch.uint8)
+        mine = mine.to(local(self.param_groups[0]["params"][0]).device)  # NCCL gathers nothing else
         theirs = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size(self._norm_group))]
         torch.distributed.all_gather(theirs, mine, group=self._norm_group)
+        theirs = [its.cpu() for its in theirs]
         failed = [rank for rank, its in enumerate(theirs) if its[0] == 2]
         if failed and not failure:
             raise RuntimeError(f"the step is given up before anything was changed, because rank {failed[0]} of norm_group has failed in it")
@@ -522,7 +528,7 @@ class Optimizer(torch.optim.Optimizer):
     def _state_tensor(self, member, mapped):
         """A tensor for a state, in the layout of the parameter."""
         if not mapped or not member.count:
-            return torch.empty_strided(member.shape, member.stride, dtype=torch.float32)
+            return torch.empty_strided(member.shape, member.stride, dtype=torch.float32, device="cpu")
         file, path = tempfile.mkstemp(prefix="zoff-state-", dir=self._folder)
         try:
             os.posix_fallocate(file, 0, 4 * member.count)  # a full disk is an error here, and would be SIGBUS later
@@ -530,7 +536,7 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             os.close(file)
             os.unlink(path)
-        return torch.empty(0, dtype=torch.float32).set_(storage, 0, member.shape, member.stride)
+        return torch.empty(0, dtype=torch.float32, device="cpu").set_(storage, 0, member.shape, member.stride)
 
     def _export(self):
         mapped = self._form == "mapped" or self._form == "auto" and self._is_in_files
@@ -544,7 +550,7 @@ class Optimizer(torch.optim.Optimizer):
                 tensors = {name: self._state_tensor(member, mapped) for name in member.kinds}
                 cohort.read(member, {member.kinds[name]: tensor.data_ptr() for name, tensor in tensors.items()})
                 cut = {name: _as_cut(tensor, member.param) for name, tensor in tensors.items()}
-                found[id(member.param)] = {"step": torch.tensor(float(t)), **cut}
+                found[id(member.param)] = {"step": torch.tensor(float(t), device="cpu"), **cut}
         return {param: found[id(param)] for _, _, param in self._numbered() if id(param) in found}
 
     def state_dict(self):
@@ -565,7 +571,7 @@ class Optimizer(torch.optim.Optimizer):
     def _switches(self):
         """Further keys of the groups of torch's optimizer, which it expects in a distributed checkpoint."""
         rule = getattr(torch.optim, self.TYPE, None)
-        return {key: value for key, value in rule([torch.zeros(1)]).defaults.items() if key not in self.defaults} if rule else {}
+        return {key: value for key, value in rule([torch.zeros(1, device="cpu")]).defaults.items() if key not in self.defaults} if rule else {}
 
     def load_state_dict(self, state_dict):
         """Load states of this optimizer, or of the one of torch with the same rule. Weights in 16 bits become the rounded masters,
@@ -759,7 +765,7 @@ class Optimizer(torch.optim.Optimizer):
         tensor = local(tensor)
         if tensor.dtype is torch.float32 and tensor.stride() == member.stride and tensor.device.type == "cpu":
             return tensor
-        return torch.empty_strided(member.shape, member.stride, dtype=torch.float32).copy_(tensor)
+        return torch.empty_strided(member.shape, member.stride, dtype=torch.float32, device="cpu").copy_(tensor)
 
     # ---- the optimizer as an object ----
 

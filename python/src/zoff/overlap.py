@@ -121,7 +121,8 @@ class Backward:
         given = self.given.values()
         if any(member.param.grad is not grad for _, member, grad, _ in given) or given and any(cohort.changed() for cohort in cohorts):
             self.take_back()
-        elif any(_sum(grad) != before for *_, grad, before in given):  # GradScaler leaves the version of a tensor as it is
+        elif given and not torch.equal(*(torch.stack(sums) for sums in zip(*((_sum(grad), before) for *_, grad, before in given)))):
+            # GradScaler leaves the version of a tensor as it is
             self.take_back()
             self._rest("gradients were changed after the backward pass, as clip_grad_norm_() and GradScaler do: use clip_norm, or change "
                        "them in hooks")
@@ -138,8 +139,8 @@ class Backward:
 
 
 def _sum(grad):
-    """A checksum of a gradient."""
-    return int(grad.view(torch.int32 if grad.dtype is torch.float32 else torch.int16).sum())
+    """A checksum of a gradient, on its device."""
+    return grad.view(torch.int32 if grad.dtype is torch.float32 else torch.int16).sum()
 
 
 def _ready(backward, cohort, index, _):
