@@ -13,6 +13,36 @@ EXAMPLES = os.path.join(HERE, "..", "..", "examples", "python")
 LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5}
 
 
+# DDP adds up gradients after the hooks of parameters, so those that were handed over in the backward pass are taken back.
+DDP = """
+import sys, torch, zoff
+import torch.distributed as dist
+dist.init_process_group("gloo")
+
+def train(make):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.Tanh(), torch.nn.Linear(24, 1))
+    parallel, chance = torch.nn.parallel.DistributedDataParallel(model), torch.Generator().manual_seed(dist.get_rank())
+    optimizer = make(parallel)
+    for _ in range(20):
+        x = torch.randn(16, 8, generator=chance)
+        loss = (parallel(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    parallel.state_dict()
+    return torch.cat([param.detach().flatten() for param in model.parameters()])
+
+config = zoff.Config(nvme=sys.argv[1], background_threads=1, speculation_memory="1MiB")
+plain = train(lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2))
+for more in ({}, {"overlap": True}):
+    found = train(lambda model: zoff.AdamW(model.named_parameters(), lr=1e-2, config=config, **{key: model for key in more}))
+    print(float((found - plain).abs().max()), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
 def numbers(text):
     """The numbers of each line, {what comes before the colon: number}."""
     return {key: float(value) for key, value in re.findall(r"^((?:step|epoch)[^:]*): loss (\S+)$", text, re.M)}
@@ -119,6 +149,13 @@ class Adapters(unittest.TestCase):
             with self.assertRaisesRegex(AssertionError, "parameter 0.weight is cut over ranks, and a checkpoint.*get_state_dict"):
                 self.run_program(path, "1", self.config("cpu"), ranks=1)
             self.assertFalse(os.path.exists(os.path.join(self.work, "checkpoints")))
+
+    def test_ddp_keeps_its_numbers(self):
+        path = os.path.join(self.work, "ddp.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(DDP)
+        for line in self.run_program(path, self.work, ranks=2).splitlines():
+            self.assertLess(float(line), 1e-5)
 
     def test_an_error_of_one_rank_ends_the_step_of_all(self):
         path = self.patched("fsdp2")

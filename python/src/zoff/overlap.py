@@ -124,8 +124,7 @@ class Backward:
         elif given and not torch.equal(*(torch.stack(sums) for sums in zip(*((_sum(grad), before) for *_, grad, before in given)))):
             # GradScaler leaves the version of a tensor as it is
             self.take_back()
-            self._rest("gradients were changed after the backward pass, as clip_grad_norm_() and GradScaler do: use clip_norm, or change "
-                       "them in hooks")
+            self._rest("gradients were changed after the backward pass, as DistributedDataParallel, clip_grad_norm_() and GradScaler do")
 
     def take_back(self):
         for cohort in {id(cohort): cohort for cohort, *_ in self.given.values()}.values():
