@@ -162,6 +162,35 @@ class Overlapped(Folders, unittest.TestCase):
             optimizer.wait()
         self.assertTrue(equal(one.parameters(), other.parameters()))
 
+    def test_an_interrupt_while_a_gradient_is_handed_over_leaves_a_step_that_can_be_taken(self):
+        class Interrupted(dict):
+            def __setitem__(self, key, value):
+                raise KeyboardInterrupt
+
+        for drops in (True, False):
+            with self.subTest(drops=drops):
+                (one, first), (other, second) = self.pair(ahead=AHEAD)
+                first.wait()
+                first._backward.given = Interrupted()
+                for model in (one, other):
+                    model.zero_grad()
+                    with self.assertRaises(KeyboardInterrupt) if model is one else contextlib.nullcontext():
+                        model(torch.ones(2, 8)).sum().backward()
+                if drops:
+                    self.losses(one, first, 2, 7)
+                    self.losses(other, second, 2, 7)
+                else:  # the first gradient that is complete is that of the last layer
+                    for param in other.parameters():
+                        param.grad = None if param is not other[3].weight and param is not other[3].bias else param.grad
+                    for param in one.parameters():
+                        param.grad = None if param is not one[3].weight and param is not one[3].bias else param.grad
+                    for a, b in zip(one[3].parameters(), other[3].parameters()):
+                        a.grad = b.grad.clone()
+                    first.step()
+                    second.step()
+                first.wait()
+                self.assertTrue(equal(one.parameters(), other.parameters()))
+
     def test_an_engine_ends_its_step_with_its_optimizer(self):
         (model, optimizer), (other, _) = self.pair(ahead=AHEAD)
         cohort = weakref.ref(optimizer._cohorts[0])

@@ -332,7 +332,7 @@ class Optimizer(torch.optim.Optimizer):
             for norm in norms[1:]:
                 check(lib.zoff_norm_sum_join(byref(norms[0]), byref(norm)))
         except BaseException:
-            self._give_up(cohorts)
+            self.drop()
             raise
         self._norm = norms[0] if norms else None
         self._rest, self._steps, self._begun = [(cohort, api.zoff_step_info()) for cohort in cohorts], [], 0
@@ -388,10 +388,11 @@ class Optimizer(torch.optim.Optimizer):
         some."""
         self.state = defaultdict(dict, {member.param: {} for cohort in self._cohorts for member in cohort.members})
 
-    def _give_up(self, cohorts):
+    def drop(self):
         """Drop the gradients of a step that has changed nothing."""
-        for cohort in cohorts:
-            cohort.drop()
+        for cohort in self._cohorts:
+            if cohort.held:
+                cohort.drop()
         self._rest, self._begun, self._backward.given = [], 0, {}
 
     def _aim(self, cohort):
@@ -428,7 +429,7 @@ class Optimizer(torch.optim.Optimizer):
     def _fail(self, outcome):
         """After an error: the step has changed nothing and is given up, or retry() goes on with it."""
         if outcome == api.ZOFF_OUTCOME_BEFORE and not self._steps and self._begun <= 1:
-            self._give_up([cohort for cohort, _ in self._rest])
+            self.drop()
         else:
             self._rest[0] = self._rest[0][0], api.zoff_step_info()
             self._why_not = "the last step failed and is half done: call retry(), or load_state_dict()"

@@ -5,7 +5,6 @@ A module's weights are new when its forward begins, and all weights when the for
 pass and the rest of the program may read any. A module that is called alone waits for all. Reading the states of the model or of
 the optimizer ends the step, too."""
 import functools
-import os
 import warnings
 import weakref
 
@@ -119,7 +118,9 @@ class Backward:
     def verify(self, cohorts):
         """Before the step: take the gradients back if they, or weights, are no longer what they were."""
         given = self.given.values()
-        if any(member.param.grad is not grad for _, member, grad, _ in given) or given and any(cohort.changed() for cohort in cohorts):
+        if sum(len(cohort.held) for cohort in cohorts) != len(given):  # an interrupt came while one was handed over
+            self.take_back()
+        elif any(member.param.grad is not grad for _, member, grad, _ in given) or given and any(cohort.changed() for cohort in cohorts):
             self.take_back()
         elif given and not torch.equal(*(torch.stack(sums) for sums in zip(*((_sum(grad), before) for *_, grad, before in given)))):
             # GradScaler leaves the version of a tensor as it is
@@ -127,10 +128,10 @@ class Backward:
             self._rest("gradients were changed after the backward pass, as DistributedDataParallel, clip_grad_norm_() and GradScaler do")
 
     def take_back(self):
-        for cohort in {id(cohort): cohort for cohort, *_ in self.given.values()}.values():
-            if cohort.pid == os.getpid():
-                cohort.drop()
-        self.given = {}
+        """Drop all gradients of the next step."""
+        optimizer = self._optimizer()
+        if optimizer and optimizer.can_begin and not optimizer.is_open:
+            optimizer.drop()
 
     def _rest(self, why):
         self._is_on = False
