@@ -105,21 +105,21 @@ class Adapters(unittest.TestCase):
         self.compare("script", "30", 2e-4, "script_hidden", ahead=1)
 
     def test_accelerate(self):
-        _needs("accelerate")
+        needs("accelerate")
         self.compare("accelerated", self.folder("state"), 2e-5)
 
     def test_lightning(self):
-        _needs("lightning")
+        needs("lightning")
         self.compare("lightning_module", self.folder("state"), 2e-5)
 
     def test_trainer(self):
-        _needs("transformers")
-        _needs("accelerate")
+        needs("transformers")
+        needs("accelerate")
         self.compare("trainer", self.folder("run"), 2e-5)
 
     def test_trainer_resumes_with_the_same_bits(self):
-        _needs("transformers")
-        _needs("accelerate")
+        needs("transformers")
+        needs("accelerate")
         path, folder = self.patched("trainer"), self.folder("run")
         for tier in ("cpu", "nvme"):
             whole = self.run_program(path, folder, self.config(tier)).splitlines()[-1]
@@ -203,7 +203,7 @@ class Adapters(unittest.TestCase):
             self.near(weights, self.checkpoint(second, folder, "6", "12", "load")[1])
 
 
-def _needs(module):
+def needs(module):
     """Skip where a package is missing; a full run installs it."""
     try:
         __import__(module)
