@@ -10,7 +10,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "examples", "python")
-LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5}
+LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5, "titan": 2}
 
 
 # DDP adds up gradients after the hooks of parameters, so those that were handed over in the backward pass are taken back.
@@ -129,6 +129,10 @@ class Adapters(unittest.TestCase):
 
     def test_fsdp2_on_two_ranks(self):
         self.compare("fsdp2", "20", 2e-5, ranks=2)
+
+    def test_torchtitan_on_two_ranks(self):
+        needs("torchtitan")
+        self.compare("titan", self.folder("state"), 2e-5, ranks=2)
 
     def test_overlap_is_refused_for_parameters_that_are_cut(self):
         path = self.patched("fsdp2")
