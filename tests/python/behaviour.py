@@ -3,6 +3,7 @@ import copy
 import gc
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -50,6 +51,29 @@ class Arguments(Folders, unittest.TestCase):
             optimizer.add_param_group({"params": [("more", weights()[0])], "lr": -2})
         self.assertEqual(1, len(optimizer.param_groups))
 
+    def test_arguments_of_another_kind_are_named(self):
+        for words, more in (("lr is a zoff.Config; pass it as config=", {"lr": zoff.Config()}), ("overlap is True; it must be the model", {"overlap": True}),
+                            ("zoff.AdamW has no argument nvme; it has those of torch, and config, clip_norm", {"nvme": "."})):
+            with self.subTest(more=more), self.assertRaisesRegex(TypeError, words):
+                zoff.AdamW(named(weights()), **more)
+        self.assertIn("`clip_norm` clips", zoff.AdamW.__doc__)
+        self.assertIn("'zoff.threads': '1'", repr(zoff.Config(threads=1)))
+
+    def test_a_folder_is_looked_for_at_once(self):
+        folder = self.folder()
+        for missing, kind in ((os.path.join(folder, "missing"), FileNotFoundError), (__file__, NotADirectoryError)):
+            with self.assertRaisesRegex(kind, "nvme must be a folder.*" + re.escape(missing)):
+                zoff.AdamW(named(weights()), config=zoff.Config(nvme=[folder, missing]))
+
+    def test_messages_have_the_names_of_python(self):
+        for words, call in (
+            (r"but host_memory is 1\.0 KiB: raise it to \d+ bytes, or give a folder by nvme$", lambda: trained(config=zoff.Config(host_memory=1024))),
+            ("^zoff.Config: zoff.moments: \"q9\" is not known", lambda: zoff.Config(moments="q9")),
+            ("^name is '../x'; expected", lambda: trained()[1].save(self.folder(), name="../x")),
+        ):
+            with self.assertRaisesRegex(zoff.Error, words):
+                call()
+
     def test_parameters_that_zoff_cannot_train_are_named(self):
         for words, param in (
             ("w: it is of torch.float64; zoff trains", torch.nn.Parameter(torch.ones(3, dtype=torch.float64))),
@@ -92,11 +116,11 @@ class Arguments(Folders, unittest.TestCase):
 class Following(Folders, unittest.TestCase):
     """Weights that a program moves or changes."""
 
-    def both(self, change, dtype=torch.float32, where="dram", **more):
+    def both(self, change, dtype=torch.float32, where="dram", own=(), **more):
         """Distances and values after a change in the middle, beside torch in fp32."""
         ours, gradients = weights(dtype), Gradients()
         theirs = copies(ours, torch.float32)
-        first, second = zoff.AdamW(named(ours), config=self.config(where, **more)), torch.optim.AdamW(theirs)
+        first, second = zoff.AdamW(named(ours), config=self.config(where, **more), **dict(own)), torch.optim.AdamW(theirs)
         for t in range(6):
             if t == 3:
                 change(ours)
@@ -150,6 +174,18 @@ class Following(Folders, unittest.TestCase):
         self.assertEqual([1 + 2**-7, -1 - 2**-7, 1 + 2**-6, 1], model[0].tolist())
         model[0].data = model[0].data.clone()
         self.assertTrue(torch.equal(masters, optimizer.state_dict()["state"][0]["master"]))
+
+    def test_checksums_find_changes_that_torch_does_not_count(self):
+        def change(model):
+            model[0].data.fill_(5)
+            model[2].data.mul_(0.5)
+
+        ways = (("dram", torch.float16, {}), ("nvme", torch.bfloat16, {"master": "fp32"}), ("dram", torch.bfloat16, {"master": "split"}))
+        for where, dtype, more in ways:
+            for checks in (True, False):
+                with self.subTest(dtype=dtype, more=more, checks=checks):
+                    ours, theirs, _ = self.both(change, dtype, where, {"check_weights": checks}, **more)
+                    (self.assertLessEqual if checks else self.assertGreater)(distance(ours, theirs), 2e-2 if checks or more != {"master": "split"} else 0)
 
     def test_pull_takes_weights_that_torch_does_not_count(self):
         model = weights(torch.float16)
@@ -338,6 +374,7 @@ class Steps(Folders, unittest.TestCase):
         optimizer.step()
         self.assertTrue(bool(model[1][3].isnan()))
         self.assertEqual(1, sum(int(param.isnan().sum()) for param in model))
+        self.assertIsNone(optimizer.last.norm)
 
     def test_engines_skip_together(self):
         model, optimizer, gradients = trained(0, clip_norm=1.0)
@@ -388,7 +425,10 @@ class Steps(Folders, unittest.TestCase):
         self.assertLessEqual(distance(ours, theirs), 1e-7)
 
     def test_errors_of_the_disk_come_before_the_step(self):
-        model, optimizer, _ = trained(0, config=zoff.Config(nvme=os.path.join(self.folder(), "missing")))
+        folder = os.path.join(self.folder(), "missing")
+        os.mkdir(folder)
+        model, optimizer, _ = trained(0, config=zoff.Config(nvme=folder))
+        os.rmdir(folder)
         before = copies(model)
         Gradients().give(model)
         with self.assertRaisesRegex(zoff.Error, "missing"):

@@ -1,5 +1,6 @@
 """messages.py: lines of the library arrive in Python's logging, and the opening of files shows a bar."""
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -20,14 +21,17 @@ optimizer = zoff.AdamW([("w", w)], lr=0.1, clip_norm=1.0, config=zoff.Config({"s
 for value in (1.0, float("inf")):
     w.grad = torch.full((8,), value)
     optimizer.step()
+optimizer.save(sys.argv[2])
+optimizer.param_groups[0]["lr"] = 0.5
+optimizer.load(sys.argv[2])
 """
 
 
-class Logging(unittest.TestCase):
+class Logging(Folders, unittest.TestCase):
     def run_program(self, how, **more):
         environment = {key: value for key, value in os.environ.items() if key != "ZOFF_LOG_LEVEL"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-        done = subprocess.run([sys.executable, "-c", PROGRAM, how], env={**environment, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        done = subprocess.run([sys.executable, "-c", PROGRAM, how, self.folder()], env={**environment, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, check=True)
         return done.stdout, done.stderr
 
@@ -40,6 +44,7 @@ class Logging(unittest.TestCase):
         out, err = self.run_program("not")
         self.assertEqual("", out)
         self.assertIn("step 2 skipped", err)
+        self.assertNotIn("hyper-parameters", err)  # load() sets them
         self.assertNotIn("INFO", err)
 
     def test_the_level_of_the_environment_sends_them_to_stderr(self):
@@ -89,6 +94,18 @@ class Progress(Folders, unittest.TestCase):
 
     def test_an_interrupt_ends_the_opening(self):
         Bar.made, Bar.ends_at = [], 1
-        with mock.patch("sys.unraisablehook"), self.assertRaisesRegex(zoff.Error, "ended \"write states\""):
+        with self.assertRaises(KeyboardInterrupt):
             self.open()
         self.assertTrue(Bar.made[0].is_closed)
+
+    def test_an_interrupt_ends_the_opening_without_a_bar(self):
+        previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            with mock.patch.dict(sys.modules, {"tqdm": None, "tqdm.auto": None}), self.assertRaises(KeyboardInterrupt):
+                with zoff.AdamW(named([torch.nn.Parameter(torch.zeros(9 << 20))]), config=self.config("nvme", persist=True)) as optimizer:
+                    signal.setitimer(signal.ITIMER_REAL, 0.02)
+                    optimizer.open()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        self.assertEqual([], optimizer._cohorts)

@@ -9,6 +9,7 @@ import warnings
 import weakref
 
 import torch
+from torch._dynamo.utils import counters
 
 import zoff
 from models import Folders, equal
@@ -263,6 +264,29 @@ class Overlapped(Folders, unittest.TestCase):
         with torch.no_grad():
             model(torch.ones(1, 8))
         self.assertEqual([False], seen)
+
+    def test_a_model_without_the_parameters_is_refused(self):
+        model = make()
+        for other in (make(), model[0]):
+            optimizer = zoff.AdamW(model.named_parameters(), overlap=other)
+            with self.assertRaisesRegex(ValueError, "is not in the model that overlap names"):
+                self.losses(model, optimizer, 1)
+
+    def test_a_compiled_model_is_cut_at_its_begin_only(self):
+        for parts in (False, True):
+            found = []
+            for overlaps in (False, True):
+                torch._dynamo.reset()
+                counters.clear()
+                model = make()
+                optimizer = zoff.AdamW(model.named_parameters(), lr=1e-2, overlap=model if overlaps else None)
+                compiled = model if parts else torch.compile(model, backend="eager")
+                if parts:
+                    model[1].compile(backend="eager")
+                found.append((self.losses(compiled, optimizer, 8), counters["stats"]["unique_graphs"]))
+            (plain, _), (overlapped, graphs) = found
+            self.assertEqual(plain, overlapped)
+            self.assertLessEqual(graphs, 4)
 
     def test_a_module_that_is_called_alone_waits_for_all(self):
         (model, optimizer), _ = self.pair()

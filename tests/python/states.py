@@ -1,10 +1,12 @@
 """states.py: states go out and come back: as tensors, mapped files, references and checkpoints of zoff, and to PyTorch and back."""
+import errno
 import io
 import os
 import shutil
 import unittest
 import warnings
 from ctypes import byref, c_size_t
+from unittest import mock
 
 import torch
 
@@ -119,6 +121,16 @@ class RoundTrips(Folders, unittest.TestCase):
             self.assertTrue(any(int(at[0].split("-")[0], 16) == state[name].data_ptr() and "(deleted)" in at for at in places), name)
         self.assertFalse([name for name in os.listdir(optimizer._folder) if name.startswith("zoff-state-")])
 
+    def test_a_full_disk_is_named(self):
+        model, folder = weights(), self.folder()
+        optimizer = zoff.AdamW(named(model), config=zoff.Config(nvme=folder))
+        optimizer.open()
+        with mock.patch("os.posix_fallocate", side_effect=OSError(errno.ENOSPC, "No space left")), self.assertRaises(OSError) as caught:
+            optimizer.state_dict()
+        self.assertEqual((errno.ENOSPC, folder), (caught.exception.errno, caught.exception.filename))
+        self.assertIn("a file of 2244 bytes there; make room, or give the optimizer state=\"tensors\"", str(caught.exception))
+        self.assertEqual([], os.listdir(folder))
+
     def test_a_mapped_state_takes_no_anonymous_memory(self):
         def anonymous():
             with open("/proc/self/status", encoding="utf-8") as file:
@@ -149,6 +161,20 @@ class RoundTrips(Folders, unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "refers to a checkpoint with id .*, and that in .*one has"):
             second.load_state_dict(state_dict)
         second.load_state_dict(optimizer.state_dict())
+
+    def test_rates_of_a_checkpoint_are_those_of_its_engine(self):
+        model, gradients, folder = weights(), Gradients(), self.folder()
+        optimizer = zoff.AdamW(named(model), lr=0.5)
+        gradients.give(model)
+        optimizer.step()
+        optimizer.save(folder)
+        optimizer.param_groups[0]["lr"] = 0.25
+        optimizer.load(folder)
+        self.assertEqual(0.5, optimizer.param_groups[0]["lr"])
+        other = zoff.AdamW(named(model[:2]), lr=0.25)
+        with self.assertRaisesRegex(zoff.Error, r"is in the checkpoint only. allow names parameters"):
+            other.load(folder)
+        self.assertEqual(0.25, other.param_groups[0]["lr"])
 
     def test_a_checkpoint_has_names_and_numbers(self):
         model, optimizer, _ = self.trained(torch.float32, "dram", "auto")
@@ -305,7 +331,10 @@ class WrongStates(Folders, unittest.TestCase):
         self.assertEqual([1.0, 2.0], sorted({float(its["step"]) for its in self.optimizer.state_dict()["state"].values()}))
 
     def test_a_load_that_fails_half_way_allows_no_step(self):
-        optimizer = zoff.AdamW(named(copies(self.model)), config=zoff.Config(nvme=os.path.join(self.folder(), "missing")))
+        folder = os.path.join(self.folder(), "missing")
+        os.mkdir(folder)
+        optimizer = zoff.AdamW(named(copies(self.model)), config=zoff.Config(nvme=folder))
+        os.rmdir(folder)
         with self.assertRaises(zoff.Error):
             optimizer.load_state_dict(self.good)
         with self.assertRaisesRegex(RuntimeError, "loading states failed and this optimizer has none.*Load them again"):

@@ -3,16 +3,18 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 
 from . import _api as api
 from ._load import lib
+from .errors import in_python
 
 _LEVELS = {api.ZOFF_LOG_ERROR: logging.ERROR, api.ZOFF_LOG_WARN: logging.WARNING, api.ZOFF_LOG_INFO: logging.INFO}
 
 
 @api.zoff_log_fn
 def _log(level, room, line, _):
-    logging.getLogger(f"zoff.{room.decode()}").log(_LEVELS.get(level, logging.DEBUG), "%s", line.decode(errors="replace"))
+    logging.getLogger(f"zoff.{room.decode()}").log(_LEVELS.get(level, logging.DEBUG), "%s", in_python(line.decode(errors="replace")))
 
 
 def begin():
@@ -25,23 +27,35 @@ def begin():
 @contextlib.contextmanager
 def progress():
     """A zoff_progress_fn with a bar of tqdm, which fits terminals and notebooks, where tqdm is installed. It appears after two
-    seconds. An interrupt ends the call of the library."""
+    seconds. An interrupt ends the call of the library, because Python sees it in the callback."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        yield api.zoff_progress_fn()
-        return
-    bars = {}
+        tqdm = None
+    bars, raised, before = {}, [], sys.unraisablehook
 
-    @api.zoff_progress_fn
     def show(what, done, total, _):
-        if what not in bars:
+        if tqdm and what not in bars:
             bars[what] = tqdm(desc=f"zoff: {what.decode()}", total=total, unit="B", unit_scale=True, delay=2, leave=False)
-        bars[what].update(done - bars[what].n)
+        if tqdm:
+            bars[what].update(done - bars[what].n)
         return True
 
+    def keep(unraisable):
+        """Ctypes does not pass on an exception, which may come before the first line of the callback, too; it returns False instead."""
+        if unraisable.object is show:
+            raised.append(unraisable.exc_value)
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = keep
     try:
-        yield show
+        yield api.zoff_progress_fn(show)
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
     finally:
+        sys.unraisablehook = before
         for bar in bars.values():
             bar.close()

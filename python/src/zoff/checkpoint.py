@@ -24,6 +24,9 @@ class Saving:
         self._kept = [member.part.detach() for member in cohort.members]  # a save reads weights from where they were
         check(lib.zoff_checkpoint_begin(cohort.handle, folder.encode(), byref(opts), byref(self._part)))
 
+    def __repr__(self):
+        return f"<zoff checkpoint {self._path}>"
+
     def done(self):
         """Whether the save has ended; it goes on meanwhile."""
         return not self._part or not self._cohort.handle or lib.zoff_checkpoint_poll(self._part) != api.ZOFF_PENDING

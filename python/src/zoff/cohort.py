@@ -146,16 +146,17 @@ class Member:
 class Cohort:
     """An engine and its parameters."""
 
-    def __init__(self, config, members, hypers, host_bytes, seal=True):
+    def __init__(self, config, members, hypers, host_bytes, seal=True, checks=False):
         self.members, self.pid, self.handle, self.hooks = members, os.getpid(), c_void_p(), []
         self.held, self.versions = [], []  # gradients that the engine may read, and their versions when the step began
-        self.groups, self.place = len(hypers), place_of(members[0].device)
+        self.groups, self.place, self.checks = len(hypers), place_of(members[0].device), checks
         with progress() as self._show:  # the engine has its address
             self._open(config, hypers, host_bytes, seal, self._show)
         self.entries, self.stream = (api.zoff_handover * len(members))(), None
         for member, entry in zip(members, self.entries):
             entry.struct_size, entry.param, member.entry = sizeof(entry), member.index, entry
         self.range_count = max(1024, self.plan().chunk_bytes // 8 // 1024 * 1024)  # elements: all kinds of one range stay in a slot
+        self._remember(members if checks else ())
         _open.add(self)
 
     def _open(self, config, hypers, host_bytes, seal, show):
@@ -201,11 +202,11 @@ class Cohort:
     # ---- weights ----
 
     def changed(self):
-        """The members whose weights have moved or changed since the last step."""
+        """The members whose weights have moved or changed since the last step. Torch does not count all changes of 16-bit weights."""
         found = []
         for member in self.members:
             param = member.param._local_tensor if member.is_cut else member.param  # as .part, which takes longer
-            if param.data_ptr() != member.value or param._version != member.version:
+            if param.data_ptr() != member.value or param._version != member.version or self.checks and member.pushed not in (None, member.sum()):
                 found.append(member)
         return found
 
@@ -225,10 +226,11 @@ class Cohort:
             check(lib.zoff_param_bind_opts(self.handle, member.index, param.data_ptr(), None, api.ZOFF_BIND_MOVED))
             member.value = param.data_ptr()
         # The state of a step counts more than weights that are its rounded masters, as after both were loaded.
-        same = self._are_masters(member) if param._version == member.version else member.pushed is not None and member.sum() == member.pushed
+        same = self._are_masters(member) if moved and param._version == member.version else member.pushed == member.sum()
         if not same:
             self.place.finish()
             check(lib.zoff_param_pull(self.handle, member.index))
+            self._remember([member] if self.checks else ())
         member.version = param._version
 
     def _are_masters(self, member):
@@ -249,6 +251,7 @@ class Cohort:
         torch.autograd.graph.increment_version([member.part for member in members])
         for member in members:
             member.version = member.part._version
+        self._remember(members if self.checks else ())
 
     def pull(self):
         self.follow()
@@ -265,7 +268,10 @@ class Cohort:
     def pushed(self):
         """Remember 16-bit weights that are their rounded masters now: if a program loads them once more, they need no pull."""
         self.written()
-        for member in self.members:
+        self._remember(self.members)
+
+    def _remember(self, members):
+        for member in members:
             member.pushed = member.sum() if member.dtype is not torch.float32 else None
 
     # ---- the step ----

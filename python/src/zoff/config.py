@@ -92,6 +92,9 @@ class Config:
     def __str__(self):
         return self.open().dump()
 
+    def __repr__(self):
+        return f"zoff.Config({self._name!r}, {self._settings})"
+
 
 def _text(value):
     return value if isinstance(value, str) else os.fspath(value) if isinstance(value, os.PathLike) else json.dumps(value)

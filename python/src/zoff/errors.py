@@ -1,4 +1,6 @@
 """errors.py: exceptions with the message of the library."""
+import re
+
 from . import _api
 from ._load import lib
 
@@ -42,8 +44,21 @@ _CLASSES = {_api.ZOFF_ERR_NO_MEMORY: NoMemory, _api.ZOFF_ERR_NO_SPACE: NoSpace, 
             _api.ZOFF_ERR_COMM: Comm, _api.ZOFF_ERR_UNSUPPORTED: Unsupported}
 
 
+# Names of the C library, and those of the package. The first two are the advice for a budget that is too small.
+_NAMES = (("zoff_engine_opts.host_bytes", "host_memory"), ("set offload_optimizer.device to \"nvme\"", "give a folder by nvme"),
+          (r"nvme_path \(of offload_optimizer, or of offload_param\)", "nvme"), (r"(?<![.\w\"])nvme_path\b", "nvme"), (r"\bzoff_\w+_opts\.", ""),
+          (r"\bzoff_(?:step|checkpoint)_(wait|retry|load)\(\)", r"\1()"), (r"^api: ", "zoff.Config: "))
+
+
+def in_python(message):
+    """A message of the library with the names that a program in Python has used."""
+    for pattern, name in _NAMES:
+        message = re.sub(pattern, name, message)
+    return message
+
+
 def check(status):
     """Raise the error of a call; return its status otherwise."""
     if status < 0:
-        raise _CLASSES.get(status, Error)(status, lib.zoff_last_error().decode(errors="replace"))
+        raise _CLASSES.get(status, Error)(status, in_python(lib.zoff_last_error().decode(errors="replace")))
     return status

@@ -4,6 +4,7 @@ An engine opens when it is needed: at the first step, for the parameters that ha
 those that have states; or in open(). Each step first looks for weights that have moved or changed, then hands over the gradients
 that exist, and increments the version of the weights at its end, so that autograd sees them written."""
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -12,6 +13,7 @@ import warnings
 from collections import defaultdict
 from ctypes import byref, pointer, sizeof
 from dataclasses import dataclass
+from typing import Optional
 
 import torch
 
@@ -29,13 +31,13 @@ _CLOSED = "this optimizer is closed"
 
 @dataclass(frozen=True)
 class StepInfo:
-    """A step: its number, the norm of the gradients before clipping, which is NaN where nothing needs it, and the factor of
+    """A step: its number, the norm of the gradients before clipping, which is None where nothing needs it, and the factor of
     clipping.
 
     `skipped` says that a gradient was not finite, so that nothing has changed. The seconds are those in the library."""
 
     t: int
-    norm: float
+    norm: Optional[float]
     clip_factor: float
     skipped: bool
     seconds: float
@@ -63,20 +65,35 @@ class Optimizer(torch.optim.Optimizer):
     `overlap` is the model behind whose next forward pass the step goes on (overlap.py).
 
     `state` is the content of state_dict(). "tensors" are those of torch, "mapped" ones are over unlinked files in the folder of the
-    states, and "reference" names the checkpoint of the last save(). With "auto" they are mapped where the states are in files."""
+    states, and "reference" names the checkpoint of the last save(). With "auto" they are mapped where the states are in files.
+
+    `check_weights` finds changes of 16-bit weights that torch does not count, such as `param.data.fill_()`, by checksums after each
+    step and before the next. Without it call pull() after these."""
 
     RULE = None  # ZOFF_OPTIMIZER_*
     TYPE = None  # optimizer.type of a configuration
 
-    def __init__(self, params, defaults, config, clip_norm, norm_group, overlap, state):
+    def __init_subclass__(cls, **more):
+        super().__init_subclass__(**more)
+        cls.__doc__ = f"{cls.__doc__}\n{Optimizer.__doc__.partition(chr(10))[2]}"  # help() of a class shows no other
+
+    def __init__(self, params, defaults, *, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto", check_weights=False,
+                 **unknown):
+        for name in unknown:
+            raise TypeError(f"zoff.{type(self).__name__} has no argument {name}; it has those of torch, and config, clip_norm, norm_group, overlap, "
+                            "state, check_weights; zoff.Config has the settings of states")
         if state not in ("auto", "tensors", "mapped", "reference"):
             raise ValueError(f"state is {state!r}; it must be \"auto\", \"tensors\", \"mapped\" or \"reference\"")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm is {clip_norm}; it must be above 0, or None for no clipping")
         if norm_group is not None and not clip_norm:
             raise ValueError("norm_group is for clipping: give clip_norm, too")
+        if isinstance(defaults["lr"], Config):
+            raise TypeError("lr is a zoff.Config; pass it as config=")
+        if not isinstance(overlap, (torch.nn.Module, type(None))):
+            raise TypeError(f"overlap is {overlap!r}; it must be the model")
         self._config, self._clip_norm, self._form = config if isinstance(config, Config) else Config(config), clip_norm, state
-        self._norm_group = norm_group
+        self._norm_group, self._checks = norm_group, check_weights
         self._read_config()
         self._begin()
         super().__init__(params, defaults)
@@ -114,6 +131,10 @@ class Optimizer(torch.optim.Optimizer):
         folders = next((json.loads(keys[key][0]) for key in ("zoff.nvme_paths", "zero_optimization.offload_optimizer.nvme_path")
                         if keys.get(key, ("null",))[0] != "null"), None)
         self._folder = folders[0] if isinstance(folders, list) else folders
+        for folder in folders if isinstance(folders, list) else [folders] if folders else []:
+            if not os.path.isdir(folder):
+                raise OSError(errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT,
+                              "nvme must be a folder, which is not made here, because a disk may not be mounted there", folder)
         self._is_in_files = keys["zero_optimization.offload_optimizer.device"][0] == '"nvme"'
         self._persists = keys["zoff.persist"][0] != "false"
         self._works_ahead = handle.number("zoff.background_threads") > 0 or handle.number("zoff.speculation_memory") > 0
@@ -191,6 +212,7 @@ class Optimizer(torch.optim.Optimizer):
         """An engine for parameters."""
         members = [Member(param, self._name(number, place), number, self._kinds(self.param_groups[number])) for number, place, param in entries]
         first = self._cohorts[0].members[0] if self._cohorts else members[0]
+        overlapped = self._overlap and self._overlap.params()
         for member in members:
             if member.device != first.device:
                 raise ValueError(f"zoff: parameter {first.name} is on {first.device}, and {member.name} on {member.device}; make an optimizer for "
@@ -198,6 +220,8 @@ class Optimizer(torch.optim.Optimizer):
             if self._overlap and member.part is not member.param:
                 raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
                                  "them; leave overlap out")
+            if overlapped and id(member.param) not in overlapped:
+                raise ValueError(f"zoff: parameter {member.name} is not in the model that overlap names, whose forward pass would not wait for it")
             if member.dtype is not torch.float32:
                 member.kinds["master"] = api.ZOFF_STATE_MASTER
         places = {}
@@ -212,7 +236,7 @@ class Optimizer(torch.optim.Optimizer):
         # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
         trained = sum(local(param).numel() for _, _, param in self._numbered() if param.requires_grad) or 1
         share = int(self._host_bytes * min(1.0, sum(member.count for member in members) / trained))
-        return Cohort(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal)
+        return Cohort(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
 
     def _adjust(self, config):
         """Change the configuration of an engine; for a rule."""
@@ -495,7 +519,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._info:
             return None
         first = self._info[0]
-        return StepInfo(max(info.t for info in self._info), first.numbers.grad_norm, first.numbers.clip_factor,
+        return StepInfo(max(info.t for info in self._info), first.numbers.grad_norm if self._measures else None, first.numbers.clip_factor,
                         any(info.skipped for info in self._info), sum(info.seconds.total for info in self._info))
 
     def pull(self):
@@ -533,6 +557,11 @@ class Optimizer(torch.optim.Optimizer):
         file, path = tempfile.mkstemp(prefix="zoff-state-", dir=self._folder)
         try:
             os.posix_fallocate(file, 0, 4 * member.count)  # a full disk is an error here, and would be SIGBUS later
+        except OSError as error:
+            advice = f"state_dict() copies states of {member.name} into a file of {4 * member.count} bytes there; make room, or give the optimizer " \
+                     "state=\"tensors\" or \"reference\""
+            raise OSError(error.errno, f"{error.strerror}: {advice}", self._folder) from None
+        else:
             storage = torch.UntypedStorage.from_file(path, shared=True, nbytes=4 * member.count)
         finally:
             os.close(file)
@@ -666,7 +695,7 @@ class Optimizer(torch.optim.Optimizer):
         with self._lock, torch.no_grad():
             self._refuse_cut()
             self._unnamed("matched")
-            self._load(checkpoint.Reader(os.path.join(folder, name or "")), allow, not weights_only, weights_only)
+            self._load(checkpoint.Reader(os.path.join(folder, name) if name else folder), allow, not weights_only, weights_only)
 
     def _load(self, reader, allow, with_groups=True, weights_only=False):
         self._settle()
@@ -682,11 +711,17 @@ class Optimizer(torch.optim.Optimizer):
             if not parts[-1][1]:
                 raise ValueError(f"{folder} has no parameter of this optimizer, which has {', '.join(list(known)[:3])}, ...")
         self._warn_of([name for name, (_, _, param) in known.items() if param.requires_grad], folder)
-        with self._replaced():
-            for part, entries in parts:
-                checkpoint.load(self._open(entries), part, allow, weights_only)
+        groups = [dict(group) for group in self.param_groups]
         for group, numbers in zip(self.param_groups, with_groups and about["groups"] or []):
             group.update({key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()})
+        try:
+            with self._replaced():
+                for part, entries in parts:
+                    checkpoint.load(self._open(entries), part, allow, weights_only)
+        except BaseException:
+            for group, numbers in zip(self.param_groups, groups):
+                group.update(numbers)
+            raise
 
     @staticmethod
     def _warn_of(names, source):
@@ -788,9 +823,9 @@ class Adam(Optimizer):
     DECAY = api.ZOFF_DECAY_L2
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, fused=None, maximize=False,
-                 capturable=False, differentiable=False, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
+                 capturable=False, differentiable=False, **own):
         _refuse(type(self).__name__, amsgrad=amsgrad, maximize=maximize, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, **own)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -816,10 +851,10 @@ class Adagrad(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_ADAGRAD, "Adagrad"
 
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
-                 differentiable=False, fused=None, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
+                 differentiable=False, fused=None, **own):
         _refuse("Adagrad", maximize=maximize, differentiable=differentiable)
         self._initial = initial_accumulator_value
-        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}, **own)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -838,8 +873,8 @@ class Lion(Optimizer):
 
     RULE, TYPE = api.ZOFF_OPTIMIZER_LION, "Lion"
 
-    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, *, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, config, clip_norm, norm_group, overlap, state)
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, **own):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, **own)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)
@@ -855,10 +890,9 @@ class SGD(Optimizer):
     RULE, TYPE = api.ZOFF_OPTIMIZER_SGD, "SGD"
 
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
-                 differentiable=False, fused=None, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto"):
+                 differentiable=False, fused=None, **own):
         _refuse("SGD", maximize=maximize, differentiable=differentiable)
-        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov},
-                         config, clip_norm, norm_group, overlap, state)
+        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov}, **own)
 
     def _fill(self, hyper, group):
         super()._fill(hyper, group)

@@ -9,6 +9,7 @@ import warnings
 import weakref
 
 import torch
+from torch.compiler import disable, is_compiling
 
 from .errors import Error
 
@@ -17,10 +18,11 @@ class Overlap:
     """The hooks of a model. A copy of the model has hooks that wait for nothing, because no engine has its parameters."""
 
     def __init__(self, optimizer=None, model=None):
-        self._optimizer = optimizer and weakref.ref(optimizer)
-        self._is_inside, self._called, self._more = False, weakref.WeakSet(), None
+        self._optimizer, self._model = optimizer and weakref.ref(optimizer), None
+        self._is_inside, self._called, self._more, self._is_compiled = False, weakref.WeakSet(), None, False
         if model is None:
             return
+        self._model = weakref.ref(model)
         model.register_forward_pre_hook(self._enter)
         for module in model.modules():
             if next(module.parameters(), None) is not None:
@@ -31,17 +33,32 @@ class Overlap:
     def __reduce__(self):
         return Overlap, ()
 
+    def params(self):
+        """The ids of all parameters of the model, as long as it lives."""
+        model = self._model()
+        return model and set(map(id, model.parameters()))
+
     def _find(self):
         """The optimizer, if its step is open."""
         optimizer = self._optimizer and self._optimizer()
         return optimizer if optimizer and optimizer.is_open else None
 
     def _enter(self, *_):
+        self._is_compiled = is_compiling()
+        if is_compiling():
+            return self._whole_outside()
         self._is_inside = True
         if not torch.is_grad_enabled():  # autograd would not tell of a weight that is used before its module's forward
             self._whole()
 
+    @disable
+    def _whole_outside(self):
+        """End the step outside of compiled code, which a wait inside would cut at each module."""
+        self._whole()
+
     def _before(self, module, *_):
+        if is_compiling():
+            return None if self._is_compiled else self._whole_outside()
         if self._more is None and self._optimizer:
             self._called.add(module)
         if optimizer := self._find():
@@ -51,6 +68,8 @@ class Overlap:
                 optimizer.wait()
 
     def _leave(self, model, *_):
+        if is_compiling():
+            return
         self._is_inside = False
         self._whole()
         if self._more is None and self._optimizer:
