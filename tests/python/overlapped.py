@@ -273,14 +273,15 @@ class Overlapped(Folders, unittest.TestCase):
                 self.losses(model, optimizer, 1)
 
     def test_a_compiled_model_is_cut_at_its_begin_only(self):
-        for parts in (False, True):
+        for parts, wraps in ((False, False), (False, True), (True, False)):
             found = []
             for overlaps in (False, True):
                 torch._dynamo.reset()
                 counters.clear()
                 model = make()
-                optimizer = zoff.AdamW(model.named_parameters(), lr=1e-2, overlap=model if overlaps else None)
-                compiled = model if parts else torch.compile(model, backend="eager")
+                whole = torch.compile(model, backend="eager")
+                optimizer = zoff.AdamW(model.named_parameters(), lr=1e-2, overlap=(whole if wraps else model) if overlaps else None)
+                compiled = model if parts else whole
                 if parts:
                     model[1].compile(backend="eager")
                 found.append((self.losses(compiled, optimizer, 8), counters["stats"]["unique_graphs"]))

@@ -22,6 +22,7 @@ class Overlap:
         self._is_inside, self._called, self._more, self._is_compiled = False, weakref.WeakSet(), None, False
         if model is None:
             return
+        model = getattr(model, "_orig_mod", model)  # of torch.compile()
         self._model = weakref.ref(model)
         model.register_forward_pre_hook(self._enter)
         for module in model.modules():
@@ -36,7 +37,7 @@ class Overlap:
     def params(self):
         """The ids of all parameters of the model, as long as it lives."""
         model = self._model()
-        return model and set(map(id, model.parameters()))
+        return None if model is None else set(map(id, model.parameters()))
 
     def _find(self):
         """The optimizer, if its step is open."""
