@@ -38,6 +38,8 @@ class Logging(Folders, unittest.TestCase):
     def test_lines_go_to_the_loggers_of_rooms(self):
         out, _ = self.run_program("configured")
         self.assertRegex(out, r"(?m)^zoff\.engine INFO: step 1\b")
+        self.assertRegex(out, r"INFO: AdamW lr 0.1, decay 0.01, clip 1,")
+        self.assertRegex(out, r"INFO: training: optimizer.type \"AdamW\" \(api\), lr 0.1 \(api\), .*gradient_clipping 1 \(api\)")
         self.assertRegex(out, r"(?m)^zoff\.engine WARNING: step 2 skipped")
 
     def test_warnings_are_seen_where_nothing_is_configured(self):

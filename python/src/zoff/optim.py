@@ -232,6 +232,11 @@ class Optimizer(torch.optim.Optimizer):
         config = self._config.open()
         if self._sets_check:
             config.set("zoff.skip_nonfinite", self._sets_check)
+        # The steps have these, too, and the log shows them.
+        config.set("optimizer.type", self.TYPE)
+        config.set("optimizer.params.lr", str(float(self.param_groups[0]["lr"])))
+        if self._clip_norm:
+            config.set("gradient_clipping", str(float(self._clip_norm)))
         self._adjust(config)
         # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
         trained = sum(local(param).numel() for _, _, param in self._numbered() if param.requires_grad) or 1
@@ -864,7 +869,6 @@ class Adagrad(Optimizer):
         return {"sum": api.ZOFF_STATE_V}
 
     def _adjust(self, config):
-        config.set("optimizer.type", "Adagrad")
         config.set("optimizer.params.initial_accumulator_value", str(self._initial))
 
 
