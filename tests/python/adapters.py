@@ -10,7 +10,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "examples", "python")
-LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5, "titan": 2}
+LINES = {"script": 2, "trainer": 2, "accelerated": 2, "lightning_module": 2, "fsdp2": 3, "script_hidden": 5, "titan": 2, "script_engine": 2}
 
 
 # DDP adds up gradients after the hooks of parameters, so those that were handed over in the backward pass are taken back.
@@ -103,6 +103,9 @@ class Adapters(unittest.TestCase):
 
     def test_plain_loop_with_a_hidden_step(self):
         self.compare("script", "30", 2e-4, "script_hidden", ahead=1)
+
+    def test_plain_loop_with_weights_of_an_engine(self):
+        self.compare("script", "30", 2e-4, "script_engine")
 
     def test_accelerate(self):
         needs("accelerate")

@@ -79,7 +79,7 @@ class Arguments(Folders, unittest.TestCase):
             ("w: it is of torch.float64; zoff trains", torch.nn.Parameter(torch.ones(3, dtype=torch.float64))),
             ("w: it is of torch.complex64; zoff trains", torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))),
             ("w has gaps or overlaps in memory", torch.nn.Parameter(torch.ones(4, 4)[:, :2])),
-            ("w: it is on the device meta; call the optimizer's first step after", torch.nn.Parameter(torch.ones(3, device="meta"))),
+            ("w: it is on the device meta; give it memory by model.to_empty", torch.nn.Parameter(torch.ones(3, device="meta"))),
         ):
             with self.subTest(words=words), self.assertRaisesRegex(ValueError, words):
                 param.grad = torch.ones_like(param)

@@ -12,9 +12,10 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 class Pages(Folders, unittest.TestCase):
     def test_programs_run(self):
-        for page, wanted in (("python/README.md", "loss 0.0000"), ("docs/how-to/train-with-pytorch.md", "norm ")):
+        for page, name, wanted in (("python/README.md", "train", "loss 0.0000"), ("docs/how-to/train-with-pytorch.md", "train", "norm "),
+                                   ("docs/how-to/train-with-pytorch.md", "engine", "norm ")):
             with open(os.path.join(ROOT, page), encoding="utf-8") as file:
-                programs = re.findall(r"^```python\n# train.py\n(.*?)^```", file.read(), re.M | re.S)
+                programs = re.findall(rf"^```python\n# {name}.py\n(.*?)^```", file.read(), re.M | re.S)
             self.assertEqual(1, len(programs), page)
             printed, here = io.StringIO(), os.getcwd()
             try:

@@ -2,6 +2,8 @@
 
     optimizer = zoff.AdamW(model.named_parameters(), lr=1e-3, config=zoff.Config(nvme="/mnt/nvme", host_memory="2GiB"))
 """
+import importlib
+
 from . import _messages
 from ._api import VERSION as __version__
 from .config import Config
@@ -14,7 +16,9 @@ _messages.begin()
 
 
 def __getattr__(name):
-    """The optimizers need torch, which is imported when the first one is used."""
+    """The optimizers and zoff.torch need torch, which is imported when the first one is used."""
+    if name == "torch":
+        return importlib.import_module("zoff.torch")
     if name in _OPTIMIZERS:
         from . import cpu_adam, optim
 

@@ -10,7 +10,6 @@ from ctypes import byref, c_size_t, c_void_p, cast, create_string_buffer
 
 from . import _api as api
 from ._load import lib
-from .cohort import storage_order
 from .errors import check
 
 _DATA, _FORMAT = b"zoff.torch", 1
@@ -61,15 +60,22 @@ class Reader:
 
     def about(self):
         """The JSON that the optimizer has written, or what stands for it in a checkpoint of another program."""
-        count = c_size_t()
-        if lib.zoff_checkpoint_reader_data(self.handle, _DATA, 0, None, 0, byref(count)) < 0:
+        text = self.data(_DATA)
+        if text is None:
             return {"parts": [], "groups": None}
-        text = create_string_buffer(count.value)
-        check(lib.zoff_checkpoint_reader_data(self.handle, _DATA, 0, text, count, byref(count)))
-        about = json.loads(text.raw)
+        about = json.loads(text)
         if about["format"] != _FORMAT:
             raise ValueError(f"the checkpoint is of a newer zoff for Python (format {about['format']})")
         return about
+
+    def data(self, name):
+        """Bytes of the program; None where there are none by this name."""
+        count = c_size_t()
+        if lib.zoff_checkpoint_reader_data(self.handle, name, 0, None, 0, byref(count)) < 0:
+            return None
+        data = create_string_buffer(count.value)
+        check(lib.zoff_checkpoint_reader_data(self.handle, name, 0, data, count, byref(count)))
+        return data.raw
 
     @property
     def reference(self):
@@ -85,18 +91,20 @@ def part_of(reader, part):
     return found
 
 
-def begin(cohorts, groups, folder, name, keep, pinned):
-    """Save all engines but the first, and begin to save that one.  `groups`: numbers of the parameter groups."""
+def begin(cohorts, groups, folder, name, keep, pinned, more):
+    """Save all engines but the first, and begin to save that one.  `groups`: numbers of the parameter groups.  `more`: further
+    bytes of each engine, {name: bytes}."""
     token, saving = os.urandom(8).hex(), None
     parts = [{"label": f"cohort-{number}" if number else None} for number in range(len(cohorts))]
     for cohort, part in reversed(list(zip(cohorts, parts))):
-        orders = {member.name: storage_order(member.part) for member in cohort.members if not member.part.is_contiguous()}
+        orders = {member.name: member.order for member in cohort.members if member.order != sorted(member.order)}
         text = json.dumps({"format": _FORMAT, "token": token, "parts": parts[1:], "groups": groups, "orders": orders}).encode()
-        data = (api.zoff_checkpoint_data * 1)(api.zoff_checkpoint_data(name=_DATA, bytes=cast(text, c_void_p), count=len(text)))
+        entries = [api.zoff_checkpoint_data(name=key, bytes=cast(value, c_void_p), count=len(value)) for key, value in {_DATA: text, **more}.items()]
+        data = (api.zoff_checkpoint_data * len(entries))(*entries)
         cohort.follow()
         if saving:
             saving.wait()
-        saving = Saving(cohort, folder, name, api.zoff_checkpoint_opts(data=data, data_count=1, name=name.encode(), keep=keep, pinned=pinned,
+        saving = Saving(cohort, folder, name, api.zoff_checkpoint_opts(data=data, data_count=len(data), name=name.encode(), keep=keep, pinned=pinned,
                                                                        label=part["label"] and part["label"].encode()))
     return saving
 

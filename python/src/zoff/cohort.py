@@ -85,7 +85,8 @@ class Member:
     """A parameter, and what its engine knows of it."""
 
     __slots__ = ("param", "name", "group", "index", "kinds", "entry", "count", "dtype", "stride", "shape", "device", "grad_dtype", "value",
-                 "version", "grad", "pushed", "is_cut")
+                 "version", "grad", "pushed", "is_cut", "order")
+    is_owned = is_frozen = False  # of the engine's description
 
     def __init__(self, param, name, group, kinds):
         whole, param, grad = param, local(param), local(param.grad)
@@ -99,7 +100,7 @@ class Member:
             if tensor.layout is not torch.strided:
                 raise ValueError(f"zoff: parameter {name}: {what} is sparse; zoff needs dense tensors")
             if tensor.device.type not in ("cpu", "cuda"):
-                advice = "call the optimizer's first step after model.to_empty() and the loading of weights" if tensor.is_meta else \
+                advice = "give it memory by model.to_empty(), and load weights, before zoff gets it" if tensor.is_meta else \
                          "zoff trains parameters in the memory of the CPU and of NVIDIA's GPUs"
                 raise ValueError(f"zoff: parameter {name}: {what} is on the device {tensor.device}; {advice}")
             if tensor.dtype not in DTYPES:
@@ -110,7 +111,9 @@ class Member:
         self.param, self.name, self.group, self.kinds = whole, name, group, kinds
         self.count, self.dtype, self.stride, self.shape, self.device = param.numel(), param.dtype, param.stride(), param.shape, param.device
         self.grad_dtype = self.dtype if grad is None else grad.dtype
-        self.value, self.version = param.data_ptr(), param._version
+        self.value, self.version, self.order = param.data_ptr(), param._version, storage_order(param)
+        if not (self.is_frozen or self.dtype is torch.float32):
+            kinds["master"] = api.ZOFF_STATE_MASTER
         self.grad = self.pushed = None
 
     @property
@@ -120,9 +123,9 @@ class Member:
 
     def add_to(self, engine, index):
         """Register the parameter."""
-        dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in storage_order(self.part)))
+        dims = (c_size_t * len(self.shape))(*(self.shape[d] for d in self.order))
         description = api.zoff_param_desc(value=self.value, count=self.count, dtype=DTYPES[self.dtype], grad_dtype=DTYPES[self.grad_dtype],
-                                          group=self.group, name=self.name.encode(), dims=addressof(dims) if dims else None, dim_count=len(dims))
+                                          group=self.group, frozen=self.is_frozen, engine_owned=self.is_owned, name=self.name.encode(), dims=addressof(dims) if dims else None, dim_count=len(dims))
         check(lib.zoff_engine_add_param(engine, byref(description), None))
         self.index = index
 

@@ -36,6 +36,15 @@ class Handle:
         check(lib.zoff_config_dump(self.pointer, text, len(text), byref(count)))
         return text.value.decode()
 
+    def keys(self):
+        """All keys of the text: {key: (value, its source)}."""
+        found = {}
+        for line in self.dump().splitlines()[1:]:
+            key, _, rest = line.partition(" = ")
+            value, _, source = rest.rpartition(" # ")
+            found[key] = (value.strip(), source)
+        return found
+
 
 class Config:
     """Where states are, and how they are stored.

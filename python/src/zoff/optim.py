@@ -72,6 +72,7 @@ class Optimizer(torch.optim.Optimizer):
 
     RULE = None  # ZOFF_OPTIMIZER_*
     TYPE = None  # optimizer.type of a configuration
+    COHORT = Cohort
 
     def __init_subclass__(cls, **more):
         super().__init_subclass__(**more)
@@ -110,11 +111,7 @@ class Optimizer(torch.optim.Optimizer):
     def _read_config(self):
         """Refuse what the optimizer itself decides, and keep what it needs to know."""
         handle = self._config.open()
-        keys = {}
-        for line in handle.dump().splitlines()[1:]:
-            key, _, rest = line.partition(" = ")
-            value, _, source = rest.rpartition(" # ")
-            keys[key] = (value.strip(), source)
+        keys = handle.keys()
         its = f"zoff.{type(self).__name__}"
         for key, (value, source) in keys.items():
             if key.startswith("optimizer.params.") and source != "default" and not source.startswith(("auto", "computed")):
@@ -210,25 +207,19 @@ class Optimizer(torch.optim.Optimizer):
 
     def _make(self, entries, seal=True):
         """An engine for parameters."""
-        members = [Member(param, self._name(number, place), number, self._kinds(self.param_groups[number])) for number, place, param in entries]
+        members, places = [self._member(*entry) for entry in entries], {}
         first = self._cohorts[0].members[0] if self._cohorts else members[0]
         overlapped = self._overlap and self._overlap.params()
         for member in members:
             if member.device != first.device:
                 raise ValueError(f"zoff: parameter {first.name} is on {first.device}, and {member.name} on {member.device}; make an optimizer for "
                                  "those of each device")
-            if self._overlap and member.part is not member.param:
-                raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
-                                 "them; leave overlap out")
             if overlapped and id(member.param) not in overlapped:
                 raise ValueError(f"zoff: parameter {member.name} is not in the model that overlap names, whose forward pass would not wait for it")
-            if member.dtype is not torch.float32:
-                member.kinds["master"] = api.ZOFF_STATE_MASTER
-        places = {}
-        for member in members:
             other = places.setdefault(member.value, member)
             if other is not member and member.count:
-                raise ValueError(f"zoff: parameters {other.name} and {member.name} have the same memory; leave one of them out")
+                raise ValueError(f"zoff: parameters {other.name} and {member.name} have the same memory; make them one torch.nn.Parameter, or "
+                                 "leave one of them out")
         config = self._config.open()
         if self._sets_check:
             config.set("zoff.skip_nonfinite", self._sets_check)
@@ -241,7 +232,14 @@ class Optimizer(torch.optim.Optimizer):
         # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
         trained = sum(local(param).numel() for _, _, param in self._numbered() if param.requires_grad) or 1
         share = int(self._host_bytes * min(1.0, sum(member.count for member in members) / trained))
-        return Cohort(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+        return self.COHORT(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+
+    def _member(self, number, place, param):
+        member = Member(param, self._name(number, place), number, self._kinds(self.param_groups[number]))
+        if self._overlap and member.part is not member.param:
+            raise ValueError(f"zoff: parameter {member.name} is cut over ranks, and its pieces are gathered before a module could wait for "
+                             "them; leave overlap out")
+        return member
 
     def _adjust(self, config):
         """Change the configuration of an engine; for a rule."""
@@ -415,7 +413,8 @@ class Optimizer(torch.optim.Optimizer):
     def _mark(self):
         """Torch's functions for distributed checkpoints take a step to make states where they find none: show which parameters have
         some."""
-        self.state = defaultdict(dict, {member.param: {} for cohort in self._cohorts for member in cohort.members})
+        self.state = defaultdict(dict, {member.param: {} for cohort in self._cohorts for member in cohort.members
+                                        if not member.is_frozen})
 
     def drop(self):
         """Drop the gradients of a step that has changed nothing."""
@@ -582,6 +581,8 @@ class Optimizer(torch.optim.Optimizer):
             cohort.follow()
             t = cohort.t
             for member in cohort.members:
+                if member.is_frozen:
+                    continue
                 tensors = {name: self._state_tensor(member, mapped) for name in member.kinds}
                 cohort.read(member, {member.kinds[name]: tensor.data_ptr() for name, tensor in tensors.items()})
                 cut = {name: _as_cut(tensor, member.param) for name, tensor in tensors.items()}
@@ -680,11 +681,15 @@ class Optimizer(torch.optim.Optimizer):
             for group in groups:
                 group["lr"] = float(group["lr"])
             name = name or f"step-{max(cohort.t for cohort in self._cohorts):010d}"
-            self._saving = checkpoint.begin(self._cohorts, groups, os.path.abspath(folder), name, keep, pinned)
+            self._saving = checkpoint.begin(self._cohorts, groups, os.path.abspath(folder), name, keep, pinned, self._more())
             self._saved = None
             if wait:
                 self._saving.wait()
             return self._saving
+
+    def _more(self):
+        """Further bytes for a checkpoint, {name: bytes}."""
+        return {}
 
     def _refuse_cut(self):
         """Each rank has an engine of its own, so ranks would replace each other's checkpoint."""
@@ -705,8 +710,7 @@ class Optimizer(torch.optim.Optimizer):
     def _load(self, reader, allow, with_groups=True, weights_only=False):
         self._settle()
         about, folder = reader.about(), reader.info.folder.decode()
-        if with_groups and about["groups"] and len(about["groups"]) != len(self.param_groups):
-            raise ValueError(f"{folder} has {len(about['groups'])} parameter groups, and this optimizer has {len(self.param_groups)}")
+        groups = self._groups_of(about, folder) if with_groups else []
         known = {self._name(number, place): (number, place, param) for number, place, param in self._numbered()}
         parts = []
         for part in (reader, *(checkpoint.part_of(reader, part) for part in about["parts"])):
@@ -716,13 +720,24 @@ class Optimizer(torch.optim.Optimizer):
             if not parts[-1][1]:
                 raise ValueError(f"{folder} has no parameter of this optimizer, which has {', '.join(list(known)[:3])}, ...")
         self._warn_of([name for name, (_, _, param) in known.items() if param.requires_grad], folder)
+        with self._taking(groups), self._replaced():
+            for part, entries in parts:
+                checkpoint.load(self._open(entries), part, allow, weights_only)
+
+    def _groups_of(self, about, folder):
+        """The numbers of the groups in a checkpoint, which one of a C program does not have."""
+        if about["groups"] and len(about["groups"]) != len(self.param_groups):
+            raise ValueError(f"{folder} has {len(about['groups'])} parameter groups, and this optimizer has {len(self.param_groups)}")
+        return about["groups"] or []
+
+    @contextlib.contextmanager
+    def _taking(self, loaded):
+        """Take loaded numbers of the groups, and keep them if what follows succeeds."""
         groups = [dict(group) for group in self.param_groups]
-        for group, numbers in zip(self.param_groups, with_groups and about["groups"] or []):
+        for group, numbers in zip(self.param_groups, loaded):
             group.update({key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()})
         try:
-            with self._replaced():
-                for part, entries in parts:
-                    checkpoint.load(self._open(entries), part, allow, weights_only)
+            yield
         except BaseException:
             for group, numbers in zip(self.param_groups, groups):
                 group.update(numbers)
