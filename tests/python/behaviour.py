@@ -95,6 +95,22 @@ class Arguments(Folders, unittest.TestCase):
         with self.assertRaisesRegex(zoff.Error, "parameters 0 and 1 are both named 'w'"):
             zoff.AdamW([("w", param), ("w", weights()[0])]).open()
 
+    def test_parameters_on_two_devices_are_named_and_change_nothing(self):
+        model, gradients = weights(), Gradients()
+        far = torch.nn.Parameter(torch.ones(3, device="meta"))
+        optimizer = zoff.AdamW([*named(model), ("far", far)])
+        for steps in (0, 2):  # in the first engine, and in one of its own
+            before = copies(model)
+            gradients.give(model)
+            far.grad = torch.ones_like(far)
+            with self.assertRaisesRegex(ValueError, "parameter far: it is on the device meta"):
+                optimizer.step()
+            self.assertTrue(equal(model, before))
+            far.grad = None
+            for _ in range(2):
+                optimizer.step()
+            self.assertEqual(steps + 2, optimizer.last.t)
+
     def test_a_gradient_of_another_kind_is_named_and_changes_nothing(self):
         model, optimizer, gradients = trained()
         before = copies(model)

@@ -566,7 +566,10 @@ class Optimizer(torch.optim.Optimizer):
                      "state=\"tensors\" or \"reference\""
             raise OSError(error.errno, f"{error.strerror}: {advice}", self._folder) from None
         else:
-            storage = torch.UntypedStorage.from_file(path, shared=True, nbytes=4 * member.count)
+            try:
+                storage = torch.UntypedStorage.from_file(path, shared=True, nbytes=4 * member.count)
+            except RuntimeError as error:
+                raise RuntimeError(f"zoff: a file in {self._folder} cannot be mapped ({error}): use state=\"tensors\"") from None
         finally:
             os.close(file)
             os.unlink(path)
