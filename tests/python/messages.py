@@ -105,7 +105,7 @@ class Progress(Folders, unittest.TestCase):
         try:
             with mock.patch.dict(sys.modules, {"tqdm": None, "tqdm.auto": None}), self.assertRaises(KeyboardInterrupt):
                 with zoff.AdamW(named([torch.nn.Parameter(torch.zeros(9 << 20))]), config=self.config("nvme", persist=True)) as optimizer:
-                    signal.setitimer(signal.ITIMER_REAL, 0.02)
+                    signal.setitimer(signal.ITIMER_REAL, 0.005)
                     optimizer.open()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -39,11 +39,11 @@ def progress():
             bars[what] = tqdm(desc=f"zoff: {what.decode()}", total=total, unit="B", unit_scale=True, delay=2, leave=False)
         if tqdm:
             bars[what].update(done - bars[what].n)
-        return True
+        return not raised
 
     def keep(unraisable):
-        """Ctypes does not pass on an exception, which may come before the first line of the callback, too; it returns False instead."""
-        if unraisable.object is show:
+        """Ctypes does not pass on an exception, which may come before the first line of the callback, too, and returns anything."""
+        if unraisable.object is show or repr(show) in (unraisable.err_msg or ""):  # Python 3.13 has no object
             raised.append(unraisable.exc_value)
         else:
             before(unraisable)
@@ -52,10 +52,11 @@ def progress():
     try:
         yield api.zoff_progress_fn(show)
     except Exception:
-        if raised:
-            raise raised[0] from None
-        raise
+        if not raised:
+            raise
     finally:
         sys.unraisablehook = before
         for bar in bars.values():
             bar.close()
+    if raised:
+        raise raised[0]
