@@ -57,6 +57,7 @@ class Arguments(Folders, unittest.TestCase):
             with self.subTest(more=more), self.assertRaisesRegex(TypeError, words):
                 zoff.AdamW(named(weights()), **more)
         self.assertIn("`clip_norm` clips", zoff.AdamW.__doc__)
+        self.assertIsNone(type("Own", (zoff.AdamW,), {}).__doc__)
         self.assertIn("'zoff.threads': '1'", repr(zoff.Config(threads=1)))
 
     def test_a_folder_is_looked_for_at_once(self):

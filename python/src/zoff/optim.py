@@ -76,7 +76,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init_subclass__(cls, **more):
         super().__init_subclass__(**more)
-        cls.__doc__ = f"{cls.__doc__}\n{Optimizer.__doc__.partition(chr(10))[2]}"  # help() of a class shows no other
+        if cls.__doc__:  # help() of a class shows no other
+            cls.__doc__ += "\n" + Optimizer.__doc__.partition("\n")[2]
 
     def __init__(self, params, defaults, *, config=None, clip_norm=None, norm_group=None, overlap=None, state="auto", check_weights=False,
                  **unknown):
