@@ -208,7 +208,7 @@ class Overlapped(Folders, unittest.TestCase):
                 for set_to_none in (True, False):
                     with self.subTest(where=where, clip=clip, set_to_none=set_to_none):
                         (one, first), (other, second) = self.pair(where, clip_norm=clip)
-                        self.assertTrue(first.is_open)
+                        self.assertTrue(first.is_stepping)
                         self.assertEqual(2, len(first._cohorts))
                         self.assertEqual(*(self.losses(model, optimizer, 20, 1, set_to_none) for model, optimizer in ((one, first), (other, second))))
                         self.assertEqual(first.last.t, second.last.t)
@@ -224,10 +224,10 @@ class Overlapped(Folders, unittest.TestCase):
                            ("load", lambda model, optimizer: optimizer.load_state_dict(optimizer.state_dict()))):
             with self.subTest(name=name):
                 (model, optimizer), (other, _) = self.pair()
-                self.assertTrue(optimizer.is_open)
+                self.assertTrue(optimizer.is_stepping)
                 self.assertFalse(equal(model.parameters(), other.parameters()))
                 ends(model, optimizer)
-                self.assertFalse(optimizer.is_open)
+                self.assertFalse(optimizer.is_stepping)
                 self.assertTrue(equal(model.parameters(), other.parameters()))
 
     def test_a_module_waits_for_its_own_weights(self):
@@ -236,7 +236,7 @@ class Overlapped(Folders, unittest.TestCase):
         model[0].register_forward_hook(lambda *_: seen.append([torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters())]))
         model(torch.ones(1, 8))
         self.assertEqual(([True, True], False), (seen[0][:2], all(seen[0])))
-        self.assertFalse(optimizer.is_open)
+        self.assertFalse(optimizer.is_stepping)
 
     def test_a_module_waits_for_weights_of_modules_that_it_does_not_call(self):
         class Inner(torch.nn.Module):
@@ -254,13 +254,13 @@ class Overlapped(Folders, unittest.TestCase):
             model = torch.nn.Sequential(Inner(), torch.nn.Linear(8, 1))
             optimizer = zoff.AdamW(model.named_parameters(), lr=1e-2, config=self.config("nvme"), overlap=model if overlaps else None)
             found.append((self.losses(model, optimizer, 10), model, optimizer))
-        self.assertTrue(found[0][2].is_open)
+        self.assertTrue(found[0][2].is_stepping)
         self.assertEqual(found[0][0], found[1][0])
 
     def test_a_pass_without_gradients_waits_for_all(self):
         (model, optimizer), _ = self.pair()
         seen = []
-        model[0].register_forward_hook(lambda *_: seen.append(optimizer.is_open))
+        model[0].register_forward_hook(lambda *_: seen.append(optimizer.is_stepping))
         with torch.no_grad():
             model(torch.ones(1, 8))
         self.assertEqual([False], seen)
@@ -292,13 +292,13 @@ class Overlapped(Folders, unittest.TestCase):
     def test_a_module_that_is_called_alone_waits_for_all(self):
         (model, optimizer), _ = self.pair()
         model[3](torch.ones(1, 24)).sum().backward()
-        self.assertFalse(optimizer.is_open)
+        self.assertFalse(optimizer.is_stepping)
 
     def test_a_forward_that_fails_ends_the_step(self):
         (model, optimizer), (other, _) = self.pair()
         with self.assertRaises(RuntimeError):
             model(torch.ones(1, 5))
-        self.assertFalse(optimizer.is_open)
+        self.assertFalse(optimizer.is_stepping)
         self.assertTrue(equal(model.parameters(), other.parameters()))
 
     def test_a_gradient_that_changes_meanwhile_is_told(self):
@@ -319,9 +319,9 @@ class Overlapped(Folders, unittest.TestCase):
         optimizer.wait()
         twin, second = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
         self.losses(model, optimizer, 1)
-        self.assertTrue(optimizer.is_open)
+        self.assertTrue(optimizer.is_stepping)
         for other in (twin, second):
             other(torch.ones(1, 8))
-        self.assertTrue(optimizer.is_open)
+        self.assertTrue(optimizer.is_stepping)
         del optimizer
         model(torch.ones(1, 8))

@@ -272,7 +272,7 @@ class Optimizer(torch.optim.Optimizer):
     def close(self):
         """End the engines and remove their files, unless zoff.persist keeps them. The weights stay."""
         with self._lock:
-            if self.is_open and not self._why_not:
+            if self.is_stepping and not self._why_not:
                 self._finish()
             for cohort in self._cohorts:
                 cohort.close()
@@ -464,8 +464,8 @@ class Optimizer(torch.optim.Optimizer):
             self._why_not = "the last step failed and is half done: call retry(), or load_state_dict()"
 
     @property
-    def is_open(self):
-        """Whether a step goes on: with `overlap`, from step() to the end of the next forward pass, or to wait()."""
+    def is_stepping(self):
+        """Whether a step goes on: with `overlap`, from its begin to the end of the next forward pass, or to wait()."""
         return bool(self._rest) and self._cohorts[0].pid == os.getpid()
 
     def wait(self, params=None):
@@ -502,7 +502,7 @@ class Optimizer(torch.optim.Optimizer):
             self._backward.syncs = before
 
     def zero_grad(self, set_to_none=True):
-        if not set_to_none and self.is_open:
+        if not set_to_none and self.is_stepping:
             self.wait()
         with self._lock:
             self._backward.take_back()
@@ -519,7 +519,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def last(self):
         """The StepInfo of the last step; None before the first one."""
-        if self.is_open:
+        if self.is_stepping:
             self.wait()
         if not self._info:
             return None

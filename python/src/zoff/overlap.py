@@ -42,7 +42,7 @@ class Overlap:
     def _find(self):
         """The optimizer, if its step is open."""
         optimizer = self._optimizer and self._optimizer()
-        return optimizer if optimizer and optimizer.is_open else None
+        return optimizer if optimizer and optimizer.is_stepping else None
 
     def _enter(self, *_):
         self._is_compiled = is_compiling()
@@ -150,7 +150,7 @@ class Backward:
     def take_back(self):
         """Drop all gradients of the next step."""
         optimizer = self._optimizer()
-        if optimizer and optimizer.can_begin and not optimizer.is_open:
+        if optimizer and optimizer.can_begin and not optimizer.is_stepping:
             optimizer.drop()
 
     def _rest(self, why):
