@@ -5,7 +5,7 @@ set(objects "")
 foreach(room IN LISTS rooms)
   list(APPEND objects $<TARGET_OBJECTS:zoff_${room}>)
 endforeach()
-set(zoff_links PkgConfig::liburing PkgConfig::numa PkgConfig::jansson PkgConfig::libxxhash Threads::Threads m)
+set(zoff_links PkgConfig::liburing PkgConfig::numa PkgConfig::jansson PkgConfig::libxxhash Threads::Threads m ${CMAKE_DL_LIBS})
 
 add_library(zoff SHARED ${objects})
 add_library(zoff_static STATIC ${objects})
@@ -34,7 +34,7 @@ foreach(target IN ITEMS zoff zoff_static)
 endforeach()
 
 # The libraries that libzoff.a needs, as linker flags.
-set(zoff_runtime pthread m)
+set(zoff_runtime pthread m ${CMAKE_DL_LIBS})
 set(zoff_modules liburing numa jansson libxxhash)
 set(zoff_private_flags "")
 foreach(module IN LISTS zoff_modules)

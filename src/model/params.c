@@ -490,7 +490,8 @@ static bool is_in_use(const zoff_model *m, zoff_param p, size_t slice, bool mark
         if (!is_it || !zoff_model_params_is_given(m, name, slice))
             continue;
         is_used = is_used || !(*flag & ZOFF_SLICE_REUSED);
-        *flag |= mark ? ZOFF_SLICE_REUSED : 0;
+        if (mark)
+            *flag |= ZOFF_SLICE_REUSED;
     }
     return is_used;
 }

@@ -124,8 +124,8 @@ static void list_entries(const zoff_swap_store *s, uint32_t file, zoff_swap_entr
             out->arrays[i] = (zoff_swap_entry_array){.end = s->chunks[chunk].ends[i],
                                                      .checksum = now->checksum,
                                                      .slot = now->slot,
-                                                     .flags = (now->fresh ? ZOFF_ENTRY_FRESH : 0) |
-                                                              (now->has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0)};
+                                                     .flags = (now->fresh ? ZOFF_ENTRY_FRESH : 0u) |
+                                                              (now->has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0u)};
         }
         out++;
     }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- the value of ZOFF_TRACE: FILE, or FILE:FIRST-LAST ---- */
@@ -183,7 +184,7 @@ static zoff_status begin_track(zoff_trace *t, unsigned worker, unsigned number)
 static zoff_status find_track(zoff_trace *t, unsigned worker, unsigned *out)
 {
     zoff_trace_thread *self = &zoff_trace_self;
-    const long thread = gettid();
+    const long thread = syscall(SYS_gettid);
     unsigned i = 0;
     *out = self->track;
     if (self->serial == t->serial)
