@@ -34,11 +34,16 @@ class Side:
         self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3) if scale else None
         self.scheduler, self.clip = None, None
 
+    def listed(self, params):
+        """Pairs of name and parameter, of which torch before 2.6 takes only the second."""
+        return list(params) if self.kind.__module__.startswith("zoff") else [param for _, param in params]
+
     def make(self, groups):
-        return self.kind([{**group, "params": list(group["params"])} for group in groups], **self.numbers)
+        return self.kind([{**group, "params": self.listed(group["params"])} for group in groups], **self.numbers)
 
     def groups(self):
-        return [{"params": list(zip(group["param_names"], group["params"])), "lr": group["lr"]} for group in self.optimizer.param_groups]
+        names = {param: name for name, param in self.params.items()}
+        return [{"params": [(names[param], param) for param in group["params"]], "lr": group["lr"]} for group in self.optimizer.param_groups]
 
     def backward(self, factors, inf):
         loss = sum((self.params[name] * factor.to(self.dtype)).sum() for name, factor in factors.items())
@@ -147,7 +152,9 @@ class Program:
             value = self.tensor(self.draw.choice(SHAPES))
             for side in self.sides:
                 side.params[name] = torch.nn.Parameter(value.to(side.dtype, copy=True))
-                side.optimizer.add_param_group({"params": [(name, side.params[name])], "lr": lr})
+                side.optimizer.add_param_group({"params": side.listed([(name, side.params[name])]), "lr": lr})
+                if side.kind is torch.optim.Adagrad:  # older versions of torch give states to the first parameters only
+                    side.optimizer.state[side.params[name]] = {"step": torch.tensor(0.0), "sum": torch.zeros_like(side.params[name])}
 
     def freeze(self):
         name = self.draw.choice(sorted(self.ours.params))

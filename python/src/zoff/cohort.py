@@ -17,6 +17,14 @@ from .errors import check
 
 DTYPES = {torch.float32: api.ZOFF_F32, torch.bfloat16: api.ZOFF_BF16, torch.float16: api.ZOFF_F16}
 _open = weakref.WeakSet()
+try:
+    increment_versions = torch.autograd.graph.increment_version
+    increment_versions([])
+except RuntimeError:  # older versions of torch take one tensor
+
+    def increment_versions(tensors):
+        for tensor in tensors:
+            torch.autograd.graph.increment_version(tensor)
 
 
 @atexit.register
@@ -251,7 +259,7 @@ class Cohort:
     def written(self, members=None):
         """Tell autograd that the engine has written the weights, of all members or of some."""
         members = self.members if members is None else members
-        torch.autograd.graph.increment_version([member.part for member in members])
+        increment_versions([member.part for member in members])
         for member in members:
             member.version = member.part._version
         self._remember(members if self.checks else ())

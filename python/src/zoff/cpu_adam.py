@@ -7,7 +7,7 @@ import torch
 
 from . import _api as api
 from ._load import lib
-from .cohort import DTYPES, is_dense, local
+from .cohort import DTYPES, increment_versions, is_dense, local
 from .errors import check
 
 
@@ -80,7 +80,7 @@ class CPUAdamW(torch.optim.Optimizer):
                 tensor.master, tensor.m, tensor.v, tensor.grad = (array.data_ptr() for array in (part, m, v, grad))
                 tensor.master_dtype, tensor.grad_dtype = DTYPES[part.dtype], DTYPES[grad.dtype]
             check(lib.zoff_optimizer_step_list(byref(hyper), 0, t, 1.0, tensors, sizeof(api.zoff_optimizer_tensor), len(its)))
-            torch.autograd.graph.increment_version([part for part, _, _ in its])
+            increment_versions([part for part, _, _ in its])
             for _, _, state in its:
                 state["step"] += 1
 
