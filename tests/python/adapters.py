@@ -120,6 +120,36 @@ class Adapters(unittest.TestCase):
         needs("accelerate")
         self.compare("trainer", self.folder("run"), 2e-5)
 
+    def test_models_of_transformers_with_weights_of_an_engine(self):
+        needs("transformers")
+        import torch
+        import transformers
+        import zoff
+
+        small = {"vocab_size": 96, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+        gpt2 = transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **small)
+        mixtral = transformers.MixtralConfig(intermediate_size=48, num_key_value_heads=2, num_local_experts=3, **small)
+        for kind, config in ((transformers.GPT2LMHeadModel, gpt2), (transformers.MixtralForCausalLM, mixtral)):
+            for repeats in (False, True):
+                found = []
+                for where in (None, {"threads": 1}, {"threads": 1, "nvme": self.work, "host_memory": "1MiB"}):
+                    torch.manual_seed(3)
+                    model = kind(config).train()
+                    if repeats:
+                        model.gradient_checkpointing_enable()
+                    optimizer = zoff.AdamW(model.named_parameters()) if where is None else zoff.torch.Engine(
+                        model, config=zoff.Config({"zero_optimization": {"stage3_param_persistence_threshold": 0}}, **where)).optimizer
+                    for _ in range(3):
+                        text = torch.randint(96, (2, 16))
+                        loss = model(input_ids=text, labels=text).loss
+                        loss.backward()
+                        optimizer.step()
+                        optimizer.zero_grad()
+                    words = model.eval().generate(text[:, :4], max_new_tokens=4, do_sample=False, pad_token_id=0)
+                    found.append((loss.item(), words.tolist()))
+                self.assertEqual(found[0], found[1], (kind, repeats))
+                self.assertEqual(found[0], found[2], (kind, repeats))
+
     def test_trainer_resumes_with_the_same_bits(self):
         needs("transformers")
         needs("accelerate")

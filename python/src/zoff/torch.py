@@ -30,7 +30,6 @@ _BUFFERS = b"zoff.torch.buffers"
 _NAMES = ("Adagrad", "Adam", "AdamW", "Lion", "SGD")
 _STAGE3 = "zero_optimization."
 _COMPILED = "zoff.torch.Engine: the model is compiled, and compiled code does not borrow weights; leave torch.compile out"
-_compiler = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)  # what compiles this thread, since torch 2.6
 
 _Saved = namedtuple("_Saved", "member generation shape stride offset")  # in place of a tensor that autograd keeps
 _Running = namedtuple("_Running", "module frame loans hooks")
@@ -209,7 +208,7 @@ class _Lender:
     def _before(self, module, *_):
         if self._model is None:
             return
-        if torch.compiler.is_compiling() or _compiler() is not None:
+        if _compiles():
             raise RuntimeError(_COMPILED)
         while self._running and not _is_inside(self._running[-1].frame):  # an interrupt has ended it without its hook
             self._leave()
@@ -436,6 +435,15 @@ def _is_inside(frame):
     while caller is not None and caller is not frame:
         caller = caller.f_back
     return caller is frame
+
+
+def _compiles():
+    """Whether torch.compile() compiles what this thread calls. The setter returns it, and torch before 2.6 has no other way."""
+    if torch.compiler.is_compiling():
+        return True
+    callback = torch._C._dynamo.eval_frame.set_eval_frame(None)
+    torch._C._dynamo.eval_frame.set_eval_frame(callback)
+    return callback is not None
 
 
 def _has_hooks():
