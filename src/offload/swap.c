@@ -32,6 +32,9 @@ static zoff_status swap_retry(zoff_store *store)
             ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, slot->moving));
     }
     s->has_failed = false;
+    for (unsigned i = 0; i < s->ring_count; i++)
+        if (s->slots[i].state == ZOFF_SLOT_READING)
+            s->slots[i].ahead = true; /* if it fails, the error may be an old one, so the demand reads again */
     return s->store.unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
 }
 

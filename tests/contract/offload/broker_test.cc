@@ -16,7 +16,7 @@ enum { CHUNK = 8192, COUNT = 5 };
 class Broker : public testing::Test
 {
   protected:
-    store_ptr open(unsigned slots)
+    store_ptr open(unsigned slots, const char *backend = "posix")
     {
         const char *path = folder.path.c_str();
         zoff_store_opts opts = {};
@@ -28,7 +28,7 @@ class Broker : public testing::Test
         opts.slots = slots;
         opts.paths = &path;
         opts.path_count = 1;
-        opts.aio_backend = "posix";
+        opts.aio_backend = backend;
         zoff_store *made = nullptr;
         EXPECT_ZOFF_OK(open_store(&opts, &made));
         return store_ptr(made);
@@ -261,5 +261,27 @@ TEST_F(Broker, AFailedReadAheadIsNobodysError)
     ASSERT_ZOFF_OK(get(d, store));
     EXPECT_EQ(2, d.states.base[0]);
     zoff_offload_broker_withdraw(&d);
+}
+
+// Demands that were in flight while the drive failed have old errors, too.
+TEST_F(Broker, ARetryReadsAgainWhatFailedBeforeIt)
+{
+    const store_ptr store = open(2, "auto");
+    zoff_demand first = demand(ZOFF_DEMAND_STEP, 1, store), second = demand(ZOFF_DEMAND_STEP, 2, store);
+    {
+        aio_fault fault;
+        fault.result = [](int, int, bool, uint64_t, size_t) { return -EIO; };
+        const zoff_status status =
+            zoff_offload_broker_ask(&first); // PENDING, unless this machine has the back-end "posix" alone
+        (void)zoff_offload_broker_ask(&second);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read", status == ZOFF_PENDING ? get(first, store) : status);
+        finish(store);
+    }
+    ASSERT_ZOFF_OK(zoff_offload_store_retry(store.get()));
+    ASSERT_ZOFF_OK(get(first, store));
+    ASSERT_ZOFF_OK(get(second, store));
+    EXPECT_EQ(3, second.states.base[0]);
+    zoff_offload_broker_withdraw(&first);
+    zoff_offload_broker_withdraw(&second);
 }
 } // namespace
