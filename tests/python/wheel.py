@@ -2,6 +2,7 @@
 the network, or in ZOFF_SOURCES."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,37 @@ with open("/proc/self/maps") as maps:
 teams = [path for path in libraries if "gomp" in path or "iomp" in path or "libomp" in path]
 assert len(teams) <= 1, teams
 print("trained")
+"""
+# Run by the Python of a bare tree, with the folder of the torch and its version of Python.
+BARE = """
+import os, re, shutil, subprocess, sys, tempfile
+torch, version = sys.argv[1:]
+with open(os.path.join(os.path.dirname(__file__), "train.py")) as file:
+    train = file.read()
+def python(program, fails=False, **env):
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env})
+    assert fails == (done.returncode != 0), done.stdout
+    return done.stdout.strip()
+package = os.path.dirname(python("import zoff; zoff.Config({}); print(zoff.__file__)"))
+assert not any(name in python("import sys, zoff; print(*sys.modules)").split() for name in ("torch", "numpy"))
+needs = subprocess.run(["ldd", package + "/lib/libzoff.so.0"], stdout=subprocess.PIPE, text=True, check=True).stdout
+assert not re.search("mpi|omp|not found", needs), needs
+other = tempfile.mkdtemp()
+shutil.copytree(package, other + "/zoff")
+with open(other + "/zoff/_api.py", "a") as file:
+    file.write("ZOFF_VERSION_NUMBER, VERSION = 90807, '9.8.7'")
+said = python("import zoff", True, PYTHONPATH=other)
+print(said.splitlines()[-1])
+assert re.search(r"ImportError: .*/libzoff.so.0 has version [0-9.]+, and the Python package has version 9.8.7: install the same", said), said
+if version != "{}.{}".format(*sys.version_info):
+    print("without torch, which is there for Python", version)
+    sys.exit()
+os.environ["PYTHONPATH"] = torch
+for imports in ("import torch, zoff", "import zoff, torch"):
+    print(imports + ":", python(train.replace("IMPORTS", imports)).splitlines()[-1])
+seconds = min(float(python("import time, torch; t = time.process_time(); import zoff; print(time.process_time() - t)")) for _ in range(3))
+print(f"import zoff beside torch: {1e3 * seconds:.1f} ms")
+assert seconds < 0.05
 """
 
 
@@ -71,6 +103,23 @@ class Wheel(unittest.TestCase):
         for imports in ("import torch, zoff", "import zoff, torch"):
             self.assertEqual("trained", run(sys.executable, "-c", TRAIN.format(imports=imports, site=self.site),
                                             PYTHONPATH=self.site).splitlines()[-1])
+
+    def test_works_in_a_bare_tree_with_pip(self):
+        if os.geteuid() or not (shutil.which("debootstrap") or shutil.which("apt-get")):
+            self.skipTest("a bare tree needs root and debootstrap")
+        import torch
+
+        site = os.path.dirname(os.path.dirname(torch.__file__))
+        dist = os.path.dirname(self.wheel)
+        for name, program in (("bare.py", BARE), ("train.py", TRAIN.format(imports="IMPORTS", site="/usr/local/lib"))):
+            with open(os.path.join(dist, name), "w", encoding="utf-8") as file:
+                file.write(program)
+        version = ".".join(map(str, sys.version_info[:2]))
+        out = run(os.path.join(ROOT, "scripts", "try-bare"), "--once", "--bind", dist, "--bind", site,
+                  "--run", "apt-get -qq update && apt-get -qq install -y --no-install-recommends python3 python3-pip >/dev/null 2>&1",
+                  "--run", f"PIP_BREAK_SYSTEM_PACKAGES=1 pip3 install --quiet --no-index --no-deps {self.wheel}",
+                  "--run", f"cd / && python3 {dist}/bare.py {site} {version}", "bare")
+        print(out)
 
     def test_the_source_distribution_builds_with_the_libraries_of_the_system(self):
         site = os.path.join(self.work.name, "from-source")
