@@ -144,12 +144,15 @@ TABLES = {
         ("2 ranks, the engine's thread (`zoff_engine_opts.progress_thread`)", ("comm-fetches", "fetches_hidden_share_by_itself")),
         ("one rank, from DRAM to the emulated device", ("device-fetches", "fetches_hidden_share")),
     ]),
-    "python": (["zoff's time to that of torch", ""], [
-        (label, ("python", what)) for label, what in (
+    "python": (["zoff's time to that of the other", ""], [
+        (label, ("python-deepspeed" if what.startswith("deepspeed") else "python", what)) for label, what in (
             ("fp32, without clipping, to fused AdamW", "fp32"),
             ("fp32 with clipping, to `clip_grad_norm_()` and fused AdamW", "clip"),
             ("bf16 weights, fp32 moments, clipping, to the same on fp32 masters with casts", "bf16_moments_fp32"),
             ("the same with bf16 moments", "bf16_moments_bf16"),
+            ("bf16 weights, fp32 moments, clipping, to the same with `DeepSpeedCPUAdam`", "deepspeed"),
+            ("`zoff.deepspeed.CPUAdam` to `DeepSpeedCPUAdam`, the step alone, fp32", "deepspeed_fp32"),
+            ("the same in bf16", "deepspeed_bf16"),
             ("microseconds of Python for a tensor in a step", "calls_us"),
             ("the same where each step has new gradients", "calls_new_buffers_us"))
     ]),
