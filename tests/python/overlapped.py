@@ -84,6 +84,10 @@ class Overlapped(Folders, unittest.TestCase):
         def scale(model, _):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-2)
 
+        def turn(model, _):  # elements that change places leave the sum as it is
+            for param in model.parameters():
+                param.grad.copy_(param.grad.flatten().flip(0).view_as(param.grad))
+
         def unscale(model, optimizer):
             scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
             scaler.scale(torch.ones(1))
@@ -92,7 +96,8 @@ class Overlapped(Folders, unittest.TestCase):
         def add(model, _):
             (model(torch.ones(2, 8)).sum() + sum(param.sum() for param in model.parameters())).backward()
 
-        for name, between, reason in (("scale", scale, "changed after the backward pass"), ("unscale", unscale, "changed after the backward pass"), ("add", add, "several backward passes")):
+        for name, between, reason in (("scale", scale, "changed after the backward pass"), ("turn", turn, "changed after the backward pass"),
+                                      ("unscale", unscale, "changed after the backward pass"), ("add", add, "several backward passes")):
             with self.subTest(name=name):
                 (one, first), (other, second) = self.pair(ahead=AHEAD)
                 with self.assertWarnsRegex(UserWarning, reason):

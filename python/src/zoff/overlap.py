@@ -99,7 +99,7 @@ class Backward:
 
     def __init__(self, optimizer, is_on):
         self._optimizer, self._is_on, self.syncs = weakref.ref(optimizer), is_on, True
-        self.given = {}  # number of a member: its engine, itself, the gradient and its checksum
+        self.given = {}  # number of a member: its engine, itself, the gradient, its version and its checksum
 
     def watch(self, cohort):
         """Hand over the gradients of an engine. Hooks refer to it weakly, because nothing else would end it with its optimizer."""
@@ -133,17 +133,18 @@ class Backward:
             except (Error, ValueError):
                 self.take_back()  # step() raises the error, if it comes again
                 return
-            self.given[id(member)] = cohort, member, grad, _sum(grad)
+            self.given[id(member)] = cohort, member, grad, grad._version, _sum(grad)
 
     def verify(self, cohorts):
         """Before the step: take the gradients back if they, or weights, are no longer what they were."""
         given = self.given.values()
         if sum(len(cohort.held) for cohort in cohorts) != len(given):  # an interrupt came while one was handed over
             self.take_back()
-        elif any(member.param.grad is not grad for _, member, grad, _ in given) or given and any(cohort.changed() for cohort in cohorts):
+        elif any(member.param.grad is not grad for _, member, grad, *_ in given) or given and any(cohort.changed() for cohort in cohorts):
             self.take_back()
-        elif given and not torch.equal(*(torch.stack(sums) for sums in zip(*((_sum(grad), before) for *_, grad, before in given)))):
-            # GradScaler leaves the version of a tensor as it is
+        elif given and (any(grad._version != version for *_, grad, version, _ in given)
+                        or not torch.equal(*(torch.stack(sums) for sums in zip(*((_sum(grad), before) for *_, grad, _, before in given))))):
+            # Both are compared, because GradScaler leaves the version as it is, and elements that change places leave the sum.
             self.take_back()
             self._rest("gradients were changed after the backward pass, as DistributedDataParallel, clip_grad_norm_() and GradScaler do")
 
