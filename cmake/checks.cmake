@@ -17,11 +17,8 @@ endif()
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno>)
 add_compile_definitions(_GNU_SOURCE)
 
-# A package sets CMAKE_COMPILE_WARNING_AS_ERROR to OFF, because a compiler that nobody here has tried may warn of more.
-if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
-  set(error -Werror)
-endif()
-set(ZOFF_WARNINGS -Wall -Wextra ${error} -Wshadow -Wvla -Wundef)
+# The presets make warnings errors. Who configures without one, as a package does, may have a compiler that warns of more.
+set(ZOFF_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wundef)
 # Functions of a table get the arguments of the table, which not each of them needs.
 set(ZOFF_C_WARNINGS ${ZOFF_WARNINGS} -Wno-unused-parameter -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
 
