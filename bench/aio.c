@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* aio.c: the speed of the file queue beside fio, on the same file, in the same seconds. In each round every contestant has one
  * turn, and the directions take turns, too: a shared disk drifts within minutes, so contestants must run within seconds of each
  * other. Parts whose figures have limits come first, so that a lack of time

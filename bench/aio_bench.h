@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* aio_bench.h: shared by the files of the file queue's benchmark: file and memory, contestants. */
 #ifndef ZOFF_BENCH_AIO_BENCH_H
 #define ZOFF_BENCH_AIO_BENCH_H

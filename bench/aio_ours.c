@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* aio_ours.c: the contestant of this project: the queue of <zoff/aio.h>. One request for a whole transfer, or many of 16 MiB
  * with four for each wait, as an optimizer asks for the states of a few tensors. */
 #include "aio_bench.h"

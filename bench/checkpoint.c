@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.c: the speed of saves and loads beside that of their bytes alone: engines on each tier, yardsticks that move the
  * same bytes, and their races. First saves and loads, of which a race has two contestants. Then what a save beside training
  * steps costs: the same steps run with a save and without one, beside the time in which the queue reads and writes as many

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_bench.h: shared by the files of the checkpoints' benchmark: contestants, results. */
 #ifndef ZOFF_BENCH_CHECKPOINT_BENCH_H
 #define ZOFF_BENCH_CHECKPOINT_BENCH_H

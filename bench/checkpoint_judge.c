@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_judge.c: the figures of a run, with the limit of each and the reasons that make one worthless. */
 #include "checkpoint_bench.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm.c: the speed of operations over ranks beside MPI's own collectives: the same sizes, in turns, within the same seconds. A
  * sample is the time of the slowest rank. Every rank runs all of it; rank 0 decides and reports. */
 #include "report.h"

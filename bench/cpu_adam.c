@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam.c: the speed of the CPU step, and its distance from the memory's limit. This file has the options, the order of
  * the parts, and the figures with their limits and the reasons that make them worthless. Parts with limits come first, so that
  * a busy machine costs only the others. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_bench.h: shared by the files of the CPU step's benchmark: options, arrays, parts. */
 #ifndef ZOFF_BENCH_CPU_ADAM_BENCH_H
 #define ZOFF_BENCH_CPU_ADAM_BENCH_H

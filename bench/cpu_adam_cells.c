@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_cells.c: a step by any rule on arrays of any types, timed. bench/cpu_adam_builds compiles this file with the headers
  * and the library of each build that it compares, and calls it from Python. So it keeps to what all of these builds have. */
 #include "cpu_adam.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_compare.c: zoff's step in every type and optimizer beside its rivals and yardsticks, on arrays of one size. Three
  * races: the step itself; the unfused chain of passes; the others. Then a sweep from one element to tens of millions. */
 #include "cpu_adam_bench.h"

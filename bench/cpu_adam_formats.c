@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_formats.c: a step with masters in two halves, or with moments in bf16 or 8 bits, which no public function makes on
  * plain arrays: this file looks into the library. */
 #include "cpu_adam_bench.h"

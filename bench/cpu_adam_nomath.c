@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_nomath.c: loops that the compiler vectorizes, compiled once for each vector width of the machine. The copy of the
  * weights is stored past the caches, as zoff's step does when that is faster. */
 #include "cpu_adam_bench.h"

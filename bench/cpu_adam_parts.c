@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_parts.c: many small tensors: one list call against a call for each tensor, by zoff and by the plain loop, and
  * against one large tensor. Then the layout of arrays: streams at equal power-of-two distances compete for the same cache sets.
  * So sizes of 2^k bytes, and a little more, show the effect of a layout. */

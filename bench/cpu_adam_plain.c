@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam_plain.c: the rivals, compiled as their authors compile them: -O3 -mavx2 -mfma -fno-math-errno -fopenmp, in GNU C.
  * The compiler vectorizes the loops and uses ordinary stores. */
 #include "cpu_adam_bench.h"

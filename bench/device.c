@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c: how much of a step over a device is hidden: copies, norm, update and copies again, beside each of them alone, in
  * turns. A turn is timed from the request of its work to its end. With a backward pass, only the time after that pass counts.
  * Then weights of the engine are fetched behind the computation that uses them.

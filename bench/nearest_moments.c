@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nearest_moments.c: rounds the moments of an engine to the nearest bf16 after each step. bench/losses loads it into a trainer
  * (LD_PRELOAD), to show what training would be with moments in bf16 that are rounded so. The states of the engine are fp32. */
 #include <zoff/engine.h>

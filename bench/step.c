@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.c: the time of a step with states on a disk, and its distance from the limits of the disk and the memory. This file has
  * the options, the order of the parts, and the figures with their limits and the reasons that make them worthless. */
 #include "step_bench.h"

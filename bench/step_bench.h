@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_bench.h: shared by the files of the step's benchmark: model, contestants, results. */
 #ifndef ZOFF_BENCH_STEP_BENCH_H
 #define ZOFF_BENCH_STEP_BENCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_beside.c: how much of a step a trainer sees that computes meanwhile. In its backward pass it computes and hands over
  * each gradient, then it ends the step. In its forward pass it waits for the weights of each slice and computes on them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_costs.c: what must cost no more than its bytes. Two measurements run in a fresh process, because memory that was freed
  * before would count. First: does an engine's memory depend on the size of the model? Two processes have the same budget, one
  * of them a model ten times as large. Second: one drive and two. Each is a loop device over a file in the benchmark's folder,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_loop.c: a trainer with states in DRAM, beside the same trainer with an Adam loop of its own. Small models show the cost
  * of waking threads and of bookkeeping, a large one shows the cost of bytes. */
 #include "step_bench.h"

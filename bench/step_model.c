@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_model.c: the weights and gradients of a model, and an engine over them. */
 #include "step_bench.h"
 

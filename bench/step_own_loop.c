@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_own_loop.c: the trainer's own loop, and a stand-in for its forward and backward pass. */
 #include "step_bench.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_race.c: contestants in turns on one folder: zoff's step with states on the disk, the disk alone, the update alone, more
  * DRAM, and DeepSpeed's way. Then the first three again, on a disk of known speed. */
 #include "step_bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_swapper.c: the optimizer step over files in the order of DeepSpeed's two swappers. Each tensor of a sub-group has a
  * file, which each request opens and closes. Blocks are 1 MiB, the queue depth is its default of 8, buffers are plain pages
  * locked in memory. The update is zoff's own, so that only the path of the bytes differs. Its Python and the norm are left out.

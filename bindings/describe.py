@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """describe.py: the public C API as one dictionary: names, types and comments from the headers, numbers from the compiler.
 
 The headers keep a fixed form, which docs/man/make_pages.py reads, too. A declaration in another form is an error here, so that

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """make.py [--check] [--cc CC]: writes share/zoff/api.json from the public headers, and the bindings that follow from it.
 
 --check compares the files with what would be written, and exits with 1 if they differ."""

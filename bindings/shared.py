@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """shared.py: questions about the API that the writers of more than one language ask."""
 import collections
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """to_fortran.py: the API as a Fortran module by iso_c_binding, and a program that compares its layout with that of C."""
 import re
 import textwrap
@@ -9,7 +10,8 @@ KINDS = {"int": "integer(c_int)", "unsigned": "integer(c_int)", "uint32_t": "int
          "bool": "logical(c_bool)", "char": "character(kind=c_char)"}
 # The value of a component that a program does not set.
 ZERO = {"integer": "0", "real": "0", "logical": ".false.", "character": "c_null_char", "c_ptr": "c_null_ptr", "c_funptr": "c_null_funptr"}
-HEAD = """! zoff.f90: the C API of zoff. Written by bindings/make.py from share/zoff/api.json.
+HEAD = """! SPDX-License-Identifier: Apache-2.0
+! zoff.f90: the C API of zoff. Written by bindings/make.py from share/zoff/api.json.
 !
 ! Handles are of type(c_ptr), enumerations are integers, and unsigned numbers have the bits of signed ones. A structure begins
 ! with its struct_size, and everything else is zero, so set only what you need. An argument that may be NULL in C is optional.
@@ -152,6 +154,7 @@ class Module:
         return "\n".join(parts) + "\n"
 
     def layout(self):
+        yield "! SPDX-License-" "Identifier: Apache-2.0"  # in two parts for tools that look for it
         yield "! layout.f90: compares sizes and offsets of zoff.f90 with those of C. Written by bindings/make.py."
         yield "program layout\n   use zoff\n   implicit none\n   integer :: wrong = 0"
         for name in self.api["structs"]:

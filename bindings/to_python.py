@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """to_python.py: the API as declarations of ctypes, for the package in python/."""
 from shared import flags_field, ordered
 
 KINDS = {"int": "c_int", "unsigned": "c_uint", "uint32_t": "c_uint32", "int64_t": "c_int64", "uint64_t": "c_uint64", "size_t": "c_size_t",
          "double": "c_double", "float": "c_float", "bool": "c_bool", "char": "c_char", "void": "None", "const char *": "c_char_p"}
-HEAD = '''"""_api.py: the C API of zoff as declarations of ctypes. Written by bindings/make.py from share/zoff/api.json.
+HEAD = '''# SPDX-License-Identifier: Apache-2.0
+"""_api.py: the C API of zoff as declarations of ctypes. Written by bindings/make.py from share/zoff/api.json.
 
 A struct that is made by its class has its struct_size, and everything else is zero; one in an array has all zeros. Handles,
 memory and numbers that a call sets are c_void_p, which takes an address, None, or byref(). The manual pages of section 3

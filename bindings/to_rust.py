@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """to_rust.py: the API as declarations of Rust, and a test that compares their layout with that of C."""
 import re
 
@@ -6,7 +7,8 @@ from shared import SizeOf, flags_field, sized_macros
 KINDS = {"int": "c_int", "unsigned": "c_uint", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64", "size_t": "usize", "double": "f64",
          "float": "f32", "bool": "bool", "char": "c_char", "void": "c_void"}
 KEYWORDS = ("as", "box", "dyn", "fn", "impl", "in", "loop", "match", "mod", "move", "mut", "pub", "ref", "self", "trait", "type", "use", "where")
-HEAD = """//! Declarations of zoff, a library that keeps the optimizer states of a training run in DRAM or on NVMe and steps them there.
+HEAD = """// SPDX-License-Identifier: Apache-2.0
+//! Declarations of zoff, a library that keeps the optimizer states of a training run in DRAM or on NVMe and steps them there.
 //!
 //! Written by bindings/make.py from share/zoff/api.json. Needs Rust 1.63 and no other crate. A struct by `Default` has its
 //! `struct_size`, and everything else is zero, which is the default of each field. Enumerations are integers, because a later
@@ -16,7 +18,8 @@ HEAD = """//! Declarations of zoff, a library that keeps the optimizer states of
 use std::marker::{PhantomData, PhantomPinned};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 """
-TEST_HEAD = """//! The layout of each struct is that of C, and libzoff has each call. Written by bindings/make.py.
+TEST_HEAD = """// SPDX-License-Identifier: Apache-2.0
+//! The layout of each struct is that of C, and libzoff has each call. Written by bindings/make.py.
 use std::mem::{align_of, size_of, MaybeUninit};
 use std::ptr::addr_of;
 use zoff_sys::*;

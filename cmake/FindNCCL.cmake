@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # FindNCCL: NCCL_FOUND, NCCL_VERSION and the target NCCL::nccl. Looks at NCCL_ROOT (a variable, or of the environment), at the
 # CUDA toolkit, and at the folder of pip's package, nvidia/nccl, which has libnccl.so.2 and no libnccl.so.
 set(nccl_hints "")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Toolchain file: aarch64 with the distribution's cross compiler (gcc-aarch64-linux-gnu). The programs run on such a machine,
 # or here under qemu's user mode emulation if it is installed.
 set(CMAKE_SYSTEM_NAME Linux)

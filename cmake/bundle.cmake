@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The parts that scripts/gpu-bundle takes to a machine with a GPU. build/gpu-bundle.plan has a line for each program and
 # library, "kind name file argument ...", and the target gpu_bundle_parts builds them. Tests over an accelerator add
 # themselves: zoff_cuda_test() appends to ZOFF_GPU_TESTS. This file lists the others, and packs those whose target exists.

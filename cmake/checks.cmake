@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Flags that every target of this project gets: dialect, warnings, sanitizers, hidden symbols.
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)

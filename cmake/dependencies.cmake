@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The packages of the distribution that zoff uses. A missing one stops the configuration with its name.
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)

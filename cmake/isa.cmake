@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compile the kernels of cpu_adam once for each instruction set. Only these files have ISA flags. The flags name features one
 # by one, so that a build of one machine runs on another. LTO would mix the flags again. Under AddressSanitizer, -O2 with full
 # debug information compiles five times as long, and its checks are calls in functions of this size. UndefinedBehaviorSanitizer

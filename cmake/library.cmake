@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libzoff.so and libzoff.a: the same objects, linked twice; installation for pkg-config and CMake.
 include(CMakePackageConfigHelpers)
 get_property(rooms GLOBAL PROPERTY ZOFF_ROOMS)

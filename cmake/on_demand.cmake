@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Folders whose targets a plain `cmake --build` leaves out: the library and the tool are what a user waits for.
 
 # zoff_targets_below(FOLDER OUT): every target that FOLDER and the folders below it define.

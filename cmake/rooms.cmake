@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # THE dependency table. A room sees the doors of the rooms it NEEDS and no others; tests/structure/check_rooms.py holds
 # the rest of the picture in docs/ARCHITECTURE.md (private headers, intrinsics, threads, getenv).
 function(zoff_room room)

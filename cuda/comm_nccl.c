@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm_nccl.c: the communicator "nccl". A lane takes its operations one after another, each from phase to phase.
  *
  *      idle --- notes sent ---> telling --- in the stream ---> told --- all notes are here, and agree ---> moving, in rounds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* copies.c: pinned host memory and copies. Copies from or to pageable memory go through a pinned buffer of the stream. CUDA's
  * own copies of pageable memory block the caller, and some do not keep the order of the stream. */
 #include "cuda_priv.h"

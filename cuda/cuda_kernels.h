@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_kernels.h: launch the kernels of kernels.cu. A list lies in host memory, and is read before the function returns. Its
  * pointers refer to memory of the thread's current device. */
 #ifndef ZOFF_CUDA_CUDA_KERNELS_H

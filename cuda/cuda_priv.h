@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_priv.h: what the files of the CUDA plug-in share.
  *
  *     plugin.c      the entry                              device.c    open, close, streams, events: the table

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* current.h: a thread's current device and its mode of graph capture, changed during a call and restored after it. The plug-ins
  * for CUDA and NCCL share it. */
 #ifndef ZOFF_CUDA_CURRENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c: the table of an accelerator over the CUDA runtime. Streams and events are CUDA's own, so a trainer's can be passed
  * as they are. The trainer's streams only get events. The whole device is waited for only when memory is freed. */
 #include "cuda_priv.h"

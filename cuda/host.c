@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.c: zoff's functions and host memory, for both plug-ins; compiled into each. */
 #include "host.h"
 

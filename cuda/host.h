@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.h: zoff's functions and host memory, for both plug-ins. A plug-in does not link libzoff: it calls back through the table
  * that libzoff passes to its entry. */
 #ifndef ZOFF_CUDA_HOST_H

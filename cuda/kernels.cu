@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.cu: the kernels of cpu_adam on a GPU. They compile the formulas of src/cpu_adam/body with a vector of one lane: each
  * thread is a lane. The bits equal the CPU's if nothing is fused or flushed beyond the text, and if division and square root
  * round correctly. The flags of this file (cuda/CMakeLists.txt) ensure that, and a test reads it from the PTX.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_copies.c: copies between memory of any kind, in the order of a lane's stream. NCCL reads and writes device memory only.
  * CUDA copies pinned memory without blocking the caller. Pageable memory goes through a pinned buffer, by a host function in
  * the stream. */

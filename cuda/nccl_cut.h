@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_cut.h: how many bytes of a piece travel in a round. A rank stages one cut for each other rank and one from each. It
  * takes twice that much device memory. */
 #ifndef ZOFF_NCCL_CUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_join.c: joining the ranks, and opening the lane of a group. */
 #include "nccl_priv.h"
 

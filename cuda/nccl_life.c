@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_life.c: the memory of lanes, leaving and giving up. No call of NCCL blocks: its communicators are non-blocking, and are
  * polled until they are ready or the deadline passes. */
 #include "nccl_priv.h"

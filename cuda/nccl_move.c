@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_move.c: the pieces of an operation. NCCL reads device memory only, so pieces in host memory are staged on the device.
  * Staging goes in rounds, each with a cut of every piece, which bounds the memory. A cut has the same length on all ranks, so
  * both sides of a piece know its rounds. */

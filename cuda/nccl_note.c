@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_note.c: what ranks tell each other about a call before anything large is sent. Each rank sends a note to each other,
  * with small pieces inside. Ranks that call different operations learn it from the notes, instead of waiting for messages that
  * never fit. */

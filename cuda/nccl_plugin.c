@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_plugin.c: the entry of libzoff_nccl.so, and how errors of CUDA and of NCCL get back. */
 #include "nccl_priv.h"
 

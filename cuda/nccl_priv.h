@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_priv.h: what the files of the NCCL plug-in share.
  *
  *     nccl_plugin.c  the entry; errors of CUDA and NCCL       nccl_join.c    joining the ranks, and groups of them

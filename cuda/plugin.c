@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c: the entry of libzoff_cuda.so. */
 #include "cuda_priv.h"
 

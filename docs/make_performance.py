@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """make_performance.py [--check]: write the tables of PERFORMANCE.md from the runs in bench/results.
 
 A table stands between "<!-- figures: NAME -->" and "<!-- end of figures -->". --check only says whether the page is up to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """written.py: a page, or a part of one, that a program writes. Its --check only says whether the page is up to date."""
 import os
 import sys

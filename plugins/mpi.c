@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.c: libzoff_mpi.so, the communicator "mpi". It uses MPI_COMM_WORLD of the MPI library that zoff was compiled with. */
 #include <zoff/mpi.h>
 #include <zoff/plugin.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lib.sh: what scripts/demo and scripts/test share: where the repository is, how it is built. Sourced, not run:
 # shellcheck shell=bash
 #     . "$(dirname "$(readlink -f "$0")")/lib.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* api.c: `zoff api`: the C API, for programs that generate bindings. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: `zoff check FILE`: prints the effective configuration, or the error with which zoff_engine_open() would refuse it.
  */
 #include "verbs.h"

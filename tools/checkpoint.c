@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.c: `zoff checkpoint verify|diff|pin|unpin`: whether a checkpoint is intact, how two differ, and whether it stays.
  */
 #include "checkpoint_diff.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_diff.c: compares two checkpoints, one block of elements at a time. Elements are equal if their bits are. */
 #include "checkpoint_diff.h"
 

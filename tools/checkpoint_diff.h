@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_diff.h: compares two checkpoints. */
 #ifndef ZOFF_TOOL_CHECKPOINT_DIFF_H
 #define ZOFF_TOOL_CHECKPOINT_DIFF_H

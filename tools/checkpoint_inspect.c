@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_inspect.c: `zoff checkpoint inspect`: what a checkpoint has, and with --stats the range of the numbers in each
  * state. The numbers go by in one pass, one block of elements at a time. */
 #include "dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_list.c: `zoff checkpoint list`: the checkpoints of a folder, and what saves that ended early have left in it. */
 #include "progress.h"
 #include "verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_reshard.c: `zoff checkpoint reshard`: make a checkpoint of the persistent state files of all ranks, which any
  * number of ranks loads. */
 #include "progress.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_scrub.c: `zoff checkpoint scrub`: compare every array of persistent state files with its checksum, and print what
  * each file and commit has. */
 #include "progress.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.c: names of element types, and rounding from fp32 to fp16 and bf16 with integers alone. */
 #include "dtype.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.h: element types of weights: their names, and fp32 rounded to them and back, with the bits of the library. */
 #ifndef ZOFF_TOOL_DTYPE_H
 #define ZOFF_TOOL_DTYPE_H

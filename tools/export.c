@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export.c: `zoff export FOLDER -o DIR`: writes the weights of a checkpoint as safetensors files, one block of elements at a
  * time. */
 #include "dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export_plan.c: names and shapes of tensors, their files, and the metadata that records ties and slices. */
 #include "export_plan.h"
 

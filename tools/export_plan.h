@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export_plan.h: which tensors an export has, in which files, with which metadata. */
 #ifndef ZOFF_TOOL_EXPORT_PLAN_H
 #define ZOFF_TOOL_EXPORT_PLAN_H

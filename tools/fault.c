@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c: the message of a call that failed. */
 #include "fault.h"
 

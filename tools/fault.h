@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.h: the message of a call that failed, for files that leave the printing to their caller. */
 #ifndef ZOFF_TOOL_FAULT_H
 #define ZOFF_TOOL_FAULT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import.c: `zoff import FORMAT FILE...`: reads the arguments. */
 #include "import.h"
 

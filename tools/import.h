@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import.h: what the formats of `zoff import` share. */
 #ifndef ZOFF_TOOL_IMPORT_H
 #define ZOFF_TOOL_IMPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_files.c: opens the files of a model, and finds their tensors by name. */
 #include "import_files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_files.h: the tensors of several files, or of a folder with an index, by name. */
 #ifndef ZOFF_TOOL_IMPORT_FILES_H
 #define ZOFF_TOOL_IMPORT_FILES_H

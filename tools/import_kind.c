@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_kind.c: names what a file or folder is, by its first bytes, contents or name, and what reads or converts it. */
 #include "import_kind.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_kind.h: names what a file or folder is that somebody wants to import, and what reads or converts it. */
 #ifndef ZOFF_TOOL_IMPORT_KIND_H
 #define ZOFF_TOOL_IMPORT_KIND_H

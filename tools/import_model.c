@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_model.c: writes a checkpoint whose masters are the tensors of files, one block of elements at a time. Safetensors is
  * the format here; that of PyTorch is in torch_model.c. */
 #include "dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_params.c: tensors become parameters: alone, as slices of one parameter, or tied to another one. */
 #include "import_params.h"
 

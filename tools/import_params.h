@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* import_params.h: which parameters the tensors of files make. */
 #ifndef ZOFF_TOOL_IMPORT_PARAMS_H
 #define ZOFF_TOOL_IMPORT_PARAMS_H

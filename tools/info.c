@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* info.c: `zoff info`: version, machine and features, for a bug report or beside a benchmark. */
 #include "verbs.h"
 

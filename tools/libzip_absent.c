@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libzip_absent.c: the verbs for files of PyTorch and DeepSpeed's universal checkpoint folders in a build without libzip. */
 #include "torch_contents.h"
 #include "universal_verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* messages.c: text, errors and the end of output, which all verbs of the zoff command share. */
 #include "names.h"
 #include "verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c: UTF-8, bytes written as '%' and two digits, and names of slices. */
 #include "names.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.h: names of parameters as names of tensors, which must be UTF-8. */
 #ifndef ZOFF_TOOL_NAMES_H
 #define ZOFF_TOOL_NAMES_H

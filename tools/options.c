@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: values of options that several verbs take. */
 #include "options.h"
 

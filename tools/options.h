@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: values of options that several verbs take. Each function returns the exit status, after an error that names the
  * option. */
 #ifndef ZOFF_TOOL_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* out_file.c: writes under a temporary name, syncs the file, renames it, syncs its folder. */
 #include "out_file.h"
 

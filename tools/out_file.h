@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* out_file.h: a file that appears under its name once it is complete and durable. */
 #ifndef ZOFF_TOOL_OUT_FILE_H
 #define ZOFF_TOOL_OUT_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pickle.c: reads a pickle of PyTorch as data: a stack of values, a memo, and a table of opcodes. */
 #include "pickle.h"
 #include "pickle_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pickle.h: reads the pickle of a PyTorch file as data. Nothing is imported, called or executed: a call that the pickle asks
  * for becomes a value that says so.
  *

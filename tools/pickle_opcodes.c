@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_opcodes.c: the opcodes of a pickle: those that PyTorch writes are carried out, all others are refused by their names.
  */
 #include "pickle_priv.h"

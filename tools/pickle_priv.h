@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_priv.h: the state of a reader, shared by pickle.c and the opcodes in pickle_opcodes.c. */
 #ifndef ZOFF_TOOL_PICKLE_PRIV_H
 #define ZOFF_TOOL_PICKLE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_values.c: looks up values of a pickle, and copies a pickle with other numbers. */
 #include "pickle.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c: `zoff plan FILE`: prints the memory and disk that a model needs under a configuration, whether this machine has them,
  * the time of a step, and how many steps a drive lasts. The sizes come from an engine's own plan, without the allocation of
  * such memory. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.h: memory that a verb takes in many pieces and frees at once. */
 #ifndef ZOFF_TOOL_POOL_H
 #define ZOFF_TOOL_POOL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.c: the line of progress on stderr, and the signals that end a verb. */
 #include "progress.h"
 

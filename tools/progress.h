@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h: shows how far a long verb is, and lets Ctrl-C end it cleanly. */
 #ifndef ZOFF_TOOL_PROGRESS_H
 #define ZOFF_TOOL_PROGRESS_H

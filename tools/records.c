@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* records.c: parameters to JSON and back. */
 #include "records.h"
 

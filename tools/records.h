@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* records.h: facts of parameters that a safetensors file has no place for: slices, ties, frozen weights, and names that are not
  * UTF-8. Exports carry them in "zoff.params" of "__metadata__": a text that is a JSON list of objects. */
 #ifndef ZOFF_TOOL_RECORDS_H

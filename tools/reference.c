@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c: `zoff reference` prints the text of docs/CONFIG.md, and `zoff schema` the same table as a JSON Schema. */
 #include "verbs.h"
 

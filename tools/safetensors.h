@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.h: read and write one file of the safetensors format: eight bytes with the length of a JSON header, the header,
  * and the tensors without gaps. */
 #ifndef ZOFF_TOOL_SAFETENSORS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_read.c: reads one safetensors file, and trusts nothing in it: every number of the header is checked first. */
 #include "dtype.h"
 #include "safetensors.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c: writes one safetensors file: the header first, then bytes as they come. */
 #include "dtype.h"
 #include "safetensors.h"

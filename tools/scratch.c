@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scratch.c: temporary folders of the zoff command. */
 #include "verbs.h"
 

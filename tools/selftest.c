@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* selftest.c: `zoff selftest`: the table of what has the same bits on this machine. */
 #include "selftest.h"
 #include "verbs.h"

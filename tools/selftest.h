@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* selftest.h: the halves of `zoff selftest`. */
 #ifndef ZOFF_TOOL_SELFTEST_H
 #define ZOFF_TOOL_SELFTEST_H

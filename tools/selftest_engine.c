@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* selftest_engine.c: one small model, trained in several ways that must give the same bits. */
 #include "selftest.h"
 #include "verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* selftest_kernels.c: the formulas of <zoff/optimizer.h> as textbook loops, beside the kernels of libzoff. */
 #include "dtype.h"
 #include "selftest.h"

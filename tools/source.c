@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source.c: opens the configuration of a verb: --set values, then a file or standard input. */
 #include "verbs.h"
 

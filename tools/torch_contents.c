@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_contents.c: finds the state_dict of a model, and that of an optimizer, among what torch.save() has written. */
 #include "torch_contents.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_contents.h: what a file of torch.save() holds: a model's state_dict, the state of an optimizer, or something else. */
 #ifndef ZOFF_TOOL_TORCH_CONTENTS_H
 #define ZOFF_TOOL_TORCH_CONTENTS_H

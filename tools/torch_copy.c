@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_copy.c: writes a copy of a .pt file with other numbers in its pickle and other elements of one tensor. */
 #include "torch_file_priv.h"
 

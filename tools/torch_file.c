@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_file.c: reads the .pt files of PyTorch, by libzip. */
 #include "torch_file_priv.h"
 

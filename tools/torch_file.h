@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_file.h: reads the .pt files of PyTorch that hold tensors, and writes such a file again with other contents.
  *
  * A .pt file is a zip archive: NAME/data.pkl describes the tensors, NAME/data/KEY are their elements. Elements pass through in

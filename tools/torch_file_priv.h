@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_file_priv.h: an open .pt file, shared by torch_file.c and torch_copy.c. */
 #ifndef ZOFF_TOOL_TORCH_FILE_PRIV_H
 #define ZOFF_TOOL_TORCH_FILE_PRIV_H

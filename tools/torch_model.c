@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_model.c: `zoff import torch`: reads the state_dict of a file of torch.save(). Names lose what torch.compile and
  * DistributedDataParallel put before them, tensors of one storage are tied, and integers are left out. */
 #include "torch_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_model.h: the state_dict of a file of torch.save() as a file of a model, and the moments that torch.optim has for it. */
 #ifndef ZOFF_TOOL_TORCH_MODEL_H
 #define ZOFF_TOOL_TORCH_MODEL_H

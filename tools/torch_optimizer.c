@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_optimizer.c: the moments of torch.optim for the tensors of a state_dict.
  *
  * An optimizer numbers its parameters in the order of its groups, and within a group in that of the model. It has no names,

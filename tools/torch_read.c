@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* torch_read.c: reads the elements of a tensor of a .pt file, as fp32. */
 #include "dtype.h"
 #include "torch_file_priv.h"

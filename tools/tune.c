@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tune.c: `zoff tune FOLDER`: measures how fast a folder is, and prints the best "aio" section for it. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal.h: a universal checkpoint folder of DeepSpeed.
  *
  *      FOLDER/zero/NAME/fp32.pt exp_avg.pt exp_avg_sq.pt step.pt    each parameter

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_export.c: `zoff export universal FOLDER -o OUT --like FOLDER`: a checkpoint becomes a universal checkpoint folder
  * of DeepSpeed. */
 #include "universal_verbs.h"

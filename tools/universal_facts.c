@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_facts.c: reads what a universal folder has beside the tensors: steps, loss scale, and the facts of the model's
  * part. */
 #include "universal.h"

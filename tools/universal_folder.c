@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_folder.c: finds the parameters of a universal checkpoint folder, with their files and shapes. */
 #include "universal.h"
 

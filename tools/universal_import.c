@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_import.c: `zoff import universal FOLDER -o OUT`: a universal checkpoint folder of DeepSpeed becomes a checkpoint.
  */
 #include "universal_verbs.h"

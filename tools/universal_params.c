@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_params.c: makes the parameters of a checkpoint from those of a universal folder: each its own, or several as the
  * slices of one. */
 #include "universal_params.h"

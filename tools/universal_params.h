@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_params.h: which parameters of a checkpoint the parameters of a universal folder make. */
 #ifndef ZOFF_TOOL_UNIVERSAL_PARAMS_H
 #define ZOFF_TOOL_UNIVERSAL_PARAMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_verbs.h: the verbs for DeepSpeed's universal checkpoint folders. Every build has them, and one without libzip says
  * that it cannot. */
 #ifndef ZOFF_TOOL_UNIVERSAL_VERBS_H

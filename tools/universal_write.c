@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_write.c: writes a universal checkpoint folder after the pattern of another one: its files with other elements. */
 #include "universal_write.h"
 

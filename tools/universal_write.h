@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* universal_write.h: writes a universal checkpoint folder after the pattern of another one. */
 #ifndef ZOFF_TOOL_UNIVERSAL_WRITE_H
 #define ZOFF_TOOL_UNIVERSAL_WRITE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verbs.h: functions that the files of the zoff command share. */
 #ifndef ZOFF_TOOL_VERBS_H
 #define ZOFF_TOOL_VERBS_H

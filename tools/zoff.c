@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zoff.c: the zoff command: a table of verbs, their help, and their dispatch. */
 #include "universal_verbs.h"
 #include "verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk.c: the folder of a benchmark and its removal, children on drives of their own, and the kernel's count of a disk's bytes.
  */
 #include "disk.h"

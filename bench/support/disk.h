@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk.h: common parts of the benchmarks of states on a disk: options, the folder, a disk that is held at a known speed, and
  * parts that run in processes of their own. */
 #ifndef ZOFF_BENCH_DISK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.c: messages, what is closed in the end, commands, and the run of a benchmark with its options. */
 #include "disk.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.h: what the benchmarks' programs share. A benchmark is data: options, parts and a few functions (bench_spec), because
  * six programs that parse, run and report by hand say the same in six ways. Its functions return no status, since an error ends
  * the program: bench_end() closes what is open, the last thing first, and reports what was measured so far. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* race.c: rounds, and formulas over the samples of contestants. */
 #include "race.h"
 

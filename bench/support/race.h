@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* race.h: contestants that run in turns. Each has one sample in a round. The order alternates between forwards and backwards,
  * so that no contestant always follows the same one. Ratios are formed within rounds, because a shared machine is fast in one
  * second and slow in the next. The book holds all races of a run. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c: races and figures as tables and as JSON. */
 #include "report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h: the results of a benchmark: figures with their meaning and limit, or why one was not measured or proves nothing; as
  * a table for people, and as JSON for programs. */
 #ifndef ZOFF_BENCH_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stopwatch.c: clean samples, and their medians. */
 #include "stopwatch.h"
 

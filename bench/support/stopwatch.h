@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stopwatch.h: time samples that can be trusted. On a shared machine a sample describes the code only if its threads had their
  * cores all the time. So every sample compares CPU time with wall time, and is repeated if they differ. */
 #ifndef ZOFF_BENCH_STOPWATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c: mappings with a stagger of 4 KiB. */
 #include "streams.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* streams.h: the arrays of a benchmark: huge pages, starts that do not compete for the same cache sets, and ordinary numbers
  * that stay ordinary over many steps. */
 #ifndef ZOFF_BENCH_STREAMS_H

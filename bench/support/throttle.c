@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* throttle.c: cgroups of version 1 (blkio.throttle), or of version 2 (io.max) if the io controller is available. */
 #include "throttle.h"
 

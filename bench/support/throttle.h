@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* throttle.h: a disk of known speed. The process and its children move into a cgroup in which the kernel limits the bytes per
  * second of a file's device, in each direction. That removes the noise of a shared disk from a comparison. The remaining
  * difference between two programs is the time in which they requested nothing. The kernel lets a cgroup catch up on unused

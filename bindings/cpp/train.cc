@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // train.cc: the trainer of README.md in C++.
 #include <cstdio>
 #include <exception>

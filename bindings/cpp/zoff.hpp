@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* zoff.hpp: zoff in C++14: handles that close themselves, and exceptions with the text of the error.
  *
  * A class stands for a handle and converts to its pointer, so every call of zoff.h works on it, also those without a method

@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! layout.f90: compares sizes and offsets of zoff.f90 with those of C. Written by bindings/make.py.
 program layout
    use zoff

@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! train.f90: the trainer of README.md in Fortran.
 program train
    use, intrinsic :: iso_fortran_env, only: error_unit

@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! zoff.f90: the C API of zoff. Written by bindings/make.py from share/zoff/api.json.
 !
 ! Handles are of type(c_ptr), enumerations are integers, and unsigned numbers have the bits of signed ones. A structure begins

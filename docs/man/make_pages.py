@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """make_pages.py [--check]: writes the manual pages of section 3 from the public headers, one page for each header.
 
 The comment at the top of a header becomes the description. Each function is a section with its comment. Structs, enums and
@@ -57,7 +58,7 @@ def body(comment):
 
 
 def page(header, text):
-    top = re.match(r"/\*\s*(.*?)\*/", text, re.S).group(1)
+    top = re.match(r"/\*\s*(.*?)\*/", text.partition("\n")[2], re.S).group(1)
     title, _, rest = top.partition("\n")
     first = re.sub(r"\s*\n\s*\*\s*", " ", re.split(r"\n\s*\*\s*\n", top)[0].partition(": ")[2])
     rest = "\n".join(re.split(r"\n\s*\*\s*\n", top, maxsplit=1)[1:])

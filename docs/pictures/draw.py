@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """draw.py [--check]: writes the pictures of docs/ARCHITECTURE.md beside itself, as SVG.
 
 A picture is a list of boxes (x, y, width, height, colour, lines of text) and arrows (x1, y1, x2, y2, label). With the option

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.cu: heads apart and together again, and the causal softmax. The products between are gemm.c's. */
 #include "kernels.h"
 #include "launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h: every call of CUDA and of cuBLAS goes through here. A failure ends the program, because it cannot continue. */
 #ifndef CUDA_TRAINER_CHECK_H
 #define CUDA_TRAINER_CHECK_H

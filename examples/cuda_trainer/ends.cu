@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ends.cu: both ends of the model: the embeddings of bytes and positions, and the cross-entropy of the logits. */
 #include "kernels.h"
 #include "launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* footprint.h: the device memory that zoff holds: as it planned, and as it counts. */
 #ifndef CUDA_TRAINER_FOOTPRINT_H
 #define CUDA_TRAINER_FOOTPRINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c: the matrix product in the terms of cuBLAS. */
 #include "gemm.h"
 #include "check.h"

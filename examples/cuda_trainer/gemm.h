@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h: the one matrix product that all layers and gradients use, by cuBLAS. */
 #ifndef CUDA_TRAINER_GEMM_H
 #define CUDA_TRAINER_GEMM_H

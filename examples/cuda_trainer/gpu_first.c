@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_first.c: the first weights, on the host. */
 #include "check.h"
 #include "gpu_weights.h"

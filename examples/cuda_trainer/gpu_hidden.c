@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_hidden.c: implements gpu_hidden.h. A trainer of its own needs the three calls of zoff in here. */
 #include "gpu_hidden.h"
 #include "check.h"

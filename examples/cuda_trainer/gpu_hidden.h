@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_hidden.h: with --just-in-time a forward pass is enqueued while the step before it is still open. */
 #ifndef CUDA_TRAINER_GPU_HIDDEN_H
 #define CUDA_TRAINER_GPU_HIDDEN_H

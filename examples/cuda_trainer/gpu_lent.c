@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_lent.c: implements gpu_lent.h. A trainer of its own needs the three calls of zoff in here. */
 #include "gpu_lent.h"
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_lent.h: weights and gradients that zoff lends, slice by slice (ZeRO-3). The program has no memory for them. */
 #ifndef CUDA_TRAINER_GPU_LENT_H
 #define CUDA_TRAINER_GPU_LENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_model.c: the memory of a pass, on the device and pinned on the host; the loss, and the hash of the weights. The passes
  * are in gpu_passes.c. */
 #include "gpu_model.h"

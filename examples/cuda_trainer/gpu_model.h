@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_model.h: the GPT of ../gpt/model.h on a GPU. Weights and gradients are bf16. Activations are bf16 if a matrix product
  * reads them, otherwise fp32. It knows no optimizer, and not where weights are. All work goes into one stream; only reading the
  * loss waits for it. */

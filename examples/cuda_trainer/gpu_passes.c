@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_passes.c: from bytes to the loss, and back to the gradients of all tensors. Every function here puts work into the stream
  * and returns. A pass borrows the weights of a layer, enqueues the kernels that read them, and gives them back. For each layer:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_resident.c: weights and gradients of the whole model in device memory of the program. */
 #include "check.h"
 #include "gpu_weights.h"

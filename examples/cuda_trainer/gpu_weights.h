@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_weights.h: where weights and gradients are: an object that main.c chooses once. Either they are in memory of the program
  * (gpu_resident.c), or the optimizer lends them slice by slice (gpu_lent.c). The passes do not know which. */
 #ifndef CUDA_TRAINER_GPU_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h: the layers between the matrix products: functions that enqueue kernels and return at once. Arrays are on the
  * device and row-major, one row for each token. Sums are in fp32 and in a fixed order, so a run can be repeated to the bit. */
 #ifndef CUDA_TRAINER_KERNELS_H

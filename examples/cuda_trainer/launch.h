@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch.h: how a kernel is launched, and how its threads share the work.
  *
  * Kernels use no shared memory and no synchronization, and no sum depends on the number of threads. So they give the same bits

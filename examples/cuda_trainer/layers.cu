@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layers.cu: layer norm, GELU, what is added to the stream, and sums over columns. */
 #include "kernels.h"
 #include "launch.h"

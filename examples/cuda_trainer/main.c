@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the training loop of a program with its own stream, device memory and passes. The code for zoff is between "zoff:
  * begin" and "zoff: end": an existing trainer has to add that. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: the command line of the trainer, and the ds_config that results from it. */
 #ifndef CUDA_TRAINER_OPTIONS_H
 #define CUDA_TRAINER_OPTIONS_H

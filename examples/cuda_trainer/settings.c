@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c: the ds_config of a run: its file, and the options that win over it. */
 #include "options.h"
 

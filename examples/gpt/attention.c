@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c: causal self-attention, one (sequence, head) at a time. Keys and values are copied out of the interleaved array
  * into scratch. A transposed copy lets the inner loops run over independent sums. */
 #include "expf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c: from the gradient of the logits, which the forward pass stores, to the gradients of all tensors. Gradients are
  * summed in fp32, and rounded once if they are bf16. The embedding is used twice, so its gradient is summed separately first.
  */

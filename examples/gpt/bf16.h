@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bf16.h: bf16 is the upper half of an fp32 number. Weights and gradients may have this type; all arithmetic is in fp32. */
 #ifndef GPT_BF16_H
 #define GPT_BF16_H

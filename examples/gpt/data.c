@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c: text files as one sequence of bytes, and batches of it. */
 #include "data.h"
 #include "model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h: text files as one sequence of bytes, and batches of it. */
 #ifndef GPT_DATA_H
 #define GPT_DATA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* expf.h: e^x as a short polynomial that compilers vectorize; relative error below 2e-7. */
 #ifndef GPT_EXPF_H
 #define GPT_EXPF_H

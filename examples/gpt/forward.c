@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c: from bytes to the loss. For each layer:
  *
  *     stream --+-- norm1 -- qkv -- attention -- proj --(+)-- middle --+-- norm2 -- fc -- GELU -- out --(+)-- next stream

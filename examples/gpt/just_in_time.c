@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* just_in_time.c: the passes call zoff_param_wait() before each use of a weight, and zoff_grad_ready() for each gradient. Both
  * stay in the model's own memory. */
 #include "just_in_time.h"

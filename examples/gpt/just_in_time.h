@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* just_in_time.h: with --just-in-time a forward pass begins while the step before it is still open. */
 #ifndef GPT_JUST_IN_TIME_H
 #define GPT_JUST_IN_TIME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c: layer norm, GELU, bias gradients and cross-entropy. */
 #include "layers.h"
 #include "expf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layers.h: the layers between the matrix products, forward and backward. Arrays are fp32 and row-major, one row for each
  * token. Work is divided by rows or columns, and no sum is divided: the number of threads changes no bit. */
 #ifndef GPT_LAYERS_H

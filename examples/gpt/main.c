@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: the training loop. The code for zoff is between "zoff: begin" and "zoff: end": an existing trainer has to add that.
  */
 #include "data.h"

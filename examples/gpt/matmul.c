@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c: a blocked matrix product.
  *
  *  The product is cut into panels of 16 columns. A thread copies its panel of `b` into scratch memory (as fp32, transposed if

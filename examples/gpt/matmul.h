@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.h: the one matrix product that all layers and gradients use. */
 #ifndef GPT_MATMUL_H
 #define GPT_MATMUL_H

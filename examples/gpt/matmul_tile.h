@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_tile.h: the inner part of the matrix product. matmul.c includes it once for each instruction set, with
  *     TILE        the name of the function
  *     TILE_FOR    its attributes

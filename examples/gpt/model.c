@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.c: the table of tensors, their memory and first values. The passes are in forward.c and backward.c. */
 #include "model.h"
 #include "bf16.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h: a GPT over bytes: its shape, its sixteen tensors, and the memory of a training step.
  *
  * Weights lie in one block and gradients in another, tensor after tensor in the order of the table below. The matrices of all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: the command line of the trainer. */
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parallel.c: one rank that has the whole model. The ranks of a job that share one are in world_mpi.c. */
 #include "parallel.h"
 

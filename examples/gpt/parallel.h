@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parallel.h: the ranks that share the layers of one model copy (tensor parallelism).
  *
  * Each part has some of the attention heads and as many columns of the MLP:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* passes.h: shared by the forward and the backward pass: weights and memory of a layer. */
 #ifndef GPT_PASSES_H
 #define GPT_PASSES_H

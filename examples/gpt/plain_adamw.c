@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plain_adamw.c: AdamW with clipping by the global norm, in one loop. */
 #include "plain_adamw.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plain_adamw.h: the optimizer of a trainer without any library: fp32, everything in DRAM. */
 #ifndef GPT_PLAIN_ADAMW_H
 #define GPT_PLAIN_ADAMW_H

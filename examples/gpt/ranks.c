@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c: the training loop of --ranks and --owned. Each rank takes a share of the sequences of a batch. With --owned the
  * library has weights and gradients, and the passes borrow them slice by slice. */
 #include "ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.h: training over several ranks, with weights and gradients in the program's memory or in the library's. */
 #ifndef GPT_RANKS_H
 #define GPT_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c: the judge of scripts/demo. It reads the JSON of its runs, compares them, prints the verdicts and a table, and
  * writes everything to one file. Exit status: 0 if all verdicts hold, 1 if one does not, 2 if an input is missing or wrong. */
 #include <jansson.h>

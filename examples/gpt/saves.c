@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* saves.c: when a run saves a checkpoint, what it puts there, and how it goes on. A trainer can copy this file. */
 #include "saves.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* saves.h: checkpoints of a run. A run saves now and then, at its end, and when it is asked to stop by SIGTERM. A later run
  * goes on from a checkpoint, or from state files that persist, with the next batch of the text. */
 #ifndef GPT_SAVES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stats.c: figures of a run. The kernel's own books (/proc/self) are read beside those of the library, so that one can be
  * held against the other. */
 #include "stats.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stats.h: what is remembered of each step, what the system says about the process, and the JSON made of both. */
 #ifndef GPT_STATS_H
 #define GPT_STATS_H

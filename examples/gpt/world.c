@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.c: the ranks of a job that have the whole model each. Ranks that share one are in world_mpi.c. */
 #include "world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.h: the ranks of a job, and which of them have what. With --tensor-parallel P each P ranks in a row share one copy of
  * the model; every copy takes a share of the sequences of a batch. */
 #ifndef GPT_WORLD_H

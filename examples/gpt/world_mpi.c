@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world_mpi.c: tensor parallelism over MPI. With two parts and two copies of the model the ranks are
  *
  *              part 0   part 1

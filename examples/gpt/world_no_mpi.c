@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world_no_mpi.c: takes the place of world_mpi.c in a build without MPI. */
 #include "world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mlp.c: trains a perceptron of two layers in fp32, with an AdamW of its own. The patches beside it give the update to zoff. */
 #include <math.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pair.c: two ranks that train over a stream socket, by a transport of their own. A message has its tag and its size before
  * it. The program needs no launcher: it forks. See docs/how-to/add-a-part.md. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """accelerated.py: trains a perceptron with accelerate: accumulation over two batches, and a state that is saved and loaded."""
 import sys
 

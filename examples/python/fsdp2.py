@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp2.py: trains a model whose weights, gradients and states are cut over ranks by FSDP2.
 
     torchrun --nproc-per-node 2 fsdp2.py 20

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lightning_module.py: trains a perceptron with Lightning, from a checkpoint in the second half."""
 import sys
 import warnings

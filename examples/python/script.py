@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """script.py: trains a small language model on made-up text, in a plain loop."""
 import math
 import sys

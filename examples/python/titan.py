@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """titan.py: trains with torchtitan's containers of optimizers and schedulers, and goes on from a checkpoint of the first ones.
 
     torchrun --nproc-per-node 2 titan.py FOLDER

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """trainer.py: trains a small GPT-2 on made-up text with the Trainer of Hugging Face."""
 import sys
 

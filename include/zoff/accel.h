@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* accel.h: open the device that holds weights and gradients, and streams of a device that has memory of its own.
  *
  *  A stream runs the work enqueued in it in order, beside the thread that enqueues it. A program that already has streams of

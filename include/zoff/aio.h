@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* aio.h: an asynchronous queue of reads and writes on one file, usable without an engine.
  *
  *     zoff_aio_opts opts = ZOFF_AIO_OPTS_INIT;

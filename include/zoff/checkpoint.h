@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h: save the states of an engine in a folder, load them into any engine of the same model, and read or write such
  * folders without an engine.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm.h: join the ranks that train together. */
 #ifndef ZOFF_COMM_H
 #define ZOFF_COMM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: read a DeepSpeed configuration (ds_config JSON), change it, and query it. */
 #ifndef ZOFF_CONFIG_H
 #define ZOFF_CONFIG_H

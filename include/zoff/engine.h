@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h: create an engine, register parameters, and see what they take.
  *
  *  An engine owns the optimizer states of a list of parameters and takes their step. Its life:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.h: make a communicator over the MPI of the program that includes this header. Not part of zoff.h.
  *
  * MPIs have no common binary interface, so this code is compiled into the program and libzoff needs no MPI.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.h: the CPU optimizer step over plain memory, without an engine: Adam, Adagrad, Lion and SGD. */
 #ifndef ZOFF_OPTIMIZER_H
 #define ZOFF_OPTIMIZER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: write a plug-in: a shared library libzoff_NAME.so that zoff loads when NAME is first asked for.
  *
  *  A plug-in links nothing of zoff, lies beside libzoff or in a folder of ZOFF_PLUGIN_PATH, and stays loaded. It exports one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state.h: read and write optimizer states, weights that the engine owns, and the loss scale. */
 #ifndef ZOFF_STATE_H
 #define ZOFF_STATE_H

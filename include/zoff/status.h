@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.h: the version, the result of a call and its message, log lines, and what this build can do.
  *
  *  Rules that hold for the whole API:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.h: hand over gradients, take the step, and read what it did.
  *
  *  A step has four forms:

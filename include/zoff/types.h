@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* types.h: element types, tiers, opaque handles, and hyper-parameters. */
 #ifndef ZOFF_TYPES_H
 #define ZOFF_TYPES_H

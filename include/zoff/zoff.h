@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zoff.h: the whole public API but zoff/mpi.h, which needs an MPI, and zoff/plugin.h, which is for plug-ins. */
 #ifndef ZOFF_H
 #define ZOFF_H

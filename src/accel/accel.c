@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* accel.c: the list of accelerator back-ends, and the checks that all of them share. */
 #include "accel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* accel.h: the door of the accel room, and the table that a back-end fills. accel.c lists the back-ends; "cuda" is a plug-in,
  * which fills the same table.
  *

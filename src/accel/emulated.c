@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* emulated.c: a device made of threads. Each stream is a thread with a queue, and device memory is process memory. So an
  * engine's work with a device runs on any machine, under any schedule. A wait that is missing becomes a data race, which
  * ThreadSanitizer reports.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement.h: checks that ranks agree, and makes their common decisions: at seal, before each step, when stores are opened.
  * All ranks call each function, in the same order. A single rank always agrees with itself. */
 #ifndef ZOFF_AGREEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* equal.c: compares a list of named values between ranks. Most comparisons find no difference, so each rank first sends one
  * checksum of its list. Only if checksums differ, rank 0 and the first rank that differs from it send their lists as text, and
  * the error names the values that differ and the ranks that have them. Every rank has the same checksums, so all take part in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* first_weights.c: makes all ranks start from the same weights. Weights in the program's memory, frozen ones too, are
  * overwritten by those of rank 0 where they differ. Initial values of engine-owned weights are only compared: their memory may
  * be read-only.

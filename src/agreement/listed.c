@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listed.c: the lists that ranks compare (equal.c). At seal these are every part of the configuration and of the public structs
  * that affects a result, the plan, and the weights that the engine owns. In a step they are the inputs of the update other than
  * gradients and states, and the copies of gradients that the trainer has reduced. The vote of a step carries the checksums of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c: one norm over engines that train parts of one model. The ranks of zoff_engine_opts.norm_comm add their sums of
  * squares once the ranks of each engine have voted. So all of them clip by the same factor, and skip the same steps.
  *

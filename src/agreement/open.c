@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* open.c: ranks open their stores side by side: the ranks of an engine, and beyond them those of engines with one norm. They
  * compare the states that they found before any rank writes. No rank commits the first states before all ranks have written
  * them, because otherwise a rank that is killed in between would begin anew where others continue. Writing takes as long as the

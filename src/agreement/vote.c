@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vote.c: ranks exchange small values. A vote is one gather in which the status of each rank rides in front of its numbers, so
  * that the error of one rank is that of all. Otherwise a rank would go on, and wait in its next call for one that has failed.
  * The rank that failed keeps its own message, and the others name it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* aio.h: the door of the aio room: bytes between one file and memory. Other rooms use the same calls as a program that uses the
  * queue alone. They may also limit their waits. */
 #ifndef ZOFF_AIO_AIO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c: choose the back-end of a queue: the one in the options, else the one in ZOFF_AIO, else the first that works. Each
  * step down prints a warning with the reason and the cost. */
 #include "backend_priv.h"

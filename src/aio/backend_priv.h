@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend_priv.h: a back-end of the queue: eight functions that move contiguous pieces and judge nothing. The queue does
  * cutting, alignment, retries and errors (pieces.c), so that they are the same for every back-end. */
 #ifndef ZOFF_AIO_BACKEND_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bounce.c: requests that O_DIRECT would refuse, because offset, length or address is no multiple of the file's units. They go
  * through aligned staging memory, piece by piece. Aligned pieces in the middle still go without a copy.
  *

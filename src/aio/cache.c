@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache.c: the page cache, used when O_DIRECT is refused. Pages are dropped after their transfer: the memory belongs to the
  * run, and no block is needed twice in a row.
  *

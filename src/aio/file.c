@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file.c: open the file of a queue, and find its alignment and whether there is space for it. Opening with O_DIRECT proves
  * nothing, so one transfer is tried. */
 #include "file_priv.h"

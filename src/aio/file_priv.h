@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file_priv.h: the file of a queue: opened once, kept open, with its requirements on addresses and offsets. */
 #ifndef ZOFF_AIO_FILE_PRIV_H
 #define ZOFF_AIO_FILE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.c: cut requests into pieces, submit them, and judge every result. No other file judges what the system returns for a
  * transfer:
  *

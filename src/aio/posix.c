@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* posix.c: the last back-end of the list: pread and pwrite, one transfer at a time, on the thread that reaps. It needs nothing
  * from the kernel that could be forbidden, not even a thread. */
 #include "backend_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* queue.c: the public calls: open and close a queue, accept requests and return tickets, return the results of tickets. */
 #include "queue_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* queue_priv.h: the queue itself, shared by the files of this room.
  *
  *      caller ---> request ---> piece ---> zoff_aio_io ---> back-end

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* result.c: the function that every result passes; backend_priv.h says why it has a file of its own. */
 #include "backend_priv.h"
 

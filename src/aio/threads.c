@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c: pread and pwrite by a few threads of the queue, for kernels and containers that forbid io_uring. Transfers overlap
  * with the caller's work; each costs a switch between threads.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tune.c: find the block size and depth that suit a folder, by trying them. Reads and writes run together, as in a step: a disk
  * may be fast at each alone and slow at both.
  *

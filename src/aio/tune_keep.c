@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tune_keep.c: results as JSON, and the file in the folder that stores the last one. A stored result is used only if all of it
  * is valid and was measured in this place. A damaged, foreign or old file leads to a new measurement. */
 #include "tune_priv.h"

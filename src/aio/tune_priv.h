@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tune_priv.h: the two files that measure a folder. tune.c tries block sizes and depths, and tune_keep.c stores results and
  * reads them again. */
 #ifndef ZOFF_AIO_TUNE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* uring.c: the io_uring back-end: one ring per queue, no thread of its own, no polling by the kernel.
  *
  * Flags of the ring: one thread at a time uses a queue, but not always the same one. That excludes three features which bind a

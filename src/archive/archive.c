@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* archive.c: opens a checkpoint for reading: the manifest, the tables of all files, and an index of their pieces. */
 #include "archive_priv.h"
 

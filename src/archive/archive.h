@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* archive.h: the door of the room that knows the files of a checkpoint: docs/CHECKPOINT.md. It writes and reads them without an
  * engine.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* archive_priv.h: what the files of this room share. */
 #ifndef ZOFF_ARCHIVE_PRIV_H
 #define ZOFF_ARCHIVE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choose.c: which checkpoint of a folder is loaded: the complete one with the greatest sequence. `latest` names it, too, unless
  * the save was killed between the renames of its folder and of `latest`. */
 #include "archive_priv.h"

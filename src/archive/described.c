@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* described.c: the content of the description beside a state file: the bytes of the next part (u64), the parameters as in a
  * manifest, and a table as in the file of a checkpoint. The table has a region for each chunk of a rank, in the order of their
  * numbers; one of 0 bytes has no states. Its `offset` is the sum of the bytes before it. It has no units and no checksums,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* escape.c: names of any bytes as text for JSON. Bytes that are not valid UTF-8, control characters and "%" become "%" and two
  * hexadecimal digits. Each name has exactly one text, so texts may be compared instead of names. */
 #include "archive.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* folder.c: names of checkpoints, of their files and of the hidden folders of saves; folders, their locks, and small files. */
 #include "archive_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* latest.c: the file `latest`, which names the newest complete checkpoint of a folder for people and scripts: its first line.
  * The second line is a checksum of the name, because one wrong bit can make the name of another checkpoint. */
 #include "archive_priv.h"

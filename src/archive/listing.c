@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listing.c: the checkpoints of a folder, the newest first, and whether one is complete.
  *
  * The order comes from a line near the begin of each manifest. So a folder of 1,000 checkpoints is listed without parsing their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* manifest.c: the manifest of a checkpoint: JSON with a line for each parameter and each file. The last member is the checksum
  * of the bytes before it, so that a reader trusts no byte that was not written. Parameters, groups and files are parsed one by
  * one, because a tree of all would be large. */

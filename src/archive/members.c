@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* members.c: reads a JSON object member by member, and its lists element by element. So the memory for parsing is that of one
  * element, not of all. This file finds where a value ends, and jansson parses it. */
 #include "members_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* members_priv.h: JSON without a tree of all of it. A tree takes up to 70 times the bytes of its text. */
 #ifndef ZOFF_ARCHIVE_MEMBERS_PRIV_H
 #define ZOFF_ARCHIVE_MEMBERS_PRIV_H

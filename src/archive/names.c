@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c: parameters by name. A checkpoint may have 100,000 of them, so nothing searches their list from its start. */
 #include "archive.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* overview.c: zoff_checkpoint_list(): all checkpoints of a folder, and what saves have left in it.
  *
  * Each one is judged as a load judges it. Saves and removals go on meanwhile. So if the folder has other checkpoints at the end

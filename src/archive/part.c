@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* part.c: writes the file of one rank: its head, its regions, and its table behind them. The caller writes the regions through
  * the queue and sets their checksums in the table. */
 #include "archive_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pin.c: checkpoints that stay, whatever `keep` of later saves says. A file without bytes in the folder of a checkpoint pins
  * it:
  * `[LABEL.]ID.pinned`. It has the id of the save that made the checkpoint, so what is left of it never pins another save.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* publish.c: how a checkpoint gets its identity and its name, and how it becomes complete.
  *
  * Where a save replaces a checkpoint of the same name, a reader must find the old one or the new one, whole, wherever the save

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reader.c: the public calls that read a checkpoint without an engine. */
 #include "archive_priv.h"
 

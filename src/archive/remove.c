@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* remove.c: removes folders of checkpoints, and what saves and removals that were cut short have left.
  *
  * A folder that is no longer needed first gets a hidden name, by one rename. So it is whole for each reader, or gone, and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.c: the table at the end of each file of a checkpoint: which bytes have which checksum, and which elements lie where. It
  * is little-endian, like the machines that this library supports. */
 #include "archive.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* units.c: reads units of a checkpoint and compares them with their checksums. */
 #include "archive_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* writer.c: the public calls that write a checkpoint without an engine: one file, with a region for each kind of state. */
 #include "archive_priv.h"
 

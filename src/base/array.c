@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* array.c: grow by copying instead of realloc(), because new elements must be zero, and a failed allocation must leave the old
  * array. */
 #include "array.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* array.h: arrays on the heap that grow, and texts. */
 #ifndef ZOFF_BASE_ARRAY_H
 #define ZOFF_BASE_ARRAY_H

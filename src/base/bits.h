@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bits.h: rounding and checked arithmetic of integers. */
 #ifndef ZOFF_BASE_BITS_H
 #define ZOFF_BASE_BITS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* budget.c: MemAvailable and cgroup limits, version 1 and 2. A limit holds for the group and for each group above it. */
 #include "budget.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* budget.h: how much memory this process can still take without being killed, and which CPUs its cgroup leaves it. */
 #ifndef ZOFF_BASE_BUDGET_H
 #define ZOFF_BASE_BUDGET_H

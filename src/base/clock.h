@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h: seconds since some moment, for durations; and pauses for loops that poll. */
 #ifndef ZOFF_BASE_CLOCK_H
 #define ZOFF_BASE_CLOCK_H

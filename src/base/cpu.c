@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c: feature bits by the compiler's own builtins or the system's word, and the floating-point control register. */
 #include "cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h: what this CPU can do, and how floating point is set while our kernels run. Compiled without ISA flags. */
 #ifndef ZOFF_BASE_CPU_H
 #define ZOFF_BASE_CPU_H

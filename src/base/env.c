@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* env.c: reads the variables of env.h. */
 #include "env.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* env.h: the tables of environment variables: our own, and other programs' that we read. Only env.c calls getenv. */
 #ifndef ZOFF_BASE_ENV_H
 #define ZOFF_BASE_ENV_H

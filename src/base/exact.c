@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact.c: sums of doubles without rounding. A double is 53 bits at some place in a row of limbs, and touches three limbs.
  * Carries stay in the upper halves of the limbs until the sum is read, or the halves might overflow. */
 #include "exact.h"

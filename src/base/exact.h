@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact.h: a sum of doubles that is exact until it is read. The order of the terms does not change its bits, nor does the rank
  * or thread that adds them. The sum is one integer of more than 2,100 bits, in units of the smallest double. */
 #ifndef ZOFF_BASE_EXACT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.c: small files that appear whole. */
 #include "files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.h: files that zoff makes, and the largest one that the process may write. */
 #ifndef ZOFF_BASE_FILES_H
 #define ZOFF_BASE_FILES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fork.c: a list of descriptors that children must close, and a count of forks. Handlers of pthread_atfork() maintain both. A
  * process made by clone() runs no handlers and is not noticed; exec closes the descriptors by O_CLOEXEC. */
 #include "fork.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fork.h: keep locks on files out of the children that the program makes by fork(). A lock by flock() belongs to the open file,
  * which parent and child share. So it would last as long as the child lives. */
 #ifndef ZOFF_BASE_FORK_H

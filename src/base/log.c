@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.c: the log sink. It is global mutable state; tests/abi/check_symbols.py lists all of that. */
 #include "log.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.h: pass lines to the sink, one at a time. The level is compared before the line is formatted. */
 #ifndef ZOFF_BASE_LOG_H
 #define ZOFF_BASE_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* map.c: mappings, their NUMA nodes and their huge pages. */
 #include "map.h"
 

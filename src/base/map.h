@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* map.h: large memory: mappings aligned to huge pages, with a request for them, and how many they got. */
 #ifndef ZOFF_BASE_MAP_H
 #define ZOFF_BASE_MAP_H

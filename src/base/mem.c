@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem.c: the heap, with error messages. */
 #include "mem.h"
 

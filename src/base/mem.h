@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem.h: small things on the heap. Large memory is mapped: map.h. */
 #ifndef ZOFF_BASE_MEM_H
 #define ZOFF_BASE_MEM_H

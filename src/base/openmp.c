@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openmp.c: check the program's OpenMP runtime, and borrow its threads while they are awake.
  *
  * After a parallel region libgomp's threads spin for some milliseconds, LLVM's for 200, and with OMP_WAIT_POLICY=active for

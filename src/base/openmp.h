@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openmp.h: the threads of the program's OpenMP runtime, if it has one. The library links no runtime. Private to the files of
  * the team. */
 #ifndef ZOFF_BASE_OPENMP_H

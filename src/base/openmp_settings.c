@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* openmp_settings.c: the program's OpenMP runtime, if it has one, and the settings of user and program for it. */
 #include "openmp.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c: find and load a plug-in: beside libzoff, then along ZOFF_PLUGIN_PATH. */
 #include "plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: shared libraries that are loaded by name, so that libzoff does not need their dependencies. They fill the table in
  * zoff/plugin.h. The caller decides whether one may be missing. */
 #ifndef ZOFF_BASE_PLUGIN_H

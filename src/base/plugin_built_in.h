@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_built_in.h: additional functions of zoff's own plug-ins. They are built with one version of zoff, use its internal
  * structs, and refuse every other version. So this is no part of zoff/plugin.h. */
 #ifndef ZOFF_BASE_PLUGIN_BUILT_IN_H

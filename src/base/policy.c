@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* policy.c: choose the number of threads and the order of cores. */
 #include "policy.h"
 

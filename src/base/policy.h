@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* policy.h: how many threads the team has and on which cores they work, in integers. The inputs come from topology.h, budget.h
  * and env.h; docs/adr/0014-threads.md gives the reasons. */
 #ifndef ZOFF_BASE_POLICY_H

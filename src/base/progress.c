@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.c: the one loop that waits. */
 #include "progress.h"
 

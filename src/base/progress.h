@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h: the one loop that waits. Files, device streams and other ranks register a poller; a wait for one of them pumps
  * all of them and keeps their errors until the owner takes them.
  *

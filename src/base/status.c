@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.c: the texts of statuses, and the last error text of each thread. */
 #include "try.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* structs.c: structs that programs pass to the library, which grow at their end. */
 #include "structs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* structs.h: structs that programs pass to the library, which grow at their end. Each begins with struct_size, the bytes that
  * the caller was compiled with. */
 #ifndef ZOFF_BASE_STRUCTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.c: which threads update, how many, and where. docs/adr/0014-threads.md#0040 gives the reasons. */
 #include "team.h"
 

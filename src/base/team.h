@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.h: the threads that update. policy.h counts and places them. Each calling thread has a team of its own. */
 #ifndef ZOFF_BASE_TEAM_H
 #define ZOFF_BASE_TEAM_H

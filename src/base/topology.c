@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topology.c: reads affinity masks and what sysfs says of CPUs, cores and nodes. */
 #include "topology.h"
 

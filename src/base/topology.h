@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topology.h: the CPUs that this process may use, and the core and NUMA node of each, as the kernel reports them. */
 #ifndef ZOFF_BASE_TOPOLOGY_H
 #define ZOFF_BASE_TOPOLOGY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* try.h: how a function fails. ZOFF_TRY forwards an error that a callee has explained. ZOFF_FAIL_IF detects an error and
  * explains it once. Cleanup is by goto; each label says what it undoes. */
 #ifndef ZOFF_BASE_TRY_H

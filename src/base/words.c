@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.c: numbers as people read them, patterns of names, and characters of UTF-8. */
 #include "words.h"
 

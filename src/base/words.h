@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.h: numbers as people read them, patterns of names, and characters of UTF-8. */
 #ifndef ZOFF_BASE_WORDS_H
 #define ZOFF_BASE_WORDS_H

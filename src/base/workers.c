@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers.c: a team of threads that sleep in a futex. The owner publishes a run with one store and one system call, and works
  * on its own share. It sleeps if the others finish much later.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers.h: threads that sleep until their owner runs a team. Each calling thread owns its workers. Callers share nothing and
  * never wait for one another. Private to team.c. */
 #ifndef ZOFF_BASE_WORKERS_H

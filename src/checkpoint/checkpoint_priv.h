@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_priv.h: what the files of this room share. Each calls those below it in this list:
  *
  *      save.c     the public calls that save: agreement of ranks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* complete.c: the end of a save. Once the files of all ranks are durable, a thread of rank 0 writes the manifest and removes
  * old checkpoints: an unlink of gigabytes takes long, and must not hold up the program's thread. Then all ranks learn the
  * result. A later save first ends an earlier one, which would otherwise take its name or its files from it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* convert.c: makes a checkpoint of the persistent state files of all ranks, without an engine: zoff_state_files_checkpoint().
  * Each rank of the files gets one file of the checkpoint. An array of a chunk becomes a region as it lies. The description that
  * stands beside the files says which elements are where. */

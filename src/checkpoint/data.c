@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c: the program's own bytes in a checkpoint. */
 #include "checkpoint_priv.h"
 

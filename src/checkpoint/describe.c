@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* describe.c: what the manifest says about an engine. */
 #include "checkpoint_priv.h"
 

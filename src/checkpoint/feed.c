@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* feed.c: moments of a checkpoint that have another format in the engine, block by block. A block is converted once all its
  * bytes are there, so the result does not depend on how the checkpoint is cut into units. */
 #include "checkpoint_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fill.c: which bytes of a checkpoint go where, and brings them there. Pieces that lie in a region as they lie in memory become
  * one run of bytes. Many reads are in flight, and are verified in order. A unit that belongs to one place as a whole is read
  * there. Otherwise it is read into a buffer, and parts are copied from there. Buffers keep their unit as long as possible,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c: which bytes of this rank go into which regions of its file. An array of a chunk is a region as it lies, so that it
  * is written from where it is, and a state file can be cloned. Weights that are masters, or half of them, are copied into a
  * region. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load.c: the public call that loads a checkpoint. Everything that can be compared is compared on all ranks before anything
  * changes. */
 #include "checkpoint_priv.h"

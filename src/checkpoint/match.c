@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* match.c: whether a checkpoint is of the engine's model: names, shapes and states. Everything is compared before anything
  * changes, and a message names the first differences. */
 #include "checkpoint_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save.c: the public calls that save. Ranks meet to begin, where they compare what they save and make one identity. complete.c
  * has how they end. */
 #include "checkpoint_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* saver.c: writes the units of a checkpoint, in the calling thread or in one of its own.
  *
  *      PENDING -- worker --> BUSY -- written, or copied into a buffer --> SAFE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source.c: reads the bytes of a region from where they are: DRAM, a state file, or the weights of pieces. */
 #include "checkpoint_priv.h"
 

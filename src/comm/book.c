@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* book.c: makes and frees the book of a communicator, takes its lock, and finds open channels by id. */
 #include "book_priv.h"
 

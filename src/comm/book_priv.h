@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* book_priv.h: the records of a communicator: the engines that use it, and the calls in which the program waits for other
  * ranks. One lock guards all of it. */
 #ifndef ZOFF_COMM_BOOK_PRIV_H

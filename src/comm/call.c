@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call.c: the part of operations that all back-ends share: checks of arguments, numbers, timeouts and statistics. When an
  * operation fails, it breaks the communicator. */
 #include "comm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channels.c: gives each engine on a communicator a channel of its own.
  *
  *      registered --- all ranks have compared the engine, and agreed on an id ---> open --- closed: the id is never reused

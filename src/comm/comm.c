@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm.c: lists the back-ends, and opens, closes and describes communicators. Operations are in call.c. */
 #include "comm.h"
 

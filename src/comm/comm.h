@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm.h: the internal interface of src/comm, and the function table that each back-end implements. Every asynchronous
  * operation is started once, then polled until it returns OK or an error instead of PENDING. comm.c lists the back-ends. */
 #ifndef ZOFF_COMM_DOOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* discover.c: implements the communicator "auto". It chooses a back-end from the environment variables of the launcher.
  * Variables that could mean something else are not used. */
 #include "comm.h"

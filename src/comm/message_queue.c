@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* message_queue.c: headers and lanes over a transport. One ring of receives takes the headers of all ranks, so its size does
  * not depend on the number of ranks. Headers are read in ring order, which preserves the order in which each rank sent them. */
 #include "message_queue_priv.h"

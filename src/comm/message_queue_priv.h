@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* message_queue_priv.h: headers and lanes, with which messages.c implements operations. A header is a small control message.
  * The queue copies it into its own memory, so sending one never waits. A lane moves the bytes of one operation between this
  * rank and one peer, in one direction. */

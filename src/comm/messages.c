@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* messages.c: implements operations over a transport for messages. A rank that starts an operation sends a header to every
  * other rank. The header says which call it is, how many bytes the rank sends to the receiver, and how many it expects. A small
  * piece is sent inside of the header.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c: describes operations, items, channels and calls in words, for error messages. */
 #include "comm.h"
 

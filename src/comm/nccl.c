@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl.c: joins ranks over NCCL. It collects the options of the caller, or the launcher's variables, and calls the plug-in. */
 #include "comm.h"
 

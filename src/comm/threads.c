@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c: a transport between ranks that are threads of one process. messages.c builds operations on it, as on that of MPI.
  *
  * Each rank has an inbox, where the other ranks put what they send to it. A header is copied into the inbox, so its send is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* visits.c: detects ranks that wait for each other in different calls. Operations of different channels never match. So two
  * ranks that wait in calls of different engines would wait for ever. Ranks therefore number these calls. A rank that has waited
  * for a while reports the number and the call. Every other rank compares the report with its own call of the same number. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.c: the ranks that were started, by the launcher's variables, and those that have joined. A launcher of another MPI
  * starts processes that do not find each other: each is rank 0 of 1, and would train a model of its own. */
 #include "comm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* autos.c: checks the "auto" values that are left when an engine is created and that change the training result. A trainer for
  * DeepSpeed's files usually sets such values. If it has not, zoff uses the default with a warning, or fails if there is none.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: the interface of src/config for the engine: the values of a resolved configuration as typed structs. */
 #ifndef ZOFF_CONFIG_DOOR_H
 #define ZOFF_CONFIG_DOOR_H

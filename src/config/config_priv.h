@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_priv.h: the inside of a configuration. It has three layers of cells: defaults, file and program. Resolving merges them
  * into a fourth layer, the effective one. Each layer has one cell for each row of the schema. */
 #ifndef ZOFF_CONFIG_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* configuration.c: the public calls on a configuration: open, parse, read, set, query and close. */
 #include "config_priv.h"
 #include "mem.h"

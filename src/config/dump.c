@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dump.c: writes the effective configuration: as text, each value with its source; as JSON; and the keys that must be the same
  * on all ranks. */
 #include "config_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_schema.c: writes the schema as a JSON Schema (draft-07, which editors know best). An editor marks with it what
  * zoff_config_read() would refuse, at the same key. Each key accepts null and "auto" as well. */
 #include "config_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nearest.c: finds the key or word that a misspelt one probably means, by edit distance and a table of synonyms. */
 #include "config_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.c: the parameters of each optimizer.type: which ones it has, and their defaults. */
 #include "config_priv.h"
 #include "log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse.c: checks the members of a file against the schema. First it converts every value to the type of its key. Then it
  * reports contradictions, refused values and unknown keys, in this order. At last it gives one warning for all ignored keys. */
 #include "config_priv.h"

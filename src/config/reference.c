@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c: writes the schema as Markdown: the text of docs/CONFIG.md. */
 #include "config_priv.h"
 #include "try.h"

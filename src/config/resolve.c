@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resolve.c: merges the three layers into the effective one: the program's value, else the file's, else the default. Then it
  * computes and checks the values that depend on other keys or on the number of ranks. */
 #include "config_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: parses JSON with jansson, after it has blanked out comments and trailing commas. A second pass over the valid text
  * finds the line and column of every member, and keys that occur twice. */
 #include "config_priv.h"

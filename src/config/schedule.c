@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c: the parameters of each scheduler.type: which ones it has, which ones it needs, and their defaults. */
 #include "config_priv.h"
 #include "log.h"

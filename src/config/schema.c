@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema.c: the table of all configuration keys, and functions to search it. Rows of one section stand together, in the order
  * of docs/CONFIG.md. */
 #include "schema.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema.h: describes configuration keys. Parsing, defaults, ranges and docs/CONFIG.md all come from the table in schema.c. */
 #ifndef ZOFF_CONFIG_SCHEMA_H
 #define ZOFF_CONFIG_SCHEMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value.c: converts JSON values into typed cells, and cells back into text. It checks types, ranges and supported values. */
 #include "config_priv.h"
 #include "mem.h"

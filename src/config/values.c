@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* values.c: converts the effective cells into the typed struct that the engine uses. */
 #include "config.h"
 

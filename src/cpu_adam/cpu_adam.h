@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_adam.h: the door of the room that computes every number. It knows pointers and counts; no rank, file, stream or device.
  * Arrays need only their element's alignment. Results do not depend on the instruction set, the number of threads, or the way a
  * list is cut into pieces. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.c: choose one table of kernels for the process, once, by feature bits. It also stores the number of elements from
  * which a team is faster than one thread. This is one of the three pieces of global mutable state in the library. The table is
  * written once, before the first kernel runs; any caller may renew the estimates. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dither.c: the table of random bits that kernels on the CPU read. */
 #include "dither.h"
 

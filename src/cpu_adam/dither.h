@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dither.h: the random bits with which states are rounded to 16 bits. Valid C and C++, because GPU kernels include it.
  *
  * An fp32 number is rounded up or down so that its mean is kept: 16 random bits are added behind the digits that stay, and the

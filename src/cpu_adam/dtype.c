@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.c: size and name of an element type. */
 #include "update_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hyper.c: hyper-parameters: their defaults, their ranges, and the constants of a step, computed in double. */
 #include "cpu_adam.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h: the kernels of this room and the table that holds one instruction set's version of each. Private to the room.
  *
  * A kernel works on elements [begin, begin + count) of a piece, on the calling thread, with floating point set by the team.

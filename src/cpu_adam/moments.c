@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moments.c: the layout of a moment, and its elements as fp32 numbers, for calls that read or write states. Steps use the
  * kernels. */
 #include "q8.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* q8.h: moments in 8 bits, in blocks of ZOFF_NORM_BLOCK elements. Valid C and C++, because GPU kernels include it.
  *
  * A block in memory is a header of 64 bytes, a q8_header, and a byte for each element. The last block of a piece may have fewer

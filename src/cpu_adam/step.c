@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.c: the public step on tensors: check every argument before anything changes, then walk the list once with the team. */
 #include "update_priv.h"
 

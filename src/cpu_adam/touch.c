@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* touch.c: the first write to states: masters from the 16-bit weights, and zeros. Those are also the lower halves of split
  * masters. Each page is written by the thread that will update it. */
 #include "update_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.c: the kernels over lists of pieces: a step in place or to another place, sums of squares, accumulation, and
  * casts. */
 #include "update_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update_priv.h: what update.c and step.c, the two entries of the step, share: lists that are cut into shares (walk.c), and
  * what an element costs. */
 #ifndef ZOFF_CPU_ADAM_UPDATE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* walk.c: cut a list of pieces into shares for the team's threads. No result depends on the cuts. */
 #include "update_priv.h"
 

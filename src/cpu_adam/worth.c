@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worth.c: how many elements make a team faster than one thread. The cost of waking a team depends on the number of threads, on
  * how they wait and where a hypervisor has placed them: from half a microsecond to sixty. The gain depends on the kernels. Both
  * are measured. */

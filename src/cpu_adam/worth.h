@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worth.h: how many elements make a team faster than one thread. Private to the room. */
 #ifndef ZOFF_CPU_ADAM_WORTH_H
 #define ZOFF_CPU_ADAM_WORTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c: XXH3 over blocks, divided among the team. XXH3 costs little more than reading once more what the update reads
  * anyway. It finds errors of disks and cables, not deliberate changes. */
 #include "digest.h"

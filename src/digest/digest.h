@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h: checksums of states in files: of the arrays of a chunk while they are updated, and of whole runs of bytes. State
  * files and checkpoints use the same checksum, so the checksum of an array stays valid in a copy of it. */
 #ifndef ZOFF_DIGEST_H

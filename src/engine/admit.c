@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admit.c: what the buckets of the walk ask the broker for, and in which order. Buckets of a store of files ask in the order of
  * the walk. With several ranks that order is the same on all, because a bucket may need memory of other ranks until they have
  * sent theirs. One that went ahead on one rank could keep the slot that the other ranks wait for. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c: the life of an engine: create, add parameters, seal, destroy. If seal fails, the engine is as before. */
 #include "engine_priv.h"
 

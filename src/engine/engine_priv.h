@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine_priv.h: the struct of an engine, and the declarations that the files of this room share; step_priv.h is part of it.
  *
  *      life    engine.c create, seal, destroy; options.c; stats.c; progress_thread.c; phase.c

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gate.c: updates wait until all gradients are measured: one norm, one clip factor, and one decision to skip, the same on every
  * rank. The votes also carry requests to stop, so that all ranks know of them in the same step. */
 #include "engine_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* handover.c: hands gradients over from the program to the engine: where they are, and which ones are ready. */
 #include "engine_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: merges the program's options with the configuration; the program's have priority. */
 #include "engine_priv.h"
 

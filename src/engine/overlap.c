@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* overlap.c: while a step is open, the engine's work in calls before zoff_step_wait(). A wait for weights, or a call that
  * borrows them, updates buckets in the order of the walk, until those of the slice are new. A wait for a gradient ends when it
  * is read. zoff_engine_progress() updates what is ready, and the next loss scale needs the gate. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* params.c: public calls about parameters, their groups and the loss scaler; about the number of updates and the program's own
  * bytes, which are recorded with the states; about weights and masters; and lending engine-owned weights. */
 #include "engine_priv.h"

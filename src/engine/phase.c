@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* phase.c: the check of every public call against the phase of its engine, by the table ZOFF_CALLS of view.h. */
 #include "engine_priv.h"
 

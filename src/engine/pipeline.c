@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.c: takes buckets through their rows (rows.c). Buckets at different rows overlap: while one is updated, later ones
  * are read and earlier ones are written. */
 #include "engine_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress_thread.c: a thread that advances an engine while its program computes. Gradients are downloaded, sent to other
  * ranks, summed and measured; states and weights are read. With zoff.background_threads it also updates, while a step is open,
  * and buckets ahead of the next one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c: the rows of a bucket, as a table. A bucket is one chunk of states with its gradients and weights; it passes the rows
  * of its column from top to bottom (pipeline.c). The place of weights and gradients, the number of ranks and the tier of the
  * states decide which rows a bucket has. That is decided only here, at seal.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state_range.c: a part of one parameter, read or written by the caller: one of its states, or its engine-owned weights. A
  * range goes through the slices of the parameter, one after the other.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* states.c: states outside of a step: their initial values, and passes over all of them that convert between weights and
  * masters. */
 #include "engine_priv.h"

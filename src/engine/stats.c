@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stats.c: statistics of the work done and the time it took, for the log and as JSON. */
 #include "engine_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.c: one step as the caller sees it: begin, wait, and recovery after a failed wait. */
 #include "engine_priv.h"
 

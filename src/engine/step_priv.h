@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_priv.h: handing over gradients, and the rows of a bucket in a step; part of engine_priv.h. */
 #ifndef ZOFF_STEP_PRIV_H
 #define ZOFF_STEP_PRIV_H

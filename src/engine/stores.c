@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stores.c: the stores of states, of engine-owned weights and of the secondary shard, used together: opened with the same
  * chunks, pumped, waited for and committed. Weights can be computed again from the masters, so their files never persist. */
 #include "engine_priv.h"

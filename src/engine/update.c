@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.c: the row of the pipeline that updates weights and states.
  *
  * States in files have checksums. Reading the states again from DRAM to compute the checksums would cost half as much as the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* view.h: the door of the engine for the room `checkpoint`, which reads and replaces states as a whole. Programs use
  * include/zoff/engine.h. */
 #ifndef ZOFF_ENGINE_VIEW_H

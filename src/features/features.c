@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* features.c: zoff_feature() and zoff_features(): what this build and this machine can do. Each "no" has its reason. */
 #include "accel.h"
 #include "aio.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* copies.c: the stream of a device that carries weights to the slices there. Memory that a copy reads stays as it is until an
  * event shows that the copy is done. Memory that it writes is free before: the stream waits for the program's streams. */
 #include "lending.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fetch.c: lends a slice of weights, and takes it back. */
 #include "lending.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fill.c: copies a slice from the chunks of this rank to its place in the arena, piece by piece. A prefetch may stop half way:
  * a fetch goes on behind the elements that are `filled`. */
 #include "lending.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* group.c: the ranks that make a slice whole: all ranks, or those of a group (secondary.c). Each member has one part, or, in a
  * group, the parts of several consecutive ranks. */
 #include "lending.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* held.c: chunks of weights in files, borrowed while slices are copied from them. In host memory a copy is done when the call
  * returns, so the chunk goes back at once. It stays in its slot as a clean copy, and many small slices of one chunk need only
  * one read. Copies to a device are enqueued, so the chunk stays borrowed until the event behind them: otherwise the slot would

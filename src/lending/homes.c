@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* homes.c: where the weights of this rank are stored: chunks in DRAM, in files behind a ring of slots, or in the memory of a
  * device. */
 #include "lending.h"

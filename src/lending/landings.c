@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* landings.c: where the parts of all ranks arrive that make a slice whole. In host memory, and where the communicator reaches
  * the device, that is the place of the slice itself. Otherwise it is a slot of host memory, from which the parts are copied to
  * the device.

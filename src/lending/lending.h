@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lending.h: lends weights to the program: slices of engine-owned parameters, made whole when the program asks for them, in
  * DRAM or in the memory of a device. They are prefetched in the order of the previous pass. If each rank stores a part, the
  * parts of all ranks are gathered. One thread at a time calls the functions of a lending; the engine's calls hold its lock.

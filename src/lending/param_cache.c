@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param_cache.c: engine-owned weights, made whole for the caller slice by slice.
  *
  * A slice that is one piece in the memory of its home is lent directly from there, if that is memory of the place. Any other is

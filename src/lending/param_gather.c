@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param_gather.c: gathers engine-owned weights that are partitioned, so that they are whole on every rank. A slice lies in one
  * bucket or in several. In each bucket the ranks' parts of a slice follow one another, so the gathered parts go directly to
  * their place in the slice. Groups of ranks that each have all weights gather by themselves.

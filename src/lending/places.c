@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* places.c: where slices are made whole. In host memory a copy is done when the call returns. On a device it is enqueued, and
  * events say when it is done:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch.c: learns the order in which the caller uses weights in one pass, and prefetches in that order in the next. A pass
  * is the time between two calls of zoff_step(). When a use is out of order, the search for it continues further along the
  * previous order. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* room.c: makes room in the arena for a slice of weights, by evicting slices that are not lent, the least recently used
  * first. */
 #include "lending.h"

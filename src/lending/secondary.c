@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* secondary.c: the secondary shard of weights (hpZ). Ranks are divided into groups of consecutive ranks, usually the ranks of a
  * host. Each group has all weights once more, so that fetches stay within it:
  *

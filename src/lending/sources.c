@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sources.c: where the weights of a slice come from that is not whole in DRAM. A single rank, and ranks that each have all
  * weights, copy it from their own chunks. Ranks that each have a part gather the parts, all of them in the same order: the
  * parts of all ranks, or of those of a group that has all weights once more. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* groups.c: hyper-parameters by group: where they come from in a step, and which states they need. The optimizer of a group and
  * its states are fixed at seal, when the states are laid out. Numbers may change from step to step. */
 #include "zoff_model.h"

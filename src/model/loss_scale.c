@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loss_scale.c: the fp16 loss scale, by which the trainer multiplies its loss, and how overflows and good steps change it; how
  * many steps in a row may be skipped. The rules are DeepSpeed's. A step is skipped on all ranks or on none, so all ranks have
  * the same scale. */

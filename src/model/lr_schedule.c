@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lr_schedule.c: learning-rate schedules with the formulas of DeepSpeed. Its schedulers begin at iteration -1 and advance after
  * each update, so update number t uses iteration t - 2. Iteration -1 has the value "before the start". */
 #include "zoff_model.h"

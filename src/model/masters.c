@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* masters.c: where the fp32 master of a parameter is: in its chunk, in the weights, or one half in each. The form changes no
  * number, so it may depend on where states are stored. A file that persists, and weights on a device, keep both halves of a
  * master together. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moments.c: how the moments of a parameter are stored. The format of all is in the configuration. Blocks of 8 bits are only
  * for Adam, and not worth their headers for short slices. */
 #include "zoff_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* params.c: the list of parameters, and the addresses of their weights and gradients in the program. */
 #include "zoff_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program_bytes.c: the program's own bytes and the loss scale, packed into one block that the commit of a step records beside
  * the states (zoff_persist_data()).
  *

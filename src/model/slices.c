@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* slices.c: the buckets of each slice, found once at seal, so that zoff_grad_ready() needs no search. */
 #include "zoff_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ties.c: parameters that share their weights. Parameters with exactly the same weights are tied; the embedding and the head of
  * a language model often are. The first one registered owns the weights and the only states; the others are names for it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zoff_model.h: the parameters that are trained: their slices, which of them share weights, the groups with their
  * hyper-parameters, the learning-rate schedule and the loss scale. No function here blocks, or deals with ranks, devices or
  * files. None locks: a model belongs to one engine, whose calls hold its lock. */

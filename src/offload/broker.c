@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* broker.c: the only giver of slots. A step, a pass over the states, a fetch of weights and an update ahead of its step all
  * need memory for chunks, and a store of files has only a few slots for them. Before one place decided, four rules did, and two
  * callers could each hold the slot that the other waited for.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c: the tier that holds all chunks in the memory of a device. The CPU reads and changes them in slots of host memory. A
  * chunk is copied down when it is borrowed to be read, and up when it is flushed:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.c: the tier that holds all chunks in DRAM, in one mapping. Borrowing costs nothing. A chunk moves only when its second
  * content is adopted: then its memory and a spare change roles. */
 #include "tier.h"

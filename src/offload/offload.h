@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* offload.h: the door of the room that decides where states live. A store holds chunks of bytes, on any tier: in DRAM, in files
  * or in the memory of a device. A demand borrows them: ask, change, give back. The room knows no rank's share, no tensor, no
  * optimizer.

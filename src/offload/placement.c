@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* placement.c: the size of chunks when states are streamed through a budget of DRAM, and which of them stay there. */
 #include "offload.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spares.c: memory for second contents of chunks that stay in DRAM. It is allocated when the store is opened, so no step runs
  * out of it. The memory that was returned last is taken first, because it may still be in a cache. */
 #include "tier.h"

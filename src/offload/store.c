@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.c: calls on a store of any tier. */
 #include "tier.h"
 

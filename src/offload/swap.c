@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap.c: the tier that stores chunks in files and streams them through a ring of slots in DRAM. It reads ahead of the caller
  * and writes in the background.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_file.c: state files belong to one engine. A file that does not persist has a name only until it is open, so the kernel
  * removes it with its process. A lock (flock) on the file shows that its engine lives. A file with our head page and without a
  * lock is a leftover of a process that died in between, and is removed. A file that persists keeps its name, and is opened

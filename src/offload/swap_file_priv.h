@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_file_priv.h: one state file of the NVMe tier: its name, its lock, its head page, its end. Private to the offload room
  * (swap_life.c). There is one for each path and rank. */
 #ifndef ZOFF_OFFLOAD_SWAP_FILE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_keep.c: files that outlive their process. Each chunk has two places in its file. The record of generation g names, for
  * each array of a chunk, one of the two places and the checksum of its content. Writes go to the other place; when all are
  * there, the record of g + 1 is written. Whenever the process ends, one of the last two generations is complete.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_layout.c: the description beside a persistent state file, <file>.layout.
  *
  * The records of a state file name chunks by number. The engine computes from its model and its plan which elements are in a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_lend.c: slots for the demands of the broker: whether a chunk has a place, what ends its waiting, fetch and give back,
  * reading ahead. Also where a chunk is, for a checkpoint that reads it beside the steps. */
 #include "swap_priv.h"

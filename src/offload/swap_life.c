@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_life.c: open and close the NVMe tier: place each chunk, create or find files, map memory, and write or read the first
  * content. */
 #include "swap_priv.h"

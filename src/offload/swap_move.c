@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_move.c: reads and writes of the arrays of a slot. Several arrays that are adjacent in the file are one request. They are
  * not adjacent if the last record names different places for them (swap_keep.c). Then there are two requests, or three, and the
  * read or write is done when all of them are. Also here: flushes of the drive, which make writes durable. */

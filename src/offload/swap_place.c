@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_place.c: the places of a chunk's arrays, in its slot and in its file. */
 #include "swap_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_priv.h: the table that the files of the NVMe tier share. Each calls those before it in this list:
  *
  *     swap_place.c    where arrays are                        swap_wait.c     transfers in flight: pump, wait, drain

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_put_off.c: chunks that were given back and stay in their slots. Ranges of states that are read or written part by part
  * request the same arrays again and again. The slot keeps them until another chunk needs it, and changes are written once.
  *

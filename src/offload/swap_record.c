@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_record.c: write and read the heads and tables of persistent state files. */
 #include "swap_record_priv.h"
 

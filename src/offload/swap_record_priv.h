@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_record_priv.h: the records in a persistent state file. Private to the offload room.
  *
  *      0         4 KiB     8 KiB

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_reopen.c: files of an earlier process: whose they are, which generation all of them have, and the places of its arrays.
  */
 #include "swap_priv.h"

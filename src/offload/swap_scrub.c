@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_scrub.c: reads persistent state files without an engine: zoff_state_files_scrub() compares every array with its
  * checksum, and zoff_offload_files_open() shows the arrays to others. A file is locked meanwhile. It is read past the page
  * cache where the file system allows it, so that the drive is asked.

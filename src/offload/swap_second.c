@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_second.c: the second content of a chunk, and the decision which of the two stays.
  *
  *      first content: committed ------------------------------ discard: now = committed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_slot.c: which slot has a chunk, which one is free, and the state of each. */
 #include "swap_priv.h"
 

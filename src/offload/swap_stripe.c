@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_stripe.c: measure each folder: the block size and depth that suit it if the configuration leaves them open ("aio":
  * "auto"), and its share of the states if there are several. */
 #include "swap_priv.h"

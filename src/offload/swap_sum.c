@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_sum.c: checksums of arrays: computed at a flush, compared after a read. */
 #include "swap_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap_wait.c: pump, wait for and drain transfers in flight. The first of several errors counts. While a store is opened, waits
  * report the bytes that have moved. */
 #include "swap_priv.h"

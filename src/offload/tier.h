@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tier.h: the table of functions that each tier fills: host.c, swap.c and device.c. */
 #ifndef ZOFF_OFFLOAD_TIER_H
 #define ZOFF_OFFLOAD_TIER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* budget.c: computes the memory that an engine needs before anything is allocated, and checks that it fits. Seal allocates from
  * the same plan that zoff_engine_plan() shows. */
 #include "planning.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* describe.c: parameters and states in the words of the archive room: for the manifest of a checkpoint, and for the description
  * beside state files, from which a program reads them without an engine. */
 #include "planning.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planning.h: the memory that an engine needs, before anything is allocated. Seal allocates from the same plan that
  * zoff_engine_plan() shows. */
 #ifndef ZOFF_PLANNING_H

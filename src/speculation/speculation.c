@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* speculation.c: what the next step is assumed to use, and whether it does; whether speculation pays, and in which order the
  * gradients of buckets become complete. */
 #include "speculation.h"

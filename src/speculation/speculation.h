@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* speculation.h: buckets that are updated before the step is asked for. As soon as the gradient of a bucket is complete, it is
  * updated as a step without clipping would do it. The new states go where the old ones are not (offload.h: second content), the
  * new weights to staging memory. The gate then decides: the results count if the step has the same constants, and otherwise

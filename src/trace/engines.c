@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engines.c: the trace of a process: its file, the engines that share it, and the tracks of their threads. One lock guards all
  * of it. It is held for a memcpy, and at times for a write, but never while the log is called. */
 #include "trace_priv.h"

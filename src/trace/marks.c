@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* marks.c: the events of a trace: calls of the program and what lies between them, rows, waits, shares of kernels, transfers.
  */
 #include "trace_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c: the file of ZOFF_METRICS: a text file of Prometheus, replaced as a whole, or a CSV file that grows.
  *
  * Each engine has a file of its own, so engines need no lock: the first one has the name that the variable gives, the second

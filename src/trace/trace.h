@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h: the file of ZOFF_TRACE: spans of calls, rows, transfers and threads in selected steps, as Chrome trace events. And
  * the file of ZOFF_METRICS: the numbers of each step.
  *

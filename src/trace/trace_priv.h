@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace_priv.h: what the files of this room share. writer.c has the file, engines.c the process and its engines, and
  * marks.c makes events. */
 #ifndef ZOFF_TRACE_PRIV_H

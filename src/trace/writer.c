@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* writer.c: the file of a trace. It is a JSON object, and every flush ends it: the next one overwrites that end. Its bytes are
  * written at offsets of our own, not by a stream, which a child of fork() would write once more. */
 #include "trace_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* all_gather.c: sends data from its owner to all ranks. With partitioned states, each owner sends its updated weights, if every
  * rank has the whole of them: the caller's weights, and small engine-owned ones. With replicated states no rank needs weights
  * from another; the owners send sums of gradients, from accumulator to accumulator. */

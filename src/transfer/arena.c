@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.c: engine memory for gradients, slice by slice, for parameters without a gradient buffer of the program. A slice is
  * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, is added to
  * the sum of micro-batches, or is downloaded from the device. Without any of them, the memory is reused after the update. The

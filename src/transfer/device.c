@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c: weights and gradients in device memory. Each gradient slice is downloaded to engine memory (arena.c) when it is
  * handed over; from then on it is treated as any other. The weights of a bucket are updated in a staging slot of host memory,
  * and uploaded from there; the bucket has the slot only for that time.

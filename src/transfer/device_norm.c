@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device_norm.c: gradients that the device measures, in a stream of the engine. The gate waits only for the sums of squares, 8
  * bytes per block of 1024 elements, so it opens as soon as the backward pass is over. After it, downloads, updates and uploads
  * run in parallel, bucket after bucket.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device_tier.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). They pass through the same rows as
  * other buckets, with the same bits; kernels of the device do the work, in an engine stream beside those for down and up:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* download.c: gradients that are being downloaded from a device. */
 #include "transfer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* intake.c: gets memory for the gradient of a slice, and takes it when it is complete. Gradients of parameters that share
  * weights are first summed in fp32, in the order in which the parameters were registered. The sum is the gradient of the
  * parameter that owns the weights: see model/ties.c. */

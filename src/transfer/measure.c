@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c: sums of squares of gradients, for the gradient norm, and checksums of gradients that are declared
  * equal. */
 #include "transfer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.c: the memory of a piece: its states, and the gradient that norm and update read. */
 #include "transfer.h"
 

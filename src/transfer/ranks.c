@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c: communication state of an engine with several ranks: slots for the exchange, and waiting for them. A single rank
  * needs none. */
 #include "transfer.h"

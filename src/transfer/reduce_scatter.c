@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_scatter.c: sends the gradients of all ranks to the rank that owns their sum. One rule holds for all stages, tiers and
  * numbers of micro-batches. Each gradient is multiplied by the weight of its micro-batch and added in fp32, micro-batch by
  * micro-batch and, within each, in rank order. A gradient that a rank does not have counts as zeros.

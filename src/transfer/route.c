@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* route.c: how gradients reach the engine, how updated weights reach the program, and what carries both between ranks. In
  * place: the CPU works on the program's memory. Staged: the program's memory is on a device; gradients are downloaded to engine
  * memory, and weights are uploaded from staging slots. Resident: like staged, but ranks exchange data from device to device, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* route.h: how gradients reach the engine, how updated weights reach the program, and what carries both between ranks: one
  * route and, with several ranks, one wire. They are chosen when an engine is created: see route.c; part of transfer.h. */
 #ifndef ZOFF_TRANSFER_ROUTE_H

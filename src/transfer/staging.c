@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* staging.c: slots of host memory for updated weights, from which they are uploaded, or copied to the program. A slot is free
  * when its copies are complete, also after an error. */
 #include "transfer.h"

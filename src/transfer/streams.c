@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c: pinned memory, copies, the order of a device's streams, and waiting for them. A device that fails reports it. A
  * device may also stop without failing, for example behind a collective of the trainer whose peer is dead. That is an error
  * after the communicator's timeout_seconds. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transfer.h: moves gradients from the program to the place where they are summed and measured, and updated weights back: in
  * place, from and to a device, and between ranks. The strategy objects are chosen once, when an engine is created: see
  * zoff_route. One thread at a time calls the functions of a transfer; the engine's calls hold its lock. */

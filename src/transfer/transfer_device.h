@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transfer_device.h: gradients and weights in device memory that the CPU cannot access. Without such a device these functions
  * do nothing; part of transfer.h. */
 #ifndef ZOFF_TRANSFER_DEVICE_H

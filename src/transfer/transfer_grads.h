@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transfer_grads.h: gradient memory that the engine lends to the program, or downloads gradients to; part of transfer.h. An
  * engine on the host has one pool for both. On a device it lends from a pool there, and downloads to one in host memory. */
 #ifndef ZOFF_TRANSFER_GRADS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transfer_ranks.h: gradients and weights between ranks; part of transfer.h. */
 #ifndef ZOFF_TRANSFER_RANKS_H
 #define ZOFF_TRANSFER_RANKS_H

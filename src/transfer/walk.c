@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* walk.c: the order in which a step goes over the buckets. */
 #include "transfer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.c: which elements go over the wire between ranks, in which type, and where in a rank's part; and waiting for other
  * ranks. */
 #include "transfer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire_device.c: several ranks whose communicator accesses the memory of their devices. Gradients are packed, exchanged and
  * summed on the device, in rank order and with the same bits as on the host. Updated weights go from device to device:
  *

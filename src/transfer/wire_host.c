@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire_host.c: several ranks whose gradients are packed and summed by the CPU. The wire carries gradients in their own type or
  * in communication_data_type; the rank that owns a sum adds its terms in rank order. Updated weights go from the staging slot,
  * or the place, of their owner to those of all ranks. */

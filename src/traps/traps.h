@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* traps.h: weights that a program uses or changes when it must not. While a step is open, the pages inside each slice that it
  * updates are inaccessible, until the program has waited for the slice. Pages that hold anything else stay accessible, so a
  * slice below some pages is not watched. Between steps, weights must stay as the last call left them, unless it takes them as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c: pages that are inaccessible for a while, the handler of SIGSEGV, and which weights have changed between two calls.
  *
  * The first use of such a page is remembered, and its trap is lifted, so that the program goes on. The engine reports the use

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c: runs a few all-gathers at a time. Items start in order; they may complete in any order. */
 #include "gather.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.h: all-gather of items of which each rank has a part: weights after an update, sums of gradients if states are
  * replicated, weights to use. All ranks must start the items in the same order. The owner of a gather takes a slot for an item,
  * puts this rank's part in place, sends it, and uses the parts of all ranks once they have come. */

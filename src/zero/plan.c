@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c: cuts parameters into pieces, and puts these into chunks. The same code runs twice: first to count, then to fill the
  * allocated arrays. */
 #include "zero.h"

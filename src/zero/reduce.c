@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.c: exchanges gradients, bucket by bucket. All operations use one stream, in this order:
  *
  *      weights of the micro-batch | buckets in their order ... | only after the first micro-batch: the order for later ones

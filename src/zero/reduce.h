@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.h: reduce-scatter of gradients, bucket by bucket, while the trainer still computes others.
  *
  * A bucket is exchanged once all its gradients have come. `pack` writes the gradients part by part. After the exchange each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zero.h: plans which rank owns which elements of the parameters, in which chunk they lie, and at which offset. The plan knows
  * neither the values of states, nor files, nor data types, only the bytes of an element. reduce.h and gather.h exchange the
  * data between ranks. */

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_abi.py: the types and functions of the public headers, compared with those recorded for the release.
 
 The script compiles a library whose variables are pointers to the public functions, so that its debug information has every

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_api.py: share/zoff/api.json is what the headers declare, as the C++ compiler sees them.
 
 The script writes a program of static assertions from the JSON: the size, alignment, fields, types and offsets of each struct,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_headers.py: checks that every public header compiles alone, included twice, as C11 and as C++17, without a
 warning. zoff/mpi.h needs an MPI: --mpi gives its include folders, separated by semicolons. Without --mpi that header
 is skipped."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_install.py: installs zoff into a scratch prefix, moves the prefix, and builds a program outside the tree against
 it. The program uses CMake and pkg-config, the shared and the static library. Without --build the script configures
 and builds the library itself, without tests, and so without a C++ compiler."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_symbols.py: checks that libzoff.so exports exactly the functions of the headers, and a plug-in exactly one
 function. The library must not call functions that end the process or print. Its objects must have no mutable state
 except the entries of STATE."""

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // struct_size_test.cc: pins the sizes of the public structs, which programs compiled earlier have built in.
 #include "zoff_test.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_abi.py: check_abi.py finds what would break a program that was compiled before, and lets pass what would not."""
 import argparse
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_api.py: check_api.py notices each kind of mistake in api.json."""
 import copy
 import json

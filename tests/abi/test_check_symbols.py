@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_symbols.py: tests check_symbols.py with small libraries that are built here."""
 import os
 import subprocess

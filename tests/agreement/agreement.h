@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // agreement.h: ranks that train a small model, one of them with a different setting. The result is a message on every rank, or
 // weights after a few steps.
 #ifndef ZOFF_AGREEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // agreement_keys_test.cc: gives every key of the schema another value on one rank. All ranks must refuse the key by its name.
 // If the schema allows ranks to differ, no bit of the result may change. The keys come from the schema table, so that a new key
 // is tested too.

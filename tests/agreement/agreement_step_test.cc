@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // agreement_step_test.cc: gives one rank a different value for each argument of a step except gradients. The step must fail
 // before it changes anything, and the error must name the value. The test drops the step and repeats it with the right values;
 // the result must not differ from a run without the error.

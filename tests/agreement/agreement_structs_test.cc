@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // agreement_structs_test.cc: changes, on one rank, every field of the public structs from which an engine is built.
 #include "agreement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // growth_ranks_test.cc: measures how the plan of one rank grows, for up to 4,096 ranks. The tests count things instead of
 // timing them, and fit the exponent of the growth.
 #include "zoff_test.h"

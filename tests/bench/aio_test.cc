@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // aio_test.cc: tests the benchmark of the file queue as a program. The JSON must hold every required figure, and mark a figure
 // that is missing or proves nothing. The program must remove its files and refuse wrong options. No test depends on the speed
 // of the disk. Only one test runs beside fio, because the huge pages that it reserves belong to the whole machine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // bench_program.h: runs a benchmark as a program and checks its JSON and its table. No check depends on the speed of the
 // machine.
 #ifndef ZOFF_TESTS_BENCH_PROGRAM_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ceilings.py ROOT: no benchmark demands more than the ceiling of its own measurement.
 
 A limit of a figure stands in bench/*.c. Its ceiling is the value of a zoff that is as fast as the yardstick beside it, in the runs of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // checkpoint_judge_test.cc: tests the verdicts of the checkpoints' benchmark on results that are made up: which one is a value,
 // which one is void and why.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_test.cc: tests the benchmark of communication as a program. Under mpirun the output has every required figure. Without
 // mpirun the program says how to start it. Wrong options are refused.
 #include "bench_program.h"

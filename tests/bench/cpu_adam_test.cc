@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cpu_adam_test.cc: tests the benchmark of the CPU step as a program. The JSON must hold every required figure, and mark a
 // figure that is missing or proves nothing. Wrong options must be refused. No test depends on the speed of the machine.
 #include "bench_program.h"

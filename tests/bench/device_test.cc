@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_test.cc: tests the benchmark of the device step as a program. It runs over the emulated device and, if CUDA's plug-in
 // was built, over a CUDA runtime made of threads. Every figure must be there, counts must be right, and wrong options must be
 // refused.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // race_test.cc: tests what benchmarks compute from samples: formulas, figures with their reasons, and samples of a child.
 #include "zoff_test.h"
 

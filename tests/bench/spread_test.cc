@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // spread_test.cc: tests the percentiles that benchmarks report.
 #include "zoff_test.h"
 

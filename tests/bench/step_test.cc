@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // step_test.cc: tests the benchmark of the whole step as a program. The JSON must hold every required figure, and mark a figure
 // that is missing or proves nothing. All contestants must compute the same states, no file may be left, and wrong options must
 // be refused. No test depends on the speed of the machine.

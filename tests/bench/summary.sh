@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # summary.sh PYTHON ROOT: checks that bench/summary drops only the samples, and that bench/results holds its output.
 python=$1 root=$2 failed=0
 scratch=$(mktemp -d) || exit 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // throttle_test.cc: tests the bandwidth limit that benchmarks put on a disk. The process enters a cgroup and leaves it again,
 // and the limit holds. If no limit can be set, the reason is given.
 #include "shell.h"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # trace.sh PYTHON ROOT STEP: a trace of the benchmark of the whole step is sound. Reads, updates and writes are beside the
 # program's work. bench/check-trace refuses traces that are not. bench/plot_trace draws two of the steps.
 python=$1 root=$2 step=$3 failed=0

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cpp_test.cc: zoff.hpp: handles have one owner, errors are exceptions with their text, and texts are whole.
 #include "cpp/zoff.hpp"
 #include "zoff_test.h"

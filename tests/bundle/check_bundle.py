@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_bundle.py: packs the GPU bundle from a build folder and checks that it runs on a bare machine.
 
 check_bundle.py SOURCES BUILD FOLDER RUNTIME

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cell.cc: the list of cells, and the configuration of each.
 #include "cell.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cell.h: a cell is one combination of places for weights, gradients and states, and of who owns them. Each cell trains a small
 // model and hashes the result. Uses public headers only, so that the same program can be built against any version of the
 // library.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // group.cc: runs the ranks of a cell, each on its own thread.
 #include "group.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // group.h: the ranks of a cell and their devices. They are reused for the next cell, because joining takes longer than a cell.
 #ifndef ZOFF_TESTS_COMBINATIONS_GROUP_H
 #define ZOFF_TESTS_COMBINATIONS_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // life.cc: a small training that uses every kind of call that moves weights or states.
 #include "life.h"
 

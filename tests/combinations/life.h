@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // life.h: the training that one rank of a cell does.
 #ifndef ZOFF_TESTS_COMBINATIONS_LIFE_H
 #define ZOFF_TESTS_COMBINATIONS_LIFE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // main.cc: prints one line for each cell, or one table of all cells.
 #include "group.h"
 #include "model.h"

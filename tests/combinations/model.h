@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // model.h: a small model, its gradients, and a hash.
 #ifndef ZOFF_TESTS_COMBINATIONS_MODEL_H
 #define ZOFF_TESTS_COMBINATIONS_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // place.cc: memory of the host, of the emulated device and of a CUDA device.
 #include "place.h"
 

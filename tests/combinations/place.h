@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // place.h: the memory that holds a trainer's weights and gradients, and the stream that orders access to it.
 #ifndef ZOFF_TESTS_COMBINATIONS_PLACE_H
 #define ZOFF_TESTS_COMBINATIONS_PLACE_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """same_bits.py: checks that another version of the library trains to the same bits and refuses the same combinations.
 
     tests/combinations/same_bits.py COMMIT --work /var/tmp/bits              compares COMMIT with the current sources

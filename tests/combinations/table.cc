@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // table.cc: fields of the table, reasons without the numbers of one cell, and the cells that must have the same bits.
 #include "table.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // table.h: the results of all cells as one table. Rows: who owns weights and gradients, and the communicator. Columns: where
 // the states are.
 #ifndef ZOFF_TESTS_COMBINATIONS_TABLE_H

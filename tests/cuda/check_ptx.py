@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_ptx.py: checks that the kernels compute as the CPU does. In the PTX of the plug-in no operations are fused
 unless the source says so, no result is flushed to zero, and division and square root are rounded correctly. Usage:
 check_ptx.py FILE.ptx"""

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuda_test.cc: parts of the plug-in that only CUDA needs: memory that is not pinned, lost and missing devices, stream capture.
 // The plug-in must also leave the CUDA state of the calling thread unchanged. The tests steer the runtime made of threads.
 #include "accel_under_test.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The communicator "nccl": the suite of all communicators, the engine's parity, and parts that only NCCL needs. Runs over the
 # CUDA and the NCCL made of threads. As gpu.NAME it runs over the real ones and skips, with a reason, tests for which there are
 # too few GPUs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_adds_test.cc: engines whose gradients NCCL adds (zoff.reduce_scatter "nccl") in an unspecified order. If the order does
 // not change the sum, the bits must be those of the reference. Otherwise the error must be within the rounding of any order.
 // Runs over the NCCL made of threads and, like the parity matrix, as processes over the real one.

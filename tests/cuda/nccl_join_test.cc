@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_join_test.cc: how ranks join over NCCL: by a broadcast of the program, by a communicator of the program, or by the
 // launcher's variables. Also tests the errors when a rank does not join or something is missing.
 #include "nccl_tests.h"

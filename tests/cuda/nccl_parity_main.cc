@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_parity_main.cc: runs the parity matrix as one rank of a group of processes that join over NCCL; nccl_ranks.py starts
 // them. Rank 0 prints all results, the other ranks only failures.
 #include "rank_job.h"

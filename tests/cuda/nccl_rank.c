@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_rank.c: one rank of a group of processes that join by the launcher's variables; nccl_ranks.py starts them.
  * Arguments: the communicator ("nccl"); a case: "works", "differs" (rank 1 calls something else) or "dies" (the last rank
  * ends silently); the deadline of an operation in seconds. Exits with 77 if there is no such communicator. */

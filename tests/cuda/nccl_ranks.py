@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """nccl_ranks.py RANKS PROGRAM [ARGUMENT...]: starts RANKS processes of a program that join over NCCL, as torchrun would.
 
 If there are more ranks than GPUs, ranks share them. NCCL refuses two ranks on one device of a host, so each rank is told that

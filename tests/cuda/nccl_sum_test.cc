@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_sum_test.cc: gradients that NCCL adds (zoff.reduce_scatter). Tests the communicator's call and its errors, and that an
 // engine's sums really come from NCCL. Runs over the NCCL made of threads, which adds from the last rank to the first.
 #include "nccl_tests.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_test.cc: parts of the plug-in that only NCCL needs: device memory, pieces that take several rounds, errors of NCCL, and
 // ranks that stop. Nothing may be left behind. The tests steer the NCCL made of threads.
 #include "nccl_tests.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_tests.h: shared by the tests of the NCCL plug-in: finds functions of the libraries below it, and steers them.
 #ifndef ZOFF_NCCL_TESTS_H
 #define ZOFF_NCCL_TESTS_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_links.py ROOT: every relative link of every page leads to a file of the repository, and to a heading or an anchor
 (<a id="..."></a>, in a line of its own) that is there."""
 import os

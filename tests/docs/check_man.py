@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_man.py ROOT ZOFF: checks the manual pages.
 
 The pages of section 3 must be those that docs/man/make_pages.py writes from the headers, and name every exported function.

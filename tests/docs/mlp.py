@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """mlp.py --prefix PREFIX --root ROOT: each patch of examples/mlp applies, is as short as promised, and trains as the stock trainer does.
 
 Losses of the stock trainer and of zoff agree to the last digit or two, because both round. Those of

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """run_page.py PAGE --prefix PREFIX --root ROOT [--section TITLE]: does what a page tells its reader to do, in an empty folder.
 
 The blocks of the page are taken in order:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_run_page.py: run_page.py and check_links.py find what they are there for."""
 import os
 import sys

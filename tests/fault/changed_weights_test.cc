@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // changed_weights_test.cc: weights that the program changes between two calls. With zoff.check_use every type on every tier is
 // refused alike until the program pulls or pushes, and a save that is under way fails.
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // durable_test.cc: calls that make something durable with zoff.persist, also before the first step. After each of them the
 // process is destroyed in order or killed, and an engine that is opened again has it.
 #include "small_engine.h"

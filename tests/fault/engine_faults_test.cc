@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // engine_faults_test.cc: reads and writes of an engine fail at chosen moments. Each failure must be an error with a message,
 // and not change a bit of later results. sim.nth has every moment.
 #include "aio_fault.h"

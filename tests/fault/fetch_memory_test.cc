@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fetch_memory_test.cc: failures while several ranks fetch weights. The nth allocation of one rank fails, for n = 1, 2, 3, ...
 // until nothing fails. A failed fetch must lend nothing and can be repeated. Every fetch that succeeds must lend the right
 // weights, on both ranks, in this pass and in later passes that prefetch by it. Another test damages a file.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // hosts_test.cc: hosts with less memory than the plans of all their ranks need. The hosts are simulated: --wrap replaces the
 // function that asks the system. No test allocates that much memory.
 #include "rank_job.h"

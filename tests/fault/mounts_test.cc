@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mounts_test.cc: states on mounts that are not a plain disk. One gives all files another owner, as network file systems and
 // folders of a virtual machine's host do. One is read-only. One is memory, in a cgroup that has less than the files need.
 #include "aio_place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // owned_faults_test.cc: weights that the engine owns, on a disk that fails. Every fetch that succeeds must lend the right
 // weights, and in the end all weights and states must be right.
 #include "aio_fault.h"

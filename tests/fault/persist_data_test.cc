@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // persist_data_test.cc: zoff_persist_data() on an engine: which commits record the program's bytes, when they come back, and
 // what is refused. tests/e2e/ranks has the same for several ranks, tests/e2e/kill for runs that are killed.
 #include "aio_fault.h"

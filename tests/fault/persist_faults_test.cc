@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // persist_faults_test.cc: with persistent files a step that fails half way can be undone as well as finished. After a drop,
 // weights and states must be those before the step; after a repeat, those after it. The next engine that opens the files must
 // find the same.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // persist_files_test.cc: the description beside state files: with it and the record of a commit, every element of every state
 // is found in the files, without an engine.
 #include "aio_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // phases_test.cc: every public call with an engine in every phase, and beside everything else that may be under way: gradients
 // handed over, micro-steps done, weights lent, a reopened engine, a save. The table ZOFF_CALLS says which are refused. A
 // refused call changes nothing: training goes on to the same bytes as without it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // places_test.cc: an engine with states in files on a restricted system: io_uring forbidden, little lockable memory, a file
 // system in memory, sectors of 512 and of 4096 bytes, too little space. If a step is possible, its numbers must be those of the
 // reference. If not, the error must name what is missing, and nothing may be left behind.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_device_faults_test.cc: one of three ranks stops or leaves while weights of the engine are gathered on devices, or while
 // lent gradients leave them. The other ranks get an error in time that names it, and can go away.
 #include "covering.h"

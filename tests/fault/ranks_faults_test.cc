@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_faults_test.cc: one of four ranks stops, leaves or dies, in every phase of a step. The other ranks must get an error in
 // time that names the rank, report the true state of their weights and states, and be able to leave without that rank.
 #include "comm_fault.h"

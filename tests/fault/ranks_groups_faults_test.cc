@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_groups_faults_test.cc: weights stored once more in groups of ranks. A rank stops or leaves while its group gathers, or
 // while new weights go to other groups; or a transfer of some rank fails. The others get an error that names the rank, or wait
 // until it has tried again.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_open_step_test.cc: ranks that borrow weights of the engine in an open step. Each rank updates its part of a slice
 // before the others get it. Ranks may be in different calls of the step.
 #include "lost_rank.h"

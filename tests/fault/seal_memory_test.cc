@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // seal_memory_test.cc: the nth allocation of one rank fails while ranks seal their engines, for n = 1, 2, 3, ... until none
 // fails. Every rank must get an error and free all that it allocated.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // slow_rank_test.cc: the drive of one rank takes longer than timeout_seconds to write the first states. The other ranks must
 // wait while that rank makes progress. A rank that stops must still be detected.
 #include "aio_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // state_range_faults_test.cc: the engine defers the writes of windows. None may be lost, and they must become durable all
 // together. The tests look at the files as a power cut would leave them: they copy them while the engine runs, and open the
 // copies with another engine.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_files.py FOLDER [--add]: the golden files that later versions must read are those in FOLDER/SHA256SUMS, with the same
 bytes. --add lists new files."""
 import hashlib

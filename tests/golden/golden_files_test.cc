@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // golden_files_test.cc: whole checkpoints and state files that an earlier build has written mean the numbers that they meant,
 // and an engine goes on from them. With ZOFF_GOLDEN_WRITE=1 the test writes those that are not there yet.
 #include "small_engine.h"

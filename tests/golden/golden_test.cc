@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // golden_test.cc: stored elements mean the numbers that they meant when their format was made, and those whose format has gone
 // are refused by name.
 #include "zoff_test.h"

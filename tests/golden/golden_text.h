@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // golden_text.h: compares a text with a golden file, or writes the file with ZOFF_GOLDEN_WRITE=1.
 #ifndef ZOFF_GOLDEN_TEXT_H
 #define ZOFF_GOLDEN_TEXT_H

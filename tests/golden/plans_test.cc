@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // plans_test.cc: what engines plan, as text that is read in a review: for each rank the memory of each class, and which
 // elements lie where in which chunk. A change of a plan moves states in files and numbers between ranks, and is a change of
 // plans.txt: run the program with ZOFF_GOLDEN_WRITE=1, and read the difference.

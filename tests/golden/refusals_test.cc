@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // refusals_test.cc: what the library says to wrong values, as text that is read in a review. Each configuration key gets values
 // of other types and sizes, and each kind of call gets arguments that it cannot take. A change of a message is a change of
 // refusals_of_*.txt: run the program with ZOFF_GOLDEN_WRITE=1, and read the difference.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // versions_test.cc: every file that carries a version is refused by name where the version is another one: the message has the
 // file, its version, what this library reads, and a way out. Only the version of a golden file is changed, and the checksums
 // that cover it.

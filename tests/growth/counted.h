@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // counted.h: the cost of a call as a number of basic blocks, and the exponent with which it grows. Counts only rooms that the
 // program links from zoff_counted_* objects; see CMakeLists.txt.
 #ifndef ZOFF_COUNTED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // growth_calls_test.cc: every call of a step, times N and 4 N of slices, parameters, chunks, tied parameters or slots. All
 // calls of one name in a step together may cost at most 6 times as much. Basic blocks are counted; no clock is read.
 #include "counted.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // growth_chunks_test.cc: the cost of seal, steps, windows and passes over all states must be linear in the chunks, slices and
 // parameters. The tests count operations and bytes; they read no clock.
 #include "counted.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // growth_echo_test.cc: the cost on one rank of seal and steps must be linear in the ranks, and seal must send no weights where
 // all ranks have the same. Rank 0 is real. An echo stands for the others: it answers each of rank 0's headers with the same
 // call, with the sizes that a rank would have and rank 0's own values.

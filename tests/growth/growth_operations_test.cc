@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // growth_operations_test.cc: the cost on one rank of one operation, of one fetched part of a slice, and of the union of
 // presence bits must be linear in the ranks, up to 4,096. Rank 0 is real. An echo stands for the others: it answers each of
 // rank 0's headers with the same call.

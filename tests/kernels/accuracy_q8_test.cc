@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accuracy_q8_test.cc: moments in 8 bits after thousands of steps, against moments in fp32. The gradients of a block are up to
 // 80 times apart, some are sparse, and some die half way. The mean of v must be kept. Rounding to the nearest would not do
 // that: a v that changes by less than half of its last digit would never change.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accuracy_test.cc: compares every rule with long double, element by element. The error must be within a bound that is computed
 // along with the result (see exact_step.h). Adam takes 100 steps at all sizes with every tail, all rules take 1,000 steps.
 #include "every_rule.h"

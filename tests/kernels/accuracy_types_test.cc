@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accuracy_types_test.cc: compares 1,000 steps of AdamW with long double, on realistic and on hard inputs. States the error for
 // each type of gradients and weights, with fp32 masters and without.
 //

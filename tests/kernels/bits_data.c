@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bits_data.c: the inputs, arrays and result records of kernels_bits.c. */
 #include "bits_data.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bits_data.h: the inputs of kernels_bits.c and its output file. Inputs are special and random numbers, made without floating
  * point. Each array ends at a page that must not be touched. Results are records in a file. Any error ends the program with
  * a message. */

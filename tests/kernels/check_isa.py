@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_isa.py: checks the compiled machine code, not the compiler flags alone. Disassembles the kernel objects and reads the
 compile commands.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_size.py: holds the text of the library and of each table of kernels below a limit. Loops that few programs run would take most
 of the time of a build.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // every_rule.h: hyper-parameters for each rule of the kernels, such that every constant of its formula has an effect.
 #ifndef ZOFF_TESTS_EVERY_RULE_H
 #define ZOFF_TESTS_EVERY_RULE_H

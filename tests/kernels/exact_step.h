@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // exact_step.h: the rules in long double. Each exact value comes with a bound on the error of correctly rounded fp32 arithmetic
 // up to that point. The bound is a running error analysis: every rounding adds half a unit in the last place, and every
 // operation propagates the errors of its operands. A kernel exceeds the bound if it uses another formula, drops a term, or

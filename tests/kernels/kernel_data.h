@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernel_data.h: special and random numbers of every type, arrays that end at a page which must not be touched, and comparison
 // of bits.
 #ifndef ZOFF_TESTS_KERNEL_DATA_H

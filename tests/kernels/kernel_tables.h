@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernel_tables.h: the fixture of all kernel tests. Runs each test on one table after the other, and skips tables that this CPU
 // or build lacks.
 #ifndef ZOFF_TESTS_KERNEL_TABLES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_bits.c: runs every kernel of one table, also through the thread team, and writes the results to a file bit for bit.
  * Two files are equal if and only if the two programs computed the same bits, for any target; kernels_bits.py compares them.
  *

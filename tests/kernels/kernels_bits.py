@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """kernels_bits.py: runs kernels_bits, under an emulator if necessary, and compares its output with the reference, byte for byte.
 
 kernels_bits.py write FILE EACH -- PROGRAM                        the reference: the scalar table

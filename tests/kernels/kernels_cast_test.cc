@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_cast_test.cc: conversions between all pairs of types, with every table, against the oracle. Covers sizes with every
 // tail. Every fp16 value is converted, with its neighbours and with the numbers around the tie to the next value.
 #include "kernel_tables.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_q8_test.cc: the step with moments in 8 bits of every table against the oracle, bit for bit. Covers the three rules of
 // Adam, types of gradients and kinds of masters, sizes with every tail, misaligned arrays, and several steps from zero on. No
 // byte outside of the arrays may change.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_sums_test.cc: gradient accumulation and square sums of every table against the oracle, bit for bit. Covers all
 // element types, sizes with every tail, misaligned arrays and special values. No byte outside of the arrays may change.
 #include "kernel_tables.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_update_test.cc: the step of every table against the oracle, bit for bit. Covers every rule, type of gradients and
 // kind of weights, and copies with ordinary and with streaming stores. Covers sizes with every tail, misaligned arrays and
 // special values. No byte outside of the arrays may change.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.c: textbook loops. Fused multiply-adds are explicit calls of fmaf(); this file is compiled without contraction. */
 #include "oracle.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.h: the results that every kernel must compute, as plain loops over plain arrays. Written from the formulas of
  * <zoff/optimizer.h>, without any code of src/. Slow and simple on purpose. */
 #ifndef ZOFF_TESTS_ORACLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // oracle_q8.cc: see oracle_q8.h.
 #include "oracle_q8.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // oracle_q8.h: a step with moments in 8 bits as plain loops, written from the formulas in src/cpu_adam/q8.h without its code.
 // Codes are found by search, and scales by trying.
 #ifndef ZOFF_TESTS_ORACLE_Q8_H

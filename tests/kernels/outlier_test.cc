@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // outlier_test.cc: no element of a block decides for others. One or several elements get gradients of 10^-30 to 10^38 once or
 // now and then, in every format of moments, and the other weights go as far as with moments in fp32.
 #include "covering.h"

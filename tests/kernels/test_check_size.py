@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_size.py: checks that check_size.py refuses a library, a table and its pairs that are too large."""
 import os
 import subprocess

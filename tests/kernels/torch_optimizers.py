@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """torch_optimizers.py: compares zoff_optimizer_step() with 100 steps of PyTorch's own optimizers in fp32, element by element. Tests
 Adam, AdamW, Adagrad and SGD. PyTorch has no Lion, so this file contains one written with tensors of PyTorch. TORCH_SIDE also takes
 the steps with masters in two halves, and fails where these have other bits.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // torch_side.cc: zoff's side of torch_optimizers.py. Reads weights and gradients from a raw file, takes the steps with
 // zoff_optimizer_step(), and writes the weights and states to another file. An engine whose masters are in two halves takes the
 // same steps. Its masters and states must have the same bits, so what PyTorch says about the one holds for the other.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // broker_model_test.cc: a model of the rules by which slots are given (src/offload/broker.c), and all interleavings of a step,
 // a fetch of weights, reads ahead, and transfers of which one may fail. From every state the step and the fetch must be able to
 // end. Without the first, the second or the third invariant, there are states from which they cannot.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // engine_model_test.cc: compares 10,000 random sequences of API calls, right and wrong ones mixed, with a small model of an
 // engine. The model predicts for each call whether it must succeed, and the reference predicts the numbers.
 #include "covering.h"

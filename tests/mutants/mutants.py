@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """mutants.py: checks that the tests notice mistakes. Makes one small change at a time in a copy of the sources, builds the copy, and
 runs tests until one fails. First come the tests with the label of --first, then those of the file's room, then the release tier,
 then asan and tsan, then a full run.

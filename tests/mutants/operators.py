@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """operators.py: possible mistakes in a C file, one small change at a time. Each operator yields the places where it
 applies and the text to put there. Comments and string literals are never changed."""
 import hashlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_mutants.py: tests mutants.py without a build. Each operator must find all of its places and no others, the real
 sources must have enough of each, and a draw must depend only on its seed."""
 import os

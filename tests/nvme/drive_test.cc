@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // drive_test.cc: run by run_nvme.py in its guest, where ZOFF_TEST_DIR is an ext4 on an NVMe drive. O_DIRECT must reach the
 // drive, and finished writes must be on the drive.
 #include "aio_place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // media_test.cc: run by run_nvme.py in its guest, on an NVMe drive with a bad sector that can be switched on and off. A step
 // that uses the sector must fail with the drive's own error and change nothing wrongly. A retry must finish the step when the
 // sector works again. In the last test the drive is removed.

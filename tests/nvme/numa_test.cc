@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // numa_test.cc: on a machine with several NUMA nodes, pages and threads must be on the nodes that map.h and team.h promise,
 // also those of an engine. The kernel is asked about each page. Skipped on machines with one node; tests/nvme/run_nvme.py
 // emulates two.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """run_nvme.py: runs tests on a machine with an NVMe drive and two NUMA nodes, emulated by qemu.
 
 run_nvme.py WORK_DIR NAME=PROGRAM...

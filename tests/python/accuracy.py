@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """accuracy.py: given gradients: the distance to float64 and to PyTorch, and the bits of a program in C."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """adapters.py: the programs of examples/python train the same with zoff, by the patches beside them, which have few lines."""
 import json
 import os

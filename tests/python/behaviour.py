@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """behaviour.py: what an optimizer does beside its arithmetic: refusals, failures, copies, forks, and the end of the process."""
 import copy
 import gc

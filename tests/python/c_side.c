@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* c_side.c: takes steps with given gradients, as a trainer in C does.
  *
  *      c_side CONFIG INPUT OUTPUT

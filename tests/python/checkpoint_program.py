@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """checkpoint_program.py: what dcp.py runs on each rank: FSDP2 with a distributed checkpoint of torch that is saved on the way or loaded
 first. Prints a digest and the values of the weights.
 

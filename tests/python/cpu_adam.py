@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cpu_adam.py: the optimizers over states that torch owns have the bits of an engine, and the counts of torch."""
 import copy
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """declarations.py: the package without PyTorch: layout of the declarations, the loader, configurations and errors."""
 import ctypes
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """device.py: parameters on a device have the bits of those on the CPU.
 
 The device is the emulated one, whose memory is ordinary memory and whose streams are threads. So tensors of the CPU stand for its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """engine.py: models whose weights an engine owns train as models that have their weights, and cannot be used in a wrong way."""
 import copy
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """faults.py: the disk fails within step(), at each of its transfers in turn: what was changed, and what a program does then."""
 import os
 import resource

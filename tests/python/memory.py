@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """memory.py: DRAM that zoff takes beside weights and gradients, for the 124 million parameters of GPT-2 in bf16 with states in
 files."""
 import gc

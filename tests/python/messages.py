@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """messages.py: lines of the library arrive in Python's logging, and the opening of files shows a bar."""
 import os
 import signal

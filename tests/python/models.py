@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """models.py: small models with given gradients."""
 import os
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """overlapped.py: steps that go on behind the next forward pass have the bits of others."""
 import contextlib
 import copy

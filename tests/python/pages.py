@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pages.py: the programs of the pages run."""
 import contextlib
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """programs.py: random programs for zoff in fp32, PyTorch in fp32 and PyTorch in float64, which takes the same steps.
 
 After each operation zoff must be at most as far from PyTorch as 1.25 times PyTorch is from float64, or not farther from float64 than

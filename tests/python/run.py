@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """run.py [--venv DIR] FILE.py ... [-- ARGUMENT ...]: runs the tests of files of this folder; the arguments are those of unittest. With
 --venv they have PyTorch. On a machine without one they are skipped, and a full run (ZOFF_TEST_FULL=1) installs it into DIR."""
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """states.py: states go out and come back: as tensors, mapped files, references and checkpoints of zoff, and to PyTorch and back."""
 import errno
 import io

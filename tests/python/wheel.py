@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """wheel.py: the wheel and the source distribution that python/wheel/make builds. Needs PyPI and the sources of four libraries from
 the network, or in ZOFF_SOURCES."""
 import os

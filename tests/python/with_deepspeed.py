@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """with_deepspeed.py: zoff.deepspeed.CPUAdam takes the place of DeepSpeedCPUAdam, alone and under ZeRO-Offload."""
 import copy
 import io

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // book.cc: the reference of a program is an engine over as many ranks, so what is wrong in every engine is seen only here. Each
 // rank keeps a book of the whole model by the textbook of tests/support/reference.h. It draws the gradients of all ranks itself
 // and adds them in the order of docs/RANKS.md, so it shares neither code nor messages with the engines.

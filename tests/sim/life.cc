@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // life.cc: opens engines and compares them with the reference.
 #include "life.h"
 

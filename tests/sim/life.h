@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // life.h: a program that runs: its parameters, the engines under test, and the reference, with which they are compared. The
 // reference is an engine in DRAM, with one thread, on which nothing fails.
 #ifndef ZOFF_SIM_LIFE_H

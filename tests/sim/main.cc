@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // main.cc: runs programs that seeds draw, or that files hold, and makes those that fail smaller.
 //
 //      sim [--seconds N] [--only TEXT]... FIRST LAST   Seeds, up to the first failure; those whose programs have these texts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // program.cc: programs as text: drawn by a seed, read, and made smaller.
 #include "program.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // program.h: a program is a list of lines. The first ones describe a world, a configuration, and parameters, the others are
 // operations. Each line has all its numbers and seeds, so that the others mean the same without it.
 

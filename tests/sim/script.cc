@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // script.cc: a program as C. Each rank writes the calls that it makes while it runs; gradients are drawn from the same dice,
 // and weights are compared with checksums of the reference's. Faults and schedules are the world's, so they are comments in C.
 #include "life.h"

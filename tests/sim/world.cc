@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // world.cc: the threads of a world, and the functions that replace those of the system (see world.h).
 #include "world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // world.h: one thread runs at a time, and a seed says which. Threads take turns at each call that could wait for another one:
 // mutexes, conditions, futexes, joins, pauses, the clock, and transfers of files. Time is virtual. It goes on by a microsecond
 // with each turn and, where all threads wait, to the next moment that one waits for. So a run is its seed, a deadlock is found

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_house.py: checks limits on the structure of src/. Files must not call each other in a cycle. No struct may have too many
 fields, and no function may be longer than a page. Shared code must not ask about modes. No room may be called by one below it
 through a pointer.

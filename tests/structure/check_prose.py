@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_prose.py [--draw SEED] ROOT [FILE ...]: the limits on sentences that a program can check.
 
 A sentence has at most 35 words. It does not begin with "Of", "What" or "Whatever", which turn it inside out. This holds for

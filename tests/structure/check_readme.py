@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_readme.py: checks the limits of README.md, and that the recipe in docs/how-to/link-a-trainer.md is the code that examples/gpt compiles.
 
 The code is between comments "zoff: begin" and "zoff: end". The quotation is a ```c block whose first line is FIRST. They are

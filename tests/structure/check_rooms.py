@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_rooms.py: checks rules of docs/ARCHITECTURE.md that the compiler cannot check.
 
 Each check is a function that takes a Tree and yields complaints, "file:line: what is wrong and what to do instead". The command
@@ -12,6 +13,9 @@ SOURCE = (".c", ".h", ".cc", ".cu")
 # A room says what it is in its first lines. Tables and pictures of its files follow.
 README_HEAD = 20
 README_LIMIT = 100
+
+# In two parts, because tools look for the name with its colon.
+LICENCE = "SPDX-License-" "Identifier: Apache-2.0"
 
 # The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
 # threads, the code that detects a fork(), and the locks of data that several threads share.
@@ -221,13 +225,15 @@ def check_exits(tree):
 
 
 def check_first_line(tree):
-    """The first line of a source file names the file and says what it does."""
+    """The first line of a source file names its licence, the second names the file and says what it does."""
     for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/", "cuda/"):
         for path in tree.under(folder):
-            first = tree.text(path).split("\n", 1)[0]
+            licence, first = (tree.text(path) + "\n").split("\n", 2)[:2]
             name = re.escape(os.path.basename(path))
-            if not re.match(rf"(?:/\*|//) {name}: (?!\*/)\S", first):
-                yield f"{path}:1: begins with a comment '{os.path.basename(path)}: what lives here'"
+            if licence not in (f"/* {LICENCE} */", f"// {LICENCE}"):
+                yield f"{path}:1: begins with /* {LICENCE} */"
+            elif not re.match(rf"(?:/\*|//) {name}: (?!\*/)\S", first):
+                yield f"{path}:2: begins with a comment '{os.path.basename(path)}: what lives here'"
 
 
 def check_unique_names(tree):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """prose.py: the English of a tree, cut into sentences: comments, messages in the code, and pages.
 
 A piece is (kind, file, line, text). Kinds are "comment", "message" (a text of src/, plugins/, cuda/ or tools/ that a user

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """skipped.py PRESET CTEST.xml: prints the tests that did not run, with the reasons, from ctest's JUnit file. Called by
 scripts/test."""
 import collections

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """slowest.py PRESET CTEST.xml [PRESET CTEST.xml]...: prints the ten slowest tests of these presets, with the slowest
 case of each, from ctest's JUnit files. Called by scripts/test."""
 import re

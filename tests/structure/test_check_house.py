@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_house.py: checks that check_house.py finds each kind of violation, and finds none in a correct tree."""
 import os
 import sys

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_prose.py: checks that check_prose.py reports each kind of sentence, and reads every kind of file."""
 import os
 import subprocess

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check_rooms.py: checks that check_rooms.py and check_readme.py report each violation, and report none in a
 correct tree."""
 import os
@@ -46,6 +47,10 @@ GOOD = {
     "tools/verbs.h": "/* verbs.h: its verbs. */\n",
     "cuda/kernels.cu": '/* kernels.cu: kernels. */\n#include "log.h"\n#include <cuda_runtime_api.h>\n',
 }
+
+
+# Each source file begins with its licence.
+GOOD = {path: f"/* {check_rooms.LICENCE} */\n{text}" if path.endswith(check_rooms.SOURCE) else text for path, text in GOOD.items()}
 
 
 class CheckRooms(unittest.TestCase):
@@ -137,8 +142,9 @@ class CheckRooms(unittest.TestCase):
     def test_first_line(self):
         check = check_rooms.check_first_line
         for text in ("#include <x.h>\n", "/* other.c: x. */\n", "/* file.c */\n", "/* file.c: */\n", "\n/* file.c: x. */\n", ""):
-            self.refuses(check, "src/aio/file.c", text, "what lives here")
-        self.refuses(check, "tests/unit/x_test.cc", "// y_test.cc: x.\n", "what lives here")
+            self.refuses(check, "src/aio/file.c", f"/* {check_rooms.LICENCE} */\n{text}", "what lives here")
+        self.refuses(check, "tests/unit/x_test.cc", f"// {check_rooms.LICENCE}\n// y_test.cc: x.\n", "what lives here")
+        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n", check_rooms.LICENCE)
 
     def test_unique_names(self):
         self.refuses(check_rooms.check_unique_names, "src/engine/aio.h", "/* aio.h: x. */\n", "exists already")

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accel_fault.h: wraps an engine's accelerator. Delays each stream by a random seed, makes calls fail, and can leave out waits.
 // Uses the accelerator of accel_under_test.h.
 #ifndef ZOFF_ACCEL_FAULT_H

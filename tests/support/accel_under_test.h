@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accel_under_test.h: selects the accelerator of a test: ZOFF_TEST_ACCEL, or "emulated". If it is not available, all tests of
 // the program are skipped with the library's message.
 #ifndef ZOFF_ACCEL_UNDER_TEST_H

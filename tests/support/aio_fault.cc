@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // aio_fault.cc: the functions that replace those of the library and of the system (see aio_fault.h).
 #include "aio_fault.h"
 

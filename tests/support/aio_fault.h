@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // aio_fault.h: makes I/O fail in a test that is linked with the static library. Add aio_fault.cc to the sources of the test,
 // and ${AIO_FAULT_LINKS} of tests/unit/aio/CMakeLists.txt to its LINKS. Nothing fails until a fault is set.
 #ifndef ZOFF_AIO_FAULT_H

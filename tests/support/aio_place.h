@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // aio_place.h: environments for I/O tests: queues and buffers made in one line, child processes with fewer rights, file systems
 // mounted for a test.
 #ifndef ZOFF_AIO_PLACE_H

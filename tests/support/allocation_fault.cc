@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // allocation_fault.cc: the functions that replace those of the system (see allocation_fault.h).
 #include "allocation_fault.h"
 

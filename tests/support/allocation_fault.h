@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // allocation_fault.h: makes the nth allocation of the library fail in a test that is linked with the static library. Add
 // allocation_fault.cc to the sources of the test, and -Wl,--wrap=calloc -Wl,--wrap=mmap to its LINKS. Allocations of the test
 // itself and of shared libraries never fail.

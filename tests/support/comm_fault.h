@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_fault.h: wraps an engine's communicator. Can stop or end a rank where it starts an operation, make the start fail, and
 // hide that an operation is done.
 #ifndef ZOFF_COMM_FAULT_H

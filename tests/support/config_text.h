@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // config_text.h: a configuration of JSON text.
 #ifndef ZOFF_TEST_CONFIG_TEXT_H
 #define ZOFF_TEST_CONFIG_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // covering.h: selects a few cells of a large test matrix that cover all pairs. A matrix is a list of cells, each with a value
 // for each factor. The covering array contains every pair of values of two factors that occurs in the matrix; under a
 // sanitizer, every value. With ZOFF_TEST_FULL=1 the whole matrix runs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // covering_test.cc: covering arrays. Every pair of a matrix must be in a cell that runs, and few cells must suffice.
 #include "covering.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_link.h: the stream over which a store of a test gets its chunks to a device.
 #ifndef ZOFF_DEVICE_LINK_H
 #define ZOFF_DEVICE_LINK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // drive_fault.cc: the functions that replace those of the system (see drive_fault.h).
 #include "drive_fault.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // drive_fault.h: a simulated drive below the library's file calls. All writes since the last flush are in doubt. After a power
 // cut each sector in doubt has one of the contents it had since then, and a file disappears if its folder was not flushed.
 // Calls can fail, be short, or report a false success.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // exact_sum.h: a sum of doubles that does not depend on their order.
 #ifndef ZOFF_TEST_EXACT_SUM_H
 #define ZOFF_TEST_EXACT_SUM_H

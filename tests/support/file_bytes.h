@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // file_bytes.h: reads, writes and damages whole files.
 #ifndef ZOFF_FILE_BYTES_H
 #define ZOFF_FILE_BYTES_H

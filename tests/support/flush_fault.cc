@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // flush_fault.cc: the function that replaces that of the system (see flush_fault.h).
 #include "flush_fault.h"
 

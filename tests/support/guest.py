@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """guest.py: shared by the tests that boot a Debian kernel in an emulator: the kernel image, and a file system of busybox
 and test programs. Such a test exits with 77 and a reason if a tool or the kernel image is missing."""
 import fcntl

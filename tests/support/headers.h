@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // headers.h: headers that most tests include, precompiled once for all of them. Each test still includes what it needs.
 #ifndef ZOFF_HEADERS_H
 #define ZOFF_HEADERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // launcher.h: the environment variables by which launchers tell a process its rank and the number of ranks.
 #ifndef ZOFF_TESTS_LAUNCHER_H
 #define ZOFF_TESTS_LAUNCHER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // lives.h: lives of a trainer that is killed with SIGKILL at some moment, and says how far it came.
 #ifndef ZOFF_LIVES_H
 #define ZOFF_LIVES_H

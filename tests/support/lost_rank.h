@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // lost_rank.h: one rank of a job stops or leaves while the others work. They get an error in time that names it, and can go
 // away.
 #ifndef ZOFF_LOST_RANK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_fault.cc: the functions that replace those of the library and of the system (see memory_fault.h).
 #include "memory_fault.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_fault.h: makes the nth allocation or the nth thread of the library fail, in a test that is linked with the static
 // library. Add memory_fault.cc to the sources of the test, and ${MEMORY_FAULT_LINKS} of tests/CMakeLists.txt to its LINKS.
 #ifndef ZOFF_MEMORY_FAULT_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Programs that are ranks of an MPI job, and the tests that start them. Included only if CMake has found MPI.
 
 # A program that is a rank of a job.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_group.h: ranks that are threads and join over NCCL. Each rank calls zoff_comm_open_nccl() with a broadcast function of
 // the test.
 #ifndef ZOFF_NCCL_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_under_test.c: a plug-in for tests, in several forms, each a shared library of its own:
  *
  *     WITHOUT_INIT     exports nothing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // post_office.h: a transport between threads of one process, for communicators over messages without a network. A large message
 // waits for its receive, as on a network; on demand it never arrives.
 #ifndef ZOFF_TESTS_POST_OFFICE_H

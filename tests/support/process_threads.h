@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // process_threads.h: how many threads this process has.
 #ifndef ZOFF_TESTS_PROCESS_THREADS_H
 #define ZOFF_TESTS_PROCESS_THREADS_H

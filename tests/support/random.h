@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // random.h: a random generator for tests that need millions of numbers: fast in every build, the same on each machine.
 #ifndef ZOFF_TEST_RANDOM_H
 #define ZOFF_TEST_RANDOM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // rank_job.cc: implements rank_job.h.
 #include "rank_job.h"
 #include "nccl_group.h"

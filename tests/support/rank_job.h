@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // rank_job.h: the ranks of a test. They are threads of this process. In a program under mpirun each process is one rank and
 // sees only itself. With ZOFF_TEST_COMM=nccl the threads join over NCCL. Each process computes for itself the data that is
 // equal on all ranks.

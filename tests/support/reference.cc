@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // reference.cc: the rules of the optimizers, element by element, and the step over whole tensors.
 #include "reference.h"
 #include "exact_sum.h"

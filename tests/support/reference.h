@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // reference.h: the optimizer step as in a textbook: whole tensors, one thread, no tiers, no chunks, no vectors. The engine must
 // give the same bits.
 #ifndef ZOFF_REFERENCE_H

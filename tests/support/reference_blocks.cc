@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // reference_blocks.cc: the step of a tensor whose moments are stored in blocks of 8 bits, by the oracle of the kernels' tests.
 #include "oracle_q8.h"
 #include "reference.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // shell.h: runs a program by the shell and returns its status and output.
 #ifndef ZOFF_TESTS_SHELL_H
 #define ZOFF_TESTS_SHELL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // small_engine.cc: implements small_engine.h.
 #include "small_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // small_engine.h: an engine over a trainer's tensors from a configuration text, in one line of a test.
 #ifndef ZOFF_SMALL_ENGINE_H
 #define ZOFF_SMALL_ENGINE_H

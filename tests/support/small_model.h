@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // small_model.h: a list of parameters with its plan, as in an engine, but without the engine. Tests set the configuration
 // values that they need.
 #ifndef ZOFF_SMALL_MODEL_H

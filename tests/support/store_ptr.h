@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // store_ptr.h: a store that a test owns, opened as one rank does that meets no others, and demands by chunk: for tests that
 // borrow chunks one at a time, in any order.
 #ifndef ZOFF_TESTS_STORE_PTR_H

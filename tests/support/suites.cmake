@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # suites.cmake: run by ctest once for each program of zoff_test(). Adds one test, NAME.SUITE, for each Google Test suite that
 # the program lists. A process for each of the 2,000 cases would take longer than the cases. The list is cached until the
 # program changes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // thread_ranks.h: a group of ranks under the control of one test. The test's own thread can act for all of them in turn, or
 // each rank runs on its own thread.
 #ifndef ZOFF_THREAD_RANKS_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch_venv.py: a Python that has PyTorch, for the tests that need one."""
 import os
 import shutil

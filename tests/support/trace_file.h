@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trace_file.h: a file of ZOFF_TRACE, parsed. A file that is no JSON object with a list of events has no events, and fails the
 // test.
 #ifndef ZOFF_TRACE_FILE_H

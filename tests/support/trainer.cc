@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer.cc: implements trainer.h.
 #include "trainer.h"
 

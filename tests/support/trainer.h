@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer.h: a trainer without a network. It has tensors with random gradients, once in the caller's memory for an engine and
 // once for the reference. Strides have gaps, and bases are aligned only to their element.
 #ifndef ZOFF_TRAINER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // zoff_test.h: thin C++ wrappers of the C API for tests: owning handles, a check that prints the library's message, a log
 // catcher.
 #ifndef ZOFF_TEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // checkpoint_test.cc: `zoff checkpoint` lists checkpoints, shows what one has, finds damage, and names what differs between
 // two.
 #include "lives.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dtype_test.cc: the tool rounds and widens numbers with the bits of the library.
 #include "random.h"
 #include "tool_files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // engine_test.cc: an export of an engine's checkpoint has the bits of zoff_state_read(), and an engine loads an import.
 #include "tool_checkpoints.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // export_test.cc: `zoff export` writes the weights of a checkpoint with the bits that zoff_params_push() would write.
 #include "tool_checkpoints.h"
 

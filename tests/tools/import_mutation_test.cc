@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // import_mutation_test.cc: mutated records and names make no parameters, or parameters that hold each tensor once.
 #include "covering.h"
 #include "mutations.h"

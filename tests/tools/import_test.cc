@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // import_test.cc: `zoff import safetensors` makes checkpoints of exports and of files from elsewhere.
 #include "shell.h"
 #include "tool_checkpoints.h"

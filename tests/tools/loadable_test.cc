@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // loadable_test.cc: what an engine accepts, a save can write and everybody can read. Random descriptions, legal and not, are
 // opened under random configurations. One that opens is saved, verified, loaded into another engine, exported, imported again,
 // and made of its state files. One that does not open is one that this test calls illegal, too.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mutations.h: small random changes of a safetensors file, most of which leave its header readable as JSON.
 #ifndef ZOFF_TESTS_TOOL_MUTATIONS_H
 #define ZOFF_TESTS_TOOL_MUTATIONS_H

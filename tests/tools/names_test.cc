@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // names_test.cc: names with any bytes become names of tensors, and come back.
 #include "random.h"
 #include "tool_files.h"

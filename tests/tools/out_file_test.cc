@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // out_file_test.cc: a file appears under its name with all of its bytes, or not at all.
 #include "tool_files.h"
 

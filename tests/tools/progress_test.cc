@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // progress_test.cc: the line of progress, and the signals that end a verb.
 #include "tool_files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // safetensors_mutation_test.cc: mutated files are refused, or read as what they say; nothing crashes or reads outside of a
 // file.
 #include "covering.h"

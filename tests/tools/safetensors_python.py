@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """safetensors_python.py: compares the zoff command with the reference implementation of safetensors, bit by bit and both ways.
 
 safetensors_python.py ZOFF VENV_DIR

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // safetensors_refusals_test.cc: every fault of a file is an error that names the file, and the tensor if there is one.
 #include "tool_files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // safetensors_test.cc: files that the writer makes have the bytes of the format, and the reader returns what was written.
 #include "random.h"
 #include "tool_files.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """selftest.py ZOFF BROKEN: `zoff selftest` agrees with this build, and tells where libzoff is BROKEN, whose scalar kernels are wrong."""
 import os
 import re

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // state_files_test.cc: `zoff checkpoint scrub` says of each state file whether it is intact, and `zoff checkpoint reshard`
 // makes a checkpoint of them.
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tool_checkpoints.h: checkpoints for tests of the verbs: written and read by the library, without an engine.
 #ifndef ZOFF_TESTS_TOOL_CHECKPOINTS_H
 #define ZOFF_TESTS_TOOL_CHECKPOINTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tool_files.h: safetensors files for tests: written as bytes, and read back, with what the tool prints on stderr.
 #ifndef ZOFF_TESTS_TOOL_FILES_H
 #define ZOFF_TESTS_TOOL_FILES_H

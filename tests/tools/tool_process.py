@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """tool_process.py: the zoff command as a process: its peak memory does not grow with the tensors, and signals end it cleanly.
 
 tool_process.py ZOFF [--sanitized]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds libzoff by pkg-config, which PKG_CONFIG_PATH directs. Without pkg-config the linker looks in its own folders.
 use std::process::Command;
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """zoff: optimizers for PyTorch whose states are in DRAM or in files on NVMe.
 
     optimizer = zoff.AdamW(model.named_parameters(), lr=1e-3, config=zoff.Config(nvme="/mnt/nvme", host_memory="2GiB"))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """_api.py: the C API of zoff as declarations of ctypes. Written by bindings/make.py from share/zoff/api.json.
 
 A struct that is made by its class has its struct_size, and everything else is zero; one in an array has all zeros. Handles,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """_load.py: finds libzoff, and compares its version with that of the declarations."""
 import ctypes
 import os

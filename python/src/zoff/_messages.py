@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """_messages.py: lines of the library go to Python's logging, and its long calls show a progress bar."""
 import atexit
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """checkpoint.py: checkpoints of zoff.
 
 The first engine saves without a label. Its bytes of the program "zoff.torch" are JSON: the other parts, and the numbers of the

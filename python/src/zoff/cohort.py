@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cohort.py: parameters that count their steps together, and the engine that takes these steps.
 
 Torch counts the steps of each parameter from its first gradient on, and an engine has one count. So the parameters whose first

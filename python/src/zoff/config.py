@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """config.py: the configuration of an engine, which is that of DeepSpeed with a section "zoff"."""
 import json
 import os

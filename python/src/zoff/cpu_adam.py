@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cpu_adam.py: AdamW on weights and states that torch owns, for programs that move states themselves. It has no engine: a step is one
 call of the library for the parameters with the same numbers and the same count of steps."""
 from collections import defaultdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """deepspeed.py: the optimizer step of DeepSpeed's ZeRO-Offload by zoff. Nothing is compiled, and DeepSpeed stays as it is."""
 import torch
 from deepspeed.ops.adam import DeepSpeedCPUAdam

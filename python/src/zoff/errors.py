@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """errors.py: exceptions with the message of the library."""
 import re
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """optim.py: torch.optim.Optimizer over engines of zoff.
 
 An engine opens when it is needed: at the first step, for the parameters that have a gradient then; in load_state_dict(), for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """overlap.py: the step goes on behind the next forward pass, in which each module waits for its own weights, and may begin in the
 backward pass.
 

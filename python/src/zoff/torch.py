@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.py: a model whose weights an engine owns, in DRAM or in files (stage 3).
 
 A parameter of the model has memory only while a module uses it. The engine lends its weights when the forward pass of the module

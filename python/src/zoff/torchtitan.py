@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchtitan.py: torchtitan's container of optimizers, with those of zoff."""
 from collections import defaultdict
 from dataclasses import dataclass

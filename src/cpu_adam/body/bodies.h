@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bodies.h: every kernel, over the vocabulary that was included before. */
 #ifndef ZOFF_BODIES_H
 #define ZOFF_BODIES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_accumulate.h: a sum of gradients over a span of elements. */
 #ifndef ZOFF_BODY_ACCUMULATE_H
 #define ZOFF_BODY_ACCUMULATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_apart.h: a step whose results go to another place, so that the old states stay as they are.
  *
  * A step in place reads each line of memory once and writes it once. Plain stores to another place would read that place, too:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_cast.h: conversion between element types. Each is exact or rounds once: two 16-bit types meet in fp32, which holds
  * every value of both. */
 #ifndef ZOFF_BODY_CAST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_lanes.h: the formulas on one register of elements. Their callers are the loops of body_update.h and body_accumulate.h,
  * and the threads of a GPU (cuda/kernels.cu). So this file is valid C and C++. */
 #ifndef ZOFF_BODY_LANES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_norm.h: sums of squares of blocks. A sum is finite exactly if all elements are: the square of an fp32 value is exact in
  * fp64, and 1024 of the largest do not overflow there. */
 #ifndef ZOFF_BODY_NORM_H

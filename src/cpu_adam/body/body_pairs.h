@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_pairs.h: the steps of Adam and AdamW with split masters, bf16 gradients, and moments in bf16 or 8 bits, over a
  * vocabulary of pairs that was included before. */
 #ifndef ZOFF_BODY_PAIRS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_q8.h: the pass over a block with 8-bit moments before its step. It finds the largest numbers of the block, from them the
  * bounds and constants, and the outliers; see q8.h. Functions that no loop needs are not inlined, because there are many loops.
  */

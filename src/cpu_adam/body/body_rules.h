@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_rules.h: the formulas of <zoff/optimizer.h> on one register of elements, in the vocabulary included before. */
 #ifndef ZOFF_BODY_RULES_H
 #define ZOFF_BODY_RULES_H

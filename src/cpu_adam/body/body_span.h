@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_span.h: a step over a span of elements: load, apply the rule, store. Rule and types are constants of the caller. */
 #ifndef ZOFF_BODY_SPAN_H
 #define ZOFF_BODY_SPAN_H

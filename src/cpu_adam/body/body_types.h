@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_types.h: load and store one register of elements of any type. The type is a constant of the caller, so no branch
  * remains. */
 #ifndef ZOFF_BODY_TYPES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body_update.h: the step for every combination of rule and types.
  *
  * Each rule with states (see rule_of_loop()) has, for each format of moments, a plain loop over fp32 gradients and weights.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_avx2.c: every kernel for AVX2 with FMA. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_avx2.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_avx2_pairs.c: the step with split masters, bf16 gradients, and moments in bf16 or 8 bits for AVX2, 16 elements at a
  * time. */
 #include "simd/simd_avx2_pairs.h"

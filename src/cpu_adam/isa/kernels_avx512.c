@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_avx512.c: every kernel for AVX-512 F, BW, VL and DQ. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_avx512.h"
 

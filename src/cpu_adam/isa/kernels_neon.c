@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_neon.c: every kernel for NEON. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_neon.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_scalar.c: every kernel for any CPU. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_scalar.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_sve.c: every kernel for SVE. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_sve.h"
 

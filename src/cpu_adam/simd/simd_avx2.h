@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_avx2.h: the vocabulary of simd_scalar.h with 8 lanes, for AVX2 with FMA.
  *
  * Tails of fp32 use masked loads and stores, which do not touch other bytes. 16-bit elements have no such instruction, and go

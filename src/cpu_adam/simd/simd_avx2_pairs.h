@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_avx2_pairs.h: the vocabulary of simd_scalar.h with 16 lanes for AVX2 with FMA, for steps whose arrays have 16-bit
  * elements or codes. As in simd_avx512_pairs.h, a register of 16-bit elements becomes two of fp32, the even elements and the
  * odd ones.

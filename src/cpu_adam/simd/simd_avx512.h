@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_avx512.h: the vocabulary of simd_scalar.h with 16 lanes, for AVX-512 F, BW, VL and DQ.
  *
  * Tails use predicates. Rounding to bf16 is integer arithmetic: the instruction of newer CPUs flushes subnormals to zero, and

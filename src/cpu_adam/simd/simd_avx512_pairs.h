@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_avx512_pairs.h: the vocabulary of simd_scalar.h with 32 lanes, for steps whose arrays have 16-bit elements or codes. A
  * register of 32 of them becomes two of fp32, the even elements and the odd ones. That takes a shift and a mask, where lanes in
  * their order take a permutation for each half; and most CPUs have more units for the former.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_neon.h: the vocabulary of simd_scalar.h with 4 lanes, for NEON, which every aarch64 CPU has. Loads and sums are those of
  * simd_neon_quad.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_neon_quad.h: four lanes of NEON, read from every element type, and the square sums over them. NEON is part of every
  * aarch64 CPU. simd_neon.h uses these loads and sums. simd_sve.h uses the sums, because vectors of unknown length cannot be
  * fields of a struct.

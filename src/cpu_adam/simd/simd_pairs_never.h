@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_pairs_never.h: the part of the vocabulary that steps with 16-bit arrays do not use. Include it behind v_f. */
 #ifndef ZOFF_SIMD_PAIRS_NEVER_H
 #define ZOFF_SIMD_PAIRS_NEVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_plain_stores.h: plain stores in place of streaming ones, for instruction sets without them. Include it behind
  * v_store_*().
  *

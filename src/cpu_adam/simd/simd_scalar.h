@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_scalar.h: the vocabulary with one lane, for any CPU. It defines what every other vocabulary must compute.
  *
  * `left` is the number of elements from `p` on: min(left, v_lanes()) of them are read or written, and no byte beyond. Lanes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd_sve.h: the vocabulary of simd_scalar.h for SVE, with as many lanes as the CPU's vectors have: 4 to 64.
  *
  * Every load and store has a predicate made from `left`. In a loop over whole registers it never changes, and compilers make it

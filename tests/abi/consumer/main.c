@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: a program outside the tree that uses only the installed headers and one library. It takes one Adam step with a
  * kernel, and one with an engine. The engine needs all libraries on which zoff depends. */
 #include <math.h>

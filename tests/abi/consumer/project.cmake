@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A project that uses an installed zoff and nothing of its source tree.
 cmake_minimum_required(VERSION 3.16)
 project(consumer LANGUAGES C)

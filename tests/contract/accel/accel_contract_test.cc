@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accel_contract_test.cc: what every accelerator with streams must guarantee to an engine.
 #include "accel_under_test.h"
 

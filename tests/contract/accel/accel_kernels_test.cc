@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accel_kernels_test.cc: the kernels of every accelerator must give the same bits as the CPU's, in device memory. Covers every
 // rule, type and kind of weights, lists longer than one launch accepts, sizes around a block, and special values.
 #include "../../kernels/every_rule.h"

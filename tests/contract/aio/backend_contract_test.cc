@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // backend_contract_test.cc: checks the guarantees of a queue on every back-end, through the page cache and with O_DIRECT.
 #include <sys/syscall.h>
 

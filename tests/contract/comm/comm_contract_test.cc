@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_contract_test.cc: what every communicator must do. Runs on each one that this build has, with several numbers of ranks.
 // Ranks that are threads run side by side, and each rank checks its own results.
 #include "ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_groups_test.cc: gathers within groups of ranks, on each communicator. Groups are blocks of consecutive ranks.
 #include "ranks.h"
 

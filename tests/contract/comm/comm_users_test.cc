@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_users_test.cc: several users of one communicator: separate channels, the item of an operation, and calls in which ranks
 // wait for each other.
 #include "ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault_rank.c: one rank of a job in which the last rank misbehaves; faults.py checks what the others report.
  * Arguments: a case, a folder for the files of each rank, the deadline in seconds. Cases:
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """faults.py MPIRUN PROGRAM [step]: runs jobs of four ranks in which one misbehaves. The other ranks must report it in
 time and name the operation, its number and size, and the rank. No process may be left behind. This script continues
 ranks that stop themselves. With "step" the program trains, and the rank stops in some phase of a step."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """launchers.py PROGRAM: starts two ranks with each launcher of this machine, also with those of another MPI than the one
 that the plug-in was compiled with. The ranks must join, or say that the launcher has started two."""
 import re

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // messages_test.cc: faults that only communicators over messages can have: memory that the network still uses, a transport that
 // fails, and large pieces sent as many messages.
 #include "post_office.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mpi_main.cc: runs the communicator contract as one rank of an MPI job. Rank 0 prints all results, the other ranks only
 // failures.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_rank.c: one rank of a job whose program does not know MPI. zoff finds the launcher's variables and loads the plug-in,
  * which initialises and finalises MPI. Arguments: the name for zoff_comm_open(), and the expected number of ranks. */
 #include "comm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks.h: groups of ranks for the communicator contract. Ranks are threads of this process. With ZOFF_RANKS_MPI they are the
 // processes of an MPI job: each runs the same tests as one rank of each group. With ZOFF_RANKS_NCCL the threads join over NCCL.
 #ifndef ZOFF_TESTS_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // threads_test.cc: ranks that are threads copy from each other's memory, so a rank that leaves waits for those that are
 // copying.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // world_test.cc: a program that MPI has started alone, in the environment of each launcher of two ranks: no way to join may
 // leave it a working rank of one. This program is not started by mpirun.
 #include "launcher.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // broker_test.cc: the invariants of src/offload/broker.c on stores of files with one or two slots. tests/model has a model of
 // them.
 #include "aio_fault.h"

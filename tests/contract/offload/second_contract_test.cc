@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // second_contract_test.cc: two contents of a chunk, and the choice between them, on each tier, back-end and kind of file. A
 // model knows the content of each chunk.
 #include "aio_fault.h"

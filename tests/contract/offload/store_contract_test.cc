@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // store_contract_test.cc: what every tier must do with chunks, on each tier, back-end and number of paths.
 #include "device_link.h"
 #include "shell.h"

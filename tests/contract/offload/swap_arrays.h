@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_arrays.h: a store of chunks with three arrays, and a model of their content: the bytes that each array holds now, and
 // the bytes that each record may name that could be found later.
 #ifndef ZOFF_TESTS_SWAP_ARRAYS_H

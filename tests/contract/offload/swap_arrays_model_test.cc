@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_arrays_model_test.cc: windows, steps, commits, rollbacks and process ends in random order, with random faults in
 // between.
 #include "aio_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_arrays_test.cc: each array of a chunk is borrowed, cached, written, verified and recorded on its own.
 #include "aio_fault.h"
 #include "swap_arrays.h"

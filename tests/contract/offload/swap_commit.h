@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_commit.h: a store with persistent files, for the tests of commits and of their records.
 #ifndef ZOFF_TESTS_SWAP_COMMIT_H
 #define ZOFF_TESTS_SWAP_COMMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_file_test.cc: a state file belongs to one engine. Files that dead runs left are removed. Files of live runs, and files
 // of other programs, are not touched.
 #include "zoff_test.h"

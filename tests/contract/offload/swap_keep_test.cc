@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_keep_test.cc: persistent files. A store that is opened again holds the content of the last commit, whatever happened
 // after that.
 #include "swap_commit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_record_test.cc: the record that a commit writes: when it is written, what it counts, and how a torn one is handled.
 #include "swap_commit.h"
 

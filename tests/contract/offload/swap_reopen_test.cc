@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_reopen_test.cc: files of an earlier process: when they are reused, when they are started afresh, and when they are
 // refused.
 #include "swap_commit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_scrub_test.cc: scrub compares every place of every commit of persistent files, while nobody has them open. Flipped bits
 // are found in their array, and only those.
 #include "swap_commit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // control.h: functions with which a test steers the CUDA runtime made of threads (cudart.cc). Tests find them by dlsym() in
 // libcudart, so that the same test also runs over the real one, where they do not exist.
 #ifndef ZOFF_TESTS_CUDA_CONTROL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cudart.cc: a CUDA runtime whose device is made of threads. It has the name of the real one and the functions that
 // libzoff_cuda.so calls, so that the shipped plug-in runs without a GPU.
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device.h: replaces, for g++, the device functions that nvcc provides. kernels.cu is compiled for the CPU with this file in
 // front, and cudart.cc runs it. In kernels that shuffle, the threads of a warp are fibers of one thread. In other kernels they
 // are iterations of a loop.

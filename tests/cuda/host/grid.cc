@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // grid.cc: runs all threads of a grid, one after the other. If they exchange values, a warp is 32 fibers. Each fiber runs until
 // it has given its value, and continues when all fibers have.
 #include "grid.h"

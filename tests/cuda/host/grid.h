@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // grid.h: runs all threads of a grid, one after the other.
 #ifndef ZOFF_TESTS_CUDA_GRID_H
 #define ZOFF_TESTS_CUDA_GRID_H

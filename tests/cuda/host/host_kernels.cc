@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // host_kernels.cc: kernels.cu compiled for the CPU, unchanged, with device.h in place of nvcc's headers.
 #include "host_kernels.h"
 

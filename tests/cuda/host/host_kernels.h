@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // host_kernels.h: finds the plug-in's kernels, compiled for the CPU, by name.
 #ifndef ZOFF_TESTS_CUDA_HOST_KERNELS_H
 #define ZOFF_TESTS_CUDA_HOST_KERNELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory.cc: keeps track of device memory and of pinned memory.
 #include "memory.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory.h: keeps track of device memory and of pinned memory.
 #ifndef ZOFF_TESTS_CUDA_MEMORY_H
 #define ZOFF_TESTS_CUDA_MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl.cc: an NCCL whose ranks are threads of one process. It has the name of the real one and the functions that
 // libzoff_nccl.so calls.
 //

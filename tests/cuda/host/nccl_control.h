@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_control.h: functions with which a test steers the NCCL made of threads (nccl.cc). Tests find them by dlsym() in libnccl,
 // like those of control.h in libcudart.
 #ifndef ZOFF_TESTS_CUDA_NCCL_CONTROL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nccl_records.h: what the ranks of an NCCL communicator on threads share.
 #ifndef ZOFF_TESTS_NCCL_RECORDS_H
 #define ZOFF_TESTS_NCCL_RECORDS_H

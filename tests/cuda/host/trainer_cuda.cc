@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer_cuda.cc: the calls of CUDA and cuBLAS that the example trainer makes. Device memory is memory of the process, and
 // streams are those of zoff's "emulated" device. Wrong use ends the program, so that a test fails.
 #include "trainer_cuda.h"

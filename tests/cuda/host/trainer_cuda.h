@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer_cuda.h: kernels as loops. With this file and trainer_cuda.cc a C++ compiler can compile CUDA sources, which then run
 // without a GPU. A stream is one of zoff's "emulated" device, so its work runs beside the caller and in order. A missing wait
 // shows as a wrong number or a data race here, too.

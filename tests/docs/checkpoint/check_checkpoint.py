@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """check_checkpoint.py ROOT SAMPLE: a reader that was written from docs/CHECKPOINT.md reads what the library writes.
 
 SAMPLE is the program of write_sample.cc. The manifests must fit docs/checkpoint.schema.json, whose members must be those of the

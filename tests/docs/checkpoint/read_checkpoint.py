@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """read_checkpoint.py: reads checkpoints of format 1, written from docs/CHECKPOINT.md alone. It uses Python's standard library, and
 libxxhash for checksums. Without it, everything but the checksums is checked."""
 import ctypes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // write_sample.cc: usage: checkpoint_sample FOLDER: writes checkpoints for check_checkpoint.py: of one engine in "one", of two
 // engines in "two", of three ranks in "ranks". Those of an engine with each format of moments are in "fp32", "bf16" and so on.
 // The numbers of its states are beside them, in "fp32.numbers".

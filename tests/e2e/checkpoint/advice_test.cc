@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // advice_test.cc: the ways out that errors name are carried out. Errors of seal and of loads are about memory that is too
 // small, state files of another model, bytes of the program that are not there, and moments that 8 bits do not store. Others
 // are about settings that contradict each other, calls out of their order, and variables of launchers.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // any_to_any_test.cc: a checkpoint of any number of ranks, stage, tier and owner of the weights is loaded by any other. Then
 // masters, moments, weights and the next step equal those of a reference that was never interrupted.
 #include "covering.h"

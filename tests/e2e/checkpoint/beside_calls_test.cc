@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // beside_calls_test.cc: calls while a save is under way: a second save, the end of the engine, polls, forks, calls that are
 // refused, and a disk that stands still.
 #include "save_fault.h"

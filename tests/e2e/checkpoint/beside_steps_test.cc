@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // beside_steps_test.cc: a save that takes place beside steps has the states of the step at which it began, whatever further
 // steps do meanwhile, and in whatever order its thread and the steps meet.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // convert_test.cc: the persistent state files of any ranks become a checkpoint without an engine. Engines of another number of
 // ranks, tier and list of paths load it, and have the same masters, moments, step, loss scale and data. Their next step equals
 // that of a reference that was never interrupted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // described_test.cc: the description beside state files gives a checkpoint its names, shapes and ties. One that is damaged, of
 // another version or of other states is refused by name, and the way out that the message names works.
 #include "file_bytes.h"

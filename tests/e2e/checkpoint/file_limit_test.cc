@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // file_limit_test.cc: under `ulimit -f` each write of the library that does not fit is an error. The kernel would send SIGXFSZ,
 // which ends the process.
 #include "saved_run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kill_calls_test.cc: a program of one or two ranks is killed at each call of its save: under a new name, in place of a
 // checkpoint, and in place of one where names cannot be exchanged. Any number of ranks then loads the checkpoint before or the
 // new one, whole, by the folder and by the name, and the next save leaves nothing else.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kill_save_test.cc: a trainer is killed with SIGKILL at 200 random moments of its saves (by default a tenth of them), and
 // started again each time. It goes on from the newest complete checkpoint, which is whole and no older than the last one that
 // it reported. Its states and weights always equal those of a run that was never killed.

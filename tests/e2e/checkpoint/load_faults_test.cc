@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // load_faults_test.cc: a load that fails. An error that is found before anything changes leaves the engine as it was. A later
 // one leaves it without states, and every call says so, until another load makes it whole; with persist it goes back to its
 // last commit. All ranks are alike.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_test.cc: the memory that a save or a load takes beside that of the engine, as the kernel counts it. It is what
 // docs/MEMORY.md says: a save takes the copies that zoff_checkpoint_opts.memory allows, a load into the same chunks nothing,
 // and into others 12 MiB or three units.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // remedy_test.cc: a run goes on with a model that differs from that of its checkpoint, by the remedy that the refusal names:
 // zoff_checkpoint_opts.allow with the names in the message. States that are there are taken, and the rest stays as it was
 // registered. An oracle computes both from the states of the engine that saved. With weights_only, of which the last test is,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // resume_test.cc: 40 updates, or 20, a checkpoint, a new engine in other memory, and 20 more: masters, moments, weights, loss
 // scale, and the numbers of each step have the same bits. Also models that differ, as far as the program allows it.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // save_fault.cc: the functions that replace those of the system and of the library (see save_fault.h).
 #include "save_fault.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // save_fault.h: makes the calls fail, or wait, with which a checkpoint is written and read. Add save_fault.cc to the sources of
 // a test, and ${SAVE_FAULT_LINKS} to its LINKS. Nothing is flushed to the disk: no test here cuts the power.
 #ifndef ZOFF_SAVE_FAULT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // save_faults_test.cc: each call fails once with which a checkpoint is saved, on one of two ranks or on the only one. Then the
 // save ends with that error and the name of the file, or it is complete. The checkpoint before it is untouched, training goes
 // on, and the next save succeeds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // save_ranks_test.cc: ranks that save or load with different arguments, not all together, or into different folders; and ranks
 // that stop or leave in each phase of a save. Every other rank gets an error in time, and no checkpoint is lost.
 #include "comm_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // saved_run.h: ranks with their engines and their reference, for tests that save and load. Gradients depend on the step and the
 // rank only, so a run that goes on from a checkpoint computes the same ones.
 #ifndef ZOFF_SAVED_RUN_H

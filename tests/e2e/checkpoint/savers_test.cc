@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // savers_test.cc: several programs save under the same names into one folder, with one rank or two, some remove old
 // checkpoints, others load, or pin and unpin, and each may be killed at any moment. A load always finds a whole checkpoint,
 // which is at least as new as each that was reported complete before. One that stays pinned stays.

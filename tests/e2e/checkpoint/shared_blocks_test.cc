@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // shared_blocks_test.cc: a save whose file shares blocks with state files, all of them, some, or none. Few file systems can
 // share, so the call is replaced: the bytes are copied, or it is refused as other file systems do it.
 #include "save_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // state_mutation_test.cc: persistent state files and their descriptions that were changed on purpose, with the checksums that
 // belong to them. Scrub and reshard return a result or an error, and a checkpoint that is made of them is whole.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gradient_test.cc: compares the passes of the GPU trainer, run on the host, with those of the CPU trainer.
 // e2e/gpt/gradient_test.cc checks the CPU trainer's gradients against finite differences. Both use the same bf16 weights. The
 // GPU trainer rounds the inputs of its matrix products; the CPU trainer computes in fp32.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer_test.cc: whole runs of the GPU trainer's program, compiled for the host. It must learn as the CPU trainer does. Its
 // losses must have the same bits wherever states and weights are, and its recipe must be short.
 #include "gpt_runs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // delays_test.cc: delays all work beside the caller by random times: the trainer's stream, the streams that download gradients
 // and upload weights, operations between ranks, reads and writes of files. The order changes; the bits must not.
 #include "comm_fault.h"

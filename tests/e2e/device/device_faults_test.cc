@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_faults_test.cc: a device that fails. After a failure of any call the step reports its outcome, and the engine can
 // continue.
 #include "covering.h"

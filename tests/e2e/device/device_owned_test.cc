@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_owned_test.cc: ZeRO-3 on a device: weights that the engine owns, and gradient memory that it lends there. Device
 // memory is what the plan says, a limit is kept, the link carries what was derived, and each device call may fail. That the
 // bits are those of a host is tested in e2e_ranks (*ToDevice*, *kept*) and in combinations.

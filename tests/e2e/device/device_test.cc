@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_test.cc: an engine over a device with its own memory: the bytes it moves, the memory it uses, and every call that
 // reads or writes weights or gradients. The test e2e_ranks checks that the bits are those of a host, for all stages and tiers.
 #include "small_engine.h"

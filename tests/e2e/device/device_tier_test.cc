@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_tier_test.cc: offload_optimizer.ratio keeps a share of the states on the device and updates it there. For every share
 // the bits must be the same as without one, and only the rest may be moved.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // forgotten_wait.cc: one step over a device, with one kind of wait left out. "await": a stream does not wait for another;
 // "poll": the host does not wait for a stream; "none": all waits happen. Built with ThreadSanitizer, which must detect the
 // difference.

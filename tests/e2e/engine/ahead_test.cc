@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ahead_test.cc: buckets that are updated, or only measured, before the step is asked for: whether they count, and calls in
 // between.
 #include "covering.h"

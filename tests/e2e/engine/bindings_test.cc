@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // bindings_test.cc: calls about the buffers and weights of single parameters, in every tier and over ranks: ZOFF_NO_GRAD,
 // ZOFF_BIND_MOVED, zoff_grads_hand_over(), zoff_param_pull() and zoff_params_wait(). The oracle is an engine whose buffers
 // never move, and whose program hands gradients over one by one.

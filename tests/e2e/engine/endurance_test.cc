@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // endurance_test.cc: a thousand steps must not change the number of open descriptors, the memory of the process or the length
 // of its files. Covers persistent and other states, and every I/O back-end.
 #include "small_engine.h"

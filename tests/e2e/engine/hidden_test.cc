@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // hidden_test.cc: a trainer whose forward passes run beside the step, against one that waits for each step: after every step
 // both have the same weights, norms and skips, and in the end the same states. Steps that clip and steps that are skipped
 // alternate with plain ones. 1,000 steps in a full run.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // metrics_test.cc: the files of ZOFF_METRICS have the numbers of all steps, one file for each engine, and never stop a
 // training.
 #include "file_bytes.h"

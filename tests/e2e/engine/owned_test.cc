@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // owned_test.cc: weights that the engine owns, and offload_param. The fetched weights and their states must equal the reference
 // bit for bit. That must hold in every tier, for every cut into chunks, with pinned weights and with prefetch. Also tests what
 // a trainer must not do with such weights, and the DRAM and disk space they use.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // parity_test.cc: the parity matrix. Weights, masters, states, norm and clip factor must equal the reference bit for bit after
 // each step. The matrix varies optimizer, tier, types, accumulation, the cut into chunks, threads and I/O back-end.
 #include "covering.h"

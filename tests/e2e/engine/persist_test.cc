@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // persist_test.cc: states that outlive their engine, as a program sees them: what is stored, what the program must do before
 // the next step, and what may change between two runs. The test parity_test.cc checks that the numbers continue bit for bit.
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trace_test.cc: a trainer whose forward passes run beside the step, traced for two steps of six. The file has every row of
 // every bucket of these steps and nothing else, and shows reads, updates and writes beside the program's work. Results are
 // those of an engine without a trace.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gpt_jobs.h: runs of the example trainer as the ranks of a job.
 #ifndef ZOFF_TESTS_GPT_JOBS_H
 #define ZOFF_TESTS_GPT_JOBS_H

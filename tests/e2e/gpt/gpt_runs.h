@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gpt_runs.h: a folder with a training text and the JSON files that runs of the example trainer write.
 #ifndef ZOFF_TESTS_GPT_RUNS_H
 #define ZOFF_TESTS_GPT_RUNS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gradient_test.cc: compares the backward pass of the example trainer with finite differences of its loss, tensor by tensor.
 // Compares its plain optimizer and its matrix product with simple loops.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_main.cc: compares the memory that an engine uses on each rank, besides the program's own, with zoff_engine_plan().
 // Runs as one rank of a job. Prints the rows of docs/MEMORY.md, and fails if the two differ by more than 2 % and 32 MiB.
 #include "covering.h"

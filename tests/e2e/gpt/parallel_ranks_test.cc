@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // parallel_ranks_test.cc: the example trainer with --tensor-parallel 2 and data parallel ranks. Losses, norms and decisions to
 // clip must be those of one rank, whatever the stage and the place of the states.
 #include "gpt_jobs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // parallel_test.cc: tensor parallelism inside the model of the example trainer. Threads are the parts of a model. Weights and
 // gradients of a part must be a section of those of the whole model, and replicated ones the same bits in all parts.
 #include "zoff_test.h"

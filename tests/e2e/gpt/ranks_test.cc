@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_test.cc: the example trainer as the ranks of a job. Several ranks must learn what one rank learns. The stage, the place
 // of states and weights, and the owner of the weights must not change a bit.
 #include "covering.h"

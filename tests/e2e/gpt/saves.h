@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // saves.h: runs of the example trainer that end early and go on, in one process or as the ranks of a job.
 #ifndef ZOFF_TESTS_GPT_SAVES_H
 #define ZOFF_TESTS_GPT_SAVES_H

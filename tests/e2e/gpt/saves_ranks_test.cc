@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // saves_ranks_test.cc: the ranks of a job save one checkpoint, stop together when one of them is asked to, and go on as any
 // number of ranks.
 #include "saves.h"

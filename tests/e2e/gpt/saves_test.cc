@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // saves_test.cc: runs of the example trainer that save, end early, and go on in another process. Their losses have the same
 // bits as those of a run that was not interrupted.
 #include "saves.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // trainer_test.cc: whole runs of the example trainer. It must learn, its losses must have the same bits wherever the states
 // are, its recipe must be short, and errors must be reported.
 #include "gpt_runs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // identity_random_test.cc: random programs of several ranks with several engines on one communicator. They take steps, fetch
 // and read weights, also while a step is open, and destroy and remake engines. Each rank hands over gradients in its own order
 // of engines and parameters.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // identity_ranks.h: ranks that are threads, with several engines on one communicator. All numbers are small integers and SGD
 // has a learning rate of 1. So the weights after t steps are known exactly.
 #ifndef ZOFF_IDENTITY_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // identity_test.cc: ranks share one communicator among engines and make different calls. The error must come soon and name the
 // ranks, both calls and both items. Other tests show correct programs that must work with any timing.
 #include "identity_ranks.h"

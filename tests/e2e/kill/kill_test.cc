@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kill_test.cc: kills a trainer with SIGKILL at 200 random moments of its start, its steps and its commits (by default a tenth
 // of them) and restarts it each time. No step that returned may be lost, and no step may be taken twice. The trainer's own data
 // must be that of the update which the states are of: the victim compares it each time it opens. In the end all states,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* victim.c: a trainer to be killed. It opens its engine and continues after the last committed step, with the position in its
  * data. On standard output it prints "open T" when its weights are those of step T, and "done T" when step T has returned.
  * Gradients depend only on the batch and the element, so that every run computes the same ones. Every seventh batch overflows,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // progress_thread_test.cc: the engine's own thread that makes progress while the program makes no calls.
 #include "comm_fault.h"
 #include "post_office.h"

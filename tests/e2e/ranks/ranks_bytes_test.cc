@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_bytes_test.cc: bytes on the wire must equal the theory exactly. With N ranks each gradient is sent N - 1 times per
 // micro-batch, and each replicated weight N - 1 times per step. A fetch of weights that the engine owns sends each element to N
 // - 1 ranks. All other traffic has a fixed size.

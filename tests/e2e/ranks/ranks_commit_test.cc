@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_commit_test.cc: a step of several ranks with persistent states returns when all ranks have recorded it. The test delays
 // the record of one rank.
 #include "rank_job.h"

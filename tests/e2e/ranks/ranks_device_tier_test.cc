@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_device_tier_test.cc: several ranks with devices, which their communicator may access, and offload_optimizer.ratio
 // below 1. Tests the bytes that are moved, the memory that is used, and calls that must work as without a share on the devices.
 // Parity over the whole matrix is in ranks_parity_test.cc, in cells with a ratio.

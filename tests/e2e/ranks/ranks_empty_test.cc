@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_empty_test.cc: an engine that trains nothing beside one that trains, with one norm. It has no gradients, but every
 // decision of a step is also its own: it clips, skips, scales, counts, stops, saves and reopens as the other does. The other
 // does as if it were alone.

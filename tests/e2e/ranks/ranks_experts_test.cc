@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_experts_test.cc: expert data parallelism. Four ranks share a dense parameter. Ranks 0 and 2 have expert 0, ranks 1 and
 // 3 have expert 1. Each rank has an engine for the dense parameter over all ranks, and one for its expert over the two ranks
 // that have it. They clip by one norm, in which each parameter counts once. The bits are those of one engine over the whole

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_groups_test.cc: weights stored once more in each group of ranks (zero_hpz_partition_size): which messages cross from
 // one group to another, the memory of the second shard, and that it follows every change of the weights.
 #include "post_office.h"

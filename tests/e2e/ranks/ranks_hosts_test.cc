@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_hosts_test.cc: two ranks on each of two hosts, which two_hosts.py joins by a cable. Counts what the cable carries while
 // weights are fetched within each host, and while new weights go to the other one.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_life_test.cc: engines over several ranks are created and destroyed: two groups side by side, and a hundred groups one
 // after another.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_measure_test.cc: two engines of one rank that clip by one norm (zoff_step_measure()). Norm, clip factor and weights are
 // those of one engine over all parameters, bit for bit, and both skip the same steps.
 #include "covering.h"

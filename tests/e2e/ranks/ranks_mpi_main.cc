@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_mpi_main.cc: runs the tests of this folder as one rank of a job under mpirun. Each process runs all tests, side by
 // side.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_norm_test.cc: engines that train parts of one model and share a norm (zoff_engine_opts.norm_comm). Each part has ranks
 // of its own, which share their states. Norm, clip factor and weights must be those of one engine over all parameters, bit for
 // bit, and all parts skip, stop and refuse the same steps.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_parity_test.cc: compares several ranks with one reference that sees the gradients of all of them. Weights on every
 // rank, states, norm and clip factor must equal the reference bit for bit. The matrix varies stage, tier, types, the number of
 // ranks and micro-batches and their weights, the order of gradients, and when they are sent.

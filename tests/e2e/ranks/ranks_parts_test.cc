@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_parts_test.cc: engines that train parts of one model (zoff_engine_opts.norm_comm) and keep their states in files. Seal
 // passes on all parts or on none. All parts may use one folder, and continue from the same step after any end of a run.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_persist_test.cc: states of several ranks that outlive their engines. Wherever a rank dies, all ranks must continue from
 // a step that every rank has committed, or none may continue.
 #include "comm_fault.h"

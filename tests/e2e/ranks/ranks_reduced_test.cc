@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_reduced_test.cc: gradients that the trainer has reduced (zoff_param_desc.reduced). All ranks hand over the same one, so
 // zoff sends nothing of it. With a power of two of ranks, and gradients of few bits, sum and mean are exact. So bits equal
 // those of an engine that reduces them itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_stop_test.cc: one rank requests a stop, at any moment of a step. All ranks are told in the same step, and the run ends
 // on all of them.
 #include "comm_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks_worlds_test.cc: trains the same twelve micro-batches of unequal size on 1, 2, 3 and 4 ranks. Dealt out in turns, the
 // batches are added in the same order for every number of ranks, so the first step has the same bits. Dealt out in runs, as
 // most trainers do, they are added in another order, and the gradients differ by rounding.

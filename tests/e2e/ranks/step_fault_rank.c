@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step_fault_rank.c: one rank of a training job. In each round the last rank stops itself in some phase of the second step.
  * tests/contract/comm/faults.py continues that rank and checks what the others report. Arguments: "step", a folder for the
  * files of each rank, the deadline in seconds.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """two_hosts.py MPIRUN PROGRAM: runs the parity program with two ranks on each of two hosts. The hosts are network
 namespaces of this machine, joined by a cable, and messages use TCP. Runs once at full rate and once with a limited
 rate, and counts what weights in groups of two ranks send over the cable."""

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault_fs.c: a file system that passes all calls through to a folder and fails on demand. The nth read or write from now
  * on fails, is short, or has a bit flipped. Programs control it by writing to the file ".fault" in its root:
  *

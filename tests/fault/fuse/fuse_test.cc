@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fuse_test.cc: states on a file system whose nth read or write fails, is short, or flips a bit, for n = 1, 2, 3, ... until a
 // step meets no fault. So the engine sees a faulty drive as the kernel reports it. Each failure must be an error that names the
 // file, and a retry must finish the step. The results must be those of a run without faults. The engine must never use a chunk

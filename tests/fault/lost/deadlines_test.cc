@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // deadlines_test.cc: a disk or a device that hangs. After the communicator's timeout_seconds the call must return an error. The
 // step can be finished when the disk or device works again, and an engine can be destroyed while it hangs.
 #include "aio_place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // lost_write_test.cc: one write or flush in the use of an engine fails, is short, is silently lost, or is the last before a
 // power cut: n = 1, 2, 3, ... to the end. Every call must return a correct result or an error. A retry or a rollback must end
 // with the bits of an undisturbed run. The next engine that opens the files must find a whole step.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tests the aarch64 kernels on a machine of any kind: kernels_bits is built by the distribution's cross compiler and runs under
 # qemu's user mode emulation. Included by tests/kernels/CMakeLists.txt. If a tool is missing, its tests are skipped.
 find_program(ZOFF_AARCH64_GCC NAMES aarch64-linux-gnu-gcc DOC "Cross compiler of the kernels_bits.aarch64 tests")

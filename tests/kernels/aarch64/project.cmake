@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds kernels_bits alone, as a static program, with the compiler of the toolchain file. It uses the real sources of cpu_adam
 # and those of base that they need. This file becomes the CMakeLists.txt of a small project in the build folder; ZOFF_ROOT is
 # the top of the source tree.

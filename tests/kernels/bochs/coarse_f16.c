@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* coarse_f16.c: makes kernels_bits for bochs write fp16 results without their last bit.
  *
  * In bochs 2.7 VCVTPS2PH rounds a tie between two fp16 numbers away from zero instead of to even. So it may give the odd

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """run_bochs.py: runs kernels as machine code on an emulated CPU: AVX-512 in the emulator bochs.
 
 run_bochs.py WORK_DIR PROGRAM...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """deepspeed_side.py: one run of DeepSpeed on the CPU, as a process of its own, for deepspeed_universal.py.
 
 deepspeed_side.py train STAGE TYPE TIED STEPS FOLDER    train STEPS steps, and save and convert a checkpoint after each from the

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """deepspeed_universal.py: checkpoints move from DeepSpeed to zoff and back, bit by bit.
 
 deepspeed_universal.py ZOFF LIBZOFF VENV_DIR [--install]

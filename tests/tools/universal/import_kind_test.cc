@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // import_kind_test.cc: each verb of `zoff import` names what a file or folder is, and what reads or converts it. The messages
 // are in golden/refusals_of_imports.txt; with ZOFF_GOLDEN_WRITE=1 this test writes them.
 #include "../../golden/golden_text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pickle_hostile_test.cc: hostile pickles are refused by the name of what they try, in bounded memory.
 #include "torch_bytes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pickle_mutation_test.cc: mutated pickles and .pt files are refused or read; nothing crashes, and no tensor leaves its
 // storage.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pickle_test.cc: a pickle is read as the values that it describes, and copied with other numbers.
 #include "torch_bytes.h"
 

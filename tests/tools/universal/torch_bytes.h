@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // torch_bytes.h: pickles and .pt files for tests, written opcode by opcode, without the code under test.
 #ifndef ZOFF_TESTS_TORCH_BYTES_H
 #define ZOFF_TESTS_TORCH_BYTES_H

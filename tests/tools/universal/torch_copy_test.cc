@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // torch_copy_test.cc: a copy of a .pt file has other elements, and all else as it was; elements of any size are aligned.
 #include "covering.h"
 #include "torch_bytes.h"

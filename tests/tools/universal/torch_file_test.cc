@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // torch_file_test.cc: tensors of .pt files are read as PyTorch describes them, or refused by name.
 #include "torch_bytes.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """torch_import.py: state_dicts of PyTorch and the states of torch.optim arrive bit by bit, and an engine goes on from them.
 
 torch_import.py ZOFF LIBZOFF API_JSON VENV_DIR

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // torch_import_test.cc: `zoff import torch`: state_dicts of torch.save() become checkpoints, with the moments of torch.optim
 // where exactly one way to match them with the tensors exists.
 #include "../tool_checkpoints.h"

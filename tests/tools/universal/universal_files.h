@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // universal_files.h: universal checkpoint folders for tests, of the two forms that DeepSpeed writes.
 #ifndef ZOFF_TESTS_UNIVERSAL_FILES_H
 #define ZOFF_TESTS_UNIVERSAL_FILES_H

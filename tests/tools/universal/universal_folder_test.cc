@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // universal_folder_test.cc: universal checkpoint folders are read whole; anything unknown in them is refused by name.
 #include "universal_files.h"
 

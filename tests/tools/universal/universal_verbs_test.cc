@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // universal_verbs_test.cc: `zoff import universal` and `zoff export universal`: states, shapes, steps and scales arrive bit by
 // bit, and what does not fit is refused by name.
 #include "../tool_checkpoints.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // universal_write_test.cc: a universal folder is written after the pattern of another one, complete or not at all.
 #include "universal_files.h"
 

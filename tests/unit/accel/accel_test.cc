@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accel_test.cc: the list of back-ends, a device's description, and the checks and the wait that all back-ends share.
 #include "zoff_test.h"
 

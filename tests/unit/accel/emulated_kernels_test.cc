@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // emulated_kernels_test.cc: the caller may change a list, its constants and its factors when the call returns. The stream
 // computes the same bits as the CPU. Without memory nothing begins.
 #include "held_stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // emulated_test.cc: properties of the device made of threads beyond the contract of all accelerators: any number of devices,
 // memory that is never zero, and cleanup after every failure.
 #include "held_stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // held_stream.h: an emulated device with a stream that a test can block.
 #ifndef ZOFF_TESTS_HELD_STREAM_H
 #define ZOFF_TESTS_HELD_STREAM_H

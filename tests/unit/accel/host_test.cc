@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // host_test.cc: the CPU as its own accelerator: one device, which uses weights and gradients in place.
 #include "memory_fault.h"
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // plugins_test.cc: the accelerator in a plug-in: the functions that it must have, and the errors if it is missing or
 // incomplete. The plug-ins are real ones with the name of CUDA's (tests/support/plugin_under_test.c).
 #include "zoff_test.h"

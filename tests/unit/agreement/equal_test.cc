@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // equal_test.cc: lists are compared between ranks. If they differ, every rank names the items, their values and the ranks.
 #include "small_agreement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // norm_sum_test.cc: norms of several engines, joined by the program.
 #include "small_agreement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // open_test.cc: ranks that open their stores side by side continue with a commit that all of them have.
 #include "small_agreement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // small_agreement.h: a rank that compares its list of parameters with other ranks. Its contexts are filled in as in an engine.
 #ifndef ZOFF_SMALL_AGREEMENT_H
 #define ZOFF_SMALL_AGREEMENT_H

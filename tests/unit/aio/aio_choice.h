@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // aio_choice.h: a file and a queue on it, with the back-end that a test names.
 #ifndef ZOFF_TESTS_AIO_CHOICE_H
 #define ZOFF_TESTS_AIO_CHOICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // backend_test.cc: the choice of a queue's back-end, and what it does if the kernel refuses something. The tests use child
 // processes with fewer rights, like those in containers.
 #include "aio_choice.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // bounce_test.cc: unaligned requests under O_DIRECT: edges, the end of the file, and failures in between.
 #include "aio_fault.h"
 #include "aio_place.h"

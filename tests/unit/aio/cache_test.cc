@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cache_test.cc: how much of a file stays in the page cache if O_DIRECT is refused, counted as fincore counts it.
 #include <algorithm>
 

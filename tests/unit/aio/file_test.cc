@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // file_test.cc: opening a file: refusals, O_DIRECT, alignment, and space on the disk.
 #include "aio_fault.h"
 #include "aio_place.h"

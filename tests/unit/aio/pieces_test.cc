@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pieces_test.cc: every result that the system can return, provoked for each transfer of a request. The test checks the
 // request's result, and that the queue and other requests are not affected.
 #include <algorithm>

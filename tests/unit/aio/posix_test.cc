@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // posix_test.cc: the last back-end of the list, alone. Each reap does one transfer on the calling thread, in the order of
 // submission.
 #include "aio_fault.h"

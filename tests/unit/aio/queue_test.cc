@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // queue_test.cc: tickets, the pool of requests, and allocations that fail.
 #include "aio_fault.h"
 #include "aio_place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // result_test.cc: the function that every result passes: each comes out unchanged, and no back-end goes around it.
 #include "aio_fault.h"
 #include "aio_place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // threads_test.cc: the back-end made of threads: it works while the caller computes, it blocks signals, and it fails cleanly
 // without threads.
 #include <pthread.h>

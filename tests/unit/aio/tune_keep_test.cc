@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tune_keep_test.cc: results as a section of a configuration, and the file in a folder that stores the last one. The file is
 // used only if all of it is valid and was measured in this place. It is never half written, and never a reason to fail.
 #include "aio_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tune_test.cc: measuring a folder: the result, the file that stays in the folder and when it is used, and cleanup after a
 // failure. No test measures the folder's speed.
 #include <sys/file.h>

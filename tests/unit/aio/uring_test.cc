@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // uring_test.cc: the io_uring back-end: alone, so that a test controls submission and reaping, and in a queue for which the
 // kernel refuses the ring or its memory.
 #include "aio_choice.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // archive_test.cc: a checkpoint of several ranks is opened with all pieces in order, and one whose pieces do not cover its
 // states is refused.
 #include "ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // call_fault.cc: the functions that replace those of the system (see call_fault.h).
 #include "call_fault.h"
 

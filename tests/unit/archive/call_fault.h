@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // call_fault.h: makes the nth system call of a save fail, ends the process there, does something else before it, or notes the
 // calls. Add call_fault.cc to the sources of a test, and ${call_fault_links} of CMakeLists.txt to its LINKS. Flushes are
 // counted, but not done: nothing here cuts the power.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // choose_test.cc: which checkpoint of a folder is loaded, whatever happened to the folder.
 #include "replacing.h"
 #include "sample.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // damage_test.cc: every flipped bit of a checkpoint is found, and the file is named, by those that open and verify it.
 #include "ranks.h"
 

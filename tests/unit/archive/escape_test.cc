@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // escape_test.cc: names of any bytes survive a manifest, and each name has exactly one text.
 #include "sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // folder_test.cc: names in a checkpoint, folders, and files that appear whole.
 #include "sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // latest_test.cc: the file `latest` names a checkpoint, and any change of it is found.
 #include "sample.h"
 

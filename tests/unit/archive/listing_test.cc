@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // listing_test.cc: which checkpoint is complete, and why one is not.
 #include "sample.h"
 

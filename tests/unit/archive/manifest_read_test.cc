@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // manifest_read_test.cc: a manifest with a right checksum and wrong contents is refused, and says what is wrong. Members that
 // this version does not know are ignored; versions and needs that it does not know are refused by name.
 #include "sample.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // manifest_test.cc: a manifest is printed, and read back as it was.
 #include "sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // members_test.cc: an object is read member by member. Text that jansson refuses is refused, and values that are too large for
 // bounded memory.
 #include "sample.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_count.cc: the functions that replace those of the library (see memory_count.h).
 #include "memory_count.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_count.h: counts the memory of the library and of jansson. Add memory_count.cc to the sources of a test, and
 // PkgConfig::jansson -Wl,--wrap=calloc -Wl,--wrap=zoff_base_mem_free to its LINKS.
 #ifndef ZOFF_ARCHIVE_MEMORY_COUNT_H

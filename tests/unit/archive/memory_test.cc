@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_test.cc: each allocation of a save and of a load fails once. That is an error, changes nothing, and leaks nothing.
 #include "allocation_fault.h"
 #include "sample.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mutation_test.cc: manifests and tables that were changed on purpose, with the checksums that belong to them. None crashes a
 // reader, reads outside of the folder or takes memory beyond that of the text. A checkpoint that opens has the same elements.
 #include "covering.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // overlap_test.cc: what two programs do in one folder at the same time: one of them is held before some system call while the
 // other one saves, removes, or has the lock. The save that began last stays, and a load always finds a checkpoint.
 #include "call_fault.h"

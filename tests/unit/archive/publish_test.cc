@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // publish_test.cc: identity and name of a checkpoint, when `latest` changes, and which checkpoints are removed.
 #include "ranks.h"
 #include "replacing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ranks.h: a checkpoint that several ranks wrote: each has some pieces of one parameter, in a file of its own.
 #ifndef ZOFF_ARCHIVE_RANKS_H
 #define ZOFF_ARCHIVE_RANKS_H

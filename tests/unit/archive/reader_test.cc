@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // reader_test.cc: the public calls that read a checkpoint.
 #include "ranks.h"
 

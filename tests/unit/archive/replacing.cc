@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // replacing.cc: the functions that replace those of the library (see replacing.h).
 #include "replacing.h"
 

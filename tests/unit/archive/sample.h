@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // sample.h: a small checkpoint that has a parameter of each kind, written and compared by the public calls.
 #ifndef ZOFF_ARCHIVE_SAMPLE_H
 #define ZOFF_ARCHIVE_SAMPLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // save_fault_test.cc: a save whose nth system call fails or is its last, where engines save together, remove old checkpoints,
 // or have no descriptor left. tests/e2e/checkpoint has the calls of one engine (save_faults_test.cc, kill_calls_test.cc).
 #include "call_fault.h"

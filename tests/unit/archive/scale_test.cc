@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // scale_test.cc: 100,000 parameters: nothing takes memory or time beyond their number. The times are printed, not compared.
 #include "memory_count.h"
 #include "sample.h"

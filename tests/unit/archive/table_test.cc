@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // table_test.cc: the table at the end of a file is read back, and one that contradicts itself is refused.
 #include "sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // writer_test.cc: the public calls that write a checkpoint.
 #include "sample.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // array_test.cc: arrays on the heap grow, keep their content, and stay unchanged if there is no memory.
 #include "zoff_test.h"
 

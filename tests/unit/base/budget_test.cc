@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // budget_test.cc: memory and CPUs that are left, on machines made of files: without a group, version 1, version 2, nested,
 // containers.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cpu_test.cc: features are those that the kernel reports. Between enter and leave floating point is set for the kernels, and
 // restored afterwards.
 #include "float_control.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // env_test.cc: the tables of environment variables, and the values read for each line.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // exact_test.cc: a sum without rounding against another implementation, in any order, over the whole range of a double.
 #include "exact_sum.h"
 #include "zoff_test.h"

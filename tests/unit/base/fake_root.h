@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fake_root.h: a folder with the files in which a kernel describes a machine: CPUs, cores, nodes, groups.
 #ifndef ZOFF_FAKE_ROOT_H
 #define ZOFF_FAKE_ROOT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // float_control.h: the floating-point control register as a library of the program may leave it, and a number that reveals it.
 #ifndef ZOFF_TESTS_FLOAT_CONTROL_H
 #define ZOFF_TESTS_FLOAT_CONTROL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fork_test.cc: a child of fork() has another number than its parent, and none of the guarded descriptors. So a lock ends with
 // the process that took it.
 #include "aio_place.h"

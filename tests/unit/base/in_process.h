@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // in_process.h: run a test in a process with another environment, and read its output.
 #ifndef ZOFF_TESTS_IN_PROCESS_H
 #define ZOFF_TESTS_IN_PROCESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* late_openmp.c: a library that brings OpenMP into a program that has none, and counts its parallel regions. */
 #include <dlfcn.h>
 #include <omp.h>

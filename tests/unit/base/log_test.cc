@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // log_test.cc: which lines are formatted, what the sink receives, and the form of a line on stderr.
 #include "zoff_test.h"
 

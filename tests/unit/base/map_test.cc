@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // map_test.cc: large memory as mappings: complete, aligned, zeroed; the error without memory; the count of huge pages.
 #include "fake_root.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mem_test.cc: small memory from the heap, and the error if there is none.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // openmp_late_test.cc: libzoff.so is loaded into a program without OpenMP, and works. Then a library brings OpenMP: its threads
 // become the team of the next steps. So does Python that imports zoff before its framework.
 #include "in_process.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // openmp_settings_test.cc: the settings that the program and its user gave to the program's OpenMP runtime.
 #include "in_process.h"
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // openmp_test.cc: the program's OpenMP threads become the team if exactly that many of them spin; otherwise they are left
 // alone. Each case is a process of its own, so that all its threads are known.
 #include "in_process.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // plugin_test.cc: where plug-ins are searched, the errors if none can be used, and the library's functions for them. The
 // plug-ins of tests/support/plugin_under_test.c are real ones.
 #include "zoff_test.h"

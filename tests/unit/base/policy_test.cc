@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // policy_test.cc: how many threads a rank takes, and on which nodes. Machines are made of files, with masks, quotas, containers
 // and neighbours on the same host.
 #include "fake_root.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // progress_test.cc: the loop that waits: which poller it sleeps in, whose errors end it, and what counts as standing still.
 #include "zoff_test.h"
 

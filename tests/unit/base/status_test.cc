@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // status_test.cc: names of statuses, the last error text of each thread, bits.h.
 #include "zoff_test.h"
 

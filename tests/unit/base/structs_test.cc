@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // structs_test.cc: structs of callers that are older or newer than the library.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tally.h: which threads took part in a run of a team.
 #ifndef ZOFF_TESTS_TALLY_H
 #define ZOFF_TESTS_TALLY_H

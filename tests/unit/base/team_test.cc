@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // team_test.cc: how many threads a team has, that each runs once, where they are, and their floating-point settings.
 #include "fake_root.h"
 #include "float_control.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tls_test.cc: a program with more thread-local data than the stacks of a team's threads usually hold.
 #include "tally.h"
 #include "zoff_test.h"

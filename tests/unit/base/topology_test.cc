@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // topology_test.cc: lists of CPUs, masks, and the core and node of a CPU, on machines made of files and on this one.
 #include "fake_root.h"
 

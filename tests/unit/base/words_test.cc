@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // words_test.cc: sizes in readable units.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // workers_test.cc: threads of our own: their number, owner and name, a run for which the system refuses threads, and polling.
 // Each case starts on a thread without workers.
 #include "memory_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // data_test.cc: lists of the program's own bytes that no checkpoint can hold.
 #include "zoff_test.h"
 

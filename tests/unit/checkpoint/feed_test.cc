@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // feed_test.cc: moments that change their format come in any portions, and end as if they had come at once.
 #include "random.h"
 #include "zoff_test.h"

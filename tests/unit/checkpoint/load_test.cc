@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // load_test.cc: corners of saves and loads that no whole run reaches: one of several checkpoints, a static loss scale, large
 // frozen weights, and damaged states. Others are what a failed load leaves behind, and lack of memory or of threads.
 #include "memory_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // match_test.cc: whether a checkpoint is of the engine's model: patterns of names, messages, ties, and hyper-parameters. Loads
 // of each kind of difference are in e2e/checkpoint/remedy_test.cc.
 #include "named_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // named_model.h: an engine over parameters that a test describes one by one, and a checkpoint that exists only as its manifest.
 #ifndef ZOFF_NAMED_MODEL_H
 #define ZOFF_NAMED_MODEL_H

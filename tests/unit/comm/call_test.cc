@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // call_test.cc: an operation as its caller sees it: the bytes for each rank, the comparison of two ranks, numbers, deadlines,
 // and a communicator that has failed.
 #include "comm_fault.h"

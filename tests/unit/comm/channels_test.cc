@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // channels_test.cc: users of a communicator: their ids and slots, the order of their arrival, and a channel that one rank
 // cannot open.
 #include "comm_fault.h"

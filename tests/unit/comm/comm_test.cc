@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // comm_test.cc: the list of communicators, and their common properties; options in a struct of another length; transports that
 // are refused; a communicator that a shared library connects.
 #include "memory_fault.h"

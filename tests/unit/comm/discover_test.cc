@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // discover_test.cc: the group that "auto" chooses, for every environment that a launcher creates.
 #include "launcher.h"
 #include "plugin.h"

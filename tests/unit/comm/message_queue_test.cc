@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // message_queue_test.cc: headers that this version does not send. tests/contract/comm shows, on every
 // back-end, what queues carry and how they fail.
 #include "post_office.h"

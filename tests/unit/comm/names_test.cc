@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // names_test.cc: operations, items, channels and calls in the words of error messages.
 #include "thread_ranks.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c: a plug-in that connects what a test has given it. */
 #include "plugin.h"
 

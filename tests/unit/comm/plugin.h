@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: what a test tells the plug-in that it loads. */
 #ifndef ZOFF_TESTS_PLUGIN_H
 #define ZOFF_TESTS_PLUGIN_H

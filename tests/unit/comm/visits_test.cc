@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // visits_test.cc: ranks number the calls in which their program waits. Calls inside a call do not count. A call that failed
 // gives its number to the next one. A number from another rank is compared.
 #include "comm_fault.h"

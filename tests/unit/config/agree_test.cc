@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // agree_test.cc: the list of keys that ranks compare: every key that decides a number, once, with its effective value.
 #include "config_helpers.h"
 #include "schema_rows.h"

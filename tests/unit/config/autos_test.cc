@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // autos_test.cc: "auto" never changes training silently. The start of the log names the training's values. stderr is left to
 // the trainer.
 #include "config_helpers.h"

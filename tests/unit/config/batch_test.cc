@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // batch_test.cc: the three batch sizes: which of them are given, and for how many ranks.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // check_test.cc: `zoff check` ends with 0 exactly where an engine of one parameter opens on one rank, and else with its
 // message.
 #include "config_helpers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // compat_test.cc: 80 published configurations: each loads, or is refused for the reason in the table. If the batch sizes show a
 // number of ranks, the file is resolved for that number.
 #include "config_helpers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // config_helpers.h: configurations from literal text, and the library's messages about them.
 #ifndef CONFIG_HELPERS_H
 #define CONFIG_HELPERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // configuration_test.cc: the life of a configuration: opened, read again, set by the program, asked for values.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // docs_test.cc: the pages' tables and names, compared with the code.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dump_test.cc: the effective configuration as text: every value with its source, ignored keys with the reason, short buffers.
 #include "config_helpers.h"
 

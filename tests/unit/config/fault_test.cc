@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does. Each time the error is clear and nothing is
 // leaked; the address sanitizer checks that.
 #include "allocation_fault.h"

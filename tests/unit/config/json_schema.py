@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """json_schema.py ZOFF LIBZOFF ROOT: the schema that `zoff schema` prints accepts and refuses what `zoff check` does, at the same key.
 
 The configurations are those below, each key of the schema with each of some values, the files of the repository, and those of

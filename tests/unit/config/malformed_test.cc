@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // malformed_test.cc: malformed files: one clear error with its place, for any bytes.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // memory_test.cc: the DRAM that a plan announces, part by part, is the memory that an engine takes from the system.
 #include "config_helpers.h"
 

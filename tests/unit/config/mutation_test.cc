@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // mutation_test.cc: truncated and damaged files: never a crash, always a configuration or an error with a text. Run it under
 // the sanitizers.
 #include "config_helpers.h"

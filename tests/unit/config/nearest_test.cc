@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nearest_test.cc: the distance of two words, and the known word that a misspelt one probably means.
 #include "config_helpers.h"
 

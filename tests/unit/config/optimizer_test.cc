@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // optimizer_test.cc: the parameters of each optimizer.type, and their defaults.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // parse_test.cc: errors with their place, and the tolerance that real files need. tests/golden has what is said to wrong
 // values.
 #include "config_helpers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // people_test.cc: values in files of DeepSpeed's users that zoff once refused: zeros, "never", scaling keys under bf16,
 // disabled parts. Also: one report names all misspelt keys.
 #include "config_helpers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // precision_test.cc: fp16 and bf16: the keys of a loss scale, and refused values.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // resolve_test.cc: values that depend on other keys: old names, tiers and folders, and keys for several ranks.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // scan_test.cc: from text to a tree in which every member knows its place: comments, commas, and repeated keys.
 #include "config_helpers.h"
 

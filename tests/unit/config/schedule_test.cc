@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // schedule_test.cc: the required parameters of each schedule, its defaults, and the errors for parameters that it does not
 // have.
 #include "config_helpers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // schema_rows.h: the rows of the table of keys.
 #ifndef SCHEMA_ROWS_H
 #define SCHEMA_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // schema_test.cc: the table itself: its rows are consistent, and every typing error in a key is caught.
 #include "config_helpers.h"
 #include "schema_rows.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tool_plan_test.cc: `zoff plan` as a user runs it: its figures are those of an engine, and add up.
 #include "config_helpers.h"
 #include "shell.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tool_test.cc: the zoff command as a user runs it: its output, the stream it goes to, and its exit status.
 #include "config_helpers.h"
 

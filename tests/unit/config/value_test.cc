@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // value_test.cc: every form of a number, a size, a path, a list; and values that are too large or malformed.
 #include "config_helpers.h"
 

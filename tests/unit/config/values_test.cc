@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // values_test.cc: the effective values as one typed struct for the engine: defaults, all keys given, and keys left open.
 #include "config_helpers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // accumulate_test.cc: gradients summed over a list of pieces: over micro-batches, over ranks, with weights, by any team. The
 // numbers are small integers and powers of two, so that every sum is known exactly.
 #include "kernel_data.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // adam_hash.cc: a helper of dispatch_test: 100 steps over a mixed list of every rule and type through the door of the room. It
 // prints "<isa> <hash>". ZOFF_ISA chooses the instruction set as in any process; the argument is the number of threads.
 #include "every_rule.h"

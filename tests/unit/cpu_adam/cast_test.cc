@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cast_test.cc: element types converted over a list of pieces: each pair of types, by any team, exact or rounded once.
 #include "kernel_data.h"
 #include "oracle.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dispatch_test.cc: which table a process chooses, its log line, and that results do not depend on the choice. A process
 // chooses once, so each case is a process of its own: adam_hash.
 #include "zoff_test.h"

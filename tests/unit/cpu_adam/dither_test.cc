@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dither_test.cc: states that are rounded to bf16 with random bits. Their mean is kept, where rounding to the nearest would
 // stop a second moment from decaying. The bits depend on parameter, element and step alone.
 #include "oracle.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // dtype_test.cc: the size and the name of each element type.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // hyper_test.cc: for all optimizers: defaults, growing structs, ranges and their messages, rules, states, and the constants of
 // a step.
 #include "every_rule.h"

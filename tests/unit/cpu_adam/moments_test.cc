@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // moments_test.cc: elements of a moment as fp32 numbers, in every format.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // norm_test.cc: sums of squares of blocks over a list of pieces: their number and content, when they are finite, and that every
 // team computes the same bits.
 #include "kernel_data.h"

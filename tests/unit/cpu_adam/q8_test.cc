@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // q8_test.cc: moments in 8 bits: their codes and scales, the mean of rounding, the layout in blocks, and that no result depends
 // on cuts and threads. tests/kernels/ compares whole steps with an oracle.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // step_large_test.cc: a tensor of more than 2^31 elements, whose bytes are more than 2^32: every element is updated once.
 #include "covering.h"
 #include "every_rule.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // step_list_test.cc: a list of tensors in one call gives the bits of single calls, for any mixture. If one tensor is invalid,
 // nothing changes, and the message names it.
 #include "tensors.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // step_test.cc: the public step on one tensor: every rule and type against the oracle, errors and their words, defaults, empty
 // tensors, and callers on several threads. While it computes it sets the floating-point control register.
 #include "tensors.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // tensors.h: tensors of any rule and type for the tests in this folder, each with arrays of its own.
 #ifndef ZOFF_TESTS_TENSORS_H
 #define ZOFF_TESTS_TENSORS_H

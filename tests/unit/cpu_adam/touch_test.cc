@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // touch_test.cc: the first values of states: masters equal the weights, m and v are zero, and every page exists.
 #include "zoff_test.h"
 

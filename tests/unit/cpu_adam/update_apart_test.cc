@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // update_apart_test.cc: a step whose results go to another place has the bits of a step in place. The old states stay as they
 // are, and nothing is written beside the new places. Tested with every rule, format and table of kernels, any alignment and any
 // cut.

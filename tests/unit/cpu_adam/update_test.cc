@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // update_test.cc: the step over a list of pieces: the cost of an element, the size from which copies are written past the
 // caches, and that no result depends on this.
 #include "tensors.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // walk_test.cc: a list gives the same bits with any cut into pieces and any number of threads. Every element is worked on
 // exactly once. Shares are equal in bytes. between() runs about every 64 Ki elements on the calling thread.
 #include "every_rule.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // worth_test.cc: from how many elements on a team is woken. It is measured only for lists that are neither clearly small nor
 // clearly large.
 #include "zoff_test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // blocks_test.cc: the checksum of an array does not depend on the order of hashing its blocks, on the number of threads, or on
 // other arrays of its chunk. It changes with any byte.
 #include "zoff_test.h"

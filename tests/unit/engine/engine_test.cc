@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // engine_test.cc: create, open, seal, destroy: an error changes nothing, and destroy leaves nothing behind.
 #include "memory_fault.h"
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fork_test.cc: a trainer forks its data loaders. A living child keeps neither locks nor memory of an engine's files. Calls on
 // its copy of the engine do no harm.
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // fp16_engine.h: the smallest engine with fp16.enabled that shows the effects of its loss scale.
 #ifndef ZOFF_FP16_ENGINE_H
 #define ZOFF_FP16_ENGINE_H

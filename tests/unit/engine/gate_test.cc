@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gate_test.cc: one norm, one clip factor, one decision to skip, and its message.
 #include "rank_job.h"
 #include "sgd_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // handover_test.cc: gradients of the program: where they are read, and in which order calls may come.
 #include "sgd_engine.h"
 

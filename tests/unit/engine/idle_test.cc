@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // idle_test.cc: between steps an engine leaves the cores to the trainer. This is counted in CPU time, so that a busy machine
 // does not matter, in a process of its own with a known environment. Also: the start lines about machine and environment.
 #include "small_engine.h"

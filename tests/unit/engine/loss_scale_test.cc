@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // loss_scale_test.cc: the loss scale of fp16: its changes, against the rules implemented again; its effect on a step; its
 // floor.
 #include "fp16_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // loss_scaler_test.cc: the loss scale and its counters in a checkpoint: a run that stops continues with the same scales.
 #include "fp16_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // on_tiers.h: tests that run twice, with states in DRAM and with states in files.
 #ifndef ZOFF_ON_TIERS_H
 #define ZOFF_ON_TIERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // open_step_test.cc: calls between zoff_step_begin() and zoff_step_wait() that need whole states: they finish the step, whose
 // result zoff_step_wait() still returns. And the two that ask for less: the next loss scale, and a gradient's buffer.
 #include "fp16_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // open_test.cc: zoff_engine_open() with options, ranks that the engine joins itself, and the hyper-parameters of a group.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // optimizers_test.cc: at seal the optimizers of the groups decide which states an engine has: their size, later changes, and
 // refusals. The parity matrix checks the numbers.
 #include "small_engine.h"

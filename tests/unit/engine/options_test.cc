@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // options_test.cc: options of the program and the configuration, merged; refusals; ownership.
 #include "small_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // overlap_test.cc: weights that are asked for before a step is over: they are new, later ones need not be, and the step ends
 // with the same bits.
 #include "on_tiers.h"

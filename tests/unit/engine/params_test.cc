@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // params_test.cc: parameters, groups and the loss scale as the program sets them; weights that are lent.
 #include "sgd_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // refusals_test.cc: invalid arguments, scales and folders, and their messages.
 #include "sgd_engine.h"
 

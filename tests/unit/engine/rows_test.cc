@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // rows_test.cc: the rows of every kind of bucket, as src/engine/README.md lists them.
 #include "rank_job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // schedule_test.cc: each step uses the schedule's hyper-parameters for a group, and fails if the schedule gives none. The
 // schedules themselves are tested in tests/unit/model/lr_schedule_test.cc.
 #include "small_engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // sgd_engine.h: an engine of plain SGD at rate 1 without clipping, so that tests can compute its steps by hand.
 #ifndef ZOFF_SGD_ENGINE_H
 #define ZOFF_SGD_ENGINE_H

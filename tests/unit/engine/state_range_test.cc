@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // state_range_test.cc: ranges of a state, or of weights, over the borders of slices and chunks.
 #include "on_tiers.h"
 

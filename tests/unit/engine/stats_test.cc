@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // stats_test.cc: an engine's reports: lines of the log, and its totals as JSON.
 #include "on_tiers.h"
 

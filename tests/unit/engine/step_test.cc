@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // step_test.cc: the meaning of a step: which parameters take part, scale, skip, counting, zeroing, info.
 #include "on_tiers.h"
 #include "sgd_engine.h"

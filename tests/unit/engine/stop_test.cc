@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // stop_test.cc: a request to stop, with one rank: which steps say it, and that nothing loses it.
 #include "sgd_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // structs_test.cc: each field of an input struct alone changes something, or is refused; and zero is its default: a field that
 // is spelled out with its documented default changes nothing.
 #include "small_engine.h"

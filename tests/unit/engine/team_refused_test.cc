@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // team_refused_test.cc: the system refuses threads, at every place. The library returns an error or works with fewer threads;
 // the process continues. This file wraps pthread_create() (--wrap).
 #include "process_threads.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ties_test.cc: parameters that share their weights: exactly, which ties them, or partly, which is refused. An engine with tied
 // weights has the bits of an engine that has these weights once and gets the sum of the gradients, wherever the gradients are.
 #include "rank_job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // update_test.cc: an update tile by tile gives the bits of an update at once.
 #include "small_engine.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // features_test.cc: zoff_feature() and zoff_features(): each name, "yes" or "no", and the reason.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cache_test.cc: which slices are always whole, where the others lie, which of them goes, the order of their uses, and copies.
 #include "small_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // group_test.cc: the shares that the members of a group have of a slice.
 #include "small_model.h"
 

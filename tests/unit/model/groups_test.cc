@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // groups_test.cc: which hyper-parameters a group has in a step, and that no step needs states that were not laid out.
 #include "allocation_fault.h"
 #include "small_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // loss_scale_test.cc: the scaler without an engine: its functions agree with one another, and a refusal changes nothing.
 // tests/unit/engine/loss_scale_test.cc compares its changes with the rules.
 #include "small_model.h"

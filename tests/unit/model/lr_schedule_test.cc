@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // lr_schedule_test.cc: the schedules' hyper-parameters, against values worked out by hand from DeepSpeed's formulas. DeepSpeed
 // steps its scheduler after an update: update t sees iteration t - 2, and update 1 the value before the start.
 #include "zoff_test.h"

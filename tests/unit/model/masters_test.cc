@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // masters_test.cc: where the master of a parameter is, and how masters and weights follow each other.
 #include "small_model.h"
 

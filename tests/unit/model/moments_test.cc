@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // moments_test.cc: in which format the moments of a parameter are stored.
 #include "small_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // overlaps_test.cc: which buffers of two parameters may lie in the same memory, and which may not.
 #include "allocation_fault.h"
 #include "small_model.h"

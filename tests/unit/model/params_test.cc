@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // params_test.cc: what the list stores of a description, its refusals, and the weights and gradients of a piece.
 #include "allocation_fault.h"
 #include "small_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // program_bytes_test.cc: the block of the program's bytes and the loss scale: what goes in comes out, on the rank that needs
 // it, and a block that does not fit its table is refused.
 #include "small_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // slices_test.cc: the buckets of each slice, as the plan cuts them.
 #include "allocation_fault.h"
 #include "small_model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // ties_test.cc: which parameters are tied, what this changes in the list, and that nothing changes without ties.
 #include "allocation_fault.h"
 #include "small_model.h"

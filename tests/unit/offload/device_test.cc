@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // device_test.cc: chunks in the memory of a device, whose calls may fail. store_contract_test.cc has the tests of all tiers.
 #include "accel_fault.h"
 #include "device_link.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // placement_test.cc: which chunks stay in DRAM and how many, how folders share the states, and the size of chunks for a budget.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // swap_stripe_test.cc: which folder gets the next chunk, and how deep its queue is without a measurement.
 #include "zoff_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // budget_test.cc: the plan, computed by hand, and the errors for budgets that are too small, with the key to change.
 #include "sgd_engine.h"
 

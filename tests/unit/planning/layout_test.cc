@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // layout_test.cc: which models have the same layout, and which plans the same cut.
 #include "sgd_engine.h"
 

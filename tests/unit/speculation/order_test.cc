@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // order_test.cc: when buckets are updated ahead of a step, and in which order they are expected.
 #include <gtest/gtest.h>
 

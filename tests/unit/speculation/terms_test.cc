@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // terms_test.cc: what was assumed of a step, and whether the step agrees.
 #include <gtest/gtest.h>
 

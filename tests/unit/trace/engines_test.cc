@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // engines_test.cc: the trace of a process: which engines and threads share a file, when it begins and ends, and who says what
 // is wrong, once.
 #include "aio_place.h"

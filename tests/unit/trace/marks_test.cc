@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // marks_test.cc: which events the hooks of a step make.
 #include "trace_file.h"
 

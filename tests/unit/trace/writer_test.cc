@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // writer_test.cc: the file of a trace is valid JSON after each flush, whatever names it has, and is continued by its writer
 // only.
 #include "memory_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // arena_test.cc: blocks of extents are lent once, joined when they come back, and refused only where no gap is large enough.
 #include "zoff_test.h"
 

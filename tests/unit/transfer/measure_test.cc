@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // measure_test.cc: the sums of squares that a rank measures are exact in any order, and a gradient that is not finite is named.
 #include "small_model.h"
 

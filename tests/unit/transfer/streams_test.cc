@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // streams_test.cc: memory may be freed or used for something else where each stream was seen through.
 #include "zoff_test.h"
 

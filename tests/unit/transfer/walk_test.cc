@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // walk_test.cc: a step visits each bucket once, in an order that depends on where states and gradients are.
 #include "small_model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // weights_test.cc: an engine with zoff.check_use tells of weights that are used before they are new, with parameter and place.
 #include "sgd_engine.h"
 

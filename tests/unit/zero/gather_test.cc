@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // gather_test.cc: items go to all ranks in one order, whenever their parts become available. A slot is in use until its item
 // has ended.
 #include "memory_fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // layout_test.cc: streams of a chunk of any length never start at the same place modulo a power of two that caches use. A plain
 // layout would be worst at lengths around powers of two.
 #include "zoff_test.h"

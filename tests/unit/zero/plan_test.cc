@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // plan_test.cc: properties of the partition over random lists. Every element lies in exactly one piece. Pieces do not overlap
 // in any stream. Cuts are at units, chunks keep their limits, and any set of streams keeps its distance.
 #include "zoff_test.h"

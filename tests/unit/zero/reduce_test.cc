@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // reduce_test.cc: gradients go bucket by bucket to the rank that owns their sum: order, time, weights, and repeated calls.
 #include "comm_fault.h"
 #include "memory_fault.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! train.rs: the trainer of README.md in Rust.
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Declarations of zoff, a library that keeps the optimizer states of a training run in DRAM or on NVMe and steps them there.
 //!
 //! Written by bindings/make.py from share/zoff/api.json. Needs Rust 1.63 and no other crate. A struct by `Default` has its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The layout of each struct is that of C, and libzoff has each call. Written by bindings/make.py.
 use std::mem::{align_of, size_of, MaybeUninit};
 use std::ptr::addr_of;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_avx2_pairs_test.cc: steps of 16 elements at a time, see pairs.h.
 #include "pairs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_avx2_test.cc: the kernels for AVX2: vectors of 8.
 #include "one_table.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_avx512_test.cc: the kernels for AVX-512: vectors of 16.
 #include "one_table.h"
 

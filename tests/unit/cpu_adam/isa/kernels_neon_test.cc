@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_neon_test.cc: the kernels for NEON: vectors of 4.
 #include "one_table.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_scalar_test.cc: the kernels for any CPU: one element at a time. All others are compared with them.
 #include "one_table.h"
 

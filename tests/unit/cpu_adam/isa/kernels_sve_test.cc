@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // kernels_sve_test.cc: the kernels for SVE: vectors of the length that CPU and system provide.
 #include "one_table.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // one_table.cc: see one_table.h.
 #include "one_table.h"
 

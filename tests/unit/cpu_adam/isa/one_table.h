@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // one_table.h: what a table of kernels must do, alone: every entry, on lengths at the edges of its vectors, against long double
 // and against the bits of the scalar table. A short file for each table says which it is, and how many lanes its vectors have.
 #ifndef ZOFF_TESTS_ONE_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // pairs.h: steps over pairs of elements have the bits of the scalar kernels, for each of their rules and every length.
 #ifndef ZOFF_TESTS_PAIRS_H
 #define ZOFF_TESTS_PAIRS_H
