@@ -9,13 +9,23 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# (header, old text, new text, whether it breaks a program)
+# A version after the recorded one.
+LATER = ("status.h", "#define ZOFF_VERSION_PATCH 0", "#define ZOFF_VERSION_PATCH 1")
+APPENDED = ("engine.h", "} zoff_engine_opts;", "uint64_t more; } zoff_engine_opts;")
+# Whether it breaks a program, and the changes: (header, old text, new text).
 CHANGES = (
-    ("step.h", "double clip_norm;", "float clip_norm;", True),
-    ("step.h", "uint64_t reserved[5];", "uint64_t reserved[4];", True),
-    ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 3", True),
-    ("state.h", "zoff_status zoff_params_pull(zoff_engine *e);", "zoff_status zoff_params_pull(zoff_engine *e, int how);", True),
-    ("engine.h", "const char *ranks;", "/* a comment */ const char *ranks;", False),
+    (True, ("step.h", "double clip_norm;", "float clip_norm;")),
+    (True, ("step.h", "uint64_t reserved[5];", "uint64_t reserved[4];")),
+    (True, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 3")),
+    (True, ("state.h", "zoff_status zoff_params_pull(zoff_engine *e);", "zoff_status zoff_params_pull(zoff_engine *e, int how);")),
+    (False, ("engine.h", "const char *ranks;", "/* a comment */ const char *ranks;")),
+    (True, APPENDED),  # not recorded
+    (False, LATER, APPENDED),
+    (True, LATER, APPENDED, ("engine.h", "void *progress_ctx;", "int64_t progress_ctx;")),
+    (True, LATER, ("engine.h", "const char *ranks;", "uint64_t more; const char *ranks;")),
+    (True, LATER, ("engine.h", "} zoff_param_desc;", "bool in_padding; } zoff_param_desc;")),
+    (False, LATER, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 2, ZOFF_TIER_TAPE = 3")),
+    (True, LATER, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_TAPE = 2, ZOFF_TIER_NVME = 3")),
 )
 
 
@@ -35,21 +45,21 @@ def main():
                                "--symbols", symbols, "--against", args.against], capture_output=True, text=True).returncode
 
     with tempfile.TemporaryDirectory() as folder:
-        for header, old, new, breaks in CHANGES:
+        for breaks, *changes in CHANGES:
             include = os.path.join(folder, "include")
             shutil.rmtree(include, ignore_errors=True)
             shutil.copytree(args.include, include)
-            path = os.path.join(include, "zoff", header)
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            if text.count(old) != 1:
-                print(f"{header} no longer has {old!r} once: choose another change")
-                bad += 1
-                continue
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text.replace(old, new))
+            for header, old, new in changes:
+                path = os.path.join(include, "zoff", header)
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                if text.count(old) != 1:
+                    print(f"{header} no longer has {old!r} once: choose another change")
+                    bad += 1
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text.replace(old, new))
             if check(include, args.symbols) != (1 if breaks else 0):
-                print(f"{header}: {old!r} -> {new!r} {'passes' if breaks else 'is refused'}")
+                print(f"{changes} {'passes' if breaks else 'is refused'}")
                 bad += 1
         fewer = os.path.join(folder, "fewer.map")
         with open(args.symbols, encoding="utf-8") as file:
