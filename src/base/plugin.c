@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,14 +44,29 @@ static void *load_from(const char *text, size_t length, const zoff_plugin_wish *
     return library;
 }
 
-static void *load(const zoff_plugin_wish *wish, attempts *a)
+/* The file that this code is in. A program has no name among the loaded objects, and its first argument may be anything, so
+ * that a plug-in would be taken from the current folder, where anybody may have put it. */
+static const char *own_file(char path[PATH_MAX])
 {
     Dl_info here;
+    struct link_map *map = NULL;
+    if (!dladdr1(__extension__(void *) zoff_base_plugin_load, &here, __extension__(void **) & map, RTLD_DL_LINKMAP) || !map)
+        return NULL;
+    if (map->l_name[0])
+        return map->l_name;
+    const ssize_t got = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[got > 0 ? got : 0] = '\0';
+    return path;
+}
+
+static void *load(const zoff_plugin_wish *wish, attempts *a)
+{
+    char path[PATH_MAX];
     void *library = NULL;
-    if (dladdr(__extension__(void *) zoff_base_plugin_load, &here) && here.dli_fname) {
-        const char *slash = strrchr(here.dli_fname, '/');
-        library = slash ? load_from(here.dli_fname, (size_t)(slash - here.dli_fname), wish, a) : load_from(".", 1, wish, a);
-    }
+    const char *own = own_file(path);
+    const char *slash = own ? strrchr(own, '/') : NULL;
+    if (slash)
+        library = load_from(own, (size_t)(slash - own), wish, a);
     const char *folder = zoff_base_env_get(ZOFF_ENV_PLUGINS);
     while (!library && folder) {
         const char *end = strchrnul(folder, ':');

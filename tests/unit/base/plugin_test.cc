@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -73,6 +75,28 @@ TEST_F(plugin, all_that_was_tried_is_told)
                                             "the folder of libzoff_test_absent.so"))
         << words;
     EXPECT_FALSE(was_filled()) << "outputs are written on success only";
+}
+
+// The program that the next test runs: its first argument has no folder, as a shell passes it for a command found along PATH.
+TEST_F(plugin, DISABLED_is_loaded_by_a_command)
+{
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "cannot be loaded: no /", load("test_full"));
+}
+
+TEST_F(plugin, none_comes_from_the_current_folder)
+{
+    const scratch_folder folder;
+    ASSERT_EQ(0, symlink((FOLDER + "/libzoff_test_full.so").c_str(), (folder.path + "/libzoff_test_full.so").c_str()));
+    const pid_t child = fork();
+    if (child == 0) {
+        if (chdir(folder.path.c_str()) == 0)
+            execl("/proc/self/exe", "base", "--gtest_also_run_disabled_tests",
+                  "--gtest_filter=plugin.DISABLED_is_loaded_by_a_command", nullptr);
+        _exit(99);
+    }
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(plugin, a_file_that_is_no_library_is_told_and_the_next_folder_tried)
