@@ -223,8 +223,10 @@ static json_t *make_index(const exporter *x)
         }
     }
     json_t *metadata = json_pack("{s:I}", "total_size", (json_int_t)x->plan.data_bytes);
-    if (metadata && json_object_size(x->plan.aliases) > 0)
-        json_object_set(metadata, "aliases", x->plan.aliases);
+    if (metadata && json_object_size(x->plan.aliases) > 0 && json_object_set(metadata, "aliases", x->plan.aliases) != 0) {
+        json_decref(metadata);
+        metadata = NULL; /* then json_pack() fails, too */
+    }
     return json_pack("{s:o, s:o}", "metadata", metadata, "weight_map", map);
 }
 

@@ -76,6 +76,8 @@ static bool add_stack(const universal_folder *u, universal_targets *t, const cha
     target->facts.slice_name = pattern;
     for (size_t i = 0; i < slices; i++) {
         const universal_param *p = find_slice(u, t, pattern, i);
+        if (!p)
+            return fault_set(f, "--stack %s: out of memory for the name of slice %zu", stack, i);
         const size_t index = (size_t)(p - u->params);
         if (used[index])
             return fault_set(f, "--stack %s: %s is in another stack, too", stack, p->name);

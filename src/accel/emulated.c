@@ -554,9 +554,9 @@ static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
 
 static void emulated_free(zoff_accel *accel, void *memory)
 {
-    const block_head *head = (block_head *)memory - 1;
     if (!memory)
         return;
+    const block_head *head = (block_head *)memory - 1;
     atomic_fetch_sub(&of(accel)->allocated_bytes, head->bytes);
     zoff_base_mem_free(head->origin);
 }
