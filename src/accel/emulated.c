@@ -64,7 +64,7 @@ static zoff_status copy_of(const void *list, size_t count, size_t bytes, void *o
 }
 
 /* Begin a work; an empty list gives none. */
-static zoff_status begin(size_t count, work **out)
+static zoff_status begin_list(size_t count, work **out)
 {
     *out = NULL;
     if (count == 0)
@@ -121,28 +121,28 @@ static zoff_status copy_sums(work *w, const zoff_accumulate_piece *pieces)
 static zoff_status device_update(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count)
 {
     work *w;
-    ZOFF_TRY(begin(count, &w));
+    ZOFF_TRY(begin_list(count, &w));
     return w ? finish(accel, stream, w, copy_updates(w, pieces)) : ZOFF_OK;
 }
 
 static zoff_status device_accumulate(zoff_accel *accel, void *stream, const zoff_accumulate_piece *pieces, size_t count)
 {
     work *w;
-    ZOFF_TRY(begin(count, &w));
+    ZOFF_TRY(begin_list(count, &w));
     return w ? finish(accel, stream, w, copy_sums(w, pieces)) : ZOFF_OK;
 }
 
 static zoff_status device_cast(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count)
 {
     work *w;
-    ZOFF_TRY(begin(count, &w));
+    ZOFF_TRY(begin_list(count, &w));
     return w ? finish(accel, stream, w, copy_of(pieces, count, sizeof *pieces, &w->casts)) : ZOFF_OK;
 }
 
 static zoff_status device_square_sum(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count)
 {
     work *w;
-    ZOFF_TRY(begin(count, &w));
+    ZOFF_TRY(begin_list(count, &w));
     return w ? finish(accel, stream, w, copy_of(pieces, count, sizeof *pieces, &w->norms)) : ZOFF_OK;
 }
 

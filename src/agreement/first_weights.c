@@ -113,7 +113,7 @@ static zoff_status count_batch(batches *b)
     return ZOFF_OK;
 }
 
-static zoff_status move(batches *b, bool to_program)
+static zoff_status move_batch(batches *b, bool to_program)
 {
     const zoff_transfer *t = b->agreement->transfer;
     for (size_t i = 0; i < b->run_count; i++) {
@@ -136,7 +136,7 @@ static uint64_t sum_of(const batches *b, const run *r)
 static zoff_status sum_batch(batches *b)
 {
     uint64_t both[2] = {0};
-    ZOFF_TRY(move(b, false));
+    ZOFF_TRY(move_batch(b, false));
     for (size_t i = 0; i < b->run_count; i++) {
         both[1] = b->runs[i].sum = sum_of(b, &b->runs[i]);
         both[0] = zoff_offload_layout(both, sizeof both);
@@ -257,7 +257,7 @@ static zoff_status spread_batch(batches *b)
         return ZOFF_OK;
     if (b->changes.tells)
         note_changes(b);
-    b->status = move(b, true);
+    b->status = move_batch(b, true);
     return ZOFF_OK;
 }
 

@@ -300,7 +300,7 @@ static bool fits(const zoff_aio *q, uint64_t end)
            (fstat(q->file.fd, &st) == 0 && S_ISBLK(st.st_mode));
 }
 
-static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t bytes, void *address, uint64_t *out_ticket)
+static zoff_status accept_request(zoff_aio *q, bool writes, uint64_t offset, size_t bytes, void *address, uint64_t *out_ticket)
 {
     const char *verb = writes ? "write" : "read";
     ZOFF_FAIL_IF(!q || !out_ticket || (!address && bytes), ZOFF_ERR_INVALID, "zoff_aio_%s: %s is NULL", verb,
@@ -345,12 +345,13 @@ static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t byte
 
 zoff_status zoff_aio_read(zoff_aio *q, uint64_t offset, size_t bytes, void *dst, uint64_t *out_ticket)
 {
-    return accept(q, false, offset, bytes, dst, out_ticket);
+    return accept_request(q, false, offset, bytes, dst, out_ticket);
 }
 
 zoff_status zoff_aio_write(zoff_aio *q, uint64_t offset, size_t bytes, const void *src, uint64_t *out_ticket)
 {
-    return accept(q, true, offset, bytes, (void *)(uintptr_t)src, out_ticket); /* the memory is only read: see bounce.c */
+    return accept_request(q, true, offset, bytes, (void *)(uintptr_t)src,
+                          out_ticket); /* the memory is only read: see bounce.c */
 }
 
 /* The request of a ticket.  @return NULL, with an error, for a ticket that is stale or belongs to another queue */

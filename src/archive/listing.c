@@ -76,13 +76,13 @@ typedef struct engine {
     uint64_t sequence, replaces;
 } engine;
 
-typedef struct engines {
+typedef struct engine_list {
     engine *all;
     size_t count, room;
-} engines;
+} engine_list;
 
 /* Add the manifest of a label, if it is of this step and its files are there. */
-static zoff_status add_engine(const char *folder, const char *label, const zoff_archive_manifest *m, engines *list)
+static zoff_status add_engine(const char *folder, const char *label, const zoff_archive_manifest *m, engine_list *list)
 {
     zoff_archive_manifest other;
     zoff_status status = zoff_archive_listing_read(folder, label, &other, NULL, NULL);
@@ -100,7 +100,7 @@ static zoff_status add_engine(const char *folder, const char *label, const zoff_
 }
 
 /* Count the engines that have saved. Manifests that belong to an earlier save under the same name do not count. */
-static size_t count_new(const engines *list, uint64_t *out_last, uint64_t *out_replaced)
+static size_t count_new(const engine_list *list, uint64_t *out_last, uint64_t *out_replaced)
 {
     uint64_t replaced = 0, last = 0;
     size_t count = 0;
@@ -117,7 +117,7 @@ static size_t count_new(const engines *list, uint64_t *out_last, uint64_t *out_r
 
 zoff_status zoff_archive_listing_ask(const char *folder, const zoff_archive_manifest *m, bool *out_complete, uint64_t *out_last)
 {
-    engines list = {.all = NULL};
+    engine_list list = {.all = NULL};
     uint64_t replaced;
     zoff_saved_error why;
     zoff_status unread = ZOFF_OK; /* status of a manifest that cannot be read, which may be foreign */

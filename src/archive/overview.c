@@ -21,7 +21,7 @@ typedef struct engine {
 } engine;
 
 /* The facts of one entry. */
-typedef struct entry {
+typedef struct saved_entry {
     const char *name;
     bool is_pinned;
     uint64_t bytes, sequence;
@@ -32,9 +32,9 @@ typedef struct entry {
     zoff_text problem;
     zoff_status status;     /* ERR_NO_MEMORY: nothing can be said of the entry */
     const char *removed_by; /* what removes the entry; NULL: it is in use */
-} entry;
+} saved_entry;
 
-static void free_entry(entry *e)
+static void free_entry(saved_entry *e)
 {
     zoff_base_mem_free(e->engines);
     zoff_base_mem_free(e->problem.words);
@@ -53,7 +53,7 @@ static bool is_aside(const char *name)
 }
 
 /* Keep the first problem: the last error. */
-static void add_problem(entry *e, zoff_status status)
+static void add_problem(saved_entry *e, zoff_status status)
 {
     if (status == ZOFF_ERR_NO_MEMORY)
         e->status = status;
@@ -62,7 +62,7 @@ static void add_problem(entry *e, zoff_status status)
 }
 
 /* Add the facts of one manifest. *newest is the label of the newest one so far. */
-static void add_manifest(const char *path, const char *label, char newest[ZOFF_ARCHIVE_LABEL_MOST + 1], entry *e)
+static void add_manifest(const char *path, const char *label, char newest[ZOFF_ARCHIVE_LABEL_MOST + 1], saved_entry *e)
 {
     zoff_archive_manifest m;
     zoff_status status = zoff_archive_listing_read(path, label, &m, NULL, NULL);
@@ -91,7 +91,7 @@ static void add_manifest(const char *path, const char *label, char newest[ZOFF_A
 }
 
 /* Read the manifests of a folder, and the sizes of its files. A hidden folder needs no name, and is not judged. */
-static void look(const char *path, bool is_hidden, entry *e)
+static void look(const char *path, bool is_hidden, saved_entry *e)
 {
     char label[ZOFF_ARCHIVE_LABEL_MOST + 1], newest[ZOFF_ARCHIVE_LABEL_MOST + 1] = "", file[4096];
     char id[ZOFF_ARCHIVE_ID_BYTES];
@@ -115,7 +115,7 @@ static void look(const char *path, bool is_hidden, entry *e)
         add_problem(e, status);
 }
 
-static void print_entry(entry *e, const char *latest, zoff_text *to)
+static void print_entry(saved_entry *e, const char *latest, zoff_text *to)
 {
     const uint64_t seconds = e->sequence ? e->sequence / 1000000000 : (uint64_t)e->written;
     zoff_base_array_print(to, "%s{\"name\": ", to->bytes && to->words[to->bytes - 1] == '}' ? ",\n" : "\n");
@@ -145,7 +145,7 @@ static void print_entry(entry *e, const char *latest, zoff_text *to)
 static zoff_status print_listed(const char *folder, const zoff_archive_candidate *c, const char *latest, zoff_text *to)
 {
     char path[4096];
-    entry e = {.name = c->name};
+    saved_entry e = {.name = c->name};
     ZOFF_TRY(zoff_archive_folder_join(folder, c->name, path));
     if (c->error)
         zoff_base_array_print(&e.problem, "%s", zoff_base_status_errno(c->error));
@@ -163,7 +163,7 @@ static zoff_status print_listed(const char *folder, const zoff_archive_candidate
 static void print_hidden(const char *path, const char *name, bool is_removed, zoff_text *to)
 {
     unsigned engines = 0, wanted = 0;
-    entry e = {.name = name};
+    saved_entry e = {.name = name};
     const bool is_alive = !is_removed && zoff_archive_remove_is_alive(path, &engines, &wanted);
     look(path, true, &e);
     e.problem.bytes = 0; /* the state of the save is the reason, and not what its files lack */

@@ -42,7 +42,7 @@ static zoff_status fail_write(const zoff_archive_part *p, const char *what, int 
 /* ---- whose save is under way ---- */
 
 /* Lock the new file.  @return false: another save has taken it, or its folder, for one that nobody needs */
-static bool lock(zoff_archive_part *p, zoff_status *out_status)
+static bool lock_part(zoff_archive_part *p, zoff_status *out_status)
 {
     struct stat about, there;
     bool is_locked;
@@ -76,7 +76,7 @@ static zoff_status create_locked(const char *folder, zoff_archive_part *p)
         if (p->fd < 0)
             continue;
         zoff_base_files_own(p->fd);
-        if (lock(p, &status))
+        if (lock_part(p, &status))
             return status;
         close(p->fd);
         p->fd = -1;

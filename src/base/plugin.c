@@ -78,12 +78,12 @@ static void *load(const zoff_plugin_wish *wish, attempts *a)
 }
 
 /* The functions that libzoff gives to plug-ins. */
-static zoff_status fail(zoff_status status, const char *words)
+static zoff_status fail_for_plugin(zoff_status status, const char *words)
 {
     return zoff_base_status_fail(status, "%s", words);
 }
 
-static void warn(const char *words)
+static void warn_for_plugin(const char *words)
 {
     ZOFF_WARN("%s", words);
 }
@@ -91,7 +91,7 @@ static void warn(const char *words)
 zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out)
 {
     static const zoff_plugin_host host = {
-        .struct_size = sizeof host, .version = ZOFF_VERSION_NUMBER, .fail = fail, .warn = warn};
+        .struct_size = sizeof host, .version = ZOFF_VERSION_NUMBER, .fail = fail_for_plugin, .warn = warn_for_plugin};
     zoff_plugin plugin = {.struct_size = sizeof plugin};
     zoff_plugin_init_fn init = NULL;
     attempts tried = {.used = 0};

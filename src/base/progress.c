@@ -60,7 +60,7 @@ void zoff_base_progress_moved(zoff_progress *p)
     p->moved = true;
 }
 
-static bool is_busy(const zoff_poller *poller)
+static bool is_poller_busy(const zoff_poller *poller)
 {
     return !poller->is_busy || poller->is_busy(poller->ctx);
 }
@@ -70,7 +70,7 @@ static zoff_poller *choose(const zoff_progress *p)
 {
     zoff_poller *first = NULL;
     for (zoff_poller *poller = p->first; poller; poller = poller->next) {
-        if (!is_busy(poller))
+        if (!is_poller_busy(poller))
             continue;
         if (!poller->park)
             return poller;
@@ -101,7 +101,7 @@ static void pause_number(unsigned idle)
 static zoff_status count_pause(zoff_progress *p, const zoff_poller *on, double seconds)
 {
     for (zoff_poller *poller = p->first; poller; poller = poller->next) {
-        if (poller->timeout_seconds < 0 || !(poller == on || is_busy(poller)))
+        if (poller->timeout_seconds < 0 || !(poller == on || is_poller_busy(poller)))
             continue;
         poller->stood += seconds;
         poller->is_overdue = poller->stood > poller->timeout_seconds;
@@ -113,7 +113,7 @@ static zoff_status count_pause(zoff_progress *p, const zoff_poller *on, double s
 
 static zoff_status let_time_pass(zoff_progress *p, zoff_poller *on, const char *name, unsigned idle)
 {
-    on = on && (!on->park || is_busy(on)) ? on : choose(p);
+    on = on && (!on->park || is_poller_busy(on)) ? on : choose(p);
     /* Without work in flight the loop would never end. */
     ZOFF_FAIL_IF(!on, ZOFF_ERR_STATE,
                  "%s() waits while nothing is under way; this is a defect of the library, please report it", name);

@@ -77,7 +77,7 @@ static bool has_done(const zoff_checkpoint *c)
     return c->stage == ZOFF_SAVE_WRITING ? c->saver.work.is_over : c->publisher.is_over;
 }
 
-static bool is_over(zoff_checkpoint *c)
+static bool is_over_here(zoff_checkpoint *c)
 {
     pthread_mutex_lock(&c->saver.work.lock);
     const bool over = has_done(c);
@@ -128,7 +128,7 @@ static zoff_status ask(zoff_checkpoint *c, report *all)
 {
     const zoff_engine_view *v = &c->saver.view;
     const unsigned rank = zoff_comm_rank(v->comm);
-    all[rank] = (report){.over = is_over(c)};
+    all[rank] = (report){.over = is_over_here(c)};
     if (all[rank].over)
         all[rank].file = c->saver.work.file;
     if (c->manifest.file_count > 1)
@@ -190,7 +190,7 @@ static zoff_status ask_earlier(const zoff_engine_view *v, bool refuses, standing
     zoff_checkpoint *earlier = earlier_save(v);
     const unsigned rank = zoff_comm_rank(v->comm), ranks = zoff_comm_size(v->comm);
     standing any = {.is_open = 0};
-    all[rank] = (standing){.is_open = earlier != NULL, .is_busy = earlier && !is_over(earlier), .refuses = refuses};
+    all[rank] = (standing){.is_open = earlier != NULL, .is_busy = earlier && !is_over_here(earlier), .refuses = refuses};
     if (ranks > 1)
         ZOFF_TRY(zoff_agreement_vote_gather(&v->agreement->ranks, all, sizeof *all));
     for (unsigned i = 0; i < ranks; i++) {

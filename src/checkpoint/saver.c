@@ -519,7 +519,7 @@ void zoff_checkpoint_saver_stop(zoff_saver *s)
     s->work.has_thread = false;
 }
 
-static void *work(void *ctx)
+static void *work_thread(void *ctx)
 {
     (void)zoff_checkpoint_saver_run(ctx);
     return NULL;
@@ -541,13 +541,13 @@ zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps)
 {
     s->work.beside = beside_steps;
     s->work.threads = beside_steps ? 1 : s->work.threads;
-    ZOFF_TRY(zoff_checkpoint_saver_thread(work, s, &s->work.thread));
+    ZOFF_TRY(zoff_checkpoint_saver_thread(work_thread, s, &s->work.thread));
     s->work.has_thread = true;
     return ZOFF_OK;
 }
 
 /* Whether all is over.  @blocks never */
-static bool is_over(zoff_saver *s)
+static bool is_save_over(zoff_saver *s)
 {
     pthread_mutex_lock(&s->work.lock);
     const bool over = s->work.is_over;
@@ -744,7 +744,7 @@ static void changed(void *ctx)
 static void gone(void *ctx)
 {
     zoff_saver *s = ctx;
-    if (!zoff_checkpoint_saver_is_inherited(s) && !is_over(s))
+    if (!zoff_checkpoint_saver_is_inherited(s) && !is_save_over(s))
         ZOFF_WARN("the engine is destroyed before its checkpoint '%s' is complete: the checkpoint is given up", s->part.path);
     zoff_checkpoint_saver_stop(s);
     s->is_gone = true;

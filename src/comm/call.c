@@ -267,7 +267,7 @@ static zoff_status check_group(const zoff_comm *comm, const zoff_comm_call *call
     return ZOFF_OK;
 }
 
-static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
+static zoff_status start_call(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
 {
     zoff_comm_channel *channel = call->channel ? call->channel : &comm->common;
     ZOFF_FAIL_IF(work->active, ZOFF_ERR_STATE, "a second operation was started before the first was done");
@@ -292,7 +292,7 @@ static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_
 zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
 {
     zoff_comm_lock(comm);
-    const zoff_status status = start(comm, call, work);
+    const zoff_status status = start_call(comm, call, work);
     zoff_comm_unlock(comm);
     return status;
 }
@@ -307,7 +307,7 @@ static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
     return comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds;
 }
 
-static zoff_status poll(zoff_comm *comm, zoff_comm_work *work)
+static zoff_status poll_work(zoff_comm *comm, zoff_comm_work *work)
 {
     if (!work->active)
         return work->outcome < 0 ? zoff_base_status_fail(work->outcome, "%s", comm->words) : ZOFF_OK;
@@ -334,7 +334,7 @@ static zoff_status poll(zoff_comm *comm, zoff_comm_work *work)
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     zoff_comm_lock(comm);
-    const zoff_status status = poll(comm, work);
+    const zoff_status status = poll_work(comm, work);
     zoff_comm_unlock(comm);
     return status;
 }

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-typedef zoff_comm_book book;
-
 bool zoff_comm_channel_is_shared(zoff_comm *comm)
 {
     zoff_comm_lock(comm);
@@ -68,7 +66,7 @@ typedef struct record {
 
 static void describe(zoff_comm *comm, const zoff_comm_channel *channel, record *out)
 {
-    const book *b = comm->book;
+    const zoff_comm_book *b = comm->book;
     *out = (record){.id = b->last + 1, .slots = b->slots, .hash = channel->hash};
     for (const zoff_comm_channel *c = b->come; c && c != channel; c = c->next) {
         out->older++;
@@ -123,7 +121,7 @@ static zoff_status gather(zoff_comm *comm, record *all)
 /* With the lock: give the channel the agreed id and the lowest free slot, and open it. */
 static void join(zoff_comm *comm, zoff_comm_channel *channel, const record *agreed)
 {
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     b->last = channel->id = (uint32_t)agreed->id;
     channel->slot = (uint32_t)(agreed->slots == UINT64_MAX ? ZOFF_COMM_SLOTS : __builtin_ctzll(~agreed->slots));
     if (channel->slot < ZOFF_COMM_SLOTS)
@@ -169,7 +167,7 @@ zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel)
 
 void zoff_comm_channel_close(zoff_comm *comm, zoff_comm_channel *channel)
 {
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     zoff_comm_lock(comm);
     if (channel->is_open) {
         comm->ops->close_channel(comm, channel);

@@ -97,7 +97,7 @@ static zoff_status look(zoff_comm_message_queue *c, zoff_comm_request *r)
 
 /* ---- headers ---- */
 
-static zoff_status listen(zoff_comm_message_queue *c, letter *l)
+static zoff_status start_listening(zoff_comm_message_queue *c, letter *l)
 {
     return begin_receive(c, ZOFF_COMM_ANY_RANK, ZOFF_COMM_HEADER_TAG, &l->header, sizeof l->header, &l->request);
 }
@@ -108,7 +108,7 @@ zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_
         return ZOFF_PENDING;
     zoff_status status = ZOFF_OK;
     if (c->was_taken) {
-        status = or_later(listen(c, &c->ring[c->next]));
+        status = or_later(start_listening(c, &c->ring[c->next]));
         if (status != ZOFF_OK)
             return status;
         c->was_taken = false;
@@ -334,7 +334,7 @@ zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, b
         c->transport.most_bytes = MOST_BYTES;
     c->unsent_end = &c->unsent;
     for (unsigned i = 0; i < RING && transport->size > 1; i++)
-        ZOFF_TRY_OR(hush_all, listen(c, &c->ring[i]));
+        ZOFF_TRY_OR(hush_all, start_listening(c, &c->ring[i]));
     *out = c;
     return ZOFF_OK;
 hush_all:

@@ -167,7 +167,7 @@ static int take_tag(messages_comm *m)
 
 /* ---- channels ---- */
 
-static zoff_status open_channel(zoff_comm *comm, zoff_comm_channel *channel)
+static zoff_status open_next_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_port *port;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *port, "a channel", &port));
@@ -367,7 +367,7 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
     return ZOFF_OK;
 }
 
-static zoff_status tell(messages_comm *m, operation *o, unsigned other)
+static zoff_status tell_rank(messages_comm *m, operation *o, unsigned other)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
@@ -421,7 +421,7 @@ static zoff_status tell_all(messages_comm *m, operation *o)
     for (unsigned i = 1; i < m->comm.size; i++) {
         const unsigned other = (m->comm.rank + i) % m->comm.size;
         if (zoff_comm_call_has(&o->work->call, other))
-            ZOFF_TRY(tell(m, o, other));
+            ZOFF_TRY(tell_rank(m, o, other));
     }
     return ZOFF_OK;
 }
@@ -807,7 +807,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     m->patience_seconds = is_hasty ? opts->timeout_seconds : PATIENCE_SECONDS;
     m->unknown_end = &m->unknown;
     ZOFF_TRY_OR(free_comm, zoff_base_mem_alloc(transport->size, sizeof *m->has_left, "a communicator", &m->has_left));
-    ZOFF_TRY_OR(free_comm, open_channel(&m->comm, &m->comm.common));
+    ZOFF_TRY_OR(free_comm, open_next_channel(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
     messages_join(&m->comm, &m->comm.common);
     ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, is_local, &m->queue));
@@ -823,7 +823,7 @@ static const zoff_comm_ops OPS = {.close = messages_close,
                                   .start = messages_start,
                                   .poll = messages_poll,
                                   .has_arrived = messages_has_arrived,
-                                  .open_channel = open_channel,
+                                  .open_channel = open_next_channel,
                                   .join_channel = messages_join,
                                   .close_channel = close_channel,
                                   .tell = tell_visits,

@@ -15,8 +15,6 @@ static const double FAILURE_SECONDS = 5;    /* time for a call to fail on this r
 
 enum { VISITS = ZOFF_COMM_VISITS };
 
-typedef zoff_comm_book book;
-
 /* FNV-1a over the fields of a call that ranks compare, seeded with the checksum of all earlier calls. */
 static uint64_t chain_of(const zoff_comm_visit *v)
 {
@@ -29,7 +27,7 @@ static uint64_t chain_of(const zoff_comm_visit *v)
 
 void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned call, zoff_comm_item item)
 {
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     if (comm->size == 1)
         return;
     zoff_comm_lock(comm);
@@ -52,7 +50,7 @@ void zoff_comm_exit(zoff_comm *comm, bool counts)
     if (comm->size == 1)
         return;
     zoff_comm_lock(comm);
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     if (--b->depth == 0 && counts) {
         b->done++;
         b->chain = chain_of(&b->visits[b->done % VISITS]);
@@ -65,7 +63,7 @@ void zoff_comm_uncount(zoff_comm *comm)
     if (comm->size == 1)
         return;
     zoff_comm_lock(comm);
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     b->chain = b->visits[b->done % VISITS].before;
     b->done--;
     zoff_comm_unlock(comm);
@@ -80,7 +78,7 @@ void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visi
 
 unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsigned most)
 {
-    const book *b = comm->book;
+    const zoff_comm_book *b = comm->book;
     if (!b || !b->depth) /* no book: the ranks are still joining */
         return 0;
     const uint64_t last = b->done + 1, count = last < most ? last : most;
@@ -129,7 +127,7 @@ static bool has_failed_on_one(const zoff_comm_visit *ours, bool is_now, const zo
  * @param may_fail accept a call that has failed on one of the two ranks only, and set *out_failed */
 static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now, bool may_fail, bool *out_failed)
 {
-    const book *b = comm->book;
+    const zoff_comm_book *b = comm->book;
     const struct told *t = &b->theirs[rank];
     for (unsigned i = 0; i < t->count; i++) {
         const zoff_comm_visit *theirs = &t->visits[i], *ours = &b->visits[theirs->number % VISITS];
@@ -149,7 +147,7 @@ static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm
     return ZOFF_OK;
 }
 
-static zoff_status tell(zoff_comm *comm, const zoff_comm_call *call)
+static zoff_status tell_others(zoff_comm *comm, const zoff_comm_call *call)
 {
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
     const unsigned count = zoff_comm_get_visits(comm, visits, ZOFF_COMM_VISITS_TOLD);
@@ -160,7 +158,7 @@ static zoff_status tell(zoff_comm *comm, const zoff_comm_call *call)
  * then. */
 zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double now)
 {
-    book *b = comm->book;
+    zoff_comm_book *b = comm->book;
     const double quarter = comm->timeout_seconds / 4;
     const double patience = quarter >= 0 && quarter < PATIENCE_SECONDS ? quarter : PATIENCE_SECONDS;
     if (!b->depth)
@@ -178,12 +176,12 @@ zoff_status zoff_comm_watch(zoff_comm *comm, const zoff_comm_call *call, double 
     if (b->told >= told || now - b->since < patience)
         return ZOFF_OK;
     b->told = told;
-    return tell(comm, call);
+    return tell_others(comm, call);
 }
 
 bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank)
 {
-    const book *b = comm->book;
+    const zoff_comm_book *b = comm->book;
     const struct told *t = &b->theirs[rank];
     const zoff_comm_visit *theirs = t->count ? &t->visits[t->count - 1] : NULL;
     return b->depth && theirs && theirs->number == b->done + 1 && are_same(&b->visits[theirs->number % VISITS], theirs);
@@ -191,7 +189,7 @@ bool zoff_comm_waits_too(const zoff_comm *comm, unsigned rank)
 
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes)
 {
-    const book *b = comm->book;
+    const zoff_comm_book *b = comm->book;
     const struct told *t = &b->theirs[rank];
     char call[512];
     dst[0] = 0;

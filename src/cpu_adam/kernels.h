@@ -54,6 +54,11 @@ enum { ZOFF_ADAM_SUM_LANES = 16 };
 #define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
 #endif
 
+/* The name of a loop that a macro makes. All tables in one file, as scripts/amalgamate writes it, need names of their own. */
+#ifndef ZOFF_KERNEL_LOOP
+#define ZOFF_KERNEL_LOOP(name) name
+#endif
+
 /* Parts of a register are rare, because only the ends of a span have them. Code for them in each loop would be the larger part
  * of a table. */
 #define ZOFF_KERNEL_RARE static __attribute__((noinline, unused))

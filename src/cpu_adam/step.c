@@ -67,14 +67,14 @@ static const zoff_adam_consts *consts_of(const step_list *list, const zoff_optim
     return list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
 }
 
-static size_t cost(const void *ctx, const void *pointer)
+static size_t cost_of(const void *ctx, const void *pointer)
 {
     const zoff_optimizer_tensor *tensor = pointer;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
     return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, ZOFF_MOMENTS_F32, states, tensor->copy_out, false);
 }
 
-static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
+static void update_piece(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
 {
     const step_list *list = ctx;
     zoff_adam_piece piece;
@@ -166,8 +166,8 @@ static void run(step_list *list)
                            .stride = list->stride,
                            .count_at = offsetof(zoff_optimizer_tensor, count),
                            .count = list->count,
-                           .fn = update,
-                           .cost = cost,
+                           .fn = update_piece,
+                           .cost = cost_of,
                            .fn_ctx = list};
     walk.total = zoff_adam_walk_total(&walk);
     list->stream = zoff_adam_update_streams(walk.total);

@@ -5,7 +5,7 @@
 
 enum { PAGE = 4096 };
 
-static size_t cost(const void *ctx, const void *piece)
+static size_t cost_of(const void *ctx, const void *piece)
 {
     return zoff_adam_update_cost(piece);
 }
@@ -51,6 +51,6 @@ void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t
                                  .count_at = offsetof(zoff_adam_piece, count),
                                  .count = count,
                                  .fn = touch,
-                                 .cost = cost};
+                                 .cost = cost_of};
     zoff_adam_walk_run(threads, &walk);
 }

@@ -27,12 +27,12 @@ bool zoff_adam_update_streams(size_t bytes)
     return bytes >= STREAM_FROM;
 }
 
-static size_t cost(const void *ctx, const void *piece)
+static size_t cost_of(const void *ctx, const void *piece)
 {
     return zoff_adam_update_cost(piece);
 }
 
-static void update(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+static void update_piece(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
     kernels->update(piece, begin, count);
 }
@@ -58,7 +58,7 @@ static void run_update(unsigned threads, zoff_adam_walk *walk, zoff_adam_walk_fn
 
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx)
 {
-    zoff_adam_walk walk = {LIST(zoff_adam_piece, count), .fn = update, .cost = cost};
+    zoff_adam_walk walk = {LIST(zoff_adam_piece, count), .fn = update_piece, .cost = cost_of};
     run_update(threads, &walk, update_streaming, between, ctx);
 }
 
@@ -105,7 +105,7 @@ void zoff_adam_norm_run(unsigned threads, const zoff_norm_piece *pieces, size_t 
 
 /* ---- accumulation ---- */
 
-static void accumulate(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+static void accumulate_piece(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
     kernels->accumulate(piece, begin, count);
 }
@@ -113,7 +113,8 @@ static void accumulate(const struct zoff_kernels *kernels, const void *ctx, cons
 void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between,
                               void *ctx)
 {
-    const zoff_adam_walk walk = {LIST(zoff_accumulate_piece, count), .fn = accumulate, .between = between, .between_ctx = ctx};
+    const zoff_adam_walk walk = {LIST(zoff_accumulate_piece, count), .fn = accumulate_piece, .between = between,
+                                 .between_ctx = ctx};
     zoff_adam_walk_run(threads, &walk);
 }
 

@@ -15,17 +15,17 @@
 
 /* The poller of the open step, and of gradients. Another rank may send its weights only after it has memory for gradients, and
  * it gets that memory only after this rank has received some. Or it waits in the step for this one. */
-static zoff_status pump(void *ctx)
+static zoff_status pump_step(void *ctx)
 {
     zoff_engine *e = ctx;
     (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
     return zoff_engine_overlap_go_on(e);
 }
 
-static void connect(zoff_engine *e)
+static void connect_parts(zoff_engine *e)
 {
     e->model.values = &e->settings.values;
-    e->io.step = (zoff_poller){.pump = pump, .ctx = e};
+    e->io.step = (zoff_poller){.pump = pump_step, .ctx = e};
     e->lending = (zoff_lending){.model = &e->model,
                                 .plan = &e->plan,
                                 .values = &e->settings.values.weights,
@@ -80,7 +80,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->life.process = zoff_base_fork_number();
-    connect(e);
+    connect_parts(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     ZOFF_TRY_OR(destroy, zoff_agreement_vote_open(&e->agreement));
     e->channel.param_name = param_name;

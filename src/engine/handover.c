@@ -100,7 +100,7 @@ static void move_weights(const zoff_engine *e, const zoff_handover *h)
     }
 }
 
-static void bind(zoff_engine *e, const zoff_handover *h)
+static void bind_all(zoff_engine *e, const zoff_handover *h)
 {
     zoff_model_param *p = &e->model.params[h->param];
     char *grad = next_grad(e, h);
@@ -123,7 +123,7 @@ static zoff_status bind_one(zoff_engine *e, zoff_call id, const zoff_handover *h
     ZOFF_TRY(zoff_engine_phase_check(e, id));
     ZOFF_TRY(check_buffers(e, h, call));
     ZOFF_TRY(check_unused(e, h, call));
-    bind(e, h);
+    bind_all(e, h);
     return ZOFF_OK;
 }
 
@@ -279,11 +279,11 @@ static void bind_entries(zoff_engine *e, const entries *all)
     for (size_t i = 0; i < all->count; i++) {
         const zoff_handover h = entry_of(all, i);
         if (e->model.listed[h.param] == i + 1)
-            bind(e, &h);
+            bind_all(e, &h);
     }
     for (zoff_param p = 0; p < e->model.param_count; p++) {
         if (!e->model.listed[p] && !is_handed_over(e, p))
-            bind(e, &(zoff_handover){.param = p, .grad = ZOFF_NO_GRAD});
+            bind_all(e, &(zoff_handover){.param = p, .grad = ZOFF_NO_GRAD});
     }
 }
 

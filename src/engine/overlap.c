@@ -115,7 +115,7 @@ static zoff_status make_new(void *ctx)
 
 /* Whether the weights of a slice are new. Where a background thread has made them new already, the call does not wait for its
  * lock. */
-static bool is_new(const zoff_engine *e, zoff_param p, size_t slice, const void *native_stream)
+static bool is_slice_new(const zoff_engine *e, zoff_param p, size_t slice, const void *native_stream)
 {
     if (!e || !e->walk.is_new || native_stream || p >= e->model.param_count || slice >= e->model.params[p].slices)
         return false;
@@ -147,7 +147,7 @@ static zoff_status wait_for(zoff_engine *e, zoff_param p, size_t slice, void *na
 zoff_status zoff_param_wait(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     ZOFF_TRACED(e, false);
-    if (is_new(e, p, slice, native_stream))
+    if (is_slice_new(e, p, slice, native_stream))
         return ZOFF_OK;
     ZOFF_ENTER(e);
     ZOFF_TRY(check_wait(e, p, slice, native_stream, "zoff_param_wait"));
@@ -160,7 +160,7 @@ zoff_status zoff_params_wait(zoff_engine *e, zoff_param first, size_t count, siz
     static const char CALL[] = "zoff_params_wait";
     ZOFF_TRACED(e, false);
     size_t known = 0;
-    while (e && known < count && is_new(e, first + (zoff_param)known, slice, native_stream))
+    while (e && known < count && is_slice_new(e, first + (zoff_param)known, slice, native_stream))
         known++;
     if (known && known == count)
         return ZOFF_OK;

@@ -130,7 +130,7 @@ static bool is_through(const zoff_engine *e, size_t bucket)
 
 /* Whether the weights of a bucket are new, which is noted. Those of other ranks may still be on their way when the rows are
  * done. */
-static bool is_new(zoff_engine *e, size_t bucket)
+static bool is_bucket_new(zoff_engine *e, size_t bucket)
 {
     const zoff_bucket_run *run = &e->transfer.walk.runs[bucket];
     const bool is = is_through(e, bucket) && (run->gathered || !zoff_transfer_ranks_have_parts(&e->transfer)) &&
@@ -161,7 +161,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
         *moved = true;
     }
     if (!row && e->life.phase == ZOFF_PHASE_OPEN && e->run.last)
-        (void)is_new(e, run->chunk);
+        (void)is_bucket_new(e, run->chunk);
     return ZOFF_OK;
 }
 
@@ -169,7 +169,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
  * looked at once. */
 static bool are_new(zoff_engine *e, zoff_slice_buckets *wanted)
 {
-    while (wanted->first <= wanted->last && is_new(e, wanted->first))
+    while (wanted->first <= wanted->last && is_bucket_new(e, wanted->first))
         wanted->first++;
     return wanted->first > wanted->last;
 }
@@ -442,7 +442,7 @@ static zoff_status walk_for(zoff_engine *e, zoff_slice_buckets *wanted)
     return ZOFF_PENDING;
 }
 
-static zoff_status walk(void *ctx)
+static zoff_status walk_to_end(void *ctx)
 {
     return walk_for(ctx, NULL);
 }
@@ -470,7 +470,7 @@ zoff_status zoff_engine_pipeline_turn(zoff_engine *e)
     zoff_status status = walk_for(e, NULL);
     status = status == ZOFF_OK ? poll_together(e) : status;
     for (size_t b = 0; b < e->plan.chunk_count; b++)
-        (void)(e->walk.is_new[b] || is_new(e, b));
+        (void)(e->walk.is_new[b] || is_bucket_new(e, b));
     return status;
 }
 
@@ -518,7 +518,7 @@ zoff_status zoff_engine_pipeline_measure(zoff_engine *e)
 {
     if (e->run.last && e->plan.chunk_count == 0)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, vote_alone, e));
-    return zoff_base_progress_wait(&e->progress, NULL, walk, e);
+    return zoff_base_progress_wait(&e->progress, NULL, walk_to_end, e);
 }
 
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)

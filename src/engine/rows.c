@@ -62,7 +62,7 @@ static zoff_status accumulate(void *ctx, zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-static zoff_status measure(void *ctx, zoff_bucket_run *run)
+static zoff_status measure_bucket(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     zoff_step_info *info = &e->run.info;
@@ -276,7 +276,7 @@ static const struct table_row {
     /* cpu_adam: adds gradients up in fp32 */
     {"accumulate", accumulate, ENGINE, ADD | STEP | AHEAD, ALONE | SUMS | DOWN, false},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ADD | STEP, ALONE | SUMS | KEPT, false},
-    {"measure", measure, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
+    {"measure", measure_bucket, ENGINE, STEP | AHEAD, ALONE | HERE, false}, /* cpu_adam: sums of squares */
     {"fetch", fetch, ENGINE, AHEAD, 0, false},
     {"precede", precede, ENGINE, AHEAD, 0, false}, /* cpu_adam: updates a second content, and staged weights */
     {"put", put, ENGINE, AHEAD, 0, false},         /* offload: starts the write */

@@ -78,7 +78,7 @@ static zoff_status share_with_device(zoff_engine *e)
     return zoff_transfer_device_tier_pin(&e->transfer, base, bytes);
 }
 
-static bool has_blocks(const zoff_engine *e)
+static bool needs_blocks(const zoff_engine *e)
 {
     for (size_t i = 0; i < e->model.param_count; i++) {
         const zoff_model_param *p = &e->model.params[i];
@@ -117,7 +117,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
-    opts.has_blocks = has_blocks(e);
+    opts.has_blocks = needs_blocks(e);
     opts.wanted_t = e->io.opening.persist_t;
     ZOFF_TRY(zoff_planning_layout_checksums(&planning, &e->plan, &opts.layout, &opts.cut));
     char *description = NULL;
@@ -176,12 +176,12 @@ static zoff_status open_secondary(zoff_engine *e, zoff_store_chunk *chunks)
     return zoff_agreement_open_fill(&e->agreement, l->secondary.store, &opts);
 }
 
-static bool is_busy(void *store)
+static bool is_store_busy(void *store)
 {
     return zoff_offload_store_busy(store, false);
 }
 
-static zoff_status pump(void *store)
+static zoff_status pump_store(void *store)
 {
     return zoff_offload_store_pump(store);
 }
@@ -194,7 +194,7 @@ static zoff_status park(void *store)
 /* The store has a deadline for each disk, and counts its own waits. */
 static void watch(zoff_engine *e, zoff_store *store, zoff_poller *poller)
 {
-    *poller = (zoff_poller){.pump = pump, .park = park, .is_busy = is_busy, .ctx = store, .timeout_seconds = -1};
+    *poller = (zoff_poller){.pump = pump_store, .park = park, .is_busy = is_store_busy, .ctx = store, .timeout_seconds = -1};
     zoff_base_progress_add(&e->progress, poller);
 }
 

@@ -287,7 +287,7 @@ static bool is_at_start(const zoff_bucket_run *run)
 }
 
 /* A thread beside the program updates in tiles, so that it can stop when a call needs the engine. */
-static zoff_status update(zoff_engine *e, zoff_bucket_run *run)
+static zoff_status update_bucket(zoff_engine *e, zoff_bucket_run *run)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const bool settles = chunk->bytes && zoff_offload_store_wants_settle(e->store);
@@ -310,7 +310,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
         e->transfer.batch.updated++; /* from here on the step is half done */
     }
     const double from = zoff_base_clock_seconds();
-    const zoff_status status = update(e, run);
+    const zoff_status status = update_bucket(e, run);
     if (status == ZOFF_OK) {
         zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->lent.states.base, run->lent.weights.base},
                                         false);

@@ -26,7 +26,7 @@ zoff_status zoff_lending_copies_pin(zoff_lending *l, const void *base, size_t by
     return ZOFF_OK;
 }
 
-static void unpin(zoff_lending *l, zoff_lending_pinned which)
+static void unpin_memory(zoff_lending *l, zoff_lending_pinned which)
 {
     if (l->there.pinned[which])
         l->accel->ops->pages.unpin(l->accel, l->there.pinned[which]);
@@ -62,7 +62,7 @@ void zoff_lending_copies_close(zoff_lending *l)
     l->accel->ops->streams.close(l->accel, l->there.link.stream);
     close_events(l);
     for (int which = 0; which < ZOFF_PINNED_COUNT; which++)
-        unpin(l, (zoff_lending_pinned)which);
+        unpin_memory(l, (zoff_lending_pinned)which);
     zoff_base_map_free(&l->there.bounce);
     l->there = (zoff_lending_device){.link.stream = NULL};
 }

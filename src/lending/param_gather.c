@@ -85,7 +85,7 @@ static zoff_status send_own(zoff_lending *l, zoff_gather_slot *s)
 }
 
 /* The parts of all ranks have come, or none has any. */
-static zoff_status end(zoff_lending *l, zoff_gather_slot *s)
+static zoff_status end_gather(zoff_lending *l, zoff_gather_slot *s)
 {
     const zoff_assembly_part part = part_of(l, s->item);
     if (s->is_used) {
@@ -161,7 +161,7 @@ static zoff_status start(zoff_lending *l)
         if (zoff_zero_gather_take(a->gather, s))
             (void)send_own(l, s);
         else
-            ZOFF_TRY(end(l, s));
+            ZOFF_TRY(end_gather(l, s));
     }
     return ZOFF_OK;
 }
@@ -173,7 +173,7 @@ static zoff_status poll(zoff_lending *l)
     for (zoff_gather_slot *s = NULL; (s = zoff_zero_gather_next(g, s));) {
         zoff_status status = s->is_sent ? ZOFF_OK : send_own(l, s);
         status = status == ZOFF_OK ? zoff_zero_gather_poll(g, s) : status;
-        status = status == ZOFF_OK ? end(l, s) : status;
+        status = status == ZOFF_OK ? end_gather(l, s) : status;
         ZOFF_TRY(status);
         is_pending = is_pending || status == ZOFF_PENDING;
     }

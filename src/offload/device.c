@@ -67,7 +67,7 @@ static zoff_status mark(device_store *d, device_slot *slot)
 }
 
 /* Start the copy of the chunk in a slot. */
-static zoff_status copy(device_store *d, const device_slot *slot, bool up)
+static zoff_status copy_slot(device_store *d, const device_slot *slot, bool up)
 {
     const device_place *place = &d->places[slot->chunk];
     d->link->moves = true;
@@ -144,7 +144,7 @@ static zoff_status device_fetch(zoff_store *store, size_t chunk, unsigned arrays
         return status == ZOFF_OK ? lend(slot, out) : status;
     }
     ZOFF_TRY_DONE(find_free(d, chunk, &slot));
-    ZOFF_TRY(copy(d, slot, false));
+    ZOFF_TRY(copy_slot(d, slot, false));
     slot->state = COMES;
     ZOFF_TRY(mark(d, slot));
     return ZOFF_PENDING;
@@ -154,7 +154,7 @@ static zoff_status send(device_store *d, device_slot *slot)
 {
     slot->state = UNSENT;
     slot->is_new = true;
-    ZOFF_TRY(copy(d, slot, true));
+    ZOFF_TRY(copy_slot(d, slot, true));
     ZOFF_TRY(mark(d, slot));
     slot->state = GOES;
     slot->is_new = false;

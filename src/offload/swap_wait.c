@@ -185,7 +185,7 @@ static void log_line(zoff_swap_report *r, uint64_t done)
               zoff_base_words_bytes((uint64_t)rate), (double)(r->total - done) / rate);
 }
 
-static zoff_status report(zoff_swap_report *r, uint64_t done)
+static zoff_status report_progress(zoff_swap_report *r, uint64_t done)
 {
     if (!r->to.report) {
         log_line(r, done);
@@ -200,12 +200,12 @@ static zoff_status report(zoff_swap_report *r, uint64_t done)
 zoff_status zoff_offload_swap_wait_report(zoff_swap_store *s)
 {
     zoff_swap_report *r = &s->opening.report;
-    return r->what ? report(r, zoff_base_bits_min(moved_bytes(s) - r->before, r->total)) : ZOFF_OK;
+    return r->what ? report_progress(r, zoff_base_bits_min(moved_bytes(s) - r->before, r->total)) : ZOFF_OK;
 }
 
 zoff_status zoff_offload_swap_wait_end_report(zoff_swap_store *s)
 {
-    const zoff_status status = report(&s->opening.report, s->opening.report.total);
+    const zoff_status status = report_progress(&s->opening.report, s->opening.report.total);
     s->opening.report.what = NULL;
     return status;
 }

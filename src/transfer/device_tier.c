@@ -200,7 +200,7 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-static void unpin(zoff_transfer *t)
+static void unpin_weights(zoff_transfer *t)
 {
     if (t->device.tier.slots)
         t->accel->ops->pages.unpin(t->accel, t->device.tier.slots);
@@ -222,7 +222,7 @@ void zoff_transfer_device_tier_close(zoff_transfer *t)
         if (k->landed[b])
             t->accel->ops->event_close(t->accel, k->landed[b]);
     }
-    unpin(t);
+    unpin_weights(t);
     if (k->sums_here)
         t->accel->ops->pages.unpin(t->accel, k->sums_here);
     if (k->pinned)

@@ -21,7 +21,7 @@ bool zoff_transfer_streams_upload(const zoff_transfer *t)
     return uploads;
 }
 
-static bool is_busy(void *ctx)
+static bool is_device_busy(void *ctx)
 {
     const zoff_transfer *t = ctx;
     return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
@@ -56,7 +56,7 @@ static zoff_status say_what_stands(void *ctx, double seconds)
 
 void zoff_transfer_streams_watch(zoff_transfer *t)
 {
-    t->pollers.device = (zoff_poller){.is_busy = is_busy,
+    t->pollers.device = (zoff_poller){.is_busy = is_device_busy,
                                       .overdue = say_what_stands,
                                       .ctx = t,
                                       .timeout_seconds = t->comm->timeout_seconds,

@@ -118,7 +118,7 @@ bool zoff_transfer_wire_takes_now(const zoff_transfer *t, const zoff_plan_piece 
 /* ---- waiting for other ranks ---- */
 
 /* Move bytes between ranks. Errors stay in the operations, whose next poll returns them. */
-static zoff_status pump(void *ctx)
+static zoff_status pump_wire(void *ctx)
 {
     const zoff_transfer *t = ctx;
     if (t->ranks.reduce)
@@ -128,7 +128,7 @@ static zoff_status pump(void *ctx)
     return ZOFF_OK;
 }
 
-static bool is_busy(void *ctx)
+static bool is_wire_busy(void *ctx)
 {
     const zoff_transfer *t = ctx;
     return t->route.wire || t->measure.votes; /* a single rank waits only for its own vote */
@@ -137,8 +137,8 @@ static bool is_busy(void *ctx)
 /* No deadline here, because the communicator has a timeout for each operation. */
 void zoff_transfer_wire_watch(zoff_transfer *t)
 {
-    t->pollers.ranks =
-        (zoff_poller){.pump = pump, .is_busy = is_busy, .ctx = t, .timeout_seconds = -1, .waited = &t->info->seconds.comm_wait};
+    t->pollers.ranks = (zoff_poller){
+        .pump = pump_wire, .is_busy = is_wire_busy, .ctx = t, .timeout_seconds = -1, .waited = &t->info->seconds.comm_wait};
     zoff_base_progress_add(t->progress, &t->pollers.ranks);
 }
 

@@ -157,7 +157,7 @@ static zoff_status mark(zoff_transfer *t, unsigned slot, void *stream)
 }
 
 /* An error of a stream does not matter here: the step has failed, and no result of the slots is used. */
-static void forget(zoff_transfer *t)
+static void forget_all(zoff_transfer *t)
 {
     exchange *r = t->ranks.wire.own;
     (void)zoff_transfer_streams_sync(t, t->device.compute);
@@ -173,7 +173,7 @@ static zoff_status zero(zoff_transfer *t, char *to, size_t bytes)
     return t->accel->ops->zero(t->accel, t->device.compute, to, bytes);
 }
 
-static const void *look(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
+static const void *look_at_grad(zoff_transfer *t, const void *grad, size_t count, zoff_dtype dtype, float *copy)
 {
     const zoff_cast_piece move = {.count = count, .dst = copy, .src = grad, .dst_dtype = dtype, .src_dtype = dtype};
     return zoff_transfer_streams_copy(t, &move, 1, false) < 0 ? NULL : copy;
@@ -206,7 +206,7 @@ static zoff_status put_parts(zoff_transfer *t, size_t bucket, char *out)
                          : t->accel->ops->kernels.cast(t->accel, t->device.compute, t->ranks.moves, moves);
 }
 
-static zoff_status pack(void *ctx, size_t bucket, unsigned slot, char *out)
+static zoff_status pack_part(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_transfer *t = ctx;
     exchange *r = t->ranks.wire.own;
@@ -252,7 +252,7 @@ static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, cons
     return bring_down(t, bucket, pieces, pieces + used - 1);
 }
 
-static void measure(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+static void measure_parts(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
 {
     const zoff_vote before = t->measure.vote;
     if (zoff_transfer_place_of(t, bucket) == ZOFF_USED_BY_DEVICE)
@@ -262,7 +262,7 @@ static void measure(zoff_transfer *t, size_t bucket, const char *parts, const fl
     zoff_transfer_reduce_scatter_measured(t, bucket, &before, parts, weights);
 }
 
-static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+static zoff_status sum_parts(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_transfer *t = ctx;
     exchange *r = t->ranks.wire.own;
@@ -273,7 +273,7 @@ static zoff_status sum(void *ctx, size_t bucket, unsigned slot, const char *part
     const zoff_status status = finish(t, slot);
     r->added[slot] = status != ZOFF_OK;
     if (status == ZOFF_OK && t->batch.micro + 1 == t->values->accumulation)
-        measure(t, bucket, parts, weights);
+        measure_parts(t, bucket, parts, weights);
     return status;
 }
 
@@ -334,7 +334,7 @@ static zoff_status gather_begin(zoff_transfer *t, size_t bucket, unsigned slot, 
     return status;
 }
 
-static char *there(const zoff_transfer *t, const zoff_plan_piece *piece)
+static char *place_there(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return t->model->params[piece->param].engine_owned ? zoff_lending_param_cache_lent(t->lending, piece)
                                                        : zoff_model_params_value(t->model, piece, NULL);
@@ -351,7 +351,7 @@ static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *part
             const zoff_dtype dtype = t->model->params[piece.param].dtype;
             if (zoff_transfer_wire_takes_now(t, &piece))
                 t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
-                                                           .dst = there(t, &piece),
+                                                           .dst = place_there(t, &piece),
                                                            .src = parts + zoff_transfer_all_gather_place(t, &piece, &at),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = dtype};
@@ -393,10 +393,10 @@ const zoff_wire zoff_transfer_wire_device = {.name = "device",
                                              .connect = connect_sums,
                                              .close = close_device,
                                              .device_bytes = device_bytes,
-                                             .forget = forget,
+                                             .forget = forget_all,
                                              .zero = zero,
-                                             .look = look,
-                                             .pack = pack,
-                                             .sum = sum,
+                                             .look = look_at_grad,
+                                             .pack = pack_part,
+                                             .sum = sum_parts,
                                              .gather_begin = gather_begin,
                                              .gather_end = gather_end};

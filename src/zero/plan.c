@@ -289,7 +289,7 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
     }
 }
 
-static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
+static void run_walk(walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     const bool alone = w->plan->ranks == 1;
     const size_t buckets = alone ? 0 : count_buckets(w, tensors, count);
@@ -327,7 +327,7 @@ zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, c
     zoff_plan plan = empty;
     ZOFF_TRY(check_sizes(tensors, count));
     walk w = {.opts = opts, .plan = &plan};
-    run(&w, tensors, count);
+    run_walk(&w, tensors, count);
     const zoff_plan counted = plan;
     plan = empty;
     ZOFF_TRY(zoff_base_mem_alloc(counted.piece_count, sizeof *plan.pieces, "the plan's pieces", &plan.pieces));
@@ -336,7 +336,7 @@ zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, c
         ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.run_count, sizeof *plan.runs, "the plan's runs", &plan.runs));
     ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
     w = (walk){.opts = opts, .plan = &plan, .fill = true};
-    run(&w, tensors, count);
+    run_walk(&w, tensors, count);
     if (plan.ranks == 1)
         plan.run_count = plan.piece_count;
     plan.max_chunk_elements = opts->max_chunk_elements;

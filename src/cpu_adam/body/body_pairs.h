@@ -18,7 +18,8 @@
 #include "body_span.h"
 
 #define U(rule, suffix)                                                                                                        \
-    static __attribute__((noinline)) void update_##rule##_##suffix(const zoff_adam_piece *piece, size_t begin, size_t count)   \
+    static __attribute__((noinline)) void ZOFF_KERNEL_LOOP(update_##rule##_##suffix)(const zoff_adam_piece *piece,             \
+                                                                                     size_t begin, size_t count)               \
     {                                                                                                                          \
         update_span(piece, begin, count, ZOFF_RULE_##rule,                                                                     \
                     (update_types){ZOFF_BF16, ZOFF_BF16, .moments = ZOFF_MOMENTS_##suffix, .split = true});                    \
@@ -35,12 +36,14 @@ static void kernel_update_pairs(const zoff_adam_piece *piece, size_t begin, size
 {
     typedef void update_fn(const zoff_adam_piece *, size_t, size_t);
     static update_fn *const LOOPS[ZOFF_RULE_COUNT][ZOFF_MOMENTS_Q8] = {
-#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_BF16, update_##rule##_M8V16, update_##rule##_Q8},
+#define L(rule, suffix) ZOFF_KERNEL_LOOP(update_##rule##_##suffix)
+#define R(rule) [ZOFF_RULE_##rule] = {L(rule, BF16), L(rule, M8V16), L(rule, Q8)},
         UPDATE_RULES_FUSED(R)
 #undef R
-#define R(rule) [ZOFF_RULE_##rule] = {update_##rule##_BF16},
+#define R(rule) [ZOFF_RULE_##rule] = {L(rule, BF16)},
             R(ADAM_L2) UPDATE_RULES_OTHER(R)
 #undef R
+#undef L
     };
     LOOPS[rule_of_loop(piece->consts->rule)][piece->moments - ZOFF_MOMENTS_BF16](piece, begin, count);
 }

@@ -12,10 +12,12 @@
 
 typedef void update_fn(const zoff_adam_piece *piece, size_t begin, size_t count);
 
+#define UPDATE_LOOP(name, rule, suffix) ZOFF_KERNEL_LOOP(update_##name##_##rule##_##suffix)
+
 /* Separate functions: compilers take very long for large ones. The last arguments are fields of update_types. */
 #define LOOP(name, rule, suffix, ...)                                                                                          \
-    static __attribute__((noinline)) void update_##name##_##rule##_##suffix(const zoff_adam_piece *piece, size_t begin,        \
-                                                                            size_t count)                                      \
+    static __attribute__((noinline)) void UPDATE_LOOP(name, rule, suffix)(const zoff_adam_piece *piece, size_t begin,          \
+                                                                          size_t count)                                        \
     {                                                                                                                          \
         update_span(piece, begin, count, ZOFF_RULE_##rule, (update_types){__VA_ARGS__, .moments = ZOFF_MOMENTS_##suffix});     \
     }
@@ -29,7 +31,7 @@ typedef void update_fn(const zoff_adam_piece *piece, size_t begin, size_t count)
 #define SPLIT_SMALL_OF(rule, suffix) ZOFF_KERNEL_PAIRS
 #else
 #define SPLIT_SMALL SPLIT
-#define SPLIT_SMALL_OF(rule, suffix) update_split_##rule##_##suffix
+#define SPLIT_SMALL_OF(rule, suffix) UPDATE_LOOP(split, rule, suffix)
 #endif
 
 #define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)
@@ -52,9 +54,9 @@ typedef struct update_loops {
 } update_loops;
 
 static const update_loops UPDATE_LOOPS[ZOFF_RULE_COUNT] = {
-#define BOTH(rule, name) update_##name##_##rule##_F32, update_##name##_##rule##_BF16
-#define ALL(rule, name) BOTH(rule, name), update_##name##_##rule##_M8V16, update_##name##_##rule##_Q8
-#define SPLITS(rule) update_split_##rule##_F32, SPLIT_SMALL_OF(rule, BF16)
+#define BOTH(rule, name) UPDATE_LOOP(name, rule, F32), UPDATE_LOOP(name, rule, BF16)
+#define ALL(rule, name) BOTH(rule, name), UPDATE_LOOP(name, rule, M8V16), UPDATE_LOOP(name, rule, Q8)
+#define SPLITS(rule) UPDATE_LOOP(split, rule, F32), SPLIT_SMALL_OF(rule, BF16)
 #define FUSED(rule)                                                                                                            \
     [ZOFF_RULE_##rule] = {.plain = {ALL(rule, plain)},                                                                         \
                           .split = {SPLITS(rule), SPLIT_SMALL_OF(rule, M8V16), SPLIT_SMALL_OF(rule, Q8)},                      \
@@ -173,6 +175,7 @@ static void kernel_update(const zoff_adam_piece *piece, size_t begin, size_t cou
         v_stream_end();
 }
 
+#undef UPDATE_LOOP
 #undef LOOP
 #undef PLAIN
 #undef COPIES
