@@ -43,9 +43,9 @@ typedef struct zoff_accel_info {
  *  trainer for a device, such as a missing wait, without a device. Do not touch a buffer between a call that passes it on and
  *  the end of the work that this call starts.
  *
- *  "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found
- * beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as it
- * is.
+ *  "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found in
+ *  the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as
+ *  it is.
  *  @owns caller; close it after every engine on it  @threads any
  *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have, with the reason */
 ZOFF_API zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out);

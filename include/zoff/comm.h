@@ -40,9 +40,9 @@ typedef struct zoff_comm_info {
  *  launcher say that there are more ranks, because each rank would train a model of its own. A launcher of another MPI starts
  *  such processes. "self" is never compared with the launcher: choose it for one rank on purpose.
  *
- *  "mpi" loads the plug-in libzoff_mpi.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. If the program has not
- *  initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none
- *  can be opened afterwards. A program with another MPI, or with MPI in some of its ranks, includes zoff/mpi.h instead.
+ *  "mpi" loads the plug-in libzoff_mpi.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. If the
+ *  program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator
+ *  is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
  *
  *  "nccl" loads libzoff_nccl.so. Rank and size are the launcher's (RANK, WORLD_SIZE), and the device is the rank's number on
  * its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: write a plug-in: a shared library libzoff_NAME.so that zoff loads when NAME is first asked for.
  *
- *  A plug-in links nothing of zoff, lies beside libzoff or in a folder of ZOFF_PLUGIN_PATH, and stays loaded. It exports one
- *  function, zoff_plugin_init(). This header is not part of zoff.h.
+ *  A plug-in links nothing of zoff, lies in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH, and stays loaded. It
+ *  exports one function, zoff_plugin_init(). This header is not part of zoff.h.
  */
 #ifndef ZOFF_PLUGIN_H
 #define ZOFF_PLUGIN_H

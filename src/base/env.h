@@ -10,7 +10,7 @@
     E(LOG_LEVEL,  "ZOFF_LOG_LEVEL", "warn",   "how much is logged: error, warn, info, debug, trace; open, a sink of the program gets info, too") \
     E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                  \
     E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, threads, posix") \
-    E(PLUGINS,    "ZOFF_PLUGIN_PATH", "none", "folders of plug-ins beside that of libzoff, separated by colons; none")  \
+    E(PLUGINS,    "ZOFF_PLUGIN_PATH", "none", "folders of plug-ins after the folder zoff beside libzoff, separated by colons; none")  \
     E(TRACE,      "ZOFF_TRACE",     "none",   "file for a trace of steps, FILE or FILE:FIRST-LAST; none") \
     E(METRICS,    "ZOFF_METRICS",   "none",   "file for the numbers of steps, FILE.prom (Prometheus) or FILE.csv; none")
 /* clang-format on */

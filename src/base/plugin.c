@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c: find and load a plug-in: beside libzoff, then along ZOFF_PLUGIN_PATH. */
+/* plugin.c: find and load a plug-in: in the folder zoff beside libzoff, then along ZOFF_PLUGIN_PATH. */
 #include "plugin.h"
 
 #include "env.h"
@@ -65,8 +65,10 @@ static void *load(const zoff_plugin_wish *wish, attempts *a)
     void *library = NULL;
     const char *own = own_file(path);
     const char *slash = own ? strrchr(own, '/') : NULL;
-    if (slash)
-        library = load_from(own, (size_t)(slash - own), wish, a);
+    char beside[PATH_MAX];
+    const int bytes = slash ? snprintf(beside, sizeof beside, "%.*s/zoff", (int)(slash - own), own) : 0;
+    if (bytes > 0 && (size_t)bytes < sizeof beside)
+        library = load_from(beside, (size_t)bytes, wish, a);
     const char *folder = zoff_base_env_get(ZOFF_ENV_PLUGINS);
     while (!library && folder) {
         const char *end = strchrnul(folder, ':');

@@ -52,9 +52,9 @@ def check_files(a, prefix, libdir):
     with open("lines.c", "w", encoding="utf-8") as f:
         f.write("#include <zoff/zoff.h>\n" + run(os.path.join(prefix, "bin/zoff"), "api"))
     run(a.cc, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-I", os.path.join(prefix, "include"), "lines.c")
-    # Plug-ins are installed beside libzoff.
-    for plugin in glob.glob(os.path.join(a.build, "libzoff_*.so")):
-        expect(os.path.isfile(os.path.join(libdir, os.path.basename(plugin))), f"no {os.path.basename(plugin)}")
+    # Plug-ins are installed in a folder beside libzoff.
+    for plugin in glob.glob(os.path.join(a.build, "zoff/libzoff_*.so")):
+        expect(os.path.isfile(os.path.join(libdir, "zoff", os.path.basename(plugin))), f"no {os.path.basename(plugin)}")
     # No installed text file may name a folder of the build, or the prefix before the move.
     for path in glob.glob(os.path.join(libdir, "**/*.cmake"), recursive=True) + [os.path.join(libdir, "pkgconfig/zoff.pc")]:
         with open(path, encoding="utf-8") as f:

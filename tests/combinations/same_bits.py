@@ -62,7 +62,7 @@ class Version:
 
     def cells(self, arguments):
         over = os.path.join(self.build, "tests/cuda/on_threads")
-        environment = {"ZOFF_PLUGIN_PATH": self.build, "LD_LIBRARY_PATH": over} if "--nccl" in arguments else {}
+        environment = {"ZOFF_PLUGIN_PATH": f"{self.build}:{self.build}/zoff", "LD_LIBRARY_PATH": over} if "--nccl" in arguments else {}
         lines = run([os.path.join(self.work, "combinations"), *arguments], self.work, environment).splitlines()
         return dict(line.split(": ", 1) for line in lines)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""mlp.py --prefix PREFIX --root ROOT: each patch of examples/mlp applies, is as short as promised, and trains as the stock trainer does.
+"""mlp.py --root ROOT [--prefix PREFIX]: each patch of examples/mlp applies, is as short as promised, and trains as the stock trainer does.
 
 Losses of the stock trainer and of zoff agree to the last digit or two, because both round. Those of
 zoff's tiers, of hidden steps, and of runs that go on after a kill or from a checkpoint are the same text. Ranks need mpirun, and are left out without."""
@@ -81,7 +81,7 @@ def killed(case):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--prefix", required=True)
+    parser.add_argument("--prefix")
     parser.add_argument("--root", required=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run_page.py PAGE --prefix PREFIX --root ROOT [--section TITLE]: does what a page tells its reader to do, in an empty folder.
+"""run_page.py PAGE --root ROOT [--prefix PREFIX] [--section TITLE]: does what a page tells its reader to do, in an empty folder.
 
 The blocks of the page are taken in order:
 
@@ -11,7 +11,7 @@ The blocks of the page are taken in order:
 - text: expected output. Each line must be in the output of the block before, except for numbers. A line that begins with
   "..." stands for any lines.
 
-zoff is the installation under PREFIX. Exits 77, which ctest counts as skipped, where a command that the page needs is missing."""
+zoff is the installation under PREFIX, or that of the machine. Exits 77, which ctest counts as skipped, where a command that the page needs is missing."""
 import argparse
 import os
 import re
@@ -59,12 +59,13 @@ def squeeze(lines):
 
 
 def sources(root):
-    names = subprocess.run(["git", "-C", root, "ls-files", "include", "examples", "src", "cuda", "tests", "tools", "cmake",
-                            "CMakePresets.json"], capture_output=True, text=True, check=True).stdout.split()
-    for name in names:
-        if name.endswith((".c", ".h", ".cc", ".cu", ".json", ".cmake", "CMakeLists.txt", ".inc")):
-            with open(os.path.join(root, name), encoding="utf-8") as file:
-                yield name, squeeze(file.read().splitlines())
+    paths = [os.path.join(root, "CMakePresets.json")]
+    for top in ("include", "examples", "src", "cuda", "tests", "tools", "cmake"):
+        paths += [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(root, top)) for name in names]
+    for path in paths:
+        if path.endswith((".c", ".h", ".cc", ".cu", ".json", ".cmake", "CMakeLists.txt", ".inc")):
+            with open(path, encoding="utf-8") as file:
+                yield os.path.relpath(path, root), squeeze(file.read().splitlines())
 
 
 def without_numbers(line):
@@ -78,11 +79,14 @@ def check_output(want, had):
 
 
 def environment(prefix):
-    env = dict(os.environ, PATH=f"{prefix}/bin:{os.environ['PATH']}", CMAKE_PREFIX_PATH=prefix)
-    for folder in ("lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"):
-        if os.path.isdir(f"{prefix}/{folder}/pkgconfig"):
-            env["PKG_CONFIG_PATH"] = f"{prefix}/{folder}/pkgconfig"
-            env["LD_LIBRARY_PATH"] = f"{prefix}/{folder}"
+    env = dict(os.environ)
+    if prefix:
+        prefix = os.path.abspath(prefix)
+        env.update(PATH=f"{prefix}/bin:{os.environ['PATH']}", CMAKE_PREFIX_PATH=prefix)
+        for folder in ("lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"):
+            if os.path.isdir(f"{prefix}/{folder}/pkgconfig"):
+                env["PKG_CONFIG_PATH"] = f"{prefix}/{folder}/pkgconfig"
+                env["LD_LIBRARY_PATH"] = f"{prefix}/{folder}"
     env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     env["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
     return env
@@ -123,7 +127,7 @@ def take(page, block, last, root, env, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page")
-    parser.add_argument("--prefix", required=True)
+    parser.add_argument("--prefix", help="of the installation; without it zoff is where the compiler looks")
     parser.add_argument("--root", required=True)
     parser.add_argument("--section", help="the only section whose blocks are run")
     parser.add_argument("--needs", action="append", default=[], help="a command without which the page is skipped")
@@ -140,7 +144,7 @@ def main():
         return 1
     ran, complaints, output = 0, [], ""
     with tempfile.TemporaryDirectory(prefix="zoff-page-") as folder:
-        env = environment(os.path.abspath(args.prefix))
+        env = environment(args.prefix)
         env["ZOFF_SOURCE"] = os.path.abspath(args.root)
         for block in found:
             complaint, output = take(args.page, block, output, args.root, env, folder)

@@ -1179,7 +1179,7 @@ extern "C" {
     ///
     /// "emulated" is a device whose streams are threads of this process and whose memory is ordinary memory. It shows mistakes of a trainer for a device, such as a missing wait, without a device. Do not touch a buffer between a call that passes it on and the end of the work that this call starts.
     ///
-    /// "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as it is.
+    /// "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. Streams are cudaStream_t. The thread's current device stays as it is.
     ///
     /// Owns: caller; close it after every engine on it
     ///
@@ -1425,7 +1425,7 @@ extern "C" {
     ///
     /// The ranks that were started must be those that join. The call fails if this process has joined alone and variables of a launcher say that there are more ranks, because each rank would train a model of its own. A launcher of another MPI starts such processes. "self" is never compared with the launcher: choose it for one rank on purpose.
     ///
-    /// "mpi" loads the plug-in libzoff_mpi.so, found beside libzoff or in a folder of ZOFF_PLUGIN_PATH. If the program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none can be opened afterwards. A program with another MPI, or with MPI in some of its ranks, includes zoff/mpi.h instead.
+    /// "mpi" loads the plug-in libzoff_mpi.so, found in the folder zoff beside libzoff or in one of ZOFF_PLUGIN_PATH. If the program has not initialised MPI, the plug-in does so with MPI_THREAD_MULTIPLE, and finalises MPI when the last communicator is closed; none can be opened afterwards. A program with another MPI, or MPI in some ranks, includes zoff/mpi.h instead.
     ///
     /// "nccl" loads libzoff_nccl.so. Rank and size are the launcher's (RANK, WORLD_SIZE), and the device is the rank's number on its host (LOCAL_RANK). Ranks meet at MASTER_ADDR and MASTER_PORT, one port higher where torchrun's agent uses that one, or at NCCL_COMM_ID ("host:port") where it is set. A program whose ranks are connected already calls zoff_comm_open_nccl().
     ///
