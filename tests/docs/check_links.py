@@ -4,8 +4,10 @@
 (<a id="..."></a>, in a line of its own) that is there."""
 import os
 import re
-import subprocess
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "structure"))
+import check_rooms
 
 LINK = re.compile(r"(?<!!)!?\[(?:[^\]\\]|\\.)*\]\(([^)\s]+)\)")
 DEFINITION = re.compile(r"^\[[^\]]+\]: +(\S+)$", re.M)
@@ -35,8 +37,7 @@ def complaints(root, pages):
 
 def main():
     root = sys.argv[1]
-    names = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-                           capture_output=True, text=True, check=True).stdout.split()
+    names = [name for name in check_rooms.Tree(root).files if name.endswith(".md")]
     found = list(complaints(root, names))
     print("\n".join(found) or f"the links of {len(names)} pages lead somewhere")
     return 1 if found else 0

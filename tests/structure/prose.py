@@ -5,8 +5,9 @@ A piece is (kind, file, line, text). Kinds are "comment", "message" (a text of s
 reads) and "page" (a paragraph, list item, heading or table cell of Markdown)."""
 import io
 import re
-import subprocess
 import tokenize
+
+import check_rooms
 
 C_LIKE = (".c", ".h", ".cc", ".cu", ".inc")
 HASHED = (".cmake", ".sh", ".py")
@@ -23,9 +24,8 @@ SHORT = re.compile(r"\b(?:e\.g|i\.e|cf|vs|etc|et al)\.$")
 
 
 def files(root):
-    """The files of the tree that git knows."""
-    names = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout
-    return names.splitlines()
+    """The files of the tree, in a clone and in an unpacked release."""
+    return check_rooms.Tree(root).files
 
 
 def sentences(text):
