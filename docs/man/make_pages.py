@@ -57,11 +57,15 @@ def body(comment):
             yield from (roff(line) for line in re.sub(r"(?<=[^\s.][.;:]) (?=[A-Z*]|zoff_)", "\n", part).split("\n"))
 
 
-def page(header, text):
+def top_comment(text):
+    """The purpose that a header's first comment names, and the rest of that comment."""
     top = re.match(r"/\*\s*(.*?)\*/", text.partition("\n")[2], re.S).group(1)
-    title, _, rest = top.partition("\n")
-    first = re.sub(r"\s*\n\s*\*\s*", " ", re.split(r"\n\s*\*\s*\n", top)[0].partition(": ")[2])
-    rest = "\n".join(re.split(r"\n\s*\*\s*\n", top, maxsplit=1)[1:])
+    first, *rest = re.split(r"\n\s*\*\s*\n", top, maxsplit=1)
+    return re.sub(r"\s*\n\s*\*\s*", " ", first.partition(": ")[2]), "\n".join(rest)
+
+
+def page(header, text):
+    first, rest = top_comment(text)
     functions, types = [], []
     for match in ITEM.finditer(text):
         code = match["code"].strip()

@@ -12,8 +12,8 @@ extern "C" {
 /** Open a configuration.
  *  @param path a ds_config file, with or without comments and trailing commas; NULL: every key has its default
  *  @owns caller; zoff_config_close()  @threads one at a time per handle  @blocks for the read
- *  @return ERR_INVALID with `file:line:column`, the JSON path, the expected value and the nearest known key; ERR_UNSUPPORTED
- *  for a key that would change the result and is not implemented; ERR_IO when the file cannot be read */
+ *  @return ERR_INVALID with file, line, column, JSON path, expected value and nearest known key; ERR_UNSUPPORTED for a key that
+ * would change the result and is not implemented; ERR_IO when the file cannot be read */
 ZOFF_API zoff_status zoff_config_open(const char *path, zoff_config **out);
 
 /** Replace what `config` was opened with by the contents of a file. Values of zoff_config_set() stay, and win already while
@@ -42,7 +42,7 @@ ZOFF_API zoff_status zoff_config_number(const zoff_config *config, const char *k
  *  @owns the configuration  @return ERR_INVALID for an unknown key, or one that is not a text */
 ZOFF_API zoff_status zoff_config_string(const zoff_config *config, const char *key, const char **out);
 
-/** Write the effective configuration, one key a line: its value, and where that comes from (file:line:column, default, api,
+/** Write the effective configuration, one key a line: its value, and where that comes from (file and line, default, api,
  *  computed).
  *  @return OK; *out_bytes is the length of the whole text without the final 0, also where `dst` is shorter */
 ZOFF_API zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_bytes, size_t *out_bytes);

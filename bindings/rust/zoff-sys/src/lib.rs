@@ -1473,7 +1473,7 @@ extern "C" {
     ///
     /// Blocks: for the read
     ///
-    /// Return: ERR_INVALID with `file:line:column`, the JSON path, the expected value and the nearest known key; ERR_UNSUPPORTED for a key that would change the result and is not implemented; ERR_IO when the file cannot be read
+    /// Return: ERR_INVALID with file, line, column, JSON path, expected value and nearest known key; ERR_UNSUPPORTED for a key that would change the result and is not implemented; ERR_IO when the file cannot be read
     pub fn zoff_config_open(path: *const c_char, out: *mut *mut zoff_config) -> zoff_status;
     /// Replace what `config` was opened with by the contents of a file. Values of zoff_config_set() stay, and win already while the file is checked: with "zoff.strict" set to false, unknown keys of the file pass.
     ///
@@ -1499,7 +1499,7 @@ extern "C" {
     ///
     /// Return: ERR_INVALID for an unknown key, or one that is not a text
     pub fn zoff_config_string(config: *const zoff_config, key: *const c_char, out: *mut *const c_char) -> zoff_status;
-    /// Write the effective configuration, one key a line: its value, and where that comes from (file:line:column, default, api, computed).
+    /// Write the effective configuration, one key a line: its value, and where that comes from (file and line, default, api, computed).
     ///
     /// Return: OK; *out_bytes is the length of the whole text without the final 0, also where `dst` is shorter
     pub fn zoff_config_dump(config: *const zoff_config, dst: *mut c_char, dst_bytes: usize, out_bytes: *mut usize) -> zoff_status;
