@@ -56,6 +56,8 @@ static bool read_entry(torch_file *t, const char *name, size_t most, unsigned ch
         return fault_set(f, "%s is no file of PyTorch: it has no entry %s%s", t->path, t->folder, name);
     if (!is_stored(t, index))
         return compressed(t, name, f);
+    if (bytes > t->file_bytes)
+        return fault_set(f, "%s: %s would have %zu bytes, more than the file", t->path, name, (size_t)bytes);
     if (bytes > most)
         return fault_set(f, "%s: %s has %zu bytes, more than %zu", t->path, name, (size_t)bytes, most);
     zip_file_t *file = zip_fopen_index(t->zip, index, 0);

@@ -332,3 +332,19 @@ TEST_F(torch_file_reads, NoCompressedEntries)
         EXPECT_NE(std::string::npos, message.find(std::string(entry) + " is compressed")) << message;
     }
 }
+
+// A small file may claim any number of bytes, and the reader must not allocate them.
+TEST_F(torch_file_reads, NoEntryThatIsLargerThanTheFile)
+{
+    const uint32_t claimed = 100 << 20;
+    for (const char *entry : {"data.pkl", "data/0"}) {
+        write_pt(path, tensor(contiguous({claimed / 4})), {std::string(8000, 0)});
+        std::string bytes = read_all(path);
+        const size_t name = bytes.rfind(std::string("archive/") + entry), sizes = name - 46 + 20; // in the central directory
+        bytes.replace(sizes, 8, little(claimed, 4) + little(claimed, 4));
+        std::ofstream(path, std::ios::binary) << bytes;
+        const std::string message = refusal_of_file();
+        EXPECT_NE(std::string::npos, message.find(std::string(entry) + " would have 104857600 bytes, more than the file"))
+            << message;
+    }
+}
