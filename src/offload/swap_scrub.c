@@ -160,8 +160,16 @@ static uint64_t bytes_of(const zoff_swap_head *head, const zoff_swap_entry *entr
     return bytes;
 }
 
-static zoff_status scrub_array(scrub *s, zoff_aio *file, const zoff_swap_head *head, const zoff_swap_entry *entry,
-                               unsigned array, uint64_t *hashes, counts *out)
+/* The checksum of an array in a file of `size` bytes. A record may name places behind its end: the file was cut, or the record
+ * is not zoff's. Even zeros that are not in the file would take hours then. */
+static zoff_status sum_if_there(scrub *s, zoff_aio *file, uint64_t size, const place *p, uint64_t *hashes, uint64_t *out)
+{
+    ZOFF_FAIL_IF(p->offset > size || p->bytes > size - p->offset, ZOFF_ERR_IO, "the file ends at byte %" PRIu64, size);
+    return sum_array(s, file, p, hashes, out);
+}
+
+static zoff_status scrub_array(scrub *s, zoff_aio *file, uint64_t size, const zoff_swap_head *head,
+                               const zoff_swap_entry *entry, unsigned array, uint64_t *hashes, counts *out)
 {
     const place p = place_of(entry, array);
     const zoff_swap_entry_array *a = &entry->arrays[array];
@@ -173,7 +181,7 @@ static zoff_status scrub_array(scrub *s, zoff_aio *file, const zoff_swap_head *h
     out->without_checksum += !(a->flags & ZOFF_ENTRY_HAS_CHECKSUM);
     /* An array without a checksum is read, too, because the drive shall say whether it can read it. */
     const uint64_t done = s->done;
-    const zoff_status status = sum_array(s, file, &p, hashes, &sum);
+    const zoff_status status = sum_if_there(s, file, size, &p, hashes, &sum);
     if (status < 0 && status != ZOFF_ERR_IO)
         return status;
     s->done = done + p.bytes;
@@ -187,7 +195,8 @@ static zoff_status scrub_array(scrub *s, zoff_aio *file, const zoff_swap_head *h
     return ZOFF_OK;
 }
 
-static zoff_status scrub_commit(scrub *s, zoff_aio *file, const zoff_swap_found *found, unsigned which, counts *out)
+static zoff_status scrub_commit(scrub *s, zoff_aio *file, uint64_t size, const zoff_swap_found *found, unsigned which,
+                                counts *out)
 {
     zoff_status status = ZOFF_OK;
     const zoff_swap_head *head = &found->heads[which];
@@ -195,10 +204,11 @@ static zoff_status scrub_commit(scrub *s, zoff_aio *file, const zoff_swap_found 
     uint64_t largest = 0, *hashes;
     for (uint64_t i = 0; i < head->entry_count; i++)
         largest = zoff_base_bits_max(largest, entries[i].arrays[ZOFF_STORE_ARRAYS - 1].end);
+    largest = zoff_base_bits_min(largest, size);
     ZOFF_TRY(zoff_base_mem_alloc((size_t)largest / ZOFF_DIGEST_BLOCK + 1, sizeof *hashes, "checksums", &hashes));
     for (uint64_t i = 0; status == ZOFF_OK && i < head->entry_count; i++) {
         for (unsigned array = 0; status == ZOFF_OK && array < ZOFF_STORE_ARRAYS; array++)
-            status = scrub_array(s, file, head, &entries[i], array, hashes, out);
+            status = scrub_array(s, file, size, head, &entries[i], array, hashes, out);
     }
     zoff_base_mem_free(hashes);
     return status;
@@ -209,6 +219,7 @@ static zoff_status scrub_commit(scrub *s, zoff_aio *file, const zoff_swap_found 
 typedef struct state_file {
     char path[PATH_MAX];
     int lock;
+    uint64_t bytes; /* bytes of the file, which may be fewer than its records say */
     zoff_swap_found found;
     unsigned commits[2], commit_count; /* commits that can be read, the last one first: 0 or 1 */
 } state_file;
@@ -239,6 +250,7 @@ static zoff_status open_file(const char *call, const char *folder, const char *n
                  out->path);
     ZOFF_FAIL_IF(flock(out->lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK, ZOFF_ERR_STATE,
                  "%s: '%s' is in use by an engine, in this process or another; wait until it has ended", call, out->path);
+    out->bytes = (uint64_t)st.st_size;
     ZOFF_TRY(zoff_offload_swap_record_read(out->lock, out->path, &out->found));
     ZOFF_TRY(zoff_offload_swap_record_check_version(out->path, &out->found));
     list_commits(out);
@@ -297,7 +309,7 @@ static zoff_status scrub_file(scrub *s, const state_file *f, bool is_first)
     for (unsigned i = 0; status == ZOFF_OK && i < count; i++) {
         counts c = {.arrays = 0};
         const zoff_swap_head *head = &f->found.heads[commits[i]];
-        status = scrub_commit(s, file, &f->found, commits[i], &c);
+        status = scrub_commit(s, file, f->bytes, &f->found, commits[i], &c);
         s->wrong += i == 0 ? c.wrong : 0;
         zoff_base_array_print(&s->text,
                               "%s{\"generation\": %" PRIu64 ", \"t\": %" PRId64 ", \"last\": %s, \"arrays\": %" PRIu64
@@ -370,14 +382,16 @@ static void close_list(zoff_state_files *list)
 
 static zoff_status scrub_all(scrub *s, const char *const *folders, size_t count, zoff_state_files *list)
 {
+    size_t most = 1;
     ZOFF_TRY(list_folders("zoff_state_files_scrub", folders, count, list));
     for (size_t i = 0; i < list->count; i++) {
         const state_file *f = &list->files[i];
+        most = zoff_base_bits_max(most, (size_t)f->bytes);
         for (unsigned k = f->commit_count; k-- > 0;)
             s->total += bytes_of(&f->found.heads[f->commits[k]], f->found.tables[f->commits[k]]);
     }
     for (size_t i = 0; i < PARTS; i++)
-        ZOFF_TRY(zoff_base_mem_alloc(PART_BYTES, 1, "parts of state files", &s->parts[i]));
+        ZOFF_TRY(zoff_base_mem_alloc(zoff_base_bits_min(most, (size_t)PART_BYTES), 1, "parts of state files", &s->parts[i]));
     zoff_base_array_print(&s->text, "{\"files\": [");
     for (size_t i = 0; i < list->count; i++) {
         s->complaint_count = 0;
@@ -416,9 +430,16 @@ zoff_status zoff_state_files_scrub(const char *const *folders, size_t count, zof
 
 static zoff_status check_commits(const zoff_state_files *f)
 {
-    for (size_t i = 0; i < f->count; i++)
-        ZOFF_FAIL_IF(!f->files[i].commit_count && !f->files[i].found.is_blank, ZOFF_ERR_CORRUPT,
-                     "'%s' has no whole commit record: it is damaged, or not a state file", f->files[i].path);
+    for (size_t i = 0; i < f->count; i++) {
+        const state_file *one = &f->files[i];
+        ZOFF_FAIL_IF(!one->commit_count && !one->found.is_blank, ZOFF_ERR_CORRUPT,
+                     "'%s' has no whole commit record: it is damaged, or not a state file", one->path);
+        for (unsigned k = 0; k < one->commit_count; k++)
+            ZOFF_FAIL_IF(one->found.heads[one->commits[k]].file_bytes > one->bytes, ZOFF_ERR_CORRUPT,
+                         "'%s' has %" PRIu64 " bytes, and its commit record says %" PRIu64
+                         ": it was cut. Go back to a checkpoint",
+                         one->path, one->bytes, one->found.heads[one->commits[k]].file_bytes);
+    }
     return ZOFF_OK;
 }
 

@@ -3,9 +3,12 @@
 // are found in their array, and only those.
 #include "swap_commit.h"
 
-#include <zoff/checkpoint.h>
+extern "C" {
+#include "digest.h"
+}
 
 #include <jansson.h>
+#include <zoff/checkpoint.h>
 
 #include <random>
 
@@ -107,6 +110,17 @@ class Scrub : public Commit
         close(fd);
     }
 
+    // A changed record, with the checksums that belong to it.
+    static void write_record(int fd, const zoff_swap_found &found, unsigned which)
+    {
+        zoff_swap_head head = found.heads[which];
+        const size_t bytes = head.entry_count * sizeof *found.tables[which];
+        head.table_checksum = zoff_digest_blocks_small(found.tables[which], bytes);
+        head.checksum = zoff_digest_blocks_small(&head, offsetof(zoff_swap_head, checksum));
+        ASSERT_EQ((ssize_t)bytes, pwrite(fd, found.tables[which], bytes, (off_t)(8192 + which * head.table_room)));
+        ASSERT_EQ((ssize_t)sizeof head, pwrite(fd, &head, sizeof head, which * 4096));
+    }
+
     log_catcher log;
 };
 INSTANTIATE_TEST_SUITE_P(Paths, Scrub, testing::Values(1, 2), [](const auto &p) { return std::to_string(p.param); });
@@ -200,6 +214,53 @@ TEST_P(Scrub, ACutFileCannotBeRead)
     const result r = scrub();
     EXPECT_LT(0u, r.wrong);
     EXPECT_NE(std::string::npos, r.complaints(0).at(0).find("cannot be read: ")) << r.text;
+}
+
+// A record whose checksums hold claims fresh arrays, which are zeros, far behind the end of the file. Reading them would take
+// years, and their checksums all memory.
+TEST_P(Scrub, ArraysBehindTheEndOfTheFileAreNotSummed)
+{
+    const uint64_t more = (uint64_t)1 << 56;
+    run(2);
+    struct stat st;
+    ASSERT_EQ(0, stat(file(0).c_str(), &st));
+    zoff_swap_found found;
+    const int fd = ::open(file(0).c_str(), O_RDWR);
+    ASSERT_ZOFF_OK(zoff_offload_swap_record_read(fd, "file", &found));
+    for (unsigned which = 0; which < 2; which++) {
+        zoff_swap_entry *last = &found.tables[which][found.heads[which].entry_count - 1];
+        last->arrays[2].end += more;
+        last->arrays[2].flags |= ZOFF_ENTRY_FRESH;
+        found.heads[which].file_bytes += 2 * more;
+        write_record(fd, found, which);
+    }
+    close(fd);
+    zoff_offload_swap_record_free(&found);
+    const result r = scrub();
+    EXPECT_LT(0u, r.wrong);
+    EXPECT_NE(std::string::npos, r.text.find("cannot be read: the file ends at byte " + std::to_string(st.st_size))) << r.text;
+    const std::string folder = file(0).substr(0, file(0).rfind('/'));
+    const char *const folders[] = {folder.c_str()};
+    zoff_state_files *files = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, ": it was cut. Go back to a checkpoint",
+                      zoff_offload_files_open("call", folders, 1, &files));
+}
+
+// The only record that is left has a number to which no reader can add one.
+TEST_P(Scrub, AGenerationAtTheEndOfItsRangeIsNoRecord)
+{
+    run(2);
+    zoff_swap_found found;
+    const int fd = ::open(file(0).c_str(), O_RDWR);
+    ASSERT_ZOFF_OK(zoff_offload_swap_record_read(fd, "file", &found));
+    for (const uint64_t value : {UINT64_MAX, UINT64_MAX - 2, ((uint64_t)1 << 62) + 1}) {
+        found.heads[1].generation = value;
+        write_record(fd, found, 1);
+        ASSERT_EQ(4096, pwrite(fd, std::string(4096, 0).data(), 4096, 0));
+        EXPECT_NE(std::string::npos, scrub().text.find("it has no whole commit record")) << value;
+    }
+    close(fd);
+    zoff_offload_swap_record_free(&found);
 }
 
 TEST_P(Scrub, ArraysWithoutChecksumAreCounted)
