@@ -290,9 +290,9 @@ def check_machine_paths(tree):
 
 
 def check_binaries(tree):
-    """Every tracked file must be text, but golden files. A binary file was probably added by mistake by a test or a build."""
+    """Every tracked file must be text, but golden files and inputs of fuzz targets. Another binary file was probably added by mistake by a test or a build."""
     for path in tree.files:
-        if re.match(r"tests/golden/\w+/.*[.](states|layout)$", path):
+        if re.match(r"tests/(golden/\w+/.*[.](states|layout)$|fuzz/corpus/)", path):
             continue
         with open(os.path.join(tree.root, path), "rb") as f:
             if b"\0" in f.read(65536):

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// mutation_test.cc: truncated and damaged files: never a crash, always a configuration or an error with a text. Run it under
-// the sanitizers.
+// mutation_test.cc: files with every truncation, and with every byte replaced: never a crash, always a configuration or an error
+// with a text. tests/fuzz/config_fuzz.cc changes them at random.
 #include "config_helpers.h"
-
-#include <random>
 
 using namespace config_test;
 
@@ -81,57 +79,6 @@ TEST(config_mutation, every_byte_replaced)
                 ASSERT_NO_FATAL_FAILURE(use(changed)) << changed;
             }
         }
-    }
-}
-
-TEST(config_mutation, random_damage)
-{
-    quiet log;
-    std::mt19937 random(20240229); // the same damage in every run
-    auto below = [&](size_t limit) { return limit ? random() % limit : 0; };
-    for (int round = 0; round < 20000; round++) {
-        std::string text = SEEDS[below(sizeof SEEDS / sizeof SEEDS[0])];
-        for (size_t edits = 1 + below(6); edits > 0; edits--) {
-            size_t at = below(text.size()), length = below(12);
-            switch (below(5)) {
-            case 0:
-                text[at] = (char)random();
-                break;
-            case 1:
-                text[at] = (char)(text[at] ^ (1 << below(8)));
-                break;
-            case 2:
-                text.erase(at, length);
-                break;
-            case 3:
-                text.insert(at, text.substr(below(text.size()), length));
-                break;
-            default:
-                text.insert(at, 1, "{}[]\",:/#*\\"[below(11)]);
-            }
-            if (text.empty())
-                break;
-        }
-        ASSERT_NO_FATAL_FAILURE(use(text)) << "round " << round << ": " << text;
-    }
-}
-
-TEST(config_mutation, random_sets)
-{
-    quiet log;
-    std::mt19937 random(7);
-    auto config = parse("{}");
-    const char *keys[] = {"optimizer.params.lr", "optimizer.params.betas", "zoff.nvme_paths",  "zoff.host_memory",
-                          "optimizer.type",      "bf16.enabled",           "train_batch_size", "quantize_training",
-                          "tensorboard",         "zero_optimization.stage"};
-    for (int round = 0; round < 20000; round++) {
-        std::string value;
-        for (size_t length = random() % 12; length > 0; length--)
-            value += "{}[]\",:/#*\\0123456789.eE-+ MiBGTkabcntruefls\xff\xc3\xa4"[random() % 48];
-        zoff_status status = zoff_config_set(config.get(), keys[random() % 10], value.c_str());
-        ASSERT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_INVALID || status == ZOFF_ERR_UNSUPPORTED) << value;
-        if (status == ZOFF_OK && zoff_config_resolve(config.get(), 1) == ZOFF_OK)
-            dump(config);
     }
 }
 } // namespace
