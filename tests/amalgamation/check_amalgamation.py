@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+# The page names more options, which zoff.c sets itself if they are missing.
+FLAGS_OF_ZOFF = ["-O2"]
 FLAGS = ["-O2", "-ffp-contract=off", "-fno-math-errno"]
 LINKS = ["-luring", "-lnuma", "-ljansson", "-lxxhash", "-lpthread", "-lm", "-ldl"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
@@ -71,7 +73,7 @@ def check_text(a, folder):
     write(folder, "one.c", USER % ("", "one", "one"))
     write(folder, "two.c", USER % ("", "two", "two"))
     write(folder, "three.cc", USER % ('extern "C" ', "three", "three"))
-    run([a.cc, *FLAGS, *WARNINGS, "-fsyntax-only", "zoff.c"], folder)
+    run([a.cc, *FLAGS_OF_ZOFF, *WARNINGS, "-fsyntax-only", "zoff.c"], folder)
     system = [flag for path in a.mpi.split(";") if path for flag in ("-isystem", path)]
     for with_mpi in ([], ["-DZOFF_WITH_MPI", *system]) if system else ([],):
         run([a.cc, "-std=c11", "-Wpedantic", *WARNINGS, *with_mpi, "-fsyntax-only", "one.c"], folder)
@@ -207,7 +209,7 @@ def main():
             if a.object:
                 shutil.copy(a.object, os.path.join(folder, "zoff.o"))
             else:
-                run([a.cc, *FLAGS, *WARNINGS, "-c", "zoff.c"], folder)
+                run([a.cc, *FLAGS_OF_ZOFF, *WARNINGS, "-c", "zoff.c"], folder)
             write(folder, "main.c", '#include "zoff.h"\nint main(void)\n{\n    unsigned one(void), two(void), three(void);\n'
                                     "    return !(one() == two() && two() == three() && three() == zoff_version());\n}\n")
             run([a.cxx, "-c", "three.cc"], folder)
