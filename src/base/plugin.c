@@ -59,6 +59,21 @@ static const char *own_file(char path[PATH_MAX])
     return path;
 }
 
+static int find_linker(struct dl_phdr_info *object, size_t bytes, void *out_there)
+{
+    for (unsigned i = 0; i < object->dlpi_phnum; i++)
+        *(bool *)out_there = *(bool *)out_there || object->dlpi_phdr[i].p_type == PT_INTERP;
+    return 1; /* the first object is the program */
+}
+
+/* Whether the program was linked with -static. Then dlopen() would bring a second C library with the plug-in. */
+static bool is_static(void)
+{
+    bool has_linker = false;
+    (void)dl_iterate_phdr(find_linker, &has_linker);
+    return !has_linker;
+}
+
 static void *load(const zoff_plugin_wish *wish, attempts *a)
 {
     char path[PATH_MAX];
@@ -97,6 +112,8 @@ zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out
     zoff_plugin plugin = {.struct_size = sizeof plugin};
     zoff_plugin_init_fn init = NULL;
     attempts tried = {.used = 0};
+    ZOFF_FAIL_IF(is_static(), ZOFF_ERR_UNSUPPORTED,
+                 "%s is a plug-in, and a program that is linked with -static loads none: link it without -static", wish->what);
     void *library = load(wish, &tried);
     ZOFF_FAIL_IF(!library, ZOFF_ERR_UNSUPPORTED,
                  "%s is a plug-in, and cannot be loaded: %s. %s, or set %s to the folder of libzoff_%s.so", wish->what,

@@ -133,6 +133,12 @@ def main():
         static = flags("--static", "--cflags", "--libs")
         run(a.cc, "-std=c11", "-static", f"{outside}/main.c", "-o", "by-pkg-config-static", *static)
         check_program(f"{scratch}/by-pkg-config-static", "statically", number, libdir)
+        with open("plugin.c", "w", encoding="utf-8") as f:
+            f.write('#include <stdio.h>\n#include <zoff/zoff.h>\nint main(void)\n{\n    zoff_accel *accel;\n'
+                    '    return zoff_accel_open("cuda", 0, &accel) == ZOFF_ERR_UNSUPPORTED ? !puts(zoff_last_error()) : 1;\n}\n')
+        run(a.cc, "-static", "plugin.c", "-o", "plugin", *static)
+        expect(run(f"{scratch}/plugin") == 'the accelerator "cuda" is a plug-in, and a program that is linked with -static loads none: link it '
+               "without -static\n", "another message of a static program")
         # Some distributions have no static libraries. The shared one works there.
         for path in glob.glob(os.path.join(libdir, "cmake/zoff/zoffStaticTargets*")) + [os.path.join(libdir, "libzoff.a")]:
             os.remove(path)
