@@ -132,6 +132,21 @@ def check_bits(a, folder):
     return compared
 
 
+def check_that_checks_fail(a, folder):
+    """A name that is shown, and a table's function under another name, are found."""
+    table = next(name for name in re.findall(r" t (\w+)$", run(["nm", "zoff.o"], folder), re.M) if re.match("avx2_update_plain|neon_update_plain", name))
+    for change, check in (["--add-symbol=zoff_shown=.text:0,global,function", lambda at: check_symbols(a, at)],
+                          [f"--redefine-sym={table}=shared_loop", check_wide]):
+        at = tempfile.mkdtemp(dir=folder)
+        run(["objcopy", change, "zoff.o", os.path.join(at, "zoff.o")], folder)
+        try:
+            check(at)
+        except Wrong:
+            continue
+        if check != check_wide or os.uname().machine == "x86_64":
+            raise Wrong(f"a check does not see {change}")
+
+
 def sources(a, folder):
     """README's program, and the trainers of examples/mlp, for <zoff/zoff.h>."""
     page = read(os.path.join(a.root, "README.md")).decode()
@@ -217,6 +232,7 @@ def main():
             run(["./main"], folder)
             check_symbols(a, folder)
             check_wide(folder)
+            check_that_checks_fail(a, folder)
             print(f"kernels with the bits of the library: {', '.join(check_bits(a, folder))}")
             print(f"{len(RUNS)} runs print the same, and their {check_programs(a, folder)} files are the same")
         except Wrong as wrong:
