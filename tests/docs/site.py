@@ -21,14 +21,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PHONE = 360
 # A page's anchors and links, its pictures that do not show, and its elements that stick out beyond the right edge of a phone.
 LOOK = """(() => {
-  const scrolls = e => e && e !== document.body && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+  const scrolls = e => e && !e.matches('.content') && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
   const name = e => `<${e.tagName.toLowerCase()} class="${e.className}"> ${e.textContent.trim().slice(0, 40)}`;
+  const width = document.documentElement.clientWidth;  // without a scroll bar
+  const right = e => e.getBoundingClientRect().left + Math.max(e.getBoundingClientRect().width, e.scrollWidth);
   return JSON.stringify({
     ids: [...document.querySelectorAll('[id]')].map(e => e.id).concat([...document.querySelectorAll('a[name]')].map(e => e.name)),
     links: [...document.links].map(a => a.href),
     hidden: [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src),
-    wide: [...document.querySelectorAll('.content *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e)).map(name),
-    sideways: document.scrollingElement.scrollWidth > innerWidth,
+    wide: [...document.querySelectorAll('.content *')].filter(e => right(e) > width + 1 && !scrolls(e)).map(name),
+    sideways: document.scrollingElement.scrollWidth > width,
     background: getComputedStyle(document.body).backgroundColor,
   })})()"""
 
@@ -119,7 +121,7 @@ def look_at(browser, folder, names=None):
         seen[name] = page = json.loads(browser.ask(LOOK))
         wrong += [f"{name}: {text}" for text in browser.complaints(home)]
         wrong += [f"{name}: the picture {picture} does not show" for picture in page["hidden"]]
-        wrong += [f"{name}: wider than {PHONE} px: {element}" for element in page["wide"][:3]]
+        wrong += [f"{name}: wider than {PHONE} px: {element}" for element in page["wide"][-2:]]  # the innermost
         if page["sideways"]:
             wrong.append(f"{name}: scrolls sideways at {PHONE} px")
     for name, page in seen.items():
@@ -187,6 +189,7 @@ class Site(unittest.TestCase):
                 ("script", '<script src="http://127.0.0.1:9/x.js"></script>', "request to http://127.0.0.1:9/x.js"),
                 ("error", "<script>nobody()</script>", "console: ReferenceError: nobody is not defined"),
                 ("wide", "<pre>" + "x" * 100 + "</pre>", f"scrolls sideways at {PHONE} px"),
+                ("text", '</div><div class="content" style="overflow: auto"><h1>' + "x" * 100 + "</h1>", f"wider than {PHONE} px: <h1"),
                 ("cut", '<div style="overflow: hidden"><p style="width: 500px">x</p></div>', f"wider than {PHONE} px")):
             (few / "docs" / "page.html").write_text(f'<!doctype html><link rel="icon" href="data:,"><div class="content"><p>{fault}</div>')
             _, wrong = look_at(self.browser, few)
