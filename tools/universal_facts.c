@@ -147,49 +147,83 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const universal_param *)a)->name, ((const universal_param *)b)->name);
 }
 
-/* Add a parameter without files. */
-static bool add_tied(universal_folder *u, const char *name, const char *owner, fault *f)
+/* Parameters without files, until all are found: a search needs the others in order. */
+typedef struct added_params {
+    universal_param *params;
+    size_t count, room;
+} added_params;
+
+/* Add a parameter that has the size of its owner, and no files. */
+static bool add_tied(added_params *a, const char *name, const universal_param *owner, fault *f)
 {
-    universal_param *moved = realloc(u->params, (u->count + 1) * sizeof *moved);
-    if (!moved)
-        return fault_set(f, "out of memory for %zu parameters", u->count + 1);
-    u->params = moved;
-    universal_param *p = &moved[u->count];
-    /* a copy has the owner's size; find it before the list grows, because the list is in order only until then */
-    *p = *universal_folder_find(u, owner, strlen(owner));
-    u->count++;
+    if (a->count == a->room) {
+        const size_t more = a->room ? 2 * a->room : 64;
+        universal_param *moved = realloc(a->params, more * sizeof *moved);
+        if (!moved)
+            return fault_set(f, "out of memory for %zu parameters", more);
+        a->params = moved;
+        a->room = more;
+    }
+    universal_param *p = &a->params[a->count++];
+    *p = *owner;
     p->name = name;
-    p->tied_to = owner;
+    p->tied_to = owner->name;
     p->states = 0;
     p->has_step = false;
-    qsort(u->params, u->count, sizeof *u->params, by_name);
     return true;
+}
+
+/* Put the added parameters among the others, which stay in order. */
+static bool join_added(universal_folder *u, const added_params *a, fault *f)
+{
+    if (!a->count)
+        return true;
+    universal_param *moved = realloc(u->params, (u->count + a->count) * sizeof *moved);
+    if (!moved)
+        return fault_set(f, "out of memory for %zu parameters", u->count + a->count);
+    memcpy(moved + u->count, a->params, a->count * sizeof *moved);
+    u->params = moved;
+    u->count += a->count;
+    qsort(u->params, u->count, sizeof *u->params, by_name);
+    for (size_t i = 1; i < u->count; i++) {
+        if (strcmp(u->params[i - 1].name, u->params[i].name) == 0)
+            return fault_set(f, "shared_params has %s twice", u->params[i].name);
+    }
+    return true;
+}
+
+/* Note one tie of {name: owner}. */
+static bool read_tie(universal_folder *u, const pickle_value *name, const pickle_value *of, added_params *added, fault *f)
+{
+    const universal_param *owner = universal_folder_find(u, of->text, of->text_bytes);
+    universal_param *p = universal_folder_find(u, name->text, name->text_bytes);
+    if (!owner || owner == p || owner->tied_to || (!p && !added))
+        return true; /* the owner has no states, or tied ones are not asked for */
+    if (p && p->count != owner->count)
+        return fault_set(f, "shared_params says that %s is %s, which has %zu elements, and its fp32.pt has %zu", p->name,
+                         owner->name, owner->count, p->count);
+    if (p) {
+        p->tied_to = owner->name;
+        return true;
+    }
+    const char *copy = pool_text(&u->memory, name->text, name->text_bytes);
+    return copy ? add_tied(added, copy, owner, f) : fault_set(f, "out of memory for the name of a parameter");
 }
 
 /* Note which parameters are tied: {name: owner}. */
 static bool read_ties(universal_folder *u, const pickle_value *root, bool adds_tied, fault *f)
 {
     const pickle_value *shared = pickle_find(root, "shared_params");
-    for (const pickle_item *item = shared ? shared->first : NULL; item && item->next; item = item->next->next) {
+    added_params added = {.count = 0};
+    bool ok = true;
+    for (const pickle_item *item = shared ? shared->first : NULL; ok && item && item->next; item = item->next->next) {
         const pickle_value *name = item->value, *of = item->next->value;
-        if (name->type != PICKLE_TEXT || of->type != PICKLE_TEXT || memchr(name->text, 0, name->text_bytes))
-            continue;
-        const universal_param *owner = universal_folder_find(u, of->text, of->text_bytes);
-        universal_param *p = universal_folder_find(u, name->text, name->text_bytes);
-        if (!owner || owner == p || owner->tied_to || (!p && !adds_tied))
-            continue; /* the owner has no states, or tied ones are not asked for */
-        const char *tied_to = owner->name, *copy = p ? p->name : pool_text(&u->memory, name->text, name->text_bytes);
-        if (!copy)
-            return fault_set(f, "out of memory for the name of a parameter");
-        if (p && p->count != owner->count)
-            return fault_set(f, "shared_params says that %s is %s, which has %zu elements, and its fp32.pt has %zu", p->name,
-                             tied_to, owner->count, p->count);
-        if (p)
-            p->tied_to = tied_to;
-        else if (!add_tied(u, copy, tied_to, f))
-            return false;
+        if (name->type == PICKLE_TEXT && of->type == PICKLE_TEXT && !memchr(name->text, 0, name->text_bytes))
+            ok = read_tie(u, name, of, adds_tied ? &added : NULL, f);
     }
-    return true;
+    ok = ok && join_added(u, &added, f);
+    free(added.params);
+    return ok;
 }
 
 /* Note the types of the weights. */

@@ -97,6 +97,37 @@ TEST_F(universal_folders, MustAgreeWithTheModelInStage3)
     EXPECT_NE(nullptr, strstr(f.text, "h.0.bias has 8 elements, but its fp32.pt has 7")) << f.text;
 }
 
+// Sorting the parameters anew for each of these names would take hours.
+TEST_F(universal_folders, HaveAnyNumberOfTies)
+{
+    write_stage1(path, {PARAMS[1]});
+    std::map<std::string, std::string> ties;
+    for (unsigned i = 0; i < 100000; i++)
+        ties["tied." + std::to_string(i)] = PARAMS[1].name;
+    write_model(path + "/mp_rank_00_model_states.pt", {PARAMS[1]}, "BFloat16Storage", ties);
+    opened u(path);
+    fault f = {""};
+    ASSERT_TRUE(universal_model_read(&u.folder, true, &f)) << f.text;
+    EXPECT_EQ(1 + ties.size(), u.folder.count);
+    const universal_param *p = universal_folder_find(&u.folder, "tied.777", 8);
+    ASSERT_TRUE(p);
+    EXPECT_EQ(PARAMS[1].name, p->tied_to);
+    EXPECT_EQ(7u, p->count);
+    EXPECT_EQ(0u, p->states);
+}
+
+TEST_F(universal_folders, HaveEachTieOnce)
+{
+    write_stage1(path, {PARAMS[1]});
+    const std::string owner = text(PARAMS[1].name);
+    write_pt(path + "/mp_rank_00_model_states.pt",
+             dict({{text("shared_params"), dict({{text("t"), owner}, {text("t"), owner}})}}));
+    opened u(path);
+    fault f = {""};
+    EXPECT_FALSE(universal_model_read(&u.folder, true, &f));
+    EXPECT_NE(nullptr, strstr(f.text, "shared_params has t twice")) << f.text;
+}
+
 TEST_F(universal_folders, AreFoundByTheFileLatestUniversal)
 {
     char found[UNIVERSAL_PATH_MAX];
