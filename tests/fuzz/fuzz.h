@@ -29,7 +29,7 @@ namespace zoff_fuzz
 // A target as replay.cc sees it.
 struct target {
     unsigned cases;  // changed inputs of a full run
-    double accepted; // least share of them that the library accepts: otherwise all end at the first check
+    double accepted; // least share of changed seeds that the library accepts: otherwise all end at the first check
     std::vector<std::string> (*seeds)();
 };
 extern const target TARGET;

@@ -58,4 +58,4 @@ static std::vector<std::string> seeds()
     return {std::string(text, bytes)};
 }
 
-const target zoff_fuzz::TARGET = {20000, 0.02, seeds};
+const target zoff_fuzz::TARGET = {20000, 0.01, seeds};
