@@ -33,7 +33,9 @@ static const struct {
     {&zoff_adam_kernels_avx512, zoff_base_cpu_has_avx512, "AVX-512 F, BW, DQ and VL"},
 #elif defined(__aarch64__)
     {&zoff_adam_kernels_neon, zoff_base_cpu_has_neon, "NEON"},
+#ifndef ZOFF_WITHOUT_SVE /* zoff.c, by a clang that has the intrinsics only with an option for all of it */
     {&zoff_adam_kernels_sve, zoff_base_cpu_has_sve, "SVE"},
+#endif
 #endif
 };
 enum { TABLE_COUNT = sizeof TABLES / sizeof TABLES[0] };
