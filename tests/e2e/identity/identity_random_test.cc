@@ -222,6 +222,9 @@ TEST(IdentityRandom, ProgramsAreRightOrAnError)
         harmless += p.how && !failed;
     }
     alarm(0);
+    const char *given_up = "was begun, and is given up"; // by a rank whose step waits for one that had an error
+    if (errors > 0 && log.contains(given_up))
+        log.expect(given_up);
     RecordProperty("programs", (int)programs);
     printf("identity: %u random programs: %u with the same calls on all ranks, all right; %u with others on one rank: %u an "
            "error, %u right\n",
