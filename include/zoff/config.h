@@ -13,7 +13,7 @@ extern "C" {
  *  @param path a ds_config file, with or without comments and trailing commas; NULL: every key has its default
  *  @owns caller; zoff_config_close()  @threads one at a time per handle  @blocks for the read
  *  @return ERR_INVALID with file, line, column, JSON path, expected value and nearest known key; ERR_UNSUPPORTED for a key that
- * would change the result and is not implemented; ERR_IO when the file cannot be read */
+ *  would change the result and that zoff does not have; ERR_IO when the file cannot be read */
 ZOFF_API zoff_status zoff_config_open(const char *path, zoff_config **out);
 
 /** Replace what `config` was opened with by the contents of a file. Values of zoff_config_set() stay, and win already while

@@ -350,8 +350,8 @@ zoff_status zoff_aio_read(zoff_aio *q, uint64_t offset, size_t bytes, void *dst,
 
 zoff_status zoff_aio_write(zoff_aio *q, uint64_t offset, size_t bytes, const void *src, uint64_t *out_ticket)
 {
-    return accept_request(q, true, offset, bytes, (void *)(uintptr_t)src,
-                          out_ticket); /* the memory is only read: see bounce.c */
+    void *address = (void *)(uintptr_t)src; /* the memory is only read: see bounce.c */
+    return accept_request(q, true, offset, bytes, address, out_ticket);
 }
 
 /* The request of a ticket.  @return NULL, with an error, for a ticket that is stale or belongs to another queue */

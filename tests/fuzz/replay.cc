@@ -80,7 +80,7 @@ int main(int argc, char **argv)
             return 0;
     }
     dprintf(STDOUT_FILENO, "%zu files; %u of %u changed inputs are accepted\n", names.size(), accepted, cases);
-    if (accepted < TARGET.accepted * cases / 2 || names.empty()) {
+    if (accepted < TARGET.accepted * cases || names.empty()) {
         dprintf(STDOUT_FILENO,
                 "fewer than %g %%, so nearly all end at the first check, or there is no corpus: write the seeds anew\n",
                 100 * TARGET.accepted);

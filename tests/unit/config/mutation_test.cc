@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// mutation_test.cc: files with every truncation, and with every byte replaced: never a crash, always a configuration or an error
-// with a text. tests/fuzz/config_fuzz.cc changes them at random.
+// mutation_test.cc: files with every truncation, and with every byte replaced: never a crash, always a configuration or an
+// error with a text. tests/fuzz/config_fuzz.cc changes them at random.
 #include "config_helpers.h"
 
 using namespace config_test;

@@ -1473,7 +1473,7 @@ extern "C" {
     ///
     /// Blocks: for the read
     ///
-    /// Return: ERR_INVALID with file, line, column, JSON path, expected value and nearest known key; ERR_UNSUPPORTED for a key that would change the result and is not implemented; ERR_IO when the file cannot be read
+    /// Return: ERR_INVALID with file, line, column, JSON path, expected value and nearest known key; ERR_UNSUPPORTED for a key that would change the result and that zoff does not have; ERR_IO when the file cannot be read
     pub fn zoff_config_open(path: *const c_char, out: *mut *mut zoff_config) -> zoff_status;
     /// Replace what `config` was opened with by the contents of a file. Values of zoff_config_set() stay, and win already while the file is checked: with "zoff.strict" set to false, unknown keys of the file pass.
     ///
