@@ -114,12 +114,17 @@ static bool is_help(const char *word)
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* Print the help of `zoff VERB --help`. The word "help" without dashes is no option there, because a file may have that name.
- */
+/* Print the help of a verb, and of the verbs that begin with its name, as `zoff help VERB` and `zoff VERB --help` do. The word
+ * "help" without dashes is no option behind a verb, because a file may have that name. */
 static int help_of(size_t verb)
 {
+    const size_t length = strlen(VERBS[verb].name);
     printf("usage:\n\n");
-    print_verb(stdout, verb);
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        const char *name = VERBS[i].name;
+        if (strncmp(name, VERBS[verb].name, length) == 0 && (name[length] == 0 || name[length] == ' '))
+            print_verb(stdout, i);
+    }
     print_end(stdout);
     return finish_output();
 }
@@ -191,7 +196,7 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return EXIT_USAGE;
     }
-    if (is_help(verb)) {
+    if (is_help(verb) && argc == 2) {
         print_usage(stdout);
         return finish_output();
     }
@@ -201,8 +206,9 @@ int main(int argc, char **argv)
     }
     set_log(true);
     int words;
-    const size_t found = find_verb(argc - 1, argv + 1, &words);
+    const int first = is_help(verb) ? 2 : 1;
+    const size_t found = find_verb(argc - first, argv + first, &words);
     if (found == VERB_COUNT)
-        return usage_error("there is no verb \"%s\"", verb);
-    return run_verb(found, argc - 1 - words, argv + 1 + words);
+        return usage_error("there is no verb \"%s\"", argv[first]);
+    return first == 2 ? help_of(found) : run_verb(found, argc - 1 - words, argv + 1 + words);
 }

@@ -3,7 +3,8 @@
 """check_man.py ROOT ZOFF: checks the manual pages.
 
 The pages of section 3 must be those that docs/man/make_pages.py writes from the headers, and name every exported function.
-zoff(1) must name every verb of the command. mandoc must have no complaint. Exits with 77 (ctest: skipped) without mandoc."""
+The page zoff(1) must name every verb and option of the command, and mandoc must have no complaint. The output of `zoff help VERB`
+must have that verb alone. Exits with 77 (ctest: skipped) without mandoc."""
 import glob
 import os
 import re
@@ -27,8 +28,17 @@ def main():
         exported = {name.replace("_sized", "") for name in re.findall(r"^ +(zoff_\w+);", file.read(), re.M)}
     named = {name for text in texts.values() for name in re.findall(r"^\.Nm (zoff_\w+)", text, re.M)}
     complaints += [f"no page of docs/man names {name}()" for name in sorted(exported - named)]
-    verbs = re.findall(r"^ {2}zoff (\w+)", subprocess.run([zoff, "help"], stdout=subprocess.PIPE, text=True, check=True).stdout, re.M)
+
+    def help_of(*words):
+        return subprocess.run([zoff, "help", *words], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    verbs = re.findall(r"^ {2}zoff (\w+)", help_of(), re.M)
     complaints += [f"docs/man/zoff.1 does not name the verb {verb}" for verb in verbs if f".It Cm {verb}" not in texts["zoff.1"]]
+    options = {option for option in re.findall(r"[ \[](--[a-z-]+)", help_of()) if f"Fl {option[1:]}" not in texts["zoff.1"]}
+    complaints += [f"docs/man/zoff.1 does not name the option {option}" for option in sorted(options)]
+    for verb in dict.fromkeys(verbs):
+        told = re.findall(r"^ {2}zoff (\w+)", help_of(verb), re.M)
+        complaints += [] if told and set(told) == {verb} else [f"'zoff help {verb}' prints the verbs {told}"]
     if not verbs:
         complaints.append("'zoff help' lists no verb")
     if not shutil.which("mandoc"):
