@@ -261,9 +261,9 @@ ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
  *
  *  Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t",
  *  "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and,
- *  until the next step begins, the one before it, of which `last` is false: the next step overwrites it, so arrays of it that
- *  differ are no damage. An array that cannot be read is wrong, too. A file has at most 16 complaints. Each character of a path
- *  stands for one byte.
+ *  until the next step begins, the one before it, of which `last` is false. The next step overwrites that one, so arrays of it
+ *  that differ are neither damage nor a complaint. An array that cannot be read is wrong, too. A file has at most 16
+ *  complaints. Each character of a path stands for one byte.
  *  @param folders `count` folders, as in nvme_path  @param progress NULL: none
  *  @param dst may be NULL if dst_bytes is 0  @param out_bytes may be NULL: length of the whole text without the final 0, also
  *  where `dst` is shorter; 4 KiB for each file are enough for most  @param out_wrong may be NULL: arrays of last commits that

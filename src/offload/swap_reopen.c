@@ -56,7 +56,7 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
     const char *name = s->files[index].name;
     ZOFF_FAIL_IF(theirs->rank != mine->rank || theirs->ranks != mine->ranks, ZOFF_ERR_INVALID,
                  "'%s' holds the states of rank %u of %u, and this is rank %u of %u; start as many ranks as then, or choose "
-                 "another nvme_path",
+                 "another nvme_path. The command `zoff checkpoint reshard` makes a checkpoint for any number of ranks",
                  name, theirs->rank, theirs->ranks, mine->rank, mine->ranks);
     ZOFF_FAIL_IF(theirs->files != mine->files || theirs->file != index, ZOFF_ERR_INVALID,
                  "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",

@@ -171,7 +171,10 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
                       open(opts));
     opts = options();
     opts.ranks = 2;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of rank 0 of 1, and this is rank 0 of 2", open(opts));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "holds the states of rank 0 of 1, and this is rank 0 of 2; start as many ranks as then, or choose "
+                      "another nvme_path. The command `zoff checkpoint reshard` makes a checkpoint for any number of ranks",
+                      open(opts));
     if (GetParam() == 2) {
         opts = options();
         std::swap(paths[0], paths[1]);

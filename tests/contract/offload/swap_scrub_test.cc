@@ -175,11 +175,13 @@ TEST_P(Scrub, AFlippedBitIsFoundInItsArray)
         EXPECT_EQ(last, r.wrong) << "an older commit may be overwritten";
         EXPECT_EQ(1, r.of(i, last ? 0 : 1, "wrong"));
         EXPECT_EQ(0, r.of(i, last ? 1 : 0, "wrong"));
-        ASSERT_EQ(1u, r.complaints(i).size());
-        const std::string want = std::string("step ") + (last ? "3" : "2") + ": chunk " + std::to_string(s.chunk) + ", array " +
-                                 std::to_string(s.array) + ": " + std::to_string(s.bytes) + " bytes at offset " +
-                                 std::to_string(s.offset) + " are not what was written there";
-        EXPECT_EQ(want, r.complaints(i)[0]);
+        ASSERT_EQ(last ? 1u : 0u, r.complaints(i).size()) << "what a later step may overwrite is counted, and no complaint";
+        const std::string want = "step 3: chunk " + std::to_string(s.chunk) + ", array " + std::to_string(s.array) + ": " +
+                                 std::to_string(s.bytes) + " bytes at offset " + std::to_string(s.offset) +
+                                 " are not what was written there";
+        if (last) {
+            EXPECT_EQ(want, r.complaints(i)[0]);
+        }
     }
     EXPECT_EQ(0u, scrub().wrong);
 }
@@ -278,7 +280,7 @@ TEST_P(Scrub, ArraysWithoutChecksumAreCounted)
     }
 }
 
-// 20 arrays are wrong, and 16 of them are told.
+// Most arrays of both commits are wrong, and at most 16 of the last one are told.
 TEST_P(Scrub, ComplaintsOfAFileHaveAnEnd)
 {
     run(2);
@@ -292,7 +294,7 @@ TEST_P(Scrub, ComplaintsOfAFileHaveAnEnd)
     const result r = scrub();
     EXPECT_EQ((json_int_t)r.wrong, r.of(0, 0, "wrong"));
     EXPECT_EQ((json_int_t)wrong, r.of(0, 0, "wrong") + r.of(0, 1, "wrong"));
-    EXPECT_EQ(std::min<size_t>(wrong, 16), r.complaints(0).size());
+    EXPECT_EQ(std::min<size_t>(r.wrong, 16), r.complaints(0).size());
 }
 
 TEST_P(Scrub, FilesInUseAreRefusedAndFreeAfterwards)

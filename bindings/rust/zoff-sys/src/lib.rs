@@ -1405,7 +1405,7 @@ extern "C" {
     pub fn zoff_checkpoint_writer_close(w: *mut zoff_checkpoint_writer);
     /// Read all state files (zoff-r0.states and so on; zoff-p0-r0.states of engines with a norm_comm) of some folders and compare every array with its checksum, while no engine uses them. The files are not changed.
     ///
-    /// Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t", "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and, until the next step begins, the one before it, of which `last` is false: the next step overwrites it, so arrays of it that differ are no damage. An array that cannot be read is wrong, too. A file has at most 16 complaints. Each character of a path stands for one byte.
+    /// Writes one JSON object: {"files": [{"path", "rank", "ranks", "file", "files", "layout", "commits": [{"generation", "t", "last", "arrays", "without_checksum", "wrong"}], "complaints": [text]}], "bytes", "wrong"}. A file has the last commit and, until the next step begins, the one before it, of which `last` is false. The next step overwrites that one, so arrays of it that differ are neither damage nor a complaint. An array that cannot be read is wrong, too. A file has at most 16 complaints. Each character of a path stands for one byte.
     ///
     /// Blocks: for all of the data, read once for each commit
     ///
