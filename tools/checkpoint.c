@@ -2,6 +2,7 @@
 /* checkpoint.c: `zoff checkpoint verify|diff|pin|unpin`: whether a checkpoint is intact, how two differ, and whether it stays.
  */
 #include "checkpoint_diff.h"
+#include "import_kind.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -24,7 +25,7 @@ static int verify(const checkpoint_options *o)
     char bytes[32];
     progress p;
     if (zoff_checkpoint_reader_open(o->folders[0], o->label, &r) < 0)
-        return library_error();
+        return import_kind_no_checkpoint(o->folders[0]);
     zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
     progress_begin(&p, "verify");
     const bool works = zoff_checkpoint_reader_info(r, &info) >= 0 && zoff_checkpoint_reader_verify(r, progress_tell, &p) >= 0;
@@ -34,9 +35,9 @@ static int verify(const checkpoint_options *o)
         progress_bytes(bytes, (double)info.bytes);
         print_line(stdout,
                    "%s is intact: step %" PRId64
-                   ", %zu parameters, %s. Its bytes are those that were saved; NaN among them is found "
+                   ", %zu parameter%s, %s. Its bytes are those that were saved; NaN among them is found "
                    "by `zoff checkpoint inspect --stats`",
-                   info.folder, info.t, info.param_count, bytes);
+                   info.folder, info.t, info.param_count, info.param_count == 1 ? "" : "s", bytes);
         result = finish_output();
     }
     zoff_checkpoint_reader_close(r);
@@ -51,7 +52,8 @@ static int diff(const checkpoint_options *o)
     bool equal = false;
     int result = EXIT_DONE;
     for (int i = 0; i < 2 && result == EXIT_DONE; i++)
-        result = zoff_checkpoint_reader_open(o->folders[i], o->label, &r[i]) < 0 ? library_error() : EXIT_DONE;
+        result = zoff_checkpoint_reader_open(o->folders[i], o->label, &r[i]) < 0 ? import_kind_no_checkpoint(o->folders[i])
+                                                                                 : EXIT_DONE;
     if (result == EXIT_DONE)
         result = checkpoint_diff(r[0], r[1], &equal);
     for (int i = 0; i < 2; i++)
@@ -69,7 +71,7 @@ static int set_pin(const checkpoint_options *o, zoff_status (*set)(const char *f
 {
     zoff_checkpoint_reader *r;
     if (zoff_checkpoint_reader_open(o->folders[0], o->label, &r) < 0)
-        return library_error();
+        return import_kind_no_checkpoint(o->folders[0]);
     zoff_checkpoint_info info = ZOFF_CHECKPOINT_INFO_INIT;
     int result = zoff_checkpoint_reader_info(r, &info) < 0 || set(info.folder, o->label) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {

@@ -2,6 +2,7 @@
 /* checkpoint_inspect.c: `zoff checkpoint inspect`: what a checkpoint has, and with --stats the range of the numbers in each
  * state. The numbers go by in one pass, one block of elements at a time. */
 #include "dtype.h"
+#include "import_kind.h"
 #include "names.h"
 #include "progress.h"
 #include "records.h"
@@ -340,7 +341,7 @@ static int print_manifest(const zoff_checkpoint_reader *r)
 static int run(inspection *s)
 {
     if (zoff_checkpoint_reader_open(s->folder, s->label, &s->reader) < 0)
-        return library_error();
+        return import_kind_no_checkpoint(s->folder);
     s->info = (zoff_checkpoint_info)ZOFF_CHECKPOINT_INFO_INIT;
     int result = zoff_checkpoint_reader_info(s->reader, &s->info) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE)

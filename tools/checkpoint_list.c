@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_list.c: `zoff checkpoint list`: the checkpoints of a folder, and what saves that ended early have left in it. */
+#include "import_kind.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -89,6 +90,8 @@ static int print_all(const char *text)
     if (latest && !names_latest)
         printf("; `latest` names %s, which is not there", latest);
     printf("\n");
+    if (!json_array_size(list))
+        import_kind_note(text_of(all, "folder"));
     json_decref(all);
     return EXIT_DONE;
 }

@@ -3,6 +3,7 @@
  * time. */
 #include "dtype.h"
 #include "export_plan.h"
+#include "import_kind.h"
 #include "options.h"
 #include "progress.h"
 #include "verbs.h"
@@ -291,7 +292,7 @@ static int run(const export_options *o)
 {
     exporter x = {.options = o};
     if (zoff_checkpoint_reader_open(o->from, o->label, &x.reader) < 0)
-        return library_error();
+        return import_kind_no_checkpoint(o->from);
     x.block = malloc(BLOCK * sizeof *x.block);
     x.rounded = malloc(BLOCK * sizeof *x.block);
     int result = x.block && x.rounded ? export_plan_make(&x.plan, x.reader, &o->choice, o->dtype, o->shard_bytes)

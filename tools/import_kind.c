@@ -378,3 +378,17 @@ int import_kind_tell(const char *path)
                                  "universal checkpoint folders of DeepSpeed",
                                  path);
 }
+
+void import_kind_note(const char *path)
+{
+    const kind k = kind_of(path, NULL);
+    if (k != UNKNOWN && k != CHECKPOINT && k != CHECKPOINT_FILE)
+        print_line(stderr, "note: %s is %s; %s", path, KINDS[k].name, KINDS[k].way);
+}
+
+int import_kind_no_checkpoint(const char *path)
+{
+    const int result = library_error();
+    import_kind_note(path);
+    return result;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* import_kind.h: names what a file or folder is that somebody wants to import, and what reads or converts it. */
+/* import_kind.h: names what a file or folder is that somebody wants to import or to open, and what reads or converts it. */
 #ifndef ZOFF_TOOL_IMPORT_KIND_H
 #define ZOFF_TOOL_IMPORT_KIND_H
 
@@ -10,5 +10,11 @@ int import_kind_check(const char *path, const char *verb);
 
 /* Tell what the path is, and what reads or converts it.  @return EXIT_FAILED */
 int import_kind_tell(const char *path);
+
+/* Add a note where no checkpoint was found at the path, if it is known to be something else, such as state files. */
+void import_kind_note(const char *path);
+
+/* Print the error of the library about a checkpoint that was not opened, and such a note.  @return EXIT_FAILED */
+int import_kind_no_checkpoint(const char *path);
 
 #endif

@@ -179,8 +179,8 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
 {
     const bool nvme = info->tier == ZOFF_TIER_NVME;
     const char *folder = first_folder(config);
-    printf("%.0f elements of %s, ZeRO stage %.0f, %s, %u rank%s; weights are %s\n", o->elements, dtype_name(o->dtype), stage,
-           optimizer, o->ranks, o->ranks > 1 ? "s" : "",
+    printf("%.0f elements of %s (--dtype), ZeRO stage %.0f, %s, %u rank%s; weights are %s\n", o->elements, dtype_name(o->dtype),
+           stage, optimizer, o->ranks, o->ranks > 1 ? "s" : "",
            owned ? "the engine's (offload_param)" : "in the program's own memory");
     printf("%" PRIu64 " elements%s, states on %s, %u threads\n\n", info->elements, o->ranks > 1 ? " on rank 0" : "",
            nvme ? "NVMe" : "DRAM", info->threads);

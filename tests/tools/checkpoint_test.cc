@@ -178,7 +178,7 @@ TEST_F(checkpoint_verb, stats_are_those_of_the_numbers)
     EXPECT_HAS(run({"inspect", saved("c", params), "--stats"}).out, "\n1 parameter has NaN; the first is wte\n");
     r = run({"verify", folder.file("c")});
     EXPECT_EQ(EXIT_DONE, r.exit);
-    EXPECT_HAS(r.out, "is intact: step 7, 1 parameters, ");
+    EXPECT_HAS(r.out, "is intact: step 7, 1 parameter, ");
     EXPECT_HAS(r.out, "NaN among them is found by `zoff checkpoint inspect --stats`\n");
 }
 
@@ -359,6 +359,27 @@ TEST_F(checkpoint_verb, list_beside_saves_and_removals)
     EXPECT_EQ(0, status);
     EXPECT_EQ(79, newest);
     EXPECT_GT(lists, 10u);
+}
+
+// State files are what a newcomer takes for checkpoints.
+TEST_F(checkpoint_verb, says_what_a_folder_is_that_has_no_checkpoint)
+{
+    const std::string states = folder.file("states");
+    const std::string note = "note: " + states +
+                             " is a state file of zoff.persist, or a folder of them; zoff checkpoint reshard makes a "
+                             "checkpoint of them\n";
+    ASSERT_EQ(0, mkdir(states.c_str(), 0700));
+    write_bytes(states + "/zoff-r0.states", "states");
+    const verb_result list = run({"list", states});
+    EXPECT_EQ(states + ": 0 complete checkpoints\n", list.out);
+    EXPECT_EQ(note, list.err);
+    for (const std::vector<std::string> &verb :
+         {std::vector<std::string>{"inspect", states}, {"verify", states}, {"pin", states}, {"diff", states, states}}) {
+        const verb_result r = run(verb);
+        EXPECT_EQ(EXIT_FAILED, r.exit) << verb[0];
+        EXPECT_EQ("error: there is no complete checkpoint in '" + states + "'\n" + note, r.err) << verb[0];
+    }
+    EXPECT_EQ("", run({"list", saved("a", model(1))}).err);
 }
 
 TEST_F(checkpoint_verb, list_refuses_what_is_no_folder_of_checkpoints)

@@ -87,7 +87,7 @@ TEST_F(plan_tool, SaysWhatItAssumesAndWhatThisMachineHas)
     auto r = run(file() + " --elements 1.3B --dtype fp16 --set optimizer.type=Lion");
     ASSERT_EQ(0, r.status) << r.output;
     EXPECT_NE(r.output.npos,
-              r.output.find("1300000000 elements of fp16, ZeRO stage 1, Lion, 1 rank; weights are in the program's "
+              r.output.find("1300000000 elements of fp16 (--dtype), ZeRO stage 1, Lion, 1 rank; weights are in the program's "
                             "own memory\n"))
         << r.output;
     EXPECT_EQ(uint64_t{8} * 1300000000, figure(r.output, "states"));
