@@ -36,7 +36,9 @@ class Case:
         """Compile the stock trainer, or the patched one."""
         self.shell(f"cp {self.source}/mlp.c {patch}.c; {change}")
         if patch != "stock":
-            self.shell(f"patch --fuzz=0 {patch}.c {self.source}/{patch}.diff")
+            said = self.shell(f"patch --fuzz=0 {patch}.c {self.source}/{patch}.diff")
+            if "offset" in said:  # GNU patch tells the reader so, who then asks whether something is wrong
+                self.wrong.append(f"{patch}.diff is of another version of mlp.c: {said}")
             added = [line for line in open(f"{self.source}/{patch}.diff", encoding="utf-8") if re.match(r"\+(?!\+\+ )", line)]
             if len(added) > MOST_LINES[patch]:
                 self.wrong.append(f"{patch}.diff adds {len(added)} lines, more than {MOST_LINES[patch]}")
