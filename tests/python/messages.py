@@ -22,9 +22,11 @@ optimizer = zoff.AdamW([("w", w)], lr=0.1, clip_norm=1.0, config=zoff.Config({"s
 for value in (1.0, float("inf")):
     w.grad = torch.full((8,), value)
     optimizer.step()
+optimizer.param_groups[0].update(lr=0.05, betas=(0.8, 0.99))  # as a schedule does
 optimizer.save(sys.argv[2])
 optimizer.param_groups[0]["lr"] = 0.5
 optimizer.load(sys.argv[2])
+assert optimizer.param_groups[0]["lr"] == 0.05
 """
 
 

@@ -41,6 +41,7 @@ def python(program, fails=False, **env):
     return done.stdout.strip()
 package = os.path.dirname(python("import zoff; zoff.Config({}); print(zoff.__file__)"))
 assert not any(name in python("import sys, zoff; print(*sys.modules)").split() for name in ("torch", "numpy"))
+assert "zoff.AdamW needs torch 2.4 or newer, which is not installed: pip install torch" in python("import zoff; zoff.AdamW", True)
 needs = subprocess.run(["ldd", package + "/lib/libzoff.so.0"], stdout=subprocess.PIPE, text=True, check=True).stdout
 assert not re.search("mpi|omp|not found", needs), needs
 other = tempfile.mkdtemp()

@@ -18,10 +18,16 @@ _messages.begin()
 
 def __getattr__(name):
     """The optimizers and zoff.torch need torch, which is imported when the first one is used."""
+    if name != "torch" and name not in _OPTIMIZERS:
+        raise AttributeError(f"module 'zoff' has no attribute '{name}'")
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            error = ModuleNotFoundError(f"zoff.{name} needs torch 2.4 or newer, which is not installed: pip install torch", name="torch")
+        raise error from None
     if name == "torch":
         return importlib.import_module("zoff.torch")
-    if name in _OPTIMIZERS:
-        from . import cpu_adam, optim
+    from . import cpu_adam, optim
 
-        return getattr(cpu_adam if name.startswith("CPU") else optim, name)
-    raise AttributeError(f"module 'zoff' has no attribute '{name}'")
+    return getattr(cpu_adam if name.startswith("CPU") else optim, name)

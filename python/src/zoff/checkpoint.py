@@ -78,6 +78,14 @@ class Reader:
         check(lib.zoff_checkpoint_reader_data(self.handle, name, 0, data, count, byref(count)))
         return data.raw
 
+    def groups(self):
+        """The numbers with which the groups of the engine were opened, by their names in zoff_optimizer_hyper: untrusted."""
+        count = c_size_t()
+        check(lib.zoff_checkpoint_reader_manifest(self.handle, None, 0, byref(count)))
+        text = create_string_buffer(count.value + 1)
+        check(lib.zoff_checkpoint_reader_manifest(self.handle, text, len(text), None))
+        return json.loads(text.value).get("groups", [])
+
     @property
     def reference(self):
         return {"format": _FORMAT, "folder": os.path.abspath(self.info.folder.decode()), "id": self.info.id.decode(), "t": self.info.t}

@@ -26,6 +26,7 @@ from .config import Config
 from .errors import Error, check
 from .overlap import Backward, Overlap
 
+_NUMBERS = ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "lr_decay", "nesterov")  # of a group
 _LEAST_BYTES = 128 << 10
 _CLOSED = "this optimizer is closed"
 
@@ -207,8 +208,9 @@ class Optimizer(torch.optim.Optimizer):
         if self._cohorts and self._cohorts[0].pid != os.getpid():
             raise RuntimeError("the engine of this optimizer belongs to the process that was forked; make a new optimizer in this one")
 
-    def _make(self, entries, seal=True):
-        """An engine for parameters."""
+    def _make(self, entries, seal=True, opened=()):
+        """An engine for parameters.  `opened`: numbers with which an engine was opened whose checkpoint this one loads, because a load
+        warns of others. Steps have those of the groups."""
         members, places = [self._member(*entry) for entry in entries], {}
         first = self._cohorts[0].members[0] if self._cohorts else members[0]
         overlapped = self._overlap and self._overlap.params()
@@ -234,7 +236,12 @@ class Optimizer(torch.optim.Optimizer):
         # Each engine takes its share of the budget, and one of few parameters what it needs for its slots.
         trained = sum(local(param).numel() for _, _, param in self._numbered() if param.requires_grad) or 1
         share = int(self._host_bytes * min(1.0, sum(member.count for member in members) / trained))
-        return self.COHORT(config, members, self._hypers(), min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
+        hypers = self._hypers()
+        for hyper, numbers in zip(hypers, opened):
+            for name in _NUMBERS:
+                if numbers.get(name) is not None:
+                    setattr(hyper, name, numbers[name])
+        return self.COHORT(config, members, hypers, min(self._host_bytes, max(share, _LEAST_BYTES)), seal, self._checks)
 
     def _member(self, number, place, param):
         member = Member(param, self._name(number, place), number, self._kinds(self.param_groups[number]))
@@ -246,11 +253,11 @@ class Optimizer(torch.optim.Optimizer):
     def _adjust(self, config):
         """Change the configuration of an engine; for a rule."""
 
-    def _open(self, entries):
+    def _open(self, entries, opened=()):
         if self._persists and self._cohorts:
             raise RuntimeError(f"zoff: {self._name(*entries[0][:2])} gets its first gradient after {self._cohorts[0].t} steps. With zoff.persist "
                                "all parameters are in one engine: call open() before the first step")
-        cohort = self._make(entries)
+        cohort = self._make(entries, opened=opened)
         self._cohorts.append(cohort)
         self._backward.watch(cohort)
         self._waiting = None
@@ -727,7 +734,7 @@ class Optimizer(torch.optim.Optimizer):
         self._warn_of([name for name, (_, _, param) in known.items() if param.requires_grad], folder)
         with self._taking(groups), self._replaced():
             for part, entries in parts:
-                checkpoint.load(self._open(entries), part, allow, weights_only)
+                checkpoint.load(self._open(entries, part.groups() if groups else ()), part, allow, weights_only)
 
     def _groups_of(self, about, folder):
         """The numbers of the groups in a checkpoint, which one of a C program does not have."""
