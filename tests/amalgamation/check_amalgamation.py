@@ -74,6 +74,9 @@ def check_text(a, folder):
     write(folder, "two.c", USER % ("", "two", "two"))
     write(folder, "three.cc", USER % ('extern "C" ', "three", "three"))
     run([a.cc, *FLAGS_OF_ZOFF, *WARNINGS, "-fsyntax-only", "zoff.c"], folder)
+    bare = subprocess.run([a.cc, "-nostdinc", "-I.", "-fsyntax-only", "zoff.c"], cwd=folder, capture_output=True, text=True)
+    if "apt install liburing-dev libnuma-dev libjansson-dev libxxhash-dev" not in bare.stderr:
+        raise Wrong(f"without its headers zoff.c does not name their packages: {bare.stderr}")
     system = [flag for path in a.mpi.split(";") if path for flag in ("-isystem", path)]
     for with_mpi in ([], ["-DZOFF_WITH_MPI", *system]) if system else ([],):
         run([a.cc, "-std=c11", "-Wpedantic", *WARNINGS, *with_mpi, "-fsyntax-only", "one.c"], folder)
