@@ -4,7 +4,8 @@
 
 The version is that of project() in CMakeLists.txt. Each file of VERSIONS repeats it, and CHANGELOG.md has a section for it, with
 a date unless --undated is given. Each recipe names the libraries and versions that cmake/dependencies.cmake asks for, and sets
-options that exist, each part among them."""
+options that exist, each part among them. Pages of the package zoff-doc lead to files of that package, or to sources."""
+import glob
 import os
 import re
 import sys
@@ -40,6 +41,21 @@ NAMES = {
     "NCCL": ("libnccl-dev", "nccl", None, "nccl"),
     "cmake": ("cmake", "cmake", "cmake", None),
 }
+# Links from the pages of zoff-doc that need a clone.
+SOURCES = ("bench/", "src/", "tests/")
+
+
+def doc_files(root):
+    """{file of the repository: where zoff-doc has it, below its folder}."""
+    found = {}
+    with open(os.path.join(root, "debian/zoff-doc.install"), encoding="utf-8") as file:
+        rows = [line.split() for line in file if line.strip()]
+    for pattern, to in rows:
+        for path in glob.glob(pattern, root_dir=root):
+            paths = [path, *(os.path.join(path, name) for name in glob.glob("**", root_dir=os.path.join(root, path), recursive=True))]
+            for one in (name for name in paths if os.path.isfile(os.path.join(root, name))):
+                found[one] = os.path.relpath(os.path.join(to, os.path.relpath(one, os.path.dirname(path))), "usr/share/doc/zoff-doc")
+    return found
 
 
 class Tree:
@@ -94,12 +110,23 @@ class Tree:
                 elif found and any(found.groups()) and found.group(1) != needs.get(need):
                     self.complaints.append(f"{recipe}: asks for {name} {found.group(1)}, the build for {needs.get(need) or 'any version'}")
 
+    def pages(self):
+        files = doc_files(self.root)
+        self.complaints += [f"zoff-doc has {path} as {to}, so links to it lead nowhere" for path, to in files.items() if path != to]
+        for page in sorted(path for path in files if path.endswith(".md")):
+            for link in re.findall(r"\]\(([^)#\s]+)", self.read(page)):
+                path = os.path.normpath(os.path.join(os.path.dirname(page), link))
+                if not re.match("[a-z]+:", link) and path not in files and not path.startswith(SOURCES):
+                    self.complaints.append(f"{page}: zoff-doc lacks {path}")
+
+
 def main():
     undated = "--undated" in sys.argv
     tree = Tree([word for word in sys.argv[1:] if word != "--undated"][0])
     tree.versions(undated)
     tree.recipes()
-    print("\n".join(tree.complaints) or "one version, and recipes that fit the build")
+    tree.pages()
+    print("\n".join(tree.complaints) or "one version, recipes that fit the build, and pages that lead somewhere")
     return 1 if tree.complaints else 0
 
 

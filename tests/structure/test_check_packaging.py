@@ -21,12 +21,14 @@ FAULTS = (
     ("packaging/spack/package.py", "nccl@2.18:", "nccl@2.17:", "Spack: asks for nccl 2.17, the build for 2.18"),
     ("cmake/dependencies.cmake", "libzip>=1.6", "libzip>=1.8", "conda-forge: asks for libzip 1.6, the build for 1.8"),
     ("cmake/dependencies.cmake", '"jansson;libjansson-dev"', '"cjson;libcjson-dev"', "differ in ['cjson', 'jansson']"),
+    ("debian/zoff-doc.install", "SECURITY.md usr/share/doc/zoff-doc\n", "", "README.md: zoff-doc lacks SECURITY.md"),
+    ("debian/zoff-doc.install", "zoff-doc/python", "zoff-doc", "zoff-doc has python/README.md as README.md"),
 )
 
 
 def main():
     root, bad = sys.argv[1], 0
-    files = {"CMakeLists.txt", "CHANGELOG.md", "cmake/dependencies.cmake", "include/zoff/status.h", *check_packaging.VERSIONS,
+    files = {*check_packaging.doc_files(root), "debian/zoff-doc.install", "CMakeLists.txt", "CHANGELOG.md", "cmake/dependencies.cmake", "include/zoff/status.h", *check_packaging.VERSIONS,
              *(path for paths, _ in check_packaging.RECIPES.values() for path in paths)}
     with tempfile.TemporaryDirectory() as folder:
         texts = {}
