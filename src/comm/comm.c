@@ -29,8 +29,9 @@ static zoff_status load_mpi(zoff_plugin *out)
     const zoff_plugin_wish wish = {
         .name = "mpi",
         .what = "the communicator \"mpi\"",
-        .advice = "Install libzoff-plugin-mpi, build zoff where MPI is installed (on Debian or Ubuntu: apt-get install "
-                  "libopenmpi-dev openmpi-bin), compile zoff/mpi.h into the program",
+        .advice =
+            "With the package libzoff0 install libzoff-plugin-mpi. Otherwise build zoff where MPI is installed (on Debian "
+            "or Ubuntu: apt-get install libopenmpi-dev openmpi-bin), compile zoff/mpi.h into the program",
         .shares_names = true};
     ZOFF_TRY(zoff_base_plugin_load(&wish, out));
     ZOFF_FAIL_IF(!out->connect, ZOFF_ERR_UNSUPPORTED, "libzoff_mpi.so has no communicator: install it together with libzoff");

@@ -260,8 +260,9 @@ TEST_F(Plugins, OneWithoutACommunicatorIsNamed)
 TEST_F(Plugins, OneThatIsMissingIsNamedWithTheWayOut)
 {
     const scratch_folder folder;
-    for (const char *words : {"no ", "/zoff/libzoff_mpi.so", "Install libzoff-plugin-mpi, build zoff",
-                              "apt-get install libopenmpi-dev", "ZOFF_PLUGIN_PATH", "zoff/mpi.h"})
+    for (const char *words :
+         {"no ", "/zoff/libzoff_mpi.so", "With the package libzoff0 install libzoff-plugin-mpi. Otherwise build zoff",
+          "apt-get install libopenmpi-dev", "ZOFF_PLUGIN_PATH", "zoff/mpi.h"})
         EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_comm_open(&opts, &made));
     setenv("ZOFF_PLUGIN_PATH", (":/nowhere::" + folder.path + ":").c_str(), 1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no /nowhere/libzoff_mpi.so", zoff_comm_open(&opts, &made));
