@@ -238,7 +238,9 @@ zoff_entered zoff_engine_progress_thread_enter(const zoff_engine *e)
 void zoff_engine_progress_thread_leave(const zoff_entered *entered)
 {
     zoff_engine *e = entered->engine;
-    if (e && entered->errors != zoff_base_status_count() && !(entered->is_locked && e->threads.in_progress))
+    if (!e)
+        return;
+    if (entered->errors != zoff_base_status_count() && !(entered->is_locked && e->threads.in_progress))
         zoff_base_status_save(&e->life.error);
     if (!entered->is_locked)
         return;

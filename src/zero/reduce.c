@@ -344,7 +344,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
 {
     bool moved = true, pending = true;
     while (moved) {
-        moved = pending = false;
+        moved = false;
         ZOFF_TRY(start(r));
         zoff_status status = r->weights.asked ? poll_weights(r) : ZOFF_OK;
         ZOFF_TRY(status);
