@@ -91,6 +91,7 @@ static float step_element(const zoff_optimizer_hyper *h, const constants *c, int
             u = h->nesterov ? fmaf(c->momentum, *m, g) : *m;
         }
         break;
+    case ZOFF_OPTIMIZER_MUON:
     case ZOFF_OPTIMIZER_KEEP:
         break;
     }

@@ -399,7 +399,7 @@ program layout
       c_loc(the_plan_info)), 176, int(c_sizeof(the_plan_info%speculation_bytes)), 8)
    call compare("zoff_plan_info%nvme_memory_bytes", away(c_loc(the_plan_info%nvme_memory_bytes), &
       c_loc(the_plan_info)), 184, int(c_sizeof(the_plan_info%nvme_memory_bytes)), 8)
-   call compare("zoff_optimizer_tensor", 0, 0, int(c_sizeof(the_optimizer_tensor)), 72)
+   call compare("zoff_optimizer_tensor", 0, 0, int(c_sizeof(the_optimizer_tensor)), 88)
    call compare("zoff_optimizer_tensor%struct_size", away(c_loc(the_optimizer_tensor%struct_size), &
       c_loc(the_optimizer_tensor)), 0, int(c_sizeof(the_optimizer_tensor%struct_size)), 8)
    call compare("zoff_optimizer_tensor%count", away(c_loc(the_optimizer_tensor%count), c_loc(the_optimizer_tensor)), &
@@ -420,6 +420,10 @@ program layout
       c_loc(the_optimizer_tensor)), 64, int(c_sizeof(the_optimizer_tensor%copy_dtype)), 4)
    call compare("zoff_optimizer_tensor%master_dtype", away(c_loc(the_optimizer_tensor%master_dtype), &
       c_loc(the_optimizer_tensor)), 68, int(c_sizeof(the_optimizer_tensor%master_dtype)), 4)
+   call compare("zoff_optimizer_tensor%rows", away(c_loc(the_optimizer_tensor%rows), c_loc(the_optimizer_tensor)), &
+      72, int(c_sizeof(the_optimizer_tensor%rows)), 8)
+   call compare("zoff_optimizer_tensor%cols", away(c_loc(the_optimizer_tensor%cols), c_loc(the_optimizer_tensor)), &
+      80, int(c_sizeof(the_optimizer_tensor%cols)), 8)
    call compare("zoff_loss_scaler", 0, 0, int(c_sizeof(the_loss_scaler)), 40)
    call compare("zoff_loss_scaler%struct_size", away(c_loc(the_loss_scaler%struct_size), c_loc(the_loss_scaler)), 0, &
       int(c_sizeof(the_loss_scaler%struct_size)), 8)
@@ -583,7 +587,7 @@ program layout
       int(c_sizeof(the_handover%grad)), 8)
    call compare("zoff_handover%native_stream", away(c_loc(the_handover%native_stream), c_loc(the_handover)), 40, &
       int(c_sizeof(the_handover%native_stream)), 8)
-   call compare("zoff_optimizer_hyper", 0, 0, int(c_sizeof(the_optimizer_hyper)), 96)
+   call compare("zoff_optimizer_hyper", 0, 0, int(c_sizeof(the_optimizer_hyper)), 120)
    call compare("zoff_optimizer_hyper%struct_size", away(c_loc(the_optimizer_hyper%struct_size), &
       c_loc(the_optimizer_hyper)), 0, int(c_sizeof(the_optimizer_hyper%struct_size)), 8)
    call compare("zoff_optimizer_hyper%lr", away(c_loc(the_optimizer_hyper%lr), c_loc(the_optimizer_hyper)), 8, &
@@ -612,6 +616,16 @@ program layout
       85, int(c_sizeof(the_optimizer_hyper%filled)), 1)
    call compare("zoff_optimizer_hyper%flags", away(c_loc(the_optimizer_hyper%flags), c_loc(the_optimizer_hyper)), &
       88, int(c_sizeof(the_optimizer_hyper%flags)), 8)
+   call compare("zoff_optimizer_hyper%adam_lr", away(c_loc(the_optimizer_hyper%adam_lr), &
+      c_loc(the_optimizer_hyper)), 96, int(c_sizeof(the_optimizer_hyper%adam_lr)), 8)
+   call compare("zoff_optimizer_hyper%ns_steps", away(c_loc(the_optimizer_hyper%ns_steps), &
+      c_loc(the_optimizer_hyper)), 104, int(c_sizeof(the_optimizer_hyper%ns_steps)), 4)
+   call compare("zoff_optimizer_hyper%ns_method", away(c_loc(the_optimizer_hyper%ns_method), &
+      c_loc(the_optimizer_hyper)), 108, int(c_sizeof(the_optimizer_hyper%ns_method)), 4)
+   call compare("zoff_optimizer_hyper%scale", away(c_loc(the_optimizer_hyper%scale), c_loc(the_optimizer_hyper)), &
+      112, int(c_sizeof(the_optimizer_hyper%scale)), 4)
+   call compare("zoff_optimizer_hyper%coefficients", away(c_loc(the_optimizer_hyper%coefficients), &
+      c_loc(the_optimizer_hyper)), 116, int(c_sizeof(the_optimizer_hyper%coefficients)), 4)
    call compare("zoff_plugin_host", 0, 0, int(c_sizeof(the_plugin_host)), 32)
    call compare("zoff_plugin_host%struct_size", away(c_loc(the_plugin_host%struct_size), c_loc(the_plugin_host)), 0, &
       int(c_sizeof(the_plugin_host%struct_size)), 8)

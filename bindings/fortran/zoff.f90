@@ -116,7 +116,7 @@ module zoff
 
    !> The update rule. See zoff_optimizer_step() for the formulas.
    integer(c_int), parameter :: ZOFF_OPTIMIZER_KEEP = -1
-      !< the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP
+      !< the rule of the group, with each field that is no number: see ZOFF_KEEP
    integer(c_int), parameter :: ZOFF_OPTIMIZER_ADAM = 0
       !< Adam and AdamW; states m and v
    integer(c_int), parameter :: ZOFF_OPTIMIZER_ADAGRAD = 1
@@ -125,6 +125,8 @@ module zoff
       !< state m
    integer(c_int), parameter :: ZOFF_OPTIMIZER_SGD = 3
       !< state m if there is momentum, otherwise no state
+   integer(c_int), parameter :: ZOFF_OPTIMIZER_MUON = 4
+      !< Muon; state m of a matrix. Tensors that are no matrices get AdamW, with states m and v
 
    !> How weight decay enters Adam. Adagrad and SGD always add it to the gradient; Lion never does.
    integer(c_int), parameter :: ZOFF_DECAY_DECOUPLED = 0
@@ -132,9 +134,37 @@ module zoff
    integer(c_int), parameter :: ZOFF_DECAY_L2 = 1
       !< Adam: g += weight_decay * p
 
+   !> How Muon orthogonalizes. Both methods compute the same function with other roundings.
+   integer(c_int), parameter :: ZOFF_MUON_GRAM = 0
+      !< over the matrix's Gram matrix where one side is at least twice the other; else standard
+   integer(c_int), parameter :: ZOFF_MUON_STANDARD = 1
+      !< over the matrix itself
+
+   !> The factor of Muon's learning rate, for a matrix of r rows and c columns.
+   integer(c_int), parameter :: ZOFF_MUON_SCALE_ORIGINAL = 0
+      !< sqrt(max(1, r / c))
+   integer(c_int), parameter :: ZOFF_MUON_SCALE_MATCH_RMS_ADAMW = 1
+      !< 0.2 * sqrt(max(r, c)): updates as large as those of AdamW
+   integer(c_int), parameter :: ZOFF_MUON_SCALE_SPECTRAL = 2
+      !< sqrt(max(r, c))
+   integer(c_int), parameter :: ZOFF_MUON_SCALE_UNIT_RMS_NORM = 3
+      !< sqrt(r / c)
+
+   !> The polynomials of Muon's iterations.
+   integer(c_int), parameter :: ZOFF_MUON_SIMPLE = 0
+      !< one for all iterations (Jordan et al. 2024)
+   integer(c_int), parameter :: ZOFF_MUON_QUINTIC = 1
+      !< five, repeated (Cesista et al. 2025)
+   integer(c_int), parameter :: ZOFF_MUON_POLAR_EXPRESS = 2
+      !< eight, of which the last is repeated (Amsel et al. 2025)
+   integer(c_int), parameter :: ZOFF_MUON_CANS = 3
+      !< five, of which the last is repeated (Grishina et al. 2025)
+   integer(c_int), parameter :: ZOFF_MUON_DEEPSEEKV4 = 4
+      !< ten, of which the last is repeated (DeepSeek-V4)
+
    !> Flags of zoff_optimizer_hyper.
    integer(c_int64_t), parameter :: ZOFF_HYPER_NO_BIAS_CORRECTION = 1
-      !< Adam: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed)
+      !< Adam, also Muon's AdamW: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed)
 
    !> Facts and counters of a device.
    type, bind(c) :: zoff_accel_info
@@ -627,7 +657,7 @@ module zoff
    !> One tensor of a step. All arrays have `count` elements, need only their element's alignment, and must not overlap.
    !  A state that the optimizer does not have is not touched and may be NULL.
    type, bind(c) :: zoff_optimizer_tensor
-      integer(c_size_t) :: struct_size = 72
+      integer(c_size_t) :: struct_size = 88
          !< set by ZOFF_OPTIMIZER_TENSOR_INIT
       integer(c_size_t) :: count = 0
          !< elements; may be 0
@@ -648,6 +678,12 @@ module zoff
       integer(c_int) :: master_dtype = 0
          !< ZOFF_F32 (default); or ZOFF_BF16 or ZOFF_F16 without copy_out. In 16 bits the step is computed in fp32 and
          !  rounded once, as for copy_out, so that small updates are lost
+      integer(c_size_t) :: rows = 0
+         !< Muon: the shape of a matrix, whose rows lie one after the other. If `count` is a multiple of it, the tensor
+         !  is a stack of such matrices. 0 and 0 (default): no matrix. Other optimizers ignore both
+      integer(c_size_t) :: cols = 0
+         !< Muon: the shape of a matrix, whose rows lie one after the other. If `count` is a multiple of it, the tensor
+         !  is a stack of such matrices. 0 and 0 (default): no matrix. Other optimizers ignore both
    end type zoff_optimizer_tensor
 
    !> Sums of squares of the gradients of one or more engines: exact, so that the order of zoff_norm_sum_join() does not
@@ -663,24 +699,24 @@ module zoff
    !  use for. In a struct that neither call has filled, a 0 in lr, a beta or eps is refused, because it may have been
    !  forgotten.
    type, bind(c) :: zoff_optimizer_hyper
-      integer(c_size_t) :: struct_size = 96
+      integer(c_size_t) :: struct_size = 120
          !< set by zoff_optimizer_hyper_init()
       real(c_double) :: lr = 0
          !< learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4
-         !  (Lion)
+         !  (Lion), 0.02 (Muon's matrices, at most 1e28)
       real(c_double) :: beta1 = 0
-         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion), 0.9, 0.95 (Muon's AdamW)
       real(c_double) :: beta2 = 0
-         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+         !< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion), 0.9, 0.95 (Muon's AdamW)
       real(c_double) :: eps = 0
-         !< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad)
+         !< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad, Muon)
       real(c_double) :: weight_decay = 0
-         !< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD); at most
-         !  1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
+         !< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD, Muon); at
+         !  most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
       integer(c_int) :: decay = 0
          !< Adam: default decoupled
       real(c_double) :: momentum = 0
-         !< SGD: >= 0; default 0, which needs no state
+         !< SGD: >= 0; default 0, which needs no state. Muon: in [0, 1); default 0.95
       real(c_double) :: dampening = 0
          !< SGD: default 0
       real(c_double) :: lr_decay = 0
@@ -688,11 +724,21 @@ module zoff
       integer(c_int) :: optimizer = 0
          !< the update rule
       logical(c_bool) :: nesterov = .false.
-         !< SGD: needs momentum > 0 and dampening 0; default false
+         !< SGD: needs momentum > 0 and dampening 0; default false. Muon: default true
       logical(c_bool) :: filled = .false.
          !< set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant
       integer(c_int64_t) :: flags = 0
          !< ZOFF_HYPER_*; default 0. An unknown flag is refused
+      real(c_double) :: adam_lr = 0
+         !< Muon: the AdamW's learning rate, >= 0; default 3e-4
+      integer(c_int) :: ns_steps = 0
+         !< Muon: iterations of the orthogonalization, 1 to 99; default 5
+      integer(c_int) :: ns_method = 0
+         !< Muon: default gram
+      integer(c_int) :: scale = 0
+         !< Muon: default original
+      integer(c_int) :: coefficients = 0
+         !< Muon: default simple
    end type zoff_optimizer_hyper
 
    !> Arguments of a step. NULL in its place, or all zero: everything as the configuration says.
@@ -1894,6 +1940,6 @@ contains
    subroutine zoff_optimizer_hyper_init(h, optimizer)
       type(zoff_optimizer_hyper), intent(inout), optional :: h
       integer(c_int), value :: optimizer
-      call zoff_optimizer_hyper_init_sized(h, 96_c_size_t, optimizer)
+      call zoff_optimizer_hyper_init_sized(h, 120_c_size_t, optimizer)
    end subroutine
 end module zoff

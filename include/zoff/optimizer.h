@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer.h: the CPU optimizer step over plain memory, without an engine: Adam, Adagrad, Lion and SGD. */
+/* optimizer.h: the CPU optimizer step over plain memory, without an engine: Adam, Adagrad, Lion, SGD and Muon. */
 #ifndef ZOFF_OPTIMIZER_H
 #define ZOFF_OPTIMIZER_H
 
@@ -23,6 +23,8 @@ typedef struct zoff_optimizer_tensor {
     zoff_dtype copy_dtype;   /**< type of copy_out: ZOFF_BF16 (default) or ZOFF_F16 */
     zoff_dtype master_dtype; /**< ZOFF_F32 (default); or ZOFF_BF16 or ZOFF_F16 without copy_out. In 16 bits the step is computed
                                   in fp32 and rounded once, as for copy_out, so that small updates are lost */
+    size_t rows, cols; /**< Muon: the shape of a matrix, whose rows lie one after the other. If `count` is a multiple of it, the
+                            tensor is a stack of such matrices. 0 and 0 (default): no matrix. Other optimizers ignore both */
 } zoff_optimizer_tensor;
 #define ZOFF_OPTIMIZER_TENSOR_INIT ZOFF_SIZED(zoff_optimizer_tensor)
 
@@ -60,6 +62,8 @@ typedef struct zoff_optimizer_tensor {
  *      g  = fma(weight_decay, p, g)
  *      m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
  *      p  = fma(-lr, u, p)                           without momentum: u = g
+ *
+ *  Muon (Jordan et al. 2024). A tensor without rows and columns takes AdamW's step, with lr = adam_lr.
  *
  *  Constants are computed in double and rounded to fp32 once. With a weight_decay of 0 its terms are left out. Subnormals are
  *  honoured, also in a process that flushes them. A NaN stays a NaN; in 16 bits it is 0x7fc0 (bf16) or 0x7e00 (fp16).

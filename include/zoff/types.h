@@ -35,11 +35,12 @@ typedef uint32_t zoff_param;
 
 /** The update rule. See zoff_optimizer_step() for the formulas. */
 typedef enum zoff_optimizer {
-    ZOFF_OPTIMIZER_KEEP = -1,   /**< the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP */
+    ZOFF_OPTIMIZER_KEEP = -1,   /**< the rule of the group, with each field that is no number: see ZOFF_KEEP */
     ZOFF_OPTIMIZER_ADAM = 0,    /**< Adam and AdamW; states m and v */
     ZOFF_OPTIMIZER_ADAGRAD = 1, /**< state v: the sum of squares */
     ZOFF_OPTIMIZER_LION = 2,    /**< state m */
-    ZOFF_OPTIMIZER_SGD = 3      /**< state m if there is momentum, otherwise no state */
+    ZOFF_OPTIMIZER_SGD = 3,     /**< state m if there is momentum, otherwise no state */
+    ZOFF_OPTIMIZER_MUON = 4     /**< Muon; state m of a matrix. Tensors that are no matrices get AdamW, with states m and v */
 } zoff_optimizer;
 
 /** How weight decay enters Adam. Adagrad and SGD always add it to the gradient; Lion never does. */
@@ -48,9 +49,33 @@ typedef enum zoff_decay {
     ZOFF_DECAY_L2 = 1         /**< Adam:  g += weight_decay * p */
 } zoff_decay;
 
+/** How Muon orthogonalizes. Both methods compute the same function with other roundings. */
+typedef enum zoff_muon_method {
+    ZOFF_MUON_GRAM = 0,    /**< over the matrix's Gram matrix where one side is at least twice the other; else standard */
+    ZOFF_MUON_STANDARD = 1 /**< over the matrix itself */
+} zoff_muon_method;
+
+/** The factor of Muon's learning rate, for a matrix of r rows and c columns. */
+typedef enum zoff_muon_scale {
+    ZOFF_MUON_SCALE_ORIGINAL = 0,        /**< sqrt(max(1, r / c)) */
+    ZOFF_MUON_SCALE_MATCH_RMS_ADAMW = 1, /**< 0.2 * sqrt(max(r, c)): updates as large as those of AdamW */
+    ZOFF_MUON_SCALE_SPECTRAL = 2,        /**< sqrt(max(r, c)) */
+    ZOFF_MUON_SCALE_UNIT_RMS_NORM = 3    /**< sqrt(r / c) */
+} zoff_muon_scale;
+
+/** The polynomials of Muon's iterations. */
+typedef enum zoff_muon_coefficients {
+    ZOFF_MUON_SIMPLE = 0,        /**< one for all iterations (Jordan et al. 2024) */
+    ZOFF_MUON_QUINTIC = 1,       /**< five, repeated (Cesista et al. 2025) */
+    ZOFF_MUON_POLAR_EXPRESS = 2, /**< eight, of which the last is repeated (Amsel et al. 2025) */
+    ZOFF_MUON_CANS = 3,          /**< five, of which the last is repeated (Grishina et al. 2025) */
+    ZOFF_MUON_DEEPSEEKV4 = 4     /**< ten, of which the last is repeated (DeepSeek-V4) */
+} zoff_muon_coefficients;
+
 /** Flags of zoff_optimizer_hyper. */
 enum {
-    ZOFF_HYPER_NO_BIAS_CORRECTION = 1 /**< Adam: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed) */
+    ZOFF_HYPER_NO_BIAS_CORRECTION = 1 /**< Adam, also Muon's AdamW: do not divide the moments by 1 - beta^t (bias_correction
+                                         false in DeepSpeed) */
 };
 
 /** In a number of zoff_optimizer_hyper, keep what the group has. zoff_engine_set_group() keeps the number of the configuration,
@@ -68,25 +93,31 @@ enum {
 typedef struct zoff_optimizer_hyper {
     size_t struct_size; /**< set by zoff_optimizer_hyper_init() */
     double lr; /**< learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4
-                  (Lion) */
-    double beta1, beta2;      /**< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion) */
-    double eps;               /**< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad) */
+                  (Lion), 0.02 (Muon's matrices, at most 1e28) */
+    double beta1, beta2;      /**< decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion), 0.9, 0.95
+                                 (Muon's AdamW) */
+    double eps;               /**< number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad, Muon) */
     double weight_decay;      /**< factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion,
-                                 SGD); at most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0 */
+                                 SGD, Muon); at most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0 */
     zoff_decay decay;         /**< Adam: default decoupled */
-    double momentum;          /**< SGD: >= 0; default 0, which needs no state */
+    double momentum;          /**< SGD: >= 0; default 0, which needs no state. Muon: in [0, 1); default 0.95 */
     double dampening;         /**< SGD: default 0 */
     double lr_decay;          /**< Adagrad: >= 0; default 0 */
     zoff_optimizer optimizer; /**< the update rule */
-    bool nesterov;            /**< SGD: needs momentum > 0 and dampening 0; default false */
+    bool nesterov;            /**< SGD: needs momentum > 0 and dampening 0; default false. Muon: default true */
     bool filled;              /**< set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant */
     uint64_t flags;           /**< ZOFF_HYPER_*; default 0. An unknown flag is refused */
+    double adam_lr;           /**< Muon: the AdamW's learning rate, >= 0; default 3e-4 */
+    unsigned ns_steps;        /**< Muon: iterations of the orthogonalization, 1 to 99; default 5 */
+    zoff_muon_method ns_method;          /**< Muon: default gram */
+    zoff_muon_scale scale;               /**< Muon: default original */
+    zoff_muon_coefficients coefficients; /**< Muon: default simple */
 } zoff_optimizer_hyper;
 
 #define zoff_optimizer_hyper_init(h, optimizer) zoff_optimizer_hyper_init_sized((h), sizeof *(h), (optimizer))
-/** Fill `h` with the defaults of an optimizer: PyTorch's, and for Lion those of its paper. A configuration that leaves them
- *  open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999. ZOFF_OPTIMIZER_KEEP: fill it
- *  with ZOFF_KEEP.
+/** Fill `h` with the defaults of an optimizer: PyTorch's, for Lion those of its paper, for Muon DeepSpeed's. A configuration
+ * that leaves them open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999.
+ * ZOFF_OPTIMIZER_KEEP: fill it with ZOFF_KEEP.
  *  @threads any */
 ZOFF_API void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size, zoff_optimizer optimizer);
 

@@ -33,28 +33,42 @@ static void add_number(zoff_fields *out, double number, const char *name)
 
 /* ---- hyper-parameters ---- */
 
-typedef enum field_kind { NUMBER, DECAY, OPTIMIZER, FLAG, FLAGS } field_kind;
+typedef enum field_kind { NUMBER, CHOICE, COUNT, FLAG, FLAGS } field_kind;
 
 static const struct {
     const char *name;
     size_t offset;
     field_kind kind;
+    const char *choices[5]; /* words of an enum's values */
 } FIELDS[] = {
-#define FIELD(name_, kind_)                                                                                                    \
+#define FIELD(name_, ...)                                                                                                      \
     {                                                                                                                          \
-#name_, offsetof(zoff_optimizer_hyper, name_), kind_                                                                   \
+        .name = #name_, .offset = offsetof(zoff_optimizer_hyper, name_), .kind = __VA_ARGS__                                   \
     }
-    FIELD(lr, NUMBER),     FIELD(beta1, NUMBER),        FIELD(beta2, NUMBER),        FIELD(eps, NUMBER),
-    FIELD(decay, DECAY),   FIELD(momentum, NUMBER),     FIELD(dampening, NUMBER),    FIELD(lr_decay, NUMBER),
-    FIELD(nesterov, FLAG), FIELD(optimizer, OPTIMIZER), FIELD(weight_decay, NUMBER), FIELD(flags, FLAGS),
+    FIELD(lr, NUMBER),
+    FIELD(beta1, NUMBER),
+    FIELD(beta2, NUMBER),
+    FIELD(eps, NUMBER),
+    FIELD(decay, CHOICE, .choices = {"decoupled", "L2"}),
+    FIELD(momentum, NUMBER),
+    FIELD(dampening, NUMBER),
+    FIELD(lr_decay, NUMBER),
+    FIELD(nesterov, FLAG),
+    FIELD(optimizer, CHOICE, .choices = {"Adam", "Adagrad", "Lion", "SGD", "Muon"}),
+    FIELD(weight_decay, NUMBER),
+    FIELD(flags, FLAGS),
+    FIELD(adam_lr, NUMBER),
+    FIELD(ns_steps, COUNT),
+    FIELD(ns_method, CHOICE, .choices = {"gram", "standard"}),
+    FIELD(scale, CHOICE, .choices = {"original", "match_rms_adamw", "spectral", "unit_rms_norm"}),
+    FIELD(coefficients, CHOICE, .choices = {"simple", "quintic", "polar_express", "cans", "deepseekv4"}),
 #undef FIELD
 };
-_Static_assert(sizeof(zoff_optimizer_hyper) == offsetof(zoff_optimizer_hyper, flags) + sizeof(uint64_t),
+_Static_assert(sizeof(zoff_optimizer_hyper) == offsetof(zoff_optimizer_hyper, coefficients) + sizeof(int),
                "add the new field to the list");
 
-static void print_field(const zoff_optimizer_hyper *h, size_t i, uint64_t word, char *dst, size_t dst_bytes)
+static void print_field(size_t i, uint64_t word, char *dst, size_t dst_bytes)
 {
-    static const char *const OPTIMIZERS[] = {"Adam", "Adagrad", "Lion", "SGD"};
     double number;
     memcpy(&number, &word, sizeof number);
     if (FIELDS[i].kind == NUMBER)
@@ -63,10 +77,10 @@ static void print_field(const zoff_optimizer_hyper *h, size_t i, uint64_t word, 
         snprintf(dst, dst_bytes, "%#llx", (unsigned long long)word);
     else if (FIELDS[i].kind == FLAG)
         snprintf(dst, dst_bytes, "%s", bool_word(word));
-    else if (FIELDS[i].kind == DECAY)
-        snprintf(dst, dst_bytes, "%s", h->decay == ZOFF_DECAY_L2 ? "L2" : "decoupled");
+    else if (FIELDS[i].kind == COUNT || word >= 5 || !FIELDS[i].choices[word])
+        snprintf(dst, dst_bytes, "%llu", (unsigned long long)word);
     else
-        snprintf(dst, dst_bytes, "%s", word < 4 ? OPTIMIZERS[word] : "unknown");
+        snprintf(dst, dst_bytes, "%s", FIELDS[i].choices[word]);
 }
 
 /* `behind`: text behind the number of the group, in the names. */
@@ -81,9 +95,9 @@ static void add_hyper(zoff_fields *out, const zoff_optimizer_hyper *h, size_t gr
         else if (FIELDS[i].kind == FLAG)
             word = *(const bool *)field;
         else
-            word = FIELDS[i].kind == DECAY ? (uint64_t)h->decay : (uint64_t)h->optimizer;
+            word = *(const unsigned *)(const void *)field;
         if (out->as_text)
-            print_field(h, i, word, text, sizeof text);
+            print_field(i, word, text, sizeof text);
         zoff_agreement_equal_add(out, out->as_text ? text : NULL, word, "zoff_optimizer_hyper.%s of group %zu%s",
                                  FIELDS[i].name, group, behind);
     }

@@ -26,6 +26,12 @@ typedef enum zoff_adam_rule {
     ZOFF_RULE_MOMENTUM_L2,
     ZOFF_RULE_NESTEROV,
     ZOFF_RULE_NESTEROV_L2,
+    /* The two passes over a matrix of Muon: the first has the workspace as its weights, which it writes without reading them;
+     * the second has the orthogonalized matrix as its gradient. */
+    ZOFF_RULE_MUON_MOMENTUM,
+    ZOFF_RULE_MUON_NESTEROV,
+    ZOFF_RULE_ADD, /* p + step_size * g */
+    ZOFF_RULE_ADD_DECOUPLED,
     ZOFF_RULE_COUNT
 } zoff_adam_rule;
 
@@ -38,7 +44,7 @@ typedef struct zoff_adam_states {
 typedef struct zoff_adam_consts {
     zoff_adam_rule rule;
     float grad_scale;
-    float beta1, one_minus_beta1; /* betas of m; SGD: momentum and 1 - dampening, but -0 and 1 in step 1 */
+    float beta1, one_minus_beta1; /* betas of m; SGD: momentum and 1 - dampening, but -0 and 1 in step 1; Muon: momentum */
     float beta2, one_minus_beta2;
     float eps;
     float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
@@ -48,19 +54,28 @@ typedef struct zoff_adam_consts {
     uint32_t dither;      /* random number of the step; see dither.h */
 } zoff_adam_consts;
 
+enum { ZOFF_MUON_STEPS_MOST = 99 };
+
 /* ERR_INVALID for a value out of range, or t < 1. */
 zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
-/* Put the numbers of `own` in the place of each ZOFF_KEEP. `h` has all fields of this version; each 0 is meant then.
- * @return ERR_INVALID for a 0 that may have been forgotten */
-zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, zoff_optimizer_hyper *h);
+/* Copy `given`, a struct of any version, with the numbers of `own` in the place of each ZOFF_KEEP. The copy has all fields of
+ * this version, and each 0 in it is meant.
+ * @return ERR_INVALID for a 0 that may have been forgotten; `out` is unchanged then */
+zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, const zoff_optimizer_hyper *given, zoff_optimizer_hyper *out);
 
 /* Whether kernels for an instruction set ("avx2") are in this build and run on this CPU.  @return ERR_UNSUPPORTED with the
  * reason */
 zoff_status zoff_adam_dispatch_probe(const char *isa);
+/* The constants of a step; with Muon those of tensors that are no matrices. */
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
+/* Whether tensors with rows and columns are matrices. */
+bool zoff_adam_hyper_has_matrices(const zoff_optimizer_hyper *hyper);
+/* The constants of Muon's passes over a matrix, before and after its orthogonalization. */
+void zoff_adam_hyper_matrix_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
+                                   zoff_adam_consts *before, zoff_adam_consts *after);
 /* The number by which the states of a block are rounded. `first`: an element of the slice, a multiple of ZOFF_NORM_BLOCK. */
 uint64_t zoff_adam_dither_key(const char *name, size_t slice, size_t first);
-/* The states that a rule, or a step with these hyper-parameters, reads and writes. */
+/* The states that a rule, or a step with these hyper-parameters, reads and writes; with Muon a tensor that is no matrix. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
 

@@ -14,7 +14,9 @@
 /* Bytes of the struct in its first release, the fewest that a caller has. A field that was appended later gets its default if
  * the caller's struct ends before it. */
 enum { FIRST_BYTES = 56 };
-_Static_assert(sizeof(zoff_optimizer_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
+/* Names of the struct and of its initializer, in messages. */
+#define HYPER "zoff_optimizer_hyper", "zoff_optimizer_hyper_init()"
+_Static_assert(sizeof(zoff_optimizer_hyper) == 120, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
 static const zoff_optimizer_hyper DEFAULTS[] = {
     [ZOFF_OPTIMIZER_ADAM] =
@@ -22,6 +24,16 @@ static const zoff_optimizer_hyper DEFAULTS[] = {
     [ZOFF_OPTIMIZER_ADAGRAD] = {.optimizer = ZOFF_OPTIMIZER_ADAGRAD, .filled = true, .lr = 1e-2, .eps = 1e-10},
     [ZOFF_OPTIMIZER_LION] = {.optimizer = ZOFF_OPTIMIZER_LION, .filled = true, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
     [ZOFF_OPTIMIZER_SGD] = {.optimizer = ZOFF_OPTIMIZER_SGD, .filled = true, .lr = 1e-3},
+    [ZOFF_OPTIMIZER_MUON] = {.optimizer = ZOFF_OPTIMIZER_MUON,
+                             .filled = true,
+                             .lr = 0.02,
+                             .adam_lr = 3e-4,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .eps = 1e-10,
+                             .momentum = 0.95,
+                             .nesterov = true,
+                             .ns_steps = 5},
 };
 enum { OPTIMIZER_COUNT = sizeof DEFAULTS / sizeof DEFAULTS[0] };
 
@@ -36,7 +48,8 @@ static const struct {
                {"weight_decay", offsetof(zoff_optimizer_hyper, weight_decay)},
                {"momentum", offsetof(zoff_optimizer_hyper, momentum)},
                {"dampening", offsetof(zoff_optimizer_hyper, dampening)},
-               {"lr_decay", offsetof(zoff_optimizer_hyper, lr_decay)}};
+               {"lr_decay", offsetof(zoff_optimizer_hyper, lr_decay)},
+               {"adam_lr", offsetof(zoff_optimizer_hyper, adam_lr)}};
 enum { NUMBER_COUNT = sizeof NUMBERS / sizeof NUMBERS[0] };
 
 static double *number_of(zoff_optimizer_hyper *h, size_t i)
@@ -58,12 +71,13 @@ void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
-/* Return the caller's struct. If it is an older one, fill and return a copy with defaults behind its end. */
+/* Return the caller's struct. If it is an older one, fill and return a copy with its optimizer's defaults behind its end. */
 static const zoff_optimizer_hyper *complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy)
 {
     if (hyper->struct_size >= sizeof *copy)
         return hyper;
-    *copy = DEFAULTS[ZOFF_OPTIMIZER_ADAM];
+    const bool says_which = hyper->struct_size > offsetof(zoff_optimizer_hyper, optimizer);
+    zoff_optimizer_hyper_init(copy, says_which ? hyper->optimizer : ZOFF_OPTIMIZER_ADAM);
     memcpy(copy, hyper, hyper->struct_size);
     return copy;
 }
@@ -89,14 +103,25 @@ static zoff_status check_betas(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* Check step 1, which has the largest correction because it divides by 1 - beta1. */
-static zoff_status check_first_step(const zoff_optimizer_hyper *h)
+static zoff_status check_eps(const zoff_optimizer_hyper *h)
+{
+    ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and above 0", h->eps);
+    /* A number up to half of the least fp32 number is rounded to 0. */
+    ZOFF_FAIL_IF(h->eps <= 0x1p-150, ZOFF_ERR_INVALID,
+                 "eps is %g, which is 0 in fp32: a weight whose gradients were all 0 would become NaN; use 1e-45 or more",
+                 h->eps);
+    return ZOFF_OK;
+}
+
+/* Check Adam's numbers. Step 1 has the largest correction because it divides by 1 - beta1. */
+static zoff_status check_adam(const zoff_optimizer_hyper *h, const char *name, double lr)
 {
     const bool corrects = !(h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION);
-    ZOFF_FAIL_IF(corrects && !is_magnitude(h->lr / (1 - h->beta1)), ZOFF_ERR_INVALID,
-                 "lr is %g, and lr / (1 - beta1), by which step 1 multiplies, is %g; it must be finite in fp32", h->lr,
-                 h->lr / (1 - h->beta1));
-    return ZOFF_OK;
+    ZOFF_TRY(check_betas(h));
+    ZOFF_FAIL_IF(corrects && !is_magnitude(lr / (1 - h->beta1)), ZOFF_ERR_INVALID,
+                 "%s is %g, and %s / (1 - beta1), by which step 1 multiplies, is %g; it must be finite in fp32", name, lr, name,
+                 lr / (1 - h->beta1));
+    return check_eps(h);
 }
 
 /* A decay beyond these limits makes weights infinite, whatever the gradients are. */
@@ -118,16 +143,6 @@ static zoff_status check_decay(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-static zoff_status check_eps(const zoff_optimizer_hyper *h)
-{
-    ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and above 0", h->eps);
-    /* A number up to half of the least fp32 number is rounded to 0. */
-    ZOFF_FAIL_IF(h->eps <= 0x1p-150, ZOFF_ERR_INVALID,
-                 "eps is %g, which is 0 in fp32: a weight whose gradients were all 0 would become NaN; use 1e-45 or more",
-                 h->eps);
-    return ZOFF_OK;
-}
-
 static zoff_status check_sgd(const zoff_optimizer_hyper *h)
 {
     ZOFF_FAIL_IF(!is_magnitude(h->momentum), ZOFF_ERR_INVALID, "momentum is %g; it must be finite and 0 or more", h->momentum);
@@ -138,16 +153,45 @@ static zoff_status check_sgd(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
+static zoff_status check_muon(const zoff_optimizer_hyper *h)
+{
+    /* The factor of a matrix is at most 2^32, the square root of the most rows that there may be. */
+    ZOFF_FAIL_IF(h->lr > 1e28, ZOFF_ERR_INVALID,
+                 "lr is %g; it must be at most 1e28, because its product with the factor of a matrix must be finite in fp32",
+                 h->lr);
+    ZOFF_FAIL_IF(!is_magnitude(h->adam_lr), ZOFF_ERR_INVALID, "adam_lr is %g; it must be finite and 0 or more", h->adam_lr);
+    ZOFF_FAIL_IF(!(h->adam_lr * h->weight_decay <= 2), ZOFF_ERR_INVALID,
+                 "adam_lr * weight_decay is %g; it must be at most 2, because a step multiplies weights by 1 - adam_lr * "
+                 "weight_decay",
+                 h->adam_lr * h->weight_decay);
+    ZOFF_FAIL_IF(!(h->momentum >= 0 && h->momentum < 1), ZOFF_ERR_INVALID, "momentum is %.17g; it must lie in [0, 1)",
+                 h->momentum);
+    ZOFF_FAIL_IF(h->ns_steps < 1 || h->ns_steps > ZOFF_MUON_STEPS_MOST, ZOFF_ERR_INVALID, "ns_steps is %u; use 1 to %d",
+                 h->ns_steps, ZOFF_MUON_STEPS_MOST);
+    ZOFF_FAIL_IF(h->ns_method != ZOFF_MUON_GRAM && h->ns_method != ZOFF_MUON_STANDARD, ZOFF_ERR_INVALID,
+                 "ns_method is %d; use ZOFF_MUON_GRAM or ZOFF_MUON_STANDARD", (int)h->ns_method);
+    ZOFF_FAIL_IF((unsigned)h->scale > ZOFF_MUON_SCALE_UNIT_RMS_NORM, ZOFF_ERR_INVALID,
+                 "scale is %d; use one of ZOFF_MUON_SCALE_*", (int)h->scale);
+    ZOFF_FAIL_IF((unsigned)h->coefficients > ZOFF_MUON_DEEPSEEKV4, ZOFF_ERR_INVALID,
+                 "coefficients is %d; use one of zoff_muon_coefficients, ZOFF_MUON_SIMPLE to ZOFF_MUON_DEEPSEEKV4",
+                 (int)h->coefficients);
+    return check_adam(h, "adam_lr", h->adam_lr);
+}
+
 /* Refuse a zero in a struct that no call has filled, because it may have been forgotten. */
 static zoff_status check_filled(const zoff_optimizer_hyper *h)
 {
-    const bool has_betas = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_LION;
-    const bool has_eps = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
-    const char *empty = h->lr == 0                   ? "lr"
-                        : has_betas && h->beta1 == 0 ? "beta1"
-                        : has_betas && h->beta2 == 0 ? "beta2"
-                        : has_eps && h->eps == 0     ? "eps"
-                                                     : NULL;
+    const bool is_muon = h->optimizer == ZOFF_OPTIMIZER_MUON;
+    const bool has_betas = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_LION || is_muon;
+    const bool has_eps = h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_ADAGRAD || is_muon;
+    const char *empty = h->lr == 0                    ? "lr"
+                        : has_betas && h->beta1 == 0  ? "beta1"
+                        : has_betas && h->beta2 == 0  ? "beta2"
+                        : has_eps && h->eps == 0      ? "eps"
+                        : is_muon && h->momentum == 0 ? "momentum"
+                        : is_muon && !h->nesterov     ? "nesterov"
+                        : is_muon && h->adam_lr == 0  ? "adam_lr"
+                                                      : NULL;
     ZOFF_FAIL_IF(empty && !h->filled, ZOFF_ERR_INVALID,
                  "%s is 0 in a zoff_optimizer_hyper that no call has filled: begin with zoff_optimizer_hyper_init() or "
                  "zoff_engine_get_group(), and change what you need; then 0 means 0",
@@ -176,21 +220,29 @@ static zoff_status check_given(zoff_optimizer_hyper h)
     return ZOFF_OK;
 }
 
-zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, zoff_optimizer_hyper *h)
+zoff_status zoff_adam_hyper_keep(const zoff_optimizer_hyper *own, const zoff_optimizer_hyper *given, zoff_optimizer_hyper *out)
 {
-    zoff_optimizer_hyper had = *own;
-    if (h->optimizer == ZOFF_OPTIMIZER_KEEP) {
-        h->optimizer = had.optimizer;
-        h->decay = had.decay;
-        h->nesterov = had.nesterov;
-        h->flags = had.flags;
+    zoff_optimizer_hyper had = *own, h;
+    ZOFF_TRY(zoff_base_structs_check(HYPER, given, sizeof h));
+    h = *complete(given, &h);
+    h.struct_size = sizeof h;
+    if (h.optimizer == ZOFF_OPTIMIZER_KEEP) {
+        h.optimizer = had.optimizer;
+        h.decay = had.decay;
+        h.nesterov = had.nesterov;
+        h.flags = had.flags;
+        h.ns_steps = had.ns_steps;
+        h.ns_method = had.ns_method;
+        h.scale = had.scale;
+        h.coefficients = had.coefficients;
     }
-    ZOFF_TRY(check_filled(h)); /* first, because a 0 that stays is meant */
-    h->filled = true;
+    ZOFF_TRY(check_filled(&h)); /* first, because a 0 that stays is meant */
+    h.filled = true;
     for (size_t i = 0; i < NUMBER_COUNT; i++) {
-        if (*number_of(h, i) == ZOFF_KEEP)
-            *number_of(h, i) = *number_of(&had, i);
+        if (*number_of(&h, i) == ZOFF_KEEP)
+            *number_of(&h, i) = *number_of(&had, i);
     }
+    *out = h;
     return ZOFF_OK;
 }
 
@@ -201,9 +253,7 @@ static zoff_status check_used(const zoff_optimizer_hyper *h)
     case ZOFF_OPTIMIZER_ADAM:
         ZOFF_FAIL_IF(h->decay != ZOFF_DECAY_DECOUPLED && h->decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
                      "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h->decay);
-        ZOFF_TRY(check_betas(h));
-        ZOFF_TRY(check_first_step(h));
-        return check_eps(h);
+        return check_adam(h, "lr", h->lr);
     case ZOFF_OPTIMIZER_ADAGRAD:
         ZOFF_FAIL_IF(!is_magnitude(h->lr_decay), ZOFF_ERR_INVALID, "lr_decay is %g; it must be finite and 0 or more",
                      h->lr_decay);
@@ -212,6 +262,8 @@ static zoff_status check_used(const zoff_optimizer_hyper *h)
         return check_betas(h);
     case ZOFF_OPTIMIZER_SGD:
         return check_sgd(h);
+    case ZOFF_OPTIMIZER_MUON:
+        return check_muon(h);
     case ZOFF_OPTIMIZER_KEEP:
         break;
     }
@@ -224,7 +276,7 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
     ZOFF_FAIL_IF(hyper->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
                  "zoff_optimizer_hyper.struct_size is %zu; fill the struct with zoff_optimizer_hyper_init() first",
                  hyper->struct_size);
-    ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
+    ZOFF_TRY(zoff_base_structs_check(HYPER, hyper, sizeof *hyper));
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);
     ZOFF_TRY(check_given(*h));
@@ -253,6 +305,8 @@ static zoff_adam_rule rule_of(const zoff_optimizer_hyper *h)
         if (!is_zero(h->momentum))
             return decays ? ZOFF_RULE_MOMENTUM_L2 : ZOFF_RULE_MOMENTUM;
         return decays ? ZOFF_RULE_SGD_L2 : ZOFF_RULE_SGD;
+    case ZOFF_OPTIMIZER_MUON: /* of a tensor that is no matrix */
+        return decays ? ZOFF_RULE_ADAM_DECOUPLED : ZOFF_RULE_ADAM;
     case ZOFF_OPTIMIZER_ADAM:
     case ZOFF_OPTIMIZER_KEEP:
         break;
@@ -266,7 +320,8 @@ zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule)
 {
     const bool adam = rule <= ZOFF_RULE_ADAM_L2;
     return (zoff_adam_states){
-        .m = adam || rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED || rule >= ZOFF_RULE_MOMENTUM,
+        .m = adam || rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED ||
+             (rule >= ZOFF_RULE_MOMENTUM && rule <= ZOFF_RULE_MUON_NESTEROV),
         .v = adam || rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2,
     };
 }
@@ -312,12 +367,14 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     const zoff_optimizer_hyper *h = complete(hyper, &copy);
     zoff_adam_consts k = {
         .rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps, .dither = (uint32_t)t * 0x9e3779b9u};
-    double step_size = -h->lr;
+    const bool is_muon = h->optimizer == ZOFF_OPTIMIZER_MUON, is_adam = h->optimizer == ZOFF_OPTIMIZER_ADAM || is_muon;
+    const double lr = is_muon ? h->adam_lr : h->lr;
+    double step_size = -lr;
     blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);
     blend(h->beta2, 1.0 - h->beta2, &k.beta2, &k.one_minus_beta2);
-    if (h->optimizer == ZOFF_OPTIMIZER_ADAM && h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION) {
+    if (is_adam && h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION) {
         k.inv_sqrt_bias2 = 1;
-    } else if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+    } else if (is_adam) {
         step_size /= sum_of_weights(k.beta1, k.one_minus_beta1, t);
         k.inv_sqrt_bias2 = (float)(1.0 / sqrt(sum_of_weights(k.beta2, k.one_minus_beta2, t)));
     } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
@@ -329,7 +386,50 @@ void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double
     }
     k.step_size = (float)step_size;
     const bool shrinks = k.rule == ZOFF_RULE_ADAM_DECOUPLED || k.rule == ZOFF_RULE_LION_DECOUPLED;
-    k.decay = (float)(shrinks ? -h->lr * h->weight_decay : h->weight_decay);
+    k.decay = (float)(shrinks ? -lr * h->weight_decay : h->weight_decay);
     *out = k;
+    zoff_base_cpu_float_leave(saved);
+}
+
+bool zoff_adam_hyper_has_matrices(const zoff_optimizer_hyper *hyper)
+{
+    zoff_optimizer_hyper copy;
+    return complete(hyper, &copy)->optimizer == ZOFF_OPTIMIZER_MUON;
+}
+
+/* The factor of Muon's learning rate. */
+static double scale_of(zoff_muon_scale scale, double rows, double cols)
+{
+    const double most = rows > cols ? rows : cols;
+    switch (scale) {
+    case ZOFF_MUON_SCALE_MATCH_RMS_ADAMW:
+        return 0.2 * sqrt(most);
+    case ZOFF_MUON_SCALE_SPECTRAL:
+        return sqrt(most);
+    case ZOFF_MUON_SCALE_UNIT_RMS_NORM:
+        return sqrt(rows / cols);
+    case ZOFF_MUON_SCALE_ORIGINAL:
+        break;
+    }
+    return rows > cols ? sqrt(rows / cols) : 1;
+}
+
+void zoff_adam_hyper_matrix_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, int64_t t, double grad_scale,
+                                   zoff_adam_consts *before, zoff_adam_consts *after)
+{
+    const unsigned saved = zoff_base_cpu_float_enter();
+    zoff_optimizer_hyper copy;
+    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    const uint32_t dither = (uint32_t)t * 0x9e3779b9u;
+    zoff_adam_consts k = {.rule = h->nesterov ? ZOFF_RULE_MUON_NESTEROV : ZOFF_RULE_MUON_MOMENTUM,
+                          .grad_scale = (float)grad_scale,
+                          .dither = dither};
+    blend(h->momentum, 1.0 - h->momentum, &k.beta1, &k.one_minus_beta1);
+    *before = k;
+    *after = (zoff_adam_consts){.rule = is_zero(h->weight_decay) ? ZOFF_RULE_ADD : ZOFF_RULE_ADD_DECOUPLED,
+                                .grad_scale = 1,
+                                .step_size = (float)(-h->lr * scale_of(h->scale, (double)rows, (double)cols)),
+                                .decay = (float)(-h->lr * h->weight_decay),
+                                .dither = dither};
     zoff_base_cpu_float_leave(saved);
 }

@@ -15,7 +15,7 @@
 
 /* Bytes of the struct in its first release, the fewest that a caller has. Zero is the default of every field. */
 enum { FIRST_BYTES = 72 };
-_Static_assert(sizeof(zoff_optimizer_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_optimizer_tensor) == 88, "a new field: read it where it is used, and keep FIRST_BYTES");
 
 /* Bytes of the hyper-parameters in their first release; no array of them has a smaller stride. */
 enum { FIRST_HYPER_BYTES = offsetof(zoff_optimizer_hyper, momentum) };
@@ -117,8 +117,9 @@ static zoff_status refuse_overlap(const step_list *list, size_t index, const cha
                                  which, index, bytes, stride);
 }
 
-static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_states states)
+static zoff_status check_tensor(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper)
 {
+    const zoff_adam_states states = zoff_adam_hyper_states(hyper);
     const zoff_optimizer_tensor *tensor = tensor_at(list, index);
     ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
                  "%s.struct_size is %zu; start from ZOFF_OPTIMIZER_TENSOR_INIT, which sets it to sizeof(zoff_optimizer_tensor)",
@@ -128,6 +129,10 @@ static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_s
     zoff_status status = zoff_base_structs_check("zoff_optimizer_tensor", "ZOFF_OPTIMIZER_TENSOR_INIT", tensor, sizeof *tensor);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: ", name_tensor(list, index).text);
+    const bool has_shape = tensor->struct_size >= sizeof *tensor && (tensor->rows || tensor->cols);
+    ZOFF_FAIL_IF(has_shape && zoff_adam_hyper_has_matrices(hyper), ZOFF_ERR_UNSUPPORTED,
+                 "%s has %zu rows and %zu columns, but this version does not orthogonalize yet; leave both 0 for AdamW",
+                 name_tensor(list, index).text, tensor->rows, tensor->cols);
     const struct {
         const char *name;
         const void *array;
@@ -179,9 +184,8 @@ static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper
 {
     zoff_adam_consts consts;
     ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
-    const zoff_adam_states states = zoff_adam_hyper_states(hyper);
     for (size_t i = 0; i < list->count; i++)
-        ZOFF_TRY(check_tensor(list, i, states));
+        ZOFF_TRY(check_tensor(list, i, hyper));
     zoff_adam_hyper_consts(hyper, t, grad_scale, &consts);
     list->consts = &consts;
     run(list);
@@ -207,7 +211,7 @@ static zoff_status make_consts(const step_list *list, size_t index, const zoff_o
             return zoff_base_status_prefix(status, "%s: hyper-parameters of tensors[%zu]: ", list->name, index);
         zoff_adam_hyper_consts(hyper, t, grad_scale, &consts[index]);
     }
-    return check_tensor(list, index, zoff_adam_hyper_states(hyper));
+    return check_tensor(list, index, hyper);
 }
 
 /* Each tensor has its own hyper-parameters. */
@@ -263,7 +267,7 @@ zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, do
     ZOFF_TRY(check_scale(grad_scale));
     ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_optimizer_step: tensor is NULL");
     ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
-    ZOFF_TRY(check_tensor(&list, 0, zoff_adam_hyper_states(hyper)));
+    ZOFF_TRY(check_tensor(&list, 0, hyper));
     if (!tensor->count)
         return ZOFF_OK;
     zoff_adam_hyper_consts(hyper, t, grad_scale, &step.consts);

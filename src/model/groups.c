@@ -72,11 +72,21 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
         return "Lion";
     case ZOFF_OPTIMIZER_SGD:
         return states.m ? "SGD with momentum" : "SGD without momentum";
+    case ZOFF_OPTIMIZER_MUON:
+        return "Muon";
     case ZOFF_OPTIMIZER_ADAM:
     case ZOFF_OPTIMIZER_KEEP:
         break;
     }
     return "Adam";
+}
+
+static zoff_status check_hyper(const zoff_optimizer_hyper *h, int64_t t)
+{
+    ZOFF_FAIL_IF(
+        h->optimizer == ZOFF_OPTIMIZER_MUON, ZOFF_ERR_UNSUPPORTED,
+        "optimizer is ZOFF_OPTIMIZER_MUON, which an engine does not have yet; use another one, or zoff_optimizer_step()");
+    return zoff_adam_hyper_check(h, t);
 }
 
 /* Check that a sealed group has the states that these hyper-parameters would change. */
@@ -100,12 +110,10 @@ zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_opti
 {
     zoff_optimizer_hyper known;
     ZOFF_FAIL_IF(m->is_sealed && group >= m->group_count, ZOFF_ERR_INVALID, "%s: no parameter is in group %u", call, group);
-    zoff_optimizer_hyper_init(&known, ZOFF_OPTIMIZER_ADAM);
-    ZOFF_TRY(zoff_base_structs_read(HYPER, hyper, &known, sizeof known));
-    zoff_status status =
-        zoff_adam_hyper_keep(group < m->group_count ? zoff_model_groups_own(m, group) : &m->values->hyper, &known);
+    const zoff_optimizer_hyper *own = group < m->group_count ? zoff_model_groups_own(m, group) : &m->values->hyper;
+    zoff_status status = zoff_adam_hyper_keep(own, hyper, &known);
     if (status == ZOFF_OK)
-        status = zoff_adam_hyper_check(&known, 1);
+        status = check_hyper(&known, 1);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: group %u: ", call, group);
     if (m->is_sealed)
@@ -144,15 +152,8 @@ static zoff_status take_given(const zoff_step_args *args, size_t group, zoff_opt
                  "aligned like the struct, or 0",
                  stride, bytes);
     const zoff_optimizer_hyper *given = (const void *)((const char *)args->hyper + index * stride);
-    zoff_optimizer_hyper known;
-    zoff_optimizer_hyper_init(&known, ZOFF_OPTIMIZER_ADAM);
-    zoff_status status = zoff_base_structs_read(HYPER, given, &known, sizeof known);
-    if (status == ZOFF_OK)
-        status = zoff_adam_hyper_keep(h, &known);
-    if (status < 0)
-        return zoff_base_status_prefix(status, "zoff_step: hyper[%zu]: ", index);
-    *h = known;
-    return ZOFF_OK;
+    const zoff_status status = zoff_adam_hyper_keep(h, given, h);
+    return status < 0 ? zoff_base_status_prefix(status, "zoff_step: hyper[%zu]: ", index) : ZOFF_OK;
 }
 
 zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
@@ -165,7 +166,7 @@ zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args 
     const bool is_given = args->hyper && m->groups[group].used;
     if (is_given)
         ZOFF_TRY(take_given(args, group, &h));
-    zoff_status status = zoff_adam_hyper_check(&h, t);
+    zoff_status status = check_hyper(&h, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,
                                        is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", values of the scheduler");

@@ -22,8 +22,8 @@ namespace
 TEST(struct_size, pinned_on_64_bit)
 {
     ASSERT_EQ(8u, sizeof(void *)) << "the table is for 64-bit machines";
-    SIZE_OF(zoff_optimizer_hyper, 96, flags);
-    SIZE_OF(zoff_optimizer_tensor, 72, master_dtype);
+    SIZE_OF(zoff_optimizer_hyper, 120, coefficients);
+    SIZE_OF(zoff_optimizer_tensor, 88, cols);
     SIZE_OF(zoff_aio_opts, 40, create);
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
     SIZE_OF(zoff_aio_tune_opts, 32, fresh);
@@ -54,6 +54,9 @@ TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)
     EXPECT_EQ(4u, sizeof(zoff_tier));
     EXPECT_EQ(4u, sizeof(zoff_optimizer));
     EXPECT_EQ(4u, sizeof(zoff_decay));
+    EXPECT_EQ(4u, sizeof(zoff_muon_method));
+    EXPECT_EQ(4u, sizeof(zoff_muon_scale));
+    EXPECT_EQ(4u, sizeof(zoff_muon_coefficients));
     EXPECT_EQ(4u, sizeof(zoff_outcome));
     EXPECT_EQ(4u, sizeof(zoff_state_kind));
     EXPECT_EQ(4u, sizeof(zoff_param));

@@ -310,6 +310,11 @@ std::vector<mutation> hyper_list()
         refused(FIELD(h, lr_decay), set(&h::lr_decay, 0.5)),
         refused(FIELD(h, optimizer), set(&h::optimizer, ZOFF_OPTIMIZER_SGD)),
         refused(FIELD(h, flags), set(&h::flags, uint64_t{ZOFF_HYPER_NO_BIAS_CORRECTION})),
+        refused(FIELD(h, adam_lr), set(&h::adam_lr, 0.5)),
+        refused(FIELD(h, ns_steps), set(&h::ns_steps, 3u)),
+        refused(FIELD(h, ns_method), set(&h::ns_method, ZOFF_MUON_STANDARD)),
+        refused(FIELD(h, scale), set(&h::scale, ZOFF_MUON_SCALE_SPECTRAL)),
+        refused(FIELD(h, coefficients), set(&h::coefficients, ZOFF_MUON_CANS)),
         refused(FIELD(h, nesterov),
                 [](saying &s) {
                     s.groups[1].nesterov = true;

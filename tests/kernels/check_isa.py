@@ -24,8 +24,9 @@ PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the o
 # Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 7 rules with states, of which rules with decay are parts, but for Adam,
 # has a plain one for each format of moments, and one for split masters. Two rules have those for bf16 copies, fp16 copies and
 # bf16 in place. A function has all of those without states. Pairs have those for split masters and moments that are not fp32.
+# Muon's momentum has two plain ones.
 PAIRED = 7 + 2 * 2
-LOOPS = 7 * 2 + 3 * 2 + 7 + PAIRED + 2 * (4 + 4 + 2) + 1
+LOOPS = 7 * 2 + 3 * 2 + 7 + PAIRED + 2 * (4 + 4 + 2) + 1 + 2
 CASTS = 6  # from each of three types to the others
 failures = []
 

@@ -44,8 +44,9 @@ inline std::vector<rule_case> every_rule()
         make_rule(ZOFF_RULE_NESTEROV_L2, "Nesterov with L2", ZOFF_OPTIMIZER_SGD, 0.1, true, false),
         // After the cases that can be indexed by rule: the same loops with other constants.
         make_rule(ZOFF_RULE_ADAM_DECOUPLED, "AdamW without bias correction", ZOFF_OPTIMIZER_ADAM, 0.1, true, true),
+        make_rule(ZOFF_RULE_ADAM_DECOUPLED, "Muon's AdamW", ZOFF_OPTIMIZER_MUON, 0.1, true, true),
     };
-    all.back().hyper.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
+    all[all.size() - 2].hyper.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
     for (auto &c : all) {
         if (c.rule == ZOFF_RULE_ADAM_L2)
             c.hyper.decay = ZOFF_DECAY_L2;
@@ -56,6 +57,37 @@ inline std::vector<rule_case> every_rule()
         c.hyper.nesterov = c.rule == ZOFF_RULE_NESTEROV || c.rule == ZOFF_RULE_NESTEROV_L2;
     }
     return all;
+}
+
+// The passes over a matrix of Muon.
+inline std::vector<rule_case> matrix_rules()
+{
+    std::vector<rule_case> all = {
+        make_rule(ZOFF_RULE_MUON_MOMENTUM, "Muon's momentum", ZOFF_OPTIMIZER_MUON, 0, true, false),
+        make_rule(ZOFF_RULE_MUON_NESTEROV, "Muon's Nesterov", ZOFF_OPTIMIZER_MUON, 0, true, false),
+        make_rule(ZOFF_RULE_ADD, "addition", ZOFF_OPTIMIZER_MUON, 0, false, false),
+        make_rule(ZOFF_RULE_ADD_DECOUPLED, "addition with decay", ZOFF_OPTIMIZER_MUON, 0.1, false, false),
+    };
+    all[0].hyper.nesterov = false;
+    return all;
+}
+
+inline std::vector<rule_case> every_rule_and_pass()
+{
+    std::vector<rule_case> all = every_rule(), more = matrix_rules();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+// The constants of a case. A matrix has 12 rows and 3 columns.
+inline zoff_adam_consts consts_of(const rule_case &c, int64_t t, double grad_scale)
+{
+    zoff_adam_consts consts, after;
+    if (c.rule < ZOFF_RULE_MUON_MOMENTUM)
+        zoff_adam_hyper_consts(&c.hyper, t, grad_scale, &consts);
+    else
+        zoff_adam_hyper_matrix_consts(&c.hyper, 12, 3, t, grad_scale, &consts, &after);
+    return c.rule < ZOFF_RULE_ADD ? consts : after;
 }
 
 // The kinds of weights: in place in any type, fp32 with a 16-bit copy, or fp32 in two halves.

@@ -111,14 +111,18 @@ inline bounded sgd_update(const zoff_optimizer_hyper &h, int64_t t, bounded g, e
 // Step `t` on one element. `undecided` counts signs that fp32 arithmetic cannot determine.
 inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real grad, element *e, size_t *undecided)
 {
-    const bool shrinks = h.optimizer == ZOFF_OPTIMIZER_LION || (h.optimizer == ZOFF_OPTIMIZER_ADAM && h.decay != ZOFF_DECAY_L2);
+    const bool is_muon = h.optimizer == ZOFF_OPTIMIZER_MUON;
+    const bool shrinks =
+        h.optimizer == ZOFF_OPTIMIZER_LION || (h.optimizer == ZOFF_OPTIMIZER_ADAM && h.decay != ZOFF_DECAY_L2) || is_muon;
+    const real lr = is_muon ? (real)h.adam_lr : (real)h.lr;
     bounded g = rounded(product({grad, 0}, constant(scale)));
     if (h.weight_decay != 0 && !shrinks)
         g = rounded(sum(product(constant(h.weight_decay), e->p), g));
-    real rate = -(real)h.lr;
+    real rate = -lr;
     bounded u = {};
     switch (h.optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
+    case ZOFF_OPTIMIZER_MUON:
         rate /= h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? 1 : 1 - power(h.beta1, t);
         u = adam_update(h, t, g, e);
         break;
@@ -139,7 +143,7 @@ inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real gr
     }
     bounded change = product(constant(rate), u);
     if (h.weight_decay != 0 && shrinks)
-        change = rounded(sum(change, rounded(product(constant(-(real)h.lr * (real)h.weight_decay), e->p))));
+        change = rounded(sum(change, rounded(product(constant(-lr * (real)h.weight_decay), e->p))));
     e->p = rounded(sum(change, e->p));
 }
 } // namespace exact

@@ -49,9 +49,10 @@ enum { WEIGHTS_COUNT = sizeof WEIGHTS / sizeof WEIGHTS[0] };
 
 static const char *rule_name(zoff_adam_rule rule)
 {
-    static const char *const names[ZOFF_RULE_COUNT] = {"adam",        "adam decoupled", "adam l2",    "adagrad", "adagrad l2",
-                                                       "lion",        "lion decoupled", "sgd",        "sgd l2",  "momentum",
-                                                       "momentum l2", "nesterov",       "nesterov l2"};
+    static const char *const names[ZOFF_RULE_COUNT] = {
+        "adam",         "adam decoupled", "adam l2",     "adagrad",  "adagrad l2",  "lion",          "lion decoupled", "sgd",
+        "sgd l2",       "momentum",       "momentum l2", "nesterov", "nesterov l2", "muon momentum", "muon nesterov",  "add",
+        "add decoupled"};
     return names[rule];
 }
 

@@ -133,8 +133,9 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
         hyper.lr = 0;
     const int64_t t = first ? 1 : 2 + (int64_t)(n * 7 % 1000) * (shift ? 1 : 5);
     const double scale = n % 3 ? 0.37 : 1.0;
-    zoff_adam_consts consts;
-    zoff_adam_hyper_consts(&hyper, t, scale, &consts);
+    rule_case used = *c.rule;
+    used.hyper = hyper;
+    const zoff_adam_consts consts = consts_of(used, t, scale);
     ASSERT_EQ(consts.rule, c.rule->rule);
     const std::vector<unsigned char> grads_before(static_cast<unsigned char *>(g),
                                                   static_cast<unsigned char *>(g) + n * (half_g ? 2 : 4));
@@ -159,7 +160,10 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     table->update(&piece, cut, n - cut);
     table->update(&piece, 0, cut);
 
-    oracle_step(&hyper, t, scale, &expected);
+    if (c.rule->rule < ZOFF_RULE_MUON_MOMENTUM)
+        oracle_step(&hyper, t, scale, &expected);
+    else
+        oracle_muon_pass(&hyper, c.rule->rule >= ZOFF_RULE_ADD, scale, &expected);
     if (c.weights.split) {
         a.p16_2.resize(n + 1);
         a.copy_2.resize(n + 1);
@@ -223,7 +227,7 @@ TEST_P(kernels_update, equals_the_oracle)
     const size_t large = zoff_test::is_full_run() ? 1 : 8;
     arrays a;
     size_t cases = 0;
-    const std::vector<rule_case> rules = every_rule();
+    const std::vector<rule_case> rules = every_rule_and_pass();
     std::set<int> met;
     for (const auto &rule : rules)
         met.insert(rule.rule);
@@ -241,7 +245,7 @@ TEST_P(kernels_update, equals_the_oracle)
             }
         }
     }
-    EXPECT_EQ(cases, 14u * GRADS_RUN * 8 + 12 * 8);
+    EXPECT_EQ(cases, 19u * GRADS_RUN * 8 + 15 * 8);
 }
 
 // A streaming store needs an aligned address, but the array may begin anywhere. Tests each 2-byte offset up to 32 bytes and

@@ -180,11 +180,16 @@ static struct constants constants_of(const zoff_optimizer_hyper *h, int64_t t)
         .take = (float)(1 - h->dampening),
         .first = t == 1,
     };
+    const double adam_lr = h->optimizer == ZOFF_OPTIMIZER_MUON ? h->adam_lr : h->lr;
+    if (h->optimizer == ZOFF_OPTIMIZER_MUON) {
+        c.rate = (float)-adam_lr;
+        c.shrink = (float)(-adam_lr * h->weight_decay);
+    }
     if (h->optimizer == ZOFF_OPTIMIZER_ADAM && h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION)
         c.inv_root = 1;
-    else if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+    else if (h->optimizer == ZOFF_OPTIMIZER_ADAM || h->optimizer == ZOFF_OPTIMIZER_MUON) {
         c.inv_root = (float)(1 / sqrt(weights_of(c.rest2, c.beta2, t)));
-        c.rate = (float)(-h->lr / weights_of(c.rest1, c.beta1, t));
+        c.rate = (float)(-adam_lr / weights_of(c.rest1, c.beta1, t));
     }
     if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD)
         c.rate = (float)(-h->lr / (1 + (double)(t - 1) * h->lr_decay));
@@ -249,6 +254,7 @@ void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale
         float p = oracle_load(tensor->master, tensor->master_dtype, i);
         switch (hyper->optimizer) {
         case ZOFF_OPTIMIZER_ADAM:
+        case ZOFF_OPTIMIZER_MUON:
             p = adam(hyper, &c, p, g, &tensor->m[i], &tensor->v[i]);
             break;
         case ZOFF_OPTIMIZER_ADAGRAD:
@@ -262,6 +268,26 @@ void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale
             break;
         case ZOFF_OPTIMIZER_KEEP:
             break;
+        }
+        oracle_store(tensor->master, tensor->master_dtype, i, p);
+        if (tensor->copy_out)
+            oracle_store(tensor->copy_out, copy_dtype, i, p);
+    }
+}
+
+void oracle_muon_pass(const zoff_optimizer_hyper *h, int is_after, double grad_scale, const zoff_optimizer_tensor *tensor)
+{
+    const float keep = (float)h->momentum, rest = (float)(1 - h->momentum);
+    const float rate = (float)(-h->lr * 2), shrink = (float)(-h->lr * h->weight_decay); /* sqrt(12 / 3) is 2 */
+    const zoff_dtype copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16;
+    for (size_t i = 0; i < tensor->count; i++) {
+        const float g = oracle_load(tensor->grad, tensor->grad_dtype, i) * (is_after ? 1 : (float)grad_scale);
+        float p = oracle_load(tensor->master, tensor->master_dtype, i);
+        if (is_after)
+            p = h->weight_decay != 0 ? p + fmaf(rate, g, shrink * p) : fmaf(rate, g, p);
+        else {
+            tensor->m[i] = fmaf(rest, g, keep * tensor->m[i]);
+            p = h->nesterov ? fmaf(rest, g, keep * tensor->m[i]) : tensor->m[i];
         }
         oracle_store(tensor->master, tensor->master_dtype, i, p);
         if (tensor->copy_out)

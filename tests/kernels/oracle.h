@@ -35,6 +35,10 @@ void oracle_store(void *array, zoff_dtype dtype, size_t i, float x);
 /* Step `t` of any optimizer on one tensor, as zoff_optimizer_step() documents it. */
 void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, const zoff_optimizer_tensor *tensor);
 
+/* A pass of Muon over a matrix of 12 rows and 3 columns, before its orthogonalization, which is in `master` then, or after it,
+ * with the result in `grad`. */
+void oracle_muon_pass(const zoff_optimizer_hyper *hyper, int is_after, double grad_scale, const zoff_optimizer_tensor *tensor);
+
 /* The sum of squares of a block of at most 1024 elements, from element `begin` on. */
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);
 

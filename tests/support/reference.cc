@@ -148,6 +148,7 @@ static void update(const rule &r, float g, element &x)
         return lion(r, g, x);
     case ZOFF_OPTIMIZER_SGD:
         return sgd(r, g, x);
+    case ZOFF_OPTIMIZER_MUON:
     case ZOFF_OPTIMIZER_KEEP:
         break;
     }

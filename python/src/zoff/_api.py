@@ -70,9 +70,24 @@ ZOFF_OPTIMIZER_ADAM = 0
 ZOFF_OPTIMIZER_ADAGRAD = 1
 ZOFF_OPTIMIZER_LION = 2
 ZOFF_OPTIMIZER_SGD = 3
+ZOFF_OPTIMIZER_MUON = 4
 # zoff_decay
 ZOFF_DECAY_DECOUPLED = 0
 ZOFF_DECAY_L2 = 1
+# zoff_muon_method
+ZOFF_MUON_GRAM = 0
+ZOFF_MUON_STANDARD = 1
+# zoff_muon_scale
+ZOFF_MUON_SCALE_ORIGINAL = 0
+ZOFF_MUON_SCALE_MATCH_RMS_ADAMW = 1
+ZOFF_MUON_SCALE_SPECTRAL = 2
+ZOFF_MUON_SCALE_UNIT_RMS_NORM = 3
+# zoff_muon_coefficients
+ZOFF_MUON_SIMPLE = 0
+ZOFF_MUON_QUINTIC = 1
+ZOFF_MUON_POLAR_EXPRESS = 2
+ZOFF_MUON_CANS = 3
+ZOFF_MUON_DEEPSEEKV4 = 4
 # flags of zoff_optimizer_hyper
 ZOFF_HYPER_NO_BIAS_CORRECTION = 1
 
@@ -371,6 +386,8 @@ class zoff_optimizer_tensor(Struct):
         ("copy_out", c_void_p),
         ("copy_dtype", c_int),
         ("master_dtype", c_int),
+        ("rows", c_size_t),
+        ("cols", c_size_t),
     ]
 
 
@@ -396,6 +413,11 @@ class zoff_optimizer_hyper(Struct):
         ("nesterov", c_bool),
         ("filled", c_bool),
         ("flags", c_uint64),
+        ("adam_lr", c_double),
+        ("ns_steps", c_uint),
+        ("ns_method", c_int),
+        ("scale", c_int),
+        ("coefficients", c_int),
     ]
 
 

@@ -11,7 +11,7 @@ ZOFF_KERNEL_INLINE bool rule_decays_grads(zoff_adam_rule rule)
 
 ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
 {
-    return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED;
+    return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED || rule == ZOFF_RULE_ADD_DECOUPLED;
 }
 
 /* The rule whose loop computes the steps of `rule`. Adam has loops for each decay, because models are trained with it. The
@@ -25,11 +25,15 @@ ZOFF_KERNEL_INLINE zoff_adam_rule rule_of_loop(zoff_adam_rule rule)
     case ZOFF_RULE_LION_DECOUPLED:
         return ZOFF_RULE_LION;
     case ZOFF_RULE_SGD_L2:
+    case ZOFF_RULE_ADD:
+    case ZOFF_RULE_ADD_DECOUPLED:
         return ZOFF_RULE_SGD;
     case ZOFF_RULE_MOMENTUM_L2:
         return ZOFF_RULE_MOMENTUM;
     case ZOFF_RULE_NESTEROV_L2:
         return ZOFF_RULE_NESTEROV;
+    case ZOFF_RULE_MUON_NESTEROV:
+        return ZOFF_RULE_MUON_MOMENTUM;
     default:
         return rule;
     }
@@ -119,6 +123,15 @@ ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, const rul
     return nesterov ? v_fma(v_set1(k->momentum), m, g) : m;
 }
 
+/* The direction before orthogonalization. */
+ZOFF_KERNEL_INLINE v_f rule_muon(const zoff_adam_consts *k, v_f g, const rule_states *s, size_t i, size_t left, bool nesterov,
+                                 v_f *m_out)
+{
+    const v_f m = rule_blend(k->beta1, rule_load_m(s, i, left), k->one_minus_beta1, g);
+    *m_out = m;
+    return nesterov ? rule_blend(k->beta1, m, k->one_minus_beta1, g) : m;
+}
+
 /* Compute new weights and states from old weights `p` and scaled gradients `g`, the elements from `i` on. `rule`:
  * rule_of_loop() of that of `k`, a constant of the caller. A state that the rule does not have is not written. */
 ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, const rule_states *s, size_t i,
@@ -139,6 +152,8 @@ ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule
         u = rule_momentum(k, g, s, i, left, false, m_out);
     else if (rule == ZOFF_RULE_NESTEROV)
         u = rule_momentum(k, g, s, i, left, true, m_out);
+    else if (rule == ZOFF_RULE_MUON_MOMENTUM)
+        return rule_muon(k, g, s, i, left, exact == ZOFF_RULE_MUON_NESTEROV, m_out);
 
     /* Round the weight once, because with two roundings the first would be the same in every step. */
     if (rule_decays_weights(exact))

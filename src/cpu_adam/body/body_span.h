@@ -211,6 +211,7 @@ ZOFF_KERNEL_INLINE zoff_adam_piece update_from(const zoff_adam_piece *piece, siz
 #define UPDATE_RULES_FUSED(R) R(ADAM) R(ADAM_DECOUPLED) /* rules with loops for the types of most models */
 #define UPDATE_RULES_Q8(R) UPDATE_RULES_FUSED(R) R(ADAM_L2) /* rules with moments in 8 bits */
 #define UPDATE_RULES_OTHER(R) R(ADAGRAD) R(LION) R(MOMENTUM) R(NESTEROV)
+#define UPDATE_RULES_WIDE(R) R(MUON_MOMENTUM) /* rules with plain loops only */
 #define UPDATE_RULES(R) UPDATE_RULES_Q8(R) UPDATE_RULES_OTHER(R) /* rules with states; see rule_of_loop() */
 /* clang-format on */
 

@@ -2,11 +2,11 @@
 /* body_update.h: the step for every combination of rule and types.
  *
  * Each rule with states (see rule_of_loop()) has, for each format of moments, a plain loop over fp32 gradients and weights.
- * Adam and AdamW also have loops for the types in which most models are trained, and each rule one for split masters and bf16
- * gradients. All other types pass through a block in the first cache: gradients and weights become fp32 there, the plain loop
- * updates them, and the weights go back. The bits are the same, because fp32 holds every number of the other types. A loop for
- * each combination would be some 500, which take minutes to compile. SGD without momentum has them all: they are short, and a
- * pass through a block would take longer than the step. */
+ * Adam and AdamW also have loops for the types in which most models are trained, and each rule but Muon's one for split masters
+ * and bf16 gradients. All other types pass through a block in the first cache: gradients and weights become fp32 there, the
+ * plain loop updates them, and the weights go back. The bits are the same, because fp32 holds every number of the other types.
+ * A loop for each combination would be some 500, which take minutes to compile. SGD without momentum has them all: they are
+ * short, and a pass through a block would take longer than the step. */
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
@@ -37,6 +37,9 @@ typedef void update_fn(const zoff_adam_piece *piece, size_t begin, size_t count)
 #define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16) SPLIT(rule, F32) SPLIT_SMALL(rule, BF16)
 UPDATE_RULES(R)
 #undef R
+#define R(rule) PLAIN(rule, F32) PLAIN(rule, BF16)
+UPDATE_RULES_WIDE(R)
+#undef R
 #define R(rule) PLAIN(rule, M8V16) PLAIN(rule, Q8)
 UPDATE_RULES_Q8(R)
 #undef R
@@ -64,8 +67,10 @@ static const update_loops UPDATE_LOOPS[ZOFF_RULE_COUNT] = {
                           .copy_bf16 = {ALL(rule, copy_bf16)},                                                                 \
                           .copy_f16 = {ALL(rule, copy_f16)}},
 #define OTHER(rule) [ZOFF_RULE_##rule] = {.plain = {BOTH(rule, plain)}, .split = {SPLITS(rule)}},
+#define WIDE(rule) [ZOFF_RULE_##rule] = {.plain = {BOTH(rule, plain)}},
     UPDATE_RULES_FUSED(FUSED)[ZOFF_RULE_ADAM_L2] = {.plain = {ALL(ADAM_L2, plain)}, .split = {SPLITS(ADAM_L2)}},
-    UPDATE_RULES_OTHER(OTHER)
+    UPDATE_RULES_OTHER(OTHER) UPDATE_RULES_WIDE(WIDE)
+#undef WIDE
 #undef BOTH
 #undef ALL
 #undef SPLITS

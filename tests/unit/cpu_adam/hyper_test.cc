@@ -28,6 +28,9 @@ zoff_adam_consts constants(const zoff_optimizer_hyper &h, int64_t t, double grad
     return c;
 }
 
+const zoff_optimizer OPTIMIZERS[] = {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD,
+                                     ZOFF_OPTIMIZER_MUON};
+
 TEST(hyper, defaults_are_those_of_the_header)
 {
     zoff_optimizer_hyper h;
@@ -54,7 +57,19 @@ TEST(hyper, defaults_are_those_of_the_header)
     EXPECT_EQ(sgd.momentum, 0);
     EXPECT_EQ(sgd.dampening, 0);
     EXPECT_FALSE(sgd.nesterov);
-    for (zoff_optimizer optimizer : {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD}) {
+    const zoff_optimizer_hyper muon = defaults(ZOFF_OPTIMIZER_MUON);
+    EXPECT_EQ(muon.lr, 0.02);
+    EXPECT_EQ(muon.adam_lr, 3e-4);
+    EXPECT_EQ(muon.momentum, 0.95);
+    EXPECT_TRUE(muon.nesterov);
+    EXPECT_EQ(muon.ns_steps, 5u);
+    EXPECT_EQ(muon.beta1, 0.9);
+    EXPECT_EQ(muon.beta2, 0.95);
+    EXPECT_EQ(muon.eps, 1e-10);
+    EXPECT_EQ(muon.ns_method, ZOFF_MUON_GRAM);
+    EXPECT_EQ(muon.scale, ZOFF_MUON_SCALE_ORIGINAL);
+    EXPECT_EQ(muon.coefficients, ZOFF_MUON_SIMPLE);
+    for (zoff_optimizer optimizer : OPTIMIZERS) {
         const zoff_optimizer_hyper any = defaults(optimizer);
         EXPECT_EQ(any.struct_size, sizeof any);
         EXPECT_EQ(any.optimizer, optimizer);
@@ -75,16 +90,36 @@ TEST(hyper, missing_fields_have_defaults)
     EXPECT_EQ(constants(h, 1).rule, ZOFF_RULE_ADAM_DECOUPLED);
     const zoff_adam_states states = zoff_adam_hyper_states(&h);
     EXPECT_TRUE(states.m && states.v);
+    // A struct that says Muon, but ends before its fields.
+    zoff_optimizer_hyper muon = defaults(ZOFF_OPTIMIZER_MUON), kept;
+    const float rate = constants(muon, 1).step_size;
+    muon.adam_lr = NAN;
+    muon.ns_steps = 0;
+    muon.struct_size = offsetof(zoff_optimizer_hyper, adam_lr);
+    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&muon, 1));
+    EXPECT_EQ(rate, constants(muon, 1).step_size);
+    // One that keeps what the group has keeps the fields behind its end, too.
+    zoff_optimizer_hyper own = defaults(ZOFF_OPTIMIZER_MUON), keep = defaults(ZOFF_OPTIMIZER_KEEP);
+    own.adam_lr = 0.125;
+    own.ns_steps = 7;
+    keep.adam_lr = NAN;
+    keep.struct_size = muon.struct_size;
+    ASSERT_ZOFF_OK(zoff_adam_hyper_keep(&own, &keep, &kept));
+    EXPECT_EQ(0.125, kept.adam_lr);
+    EXPECT_EQ(7u, kept.ns_steps);
+    EXPECT_EQ(sizeof kept, kept.struct_size);
 }
 
 TEST(hyper, each_rule_is_reached_and_has_its_states)
 {
     std::vector<bool> seen(ZOFF_RULE_COUNT);
-    for (const auto &c : every_rule()) {
+    for (const auto &c : every_rule_and_pass()) {
         SCOPED_TRACE(c.name);
         EXPECT_ZOFF_OK(zoff_adam_hyper_check(&c.hyper, 1));
-        EXPECT_EQ(constants(c.hyper, 7).rule, c.rule);
-        for (const zoff_adam_states states : {zoff_adam_hyper_states(&c.hyper), zoff_adam_hyper_rule_states(c.rule)}) {
+        EXPECT_EQ(consts_of(c, 7, 1).rule, c.rule);
+        const zoff_adam_states of_rule = zoff_adam_hyper_rule_states(c.rule);
+        for (const zoff_adam_states states :
+             {c.rule < ZOFF_RULE_MUON_MOMENTUM ? zoff_adam_hyper_states(&c.hyper) : of_rule, of_rule}) {
             EXPECT_EQ(states.m, c.states.m);
             EXPECT_EQ(states.v, c.states.v);
         }
@@ -139,24 +174,29 @@ TEST(hyper, each_value_out_of_range_is_named)
 {
     const double nan = NAN, inf = INFINITY;
     const auto adam = ZOFF_OPTIMIZER_ADAM, adagrad = ZOFF_OPTIMIZER_ADAGRAD, lion = ZOFF_OPTIMIZER_LION,
-               sgd = ZOFF_OPTIMIZER_SGD;
+               sgd = ZOFF_OPTIMIZER_SGD, muon = ZOFF_OPTIMIZER_MUON;
     struct {
         double zoff_optimizer_hyper::*field;
         const char *name;
         std::vector<zoff_optimizer> optimizers; // optimizers that read the number
         std::vector<double> bad, good;
     } cases[] = {
-        {&zoff_optimizer_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
-        {&zoff_optimizer_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd}, {-0.01, nan, inf}, {0, 0.1}},
-        {&zoff_optimizer_hyper::beta1, "beta1", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_optimizer_hyper::beta2, "beta2", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_optimizer_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf, 0, 7e-46}, {1e-45, 1}},
+        {&zoff_optimizer_hyper::lr, "lr", {adam, adagrad, lion, sgd, muon}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
+        {&zoff_optimizer_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd, muon}, {-0.01, nan, inf}, {0, 0.1}},
+        {&zoff_optimizer_hyper::beta1, "beta1", {adam, lion, muon}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_optimizer_hyper::beta2, "beta2", {adam, lion, muon}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_optimizer_hyper::eps, "eps", {adam, adagrad, muon}, {-1e-8, nan, inf, 0, 7e-46}, {1e-45, 1}},
         {&zoff_optimizer_hyper::lr_decay, "lr_decay", {adagrad}, {-1e-8, nan, inf, 1e39}, {0, 1}},
         {&zoff_optimizer_hyper::momentum, "momentum", {sgd}, {-0.1, nan, inf, 1e39}, {0, 0.9, 1, 2}},
+        {&zoff_optimizer_hyper::momentum, "momentum", {muon}, {-0.1, nan, inf, 1, 2}, {0, 0.9, 0.9999999999999999}},
+        {&zoff_optimizer_hyper::adam_lr, "adam_lr", {muon}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
         {&zoff_optimizer_hyper::dampening, "dampening", {sgd}, {nan, inf, -inf, 1e39}, {-1, 0, 0.5, 2}},
     };
     for (const auto &c : cases) {
-        for (zoff_optimizer optimizer : {adam, adagrad, lion, sgd}) {
+        for (zoff_optimizer optimizer : OPTIMIZERS) {
+            if (c.field == &zoff_optimizer_hyper::momentum && (optimizer == sgd || optimizer == muon) &&
+                optimizer != c.optimizers[0])
+                continue; // both read it, with other ranges
             SCOPED_TRACE(::testing::Message() << c.name << ", optimizer " << optimizer);
             bool reads = false;
             for (zoff_optimizer one : c.optimizers)
@@ -193,6 +233,22 @@ TEST(hyper, choices_and_their_combinations)
     EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
     h.dampening = 0.1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a dampening of 0; they are 0.9 and 0.1", zoff_adam_hyper_check(&h, 1));
+
+    const auto muon_fails = [](const char *words, auto change) {
+        zoff_optimizer_hyper muon = defaults(ZOFF_OPTIMIZER_MUON);
+        change(muon);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, zoff_adam_hyper_check(&muon, 1));
+    };
+    using hyper = zoff_optimizer_hyper;
+    muon_fails("lr is 1.1e+28; it must be at most 1e28", [](hyper &m) { m.lr = 1.1e28; });
+    muon_fails("lr * weight_decay is 4", [](hyper &m) { m.lr = m.weight_decay = 2; });
+    muon_fails("adam_lr * weight_decay is 4", [](hyper &m) { m.adam_lr = m.weight_decay = 2; });
+    muon_fails("adam_lr / (1 - beta1), by which step 1 multiplies, is 1e+39", [](hyper &m) { m.adam_lr = 1e38; });
+    muon_fails("ns_steps is 0; use 1 to 99", [](hyper &m) { m.ns_steps = 0; });
+    muon_fails("ns_steps is 100; use 1 to 99", [](hyper &m) { m.ns_steps = 100; });
+    muon_fails("ns_method is 2; use ZOFF_MUON_GRAM or ZOFF_MUON_STANDARD", [](hyper &m) { m.ns_method = (zoff_muon_method)2; });
+    muon_fails("scale is 4; use one of ZOFF_MUON_SCALE_*", [](hyper &m) { m.scale = (zoff_muon_scale)4; });
+    muon_fails("coefficients is -1; use one of", [](hyper &m) { m.coefficients = (zoff_muon_coefficients)-1; });
 
     h = defaults();
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1", zoff_adam_hyper_check(&h, 0));
@@ -234,15 +290,17 @@ TEST(hyper, zero_is_the_default_or_refused_where_no_call_has_filled_the_struct)
     double zoff_optimizer_hyper::*const NUMBERS[] = {
         &zoff_optimizer_hyper::lr,       &zoff_optimizer_hyper::beta1,     &zoff_optimizer_hyper::beta2,
         &zoff_optimizer_hyper::eps,      &zoff_optimizer_hyper::momentum,  &zoff_optimizer_hyper::weight_decay,
-        &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::dampening,
+        &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::dampening, &zoff_optimizer_hyper::adam_lr,
     };
     const unsigned all = 1u << (sizeof NUMBERS / sizeof NUMBERS[0]);
     unsigned taken = 0, refused = 0;
-    for (zoff_optimizer optimizer : {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD}) {
+    for (zoff_optimizer optimizer : OPTIMIZERS) {
         for (unsigned set = 0; set < all; set++) { // which numbers the program gives
             zoff_optimizer_hyper given = {}, meant = defaults(optimizer);
             given.struct_size = sizeof given;
             given.optimizer = optimizer;
+            given.ns_steps = meant.ns_steps; // 0 is refused everywhere
+            given.nesterov = optimizer == ZOFF_OPTIMIZER_MUON;
             for (unsigned i = 0; 1u << i < all; i++) {
                 if (set >> i & 1)
                     given.*NUMBERS[i] = meant.*NUMBERS[i] = 0.25;
@@ -259,7 +317,8 @@ TEST(hyper, zero_is_the_default_or_refused_where_no_call_has_filled_the_struct)
                                   a.eps,   a.decay,           a.momentum},
                         theirs[] = {b.beta1, b.one_minus_beta1, b.beta2,   b.one_minus_beta2, b.inv_sqrt_bias2, b.step_size,
                                     b.eps,   b.decay,           b.momentum};
-            const bool reads_all = optimizer == ZOFF_OPTIMIZER_ADAM; // others leave what they do not read as it is
+            const bool reads_all = optimizer == ZOFF_OPTIMIZER_ADAM ||
+                                   optimizer == ZOFF_OPTIMIZER_MUON; // others leave what they do not read as it is
             for (size_t i = 0; i < sizeof mine / sizeof mine[0]; i++) {
                 const bool reads = reads_all || i == 5 || i == 7 || (optimizer == ZOFF_OPTIMIZER_LION && i < 4) ||
                                    (optimizer == ZOFF_OPTIMIZER_ADAGRAD && i == 6) ||
@@ -289,13 +348,17 @@ TEST(hyper, zero_is_the_default_or_refused_where_no_call_has_filled_the_struct)
 double zoff_optimizer_hyper::*const KEPT[] = {
     &zoff_optimizer_hyper::lr,           &zoff_optimizer_hyper::beta1,    &zoff_optimizer_hyper::beta2,
     &zoff_optimizer_hyper::eps,          &zoff_optimizer_hyper::momentum, &zoff_optimizer_hyper::dampening,
-    &zoff_optimizer_hyper::weight_decay, &zoff_optimizer_hyper::lr_decay,
+    &zoff_optimizer_hyper::weight_decay, &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::adam_lr,
 };
 
 // Fields without a number stay together, and only where the optimizer stays.
 TEST(hyper, kept_numbers_come_from_the_group_and_others_from_the_call)
 {
     zoff_optimizer_hyper own = defaults(ZOFF_OPTIMIZER_SGD);
+    own.ns_steps = 9;
+    own.ns_method = ZOFF_MUON_STANDARD;
+    own.scale = ZOFF_MUON_SCALE_SPECTRAL;
+    own.coefficients = ZOFF_MUON_CANS;
     own.decay = ZOFF_DECAY_L2;
     own.nesterov = true;
     own.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
@@ -310,7 +373,8 @@ TEST(hyper, kept_numbers_come_from_the_group_and_others_from_the_call)
                 EXPECT_EQ(ZOFF_KEEP, h.*KEPT[i]);
                 h.*KEPT[i] = set >> i & 1 ? 7 : ZOFF_KEEP;
             }
-            ASSERT_ZOFF_OK(zoff_adam_hyper_keep(&own, &h));
+            const zoff_optimizer_hyper given = h;
+            ASSERT_ZOFF_OK(zoff_adam_hyper_keep(&own, &given, &h));
             for (size_t i = 0; i < sizeof KEPT / sizeof KEPT[0]; i++)
                 ASSERT_EQ(set >> i & 1 ? 7 : own.*KEPT[i], h.*KEPT[i]) << i << " of " << set;
             const bool keeps = optimizer == ZOFF_OPTIMIZER_KEEP;
@@ -318,6 +382,8 @@ TEST(hyper, kept_numbers_come_from_the_group_and_others_from_the_call)
             EXPECT_EQ(keeps, h.nesterov);
             EXPECT_EQ(keeps ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED, h.decay);
             EXPECT_EQ(keeps ? own.flags : 0, h.flags);
+            EXPECT_EQ(keeps, h.ns_steps == 9 && h.ns_method == ZOFF_MUON_STANDARD && h.scale == ZOFF_MUON_SCALE_SPECTRAL &&
+                                 h.coefficients == ZOFF_MUON_CANS);
             EXPECT_TRUE(h.filled);
         }
     }
@@ -325,7 +391,12 @@ TEST(hyper, kept_numbers_come_from_the_group_and_others_from_the_call)
     forgotten.struct_size = sizeof forgotten;
     forgotten.lr = ZOFF_KEEP;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta1 is 0 in a zoff_optimizer_hyper that no call has filled",
-                      zoff_adam_hyper_keep(&own, &forgotten));
+                      zoff_adam_hyper_keep(&own, &forgotten, &forgotten));
+    zoff_optimizer_hyper muon = defaults(ZOFF_OPTIMIZER_MUON);
+    muon.filled = false;
+    muon.nesterov = false;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nesterov is 0 in a zoff_optimizer_hyper that no call has filled",
+                      zoff_adam_hyper_check(&muon, 1));
 }
 
 TEST(hyper, nothing_is_kept_where_there_is_no_group)
@@ -357,10 +428,10 @@ TEST(hyper, a_number_of_any_size_leaves_weights_finite_or_is_refused)
     const float WEIGHTS[] = {0, -0.0f, 1, -1, 1e-40f, 10, -1e4f};
     enum { COUNT = sizeof WEIGHTS / sizeof WEIGHTS[0] };
     const std::vector<float> none(COUNT, 0.0f);
-    double zoff_optimizer_hyper::*const NUMBERS[] = {&zoff_optimizer_hyper::lr,       &zoff_optimizer_hyper::beta1,
-                                                     &zoff_optimizer_hyper::beta2,    &zoff_optimizer_hyper::eps,
-                                                     &zoff_optimizer_hyper::lr_decay, &zoff_optimizer_hyper::weight_decay,
-                                                     &zoff_optimizer_hyper::momentum, &zoff_optimizer_hyper::dampening};
+    double zoff_optimizer_hyper::*const NUMBERS[] = {
+        &zoff_optimizer_hyper::lr,       &zoff_optimizer_hyper::beta1,     &zoff_optimizer_hyper::beta2,
+        &zoff_optimizer_hyper::eps,      &zoff_optimizer_hyper::lr_decay,  &zoff_optimizer_hyper::weight_decay,
+        &zoff_optimizer_hyper::momentum, &zoff_optimizer_hyper::dampening, &zoff_optimizer_hyper::adam_lr};
     unsigned taken = 0, refused = 0;
     for (const auto &rule : every_rule()) {
         for (double zoff_optimizer_hyper::*number : NUMBERS) {
@@ -470,6 +541,45 @@ TEST(hyper, constants_of_the_other_optimizers)
         EXPECT_EQ(c.beta1, t == 1 ? -0.0f : 0.8f);
         EXPECT_EQ(signbit(c.beta1), t == 1) << "+0 would make +0 of a first gradient that is -0";
         EXPECT_EQ(c.one_minus_beta1, t == 1 ? 1.0f : (float)(1 - 0.3));
+    }
+}
+
+TEST(hyper, constants_of_muon)
+{
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_MUON);
+    h.lr = 0.3;
+    h.momentum = 0.7;
+    h.weight_decay = 0.1;
+    const double scales[] = {2, 0.2 * sqrt(12), sqrt(12), 2};
+    for (int scale = ZOFF_MUON_SCALE_ORIGINAL; scale <= ZOFF_MUON_SCALE_UNIT_RMS_NORM; scale++) {
+        h.scale = (zoff_muon_scale)scale;
+        zoff_adam_consts before, after, wide;
+        zoff_adam_hyper_matrix_consts(&h, 12, 3, 7, 0.25, &before, &after);
+        EXPECT_EQ(before.grad_scale, 0.25f);
+        EXPECT_EQ(before.beta1, 0.7f);
+        EXPECT_EQ(before.one_minus_beta1, (float)(1 - 0.7));
+        EXPECT_EQ(after.grad_scale, 1);
+        EXPECT_EQ(after.step_size, (float)(-0.3 * scales[scale]));
+        EXPECT_EQ(after.decay, (float)(-0.3 * 0.1)) << "decay has no factor";
+        EXPECT_EQ(before.dither, constants(h, 7).dither) << "states of 16 bits are rounded as with any rule";
+        zoff_adam_hyper_matrix_consts(&h, 3, 12, 7, 0.25, &before, &wide);
+        const double flat[] = {1, 0.2 * sqrt(12), sqrt(12), 0.5};
+        EXPECT_EQ(wide.step_size, (float)(-0.3 * flat[scale]));
+    }
+    // Other tensors take AdamW's step, with a rate of their own.
+    zoff_optimizer_hyper adam = defaults();
+    adam.lr = h.adam_lr = 0.01;
+    adam.beta2 = 0.95;
+    adam.eps = 1e-10;
+    adam.weight_decay = 0.1;
+    for (uint64_t flags : {0, (int)ZOFF_HYPER_NO_BIAS_CORRECTION}) {
+        adam.flags = h.flags = flags;
+        const zoff_adam_consts a = constants(h, 7), b = constants(adam, 7);
+        EXPECT_EQ(a.rule, b.rule);
+        EXPECT_EQ(a.step_size, b.step_size);
+        EXPECT_EQ(a.decay, b.decay);
+        EXPECT_EQ(a.inv_sqrt_bias2, b.inv_sqrt_bias2);
+        EXPECT_EQ(a.eps, b.eps);
     }
 }
 

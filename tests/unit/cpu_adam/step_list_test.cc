@@ -125,7 +125,7 @@ TEST(step_list, hyper_parameters_that_say_to_be_longer_than_their_stride_are_ref
     std::vector<owned_tensor> actual = expected;
     const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
     EXPECT_ZOFF_FAILS(
-        ZOFF_ERR_INVALID, "zoff_optimizer_step_list: hyper-parameters of tensors[0]: struct_size is 384, but the stride is 96",
+        ZOFF_ERR_INVALID, "zoff_optimizer_step_list: hyper-parameters of tensors[0]: struct_size is 480, but the stride is 120",
         zoff_optimizer_step_list(hypers, sizeof *hypers, 4, 1, tensors.data(), sizeof tensors[0], tensors.size()));
     expect_all_same(expected, actual);
 }

@@ -164,7 +164,8 @@ TEST(step, each_error_names_its_cause)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, zoff_optimizer_step(&hyper, 1, 1, &bad));
     };
     fails_with("zoff_optimizer_step: tensor.struct_size is 0", [](zoff_optimizer_tensor &t) { t.struct_size = 0; });
-    fails_with("sizeof(zoff_optimizer_tensor)", [](zoff_optimizer_tensor &t) { t.struct_size = sizeof t - 1; });
+    fails_with("sizeof(zoff_optimizer_tensor)",
+               [](zoff_optimizer_tensor &t) { t.struct_size = offsetof(zoff_optimizer_tensor, rows) - 1; });
     fails_with("zoff_optimizer_step: tensor.master is NULL, but count is 10",
                [](zoff_optimizer_tensor &t) { t.master = nullptr; });
     fails_with("tensor.m is NULL", [](zoff_optimizer_tensor &t) { t.m = nullptr; });
@@ -182,6 +183,20 @@ TEST(step, each_error_names_its_cause)
         t.master_dtype = ZOFF_BF16;
     });
     expect_same(before, f);
+}
+
+TEST(step, a_matrix_is_refused_yet)
+{
+    owned_tensor f = adamw(12), before = f;
+    zoff_optimizer_tensor tensor = f.tensor();
+    tensor.rows = 3;
+    tensor.cols = 4;
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_MUON);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "tensor has 3 rows and 4 columns, but this version does not orthogonalize yet",
+                      zoff_optimizer_step(&hyper, 1, 1, &tensor));
+    expect_same(before, f);
+    EXPECT_ZOFF_OK(zoff_optimizer_step(&f.rule.hyper, 1, 1, &tensor)) << "other optimizers ignore the shape";
 }
 
 // Only the rule's own states are required.

@@ -60,7 +60,7 @@ struct format {
 std::vector<format> every_format()
 {
     std::vector<format> all;
-    for (const auto &rule : every_rule()) {
+    for (const auto &rule : every_rule_and_pass()) {
         for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
             for (const auto &weights : every_weights_kind()) {
                 for (zoff_moments moments : {ZOFF_MOMENTS_F32, ZOFF_MOMENTS_BF16, ZOFF_MOMENTS_M8V16, ZOFF_MOMENTS_Q8}) {
@@ -84,7 +84,7 @@ struct tensor {
     tensor(const format &f, size_t n, size_t seed) : as(f), count(n)
     {
         const size_t width = master_width(), grad_width = zoff_adam_dtype_bytes(f.grads);
-        zoff_adam_hyper_consts(&f.rule.hyper, 3, 0.37, &consts);
+        consts = consts_of(f.rule, 3, 0.37);
         master = place(n * width, seed % 16 * width);
         grad = place(n * grad_width, seed / 2 % 8 * grad_width);
         if (f.weights.split || f.weights.copy)

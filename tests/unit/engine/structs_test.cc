@@ -428,7 +428,7 @@ TEST(OptimizerTensor, EachFieldAloneChangesSomethingOrIsRefused)
     base.v = arrays[2];
     base.grad = arrays[3];
     zoff_optimizer_hyper hyper;
-    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_ADAM);
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_MUON);
     expect_each_counts<tensor>(base,
                                {{"count", FIELD(tensor, count), [](tensor &t) { t.count = COUNT; }},
                                 {"master", FIELD(tensor, master), [](tensor &t) { t.master = nullptr; }},
@@ -438,7 +438,9 @@ TEST(OptimizerTensor, EachFieldAloneChangesSomethingOrIsRefused)
                                 {"grad_dtype", FIELD(tensor, grad_dtype), [](tensor &t) { t.grad_dtype = ZOFF_BF16; }},
                                 {"copy_out", FIELD(tensor, copy_out), [](tensor &t) { t.copy_out = copy; }},
                                 {"copy_dtype", FIELD(tensor, copy_dtype), [](tensor &t) { t.copy_dtype = (zoff_dtype)77; }},
-                                {"master_dtype", FIELD(tensor, master_dtype), [](tensor &t) { t.master_dtype = ZOFF_BF16; }}},
+                                {"master_dtype", FIELD(tensor, master_dtype), [](tensor &t) { t.master_dtype = ZOFF_BF16; }},
+                                {"rows", FIELD(tensor, rows), [](tensor &t) { t.rows = 2; }},
+                                {"cols", FIELD(tensor, cols), [](tensor &t) { t.cols = 2; }}},
                                [&](const tensor &t) {
                                    memcpy(arrays, given, sizeof arrays);
                                    memset(copy, 0, sizeof copy);

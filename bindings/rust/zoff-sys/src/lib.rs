@@ -129,7 +129,7 @@ pub const ZOFF_TIER_NVME: zoff_tier = 2;
 
 /// The update rule. See zoff_optimizer_step() for the formulas.
 pub type zoff_optimizer = c_int;
-/// the rule of the group, with its decay, nesterov and flags: see ZOFF_KEEP
+/// the rule of the group, with each field that is no number: see ZOFF_KEEP
 pub const ZOFF_OPTIMIZER_KEEP: zoff_optimizer = -1;
 /// Adam and AdamW; states m and v
 pub const ZOFF_OPTIMIZER_ADAM: zoff_optimizer = 0;
@@ -139,6 +139,8 @@ pub const ZOFF_OPTIMIZER_ADAGRAD: zoff_optimizer = 1;
 pub const ZOFF_OPTIMIZER_LION: zoff_optimizer = 2;
 /// state m if there is momentum, otherwise no state
 pub const ZOFF_OPTIMIZER_SGD: zoff_optimizer = 3;
+/// Muon; state m of a matrix. Tensors that are no matrices get AdamW, with states m and v
+pub const ZOFF_OPTIMIZER_MUON: zoff_optimizer = 4;
 
 /// How weight decay enters Adam. Adagrad and SGD always add it to the gradient; Lion never does.
 pub type zoff_decay = c_int;
@@ -146,7 +148,38 @@ pub type zoff_decay = c_int;
 pub const ZOFF_DECAY_DECOUPLED: zoff_decay = 0;
 /// Adam: g += weight_decay * p
 pub const ZOFF_DECAY_L2: zoff_decay = 1;
-/// Adam: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed)
+
+/// How Muon orthogonalizes. Both methods compute the same function with other roundings.
+pub type zoff_muon_method = c_int;
+/// over the matrix's Gram matrix where one side is at least twice the other; else standard
+pub const ZOFF_MUON_GRAM: zoff_muon_method = 0;
+/// over the matrix itself
+pub const ZOFF_MUON_STANDARD: zoff_muon_method = 1;
+
+/// The factor of Muon's learning rate, for a matrix of r rows and c columns.
+pub type zoff_muon_scale = c_int;
+/// sqrt(max(1, r / c))
+pub const ZOFF_MUON_SCALE_ORIGINAL: zoff_muon_scale = 0;
+/// 0.2 * sqrt(max(r, c)): updates as large as those of AdamW
+pub const ZOFF_MUON_SCALE_MATCH_RMS_ADAMW: zoff_muon_scale = 1;
+/// sqrt(max(r, c))
+pub const ZOFF_MUON_SCALE_SPECTRAL: zoff_muon_scale = 2;
+/// sqrt(r / c)
+pub const ZOFF_MUON_SCALE_UNIT_RMS_NORM: zoff_muon_scale = 3;
+
+/// The polynomials of Muon's iterations.
+pub type zoff_muon_coefficients = c_int;
+/// one for all iterations (Jordan et al. 2024)
+pub const ZOFF_MUON_SIMPLE: zoff_muon_coefficients = 0;
+/// five, repeated (Cesista et al. 2025)
+pub const ZOFF_MUON_QUINTIC: zoff_muon_coefficients = 1;
+/// eight, of which the last is repeated (Amsel et al. 2025)
+pub const ZOFF_MUON_POLAR_EXPRESS: zoff_muon_coefficients = 2;
+/// five, of which the last is repeated (Grishina et al. 2025)
+pub const ZOFF_MUON_CANS: zoff_muon_coefficients = 3;
+/// ten, of which the last is repeated (DeepSeek-V4)
+pub const ZOFF_MUON_DEEPSEEKV4: zoff_muon_coefficients = 4;
+/// Adam, also Muon's AdamW: do not divide the moments by 1 - beta^t (bias_correction false in DeepSpeed)
 pub const ZOFF_HYPER_NO_BIAS_CORRECTION: u64 = 1;
 
 /// Index of a parameter in its engine: 0, 1, 2, ... in order of zoff_engine_add_param().
@@ -798,6 +831,10 @@ pub struct zoff_optimizer_tensor {
     pub copy_dtype: zoff_dtype,
     /// ZOFF_F32 (default); or ZOFF_BF16 or ZOFF_F16 without copy_out. In 16 bits the step is computed in fp32 and rounded once, as for copy_out, so that small updates are lost
     pub master_dtype: zoff_dtype,
+    /// Muon: the shape of a matrix, whose rows lie one after the other. If `count` is a multiple of it, the tensor is a stack of such matrices. 0 and 0 (default): no matrix. Other optimizers ignore both
+    pub rows: usize,
+    /// Muon: the shape of a matrix, whose rows lie one after the other. If `count` is a multiple of it, the tensor is a stack of such matrices. 0 and 0 (default): no matrix. Other optimizers ignore both
+    pub cols: usize,
 }
 impl Default for zoff_optimizer_tensor {
     fn default() -> Self {
@@ -1097,19 +1134,19 @@ impl Default for zoff_handover {
 pub struct zoff_optimizer_hyper {
     /// set by zoff_optimizer_hyper_init()
     pub struct_size: usize,
-    /// learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4 (Lion)
+    /// learning rate, >= 0, and lr / (1 - beta1) finite in fp32; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4 (Lion), 0.02 (Muon's matrices, at most 1e28)
     pub lr: f64,
-    /// decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+    /// decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion), 0.9, 0.95 (Muon's AdamW)
     pub beta1: f64,
-    /// decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion)
+    /// decay rates of the moments, in [0, 1); default 0.9, 0.999 (Adam), 0.9, 0.99 (Lion), 0.9, 0.95 (Muon's AdamW)
     pub beta2: f64,
-    /// number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad)
+    /// number added to a square root, > 0 in fp32; default 1e-8 (Adam), 1e-10 (Adagrad, Muon)
     pub eps: f64,
-    /// factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD); at most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
+    /// factor, >= 0, and lr * weight_decay at most 2 where it shrinks weights (Adam decoupled, Lion, SGD, Muon); at most 1e9 where it is added to the gradient (Adam L2, Adagrad, SGD); default 0
     pub weight_decay: f64,
     /// Adam: default decoupled
     pub decay: zoff_decay,
-    /// SGD: >= 0; default 0, which needs no state
+    /// SGD: >= 0; default 0, which needs no state. Muon: in [0, 1); default 0.95
     pub momentum: f64,
     /// SGD: default 0
     pub dampening: f64,
@@ -1117,12 +1154,22 @@ pub struct zoff_optimizer_hyper {
     pub lr_decay: f64,
     /// the update rule
     pub optimizer: zoff_optimizer,
-    /// SGD: needs momentum > 0 and dampening 0; default false
+    /// SGD: needs momentum > 0 and dampening 0; default false. Muon: default true
     pub nesterov: bool,
     /// set by zoff_optimizer_hyper_init() and zoff_engine_get_group(): each 0 is meant
     pub filled: bool,
     /// ZOFF_HYPER_*; default 0. An unknown flag is refused
     pub flags: u64,
+    /// Muon: the AdamW's learning rate, >= 0; default 3e-4
+    pub adam_lr: f64,
+    /// Muon: iterations of the orthogonalization, 1 to 99; default 5
+    pub ns_steps: c_uint,
+    /// Muon: default gram
+    pub ns_method: zoff_muon_method,
+    /// Muon: default original
+    pub scale: zoff_muon_scale,
+    /// Muon: default simple
+    pub coefficients: zoff_muon_coefficients,
 }
 impl Default for zoff_optimizer_hyper {
     fn default() -> Self {
@@ -1634,6 +1681,8 @@ extern "C" {
     ///     m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
     ///     p  = fma(-lr, u, p)                           without momentum: u = g
     ///
+    /// Muon (Jordan et al. 2024). A tensor without rows and columns takes AdamW's step, with lr = adam_lr.
+    ///
     /// Constants are computed in double and rounded to fp32 once. With a weight_decay of 0 its terms are left out. Subnormals are honoured, also in a process that flushes them. A NaN stays a NaN; in 16 bits it is 0x7fc0 (bf16) or 0x7e00 (fp16).
     ///
     /// The bits of the result do not depend on the instruction set or on the number of threads, except for the sign and payload of an fp32 NaN.
@@ -1922,7 +1971,7 @@ extern "C" {
     ///
     /// Return: an error leaves count and files as they were; call it again
     pub fn zoff_step_count_set(e: *mut zoff_engine, t: i64) -> zoff_status;
-    /// Fill `h` with the defaults of an optimizer: PyTorch's, and for Lion those of its paper. A configuration that leaves them open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999. ZOFF_OPTIMIZER_KEEP: fill it with ZOFF_KEEP.
+    /// Fill `h` with the defaults of an optimizer: PyTorch's, for Lion those of its paper, for Muon DeepSpeed's. A configuration that leaves them open means DeepSpeed's defaults instead, which differ for Lion: lr 1e-3, betas 0.9 and 0.999. ZOFF_OPTIMIZER_KEEP: fill it with ZOFF_KEEP.
     ///
     /// Threads: any
     pub fn zoff_optimizer_hyper_init_sized(h: *mut zoff_optimizer_hyper, struct_size: usize, optimizer: zoff_optimizer);
