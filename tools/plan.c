@@ -16,8 +16,15 @@
 #include <sys/statvfs.h>
 #include <zoff/zoff.h>
 
+/* Matrices of one shape, in the form of zoff_param_desc.dims. */
+typedef struct plan_matrices {
+    size_t dims[2], count;
+} plan_matrices;
+
 typedef struct plan_options {
     const char *path;
+    plan_matrices *matrices;
+    size_t shape_count;
     double elements, tbw; /* elements of the model; write endurance of the drive in terabytes, 0 if it is not given */
     zoff_dtype dtype;
     unsigned ranks;
@@ -174,6 +181,23 @@ static void print_formats(const zoff_config *config)
     printf("%-34s zoff.master \"%s\", zoff.moments \"%s\"\n", "stored as", master, moments);
 }
 
+static double matrix_elements(const plan_options *o)
+{
+    double sum = 0;
+    for (size_t i = 0; i < o->shape_count; i++)
+        sum += (double)o->matrices[i].dims[0] * (double)o->matrices[i].dims[1] * (double)o->matrices[i].count;
+    return sum;
+}
+
+static void print_matrices(const plan_options *o)
+{
+    double count = 0;
+    for (size_t i = 0; i < o->shape_count; i++)
+        count += (double)o->matrices[i].count;
+    if (o->shape_count)
+        printf("%-34s %12.0f  of %.0f elements together\n", "matrices", count, matrix_elements(o));
+}
+
 static int print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
                       const char *optimizer, bool owned)
 {
@@ -186,6 +210,7 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
            nvme ? "NVMe" : "DRAM", info->threads);
     print_bytes("states", info->state_bytes);
     print_formats(config);
+    print_matrices(o);
     if (info->weight_bytes)
         print_bytes("weights of the engine", info->weight_bytes);
     print_memory(info);
@@ -200,8 +225,15 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     return finish_output();
 }
 
+bool drop_matrix_names(zoff_config *config)
+{
+    return zoff_config_set(config, "zoff.muon_params", "null") == 0 &&
+           zoff_config_set(config, "zoff.adam_params", "null") == 0 && zoff_config_set(config, "zoff.muon_rows", "null") == 0;
+}
+
 /* Plan on rank 0 of a group of threads. The other ranks of the group do nothing, because a plan needs no exchange. */
-int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info)
+int plan_params(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *params, size_t count,
+                zoff_plan_info *info)
 {
     zoff_engine *e = NULL;
     zoff_comm **comms = calloc(ranks, sizeof *comms);
@@ -209,13 +241,49 @@ int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zo
         return failed("out of memory for %u ranks", ranks);
     bool works = ranks == 1 || zoff_comm_open_threads(NULL, ranks, comms) == 0;
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0], .accel = device};
-    works = works && zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, desc, NULL) == 0 &&
-            zoff_engine_plan(e, info) == 0;
+    works = works && drop_matrix_names(config) && zoff_engine_create(&opts, &e) == 0;
+    for (size_t i = 0; i < count && works; i++)
+        works = zoff_engine_add_param(e, &params[i], NULL) == 0;
+    works = works && zoff_engine_plan(e, info) == 0;
     int result = works ? EXIT_DONE : library_error();
     zoff_engine_destroy(e);
     for (unsigned i = 0; i < ranks; i++)
         zoff_comm_close(comms[i]);
     free(comms);
+    return result;
+}
+
+static int check_matrices(const plan_options *o, const char *optimizer)
+{
+    if (o->shape_count && strcmp(optimizer, "Muon") != 0)
+        return failed("--matrices is for optimizer.type Muon, and it is %s; use --set optimizer.type=Muon to see what it needs",
+                      optimizer);
+    return matrix_elements(o) <= o->elements
+               ? EXIT_DONE
+               : failed("--matrices have %.0f elements, and --elements is %.0f, which counts them", matrix_elements(o),
+                        o->elements);
+}
+
+/* Plan the matrices as slices of one parameter for each shape, and all other elements as another parameter. */
+static int plan_model(const plan_options *o, zoff_config *config, bool owned, zoff_plan_info *info)
+{
+    const size_t rest = (size_t)(o->elements - matrix_elements(o));
+    zoff_param_desc *params = calloc(o->shape_count + 1, sizeof *params);
+    if (!params)
+        return failed("out of memory for %zu shapes", o->shape_count);
+    for (size_t i = 0; i < o->shape_count; i++) {
+        const plan_matrices *shape = &o->matrices[i];
+        params[i] = (zoff_param_desc){
+            .count = shape->dims[0] * shape->dims[1], .slices = shape->count, .dims = shape->dims, .dim_count = 2};
+    }
+    params[o->shape_count] = (zoff_param_desc){.count = rest, .name = "model"};
+    for (size_t i = 0; i <= o->shape_count; i++) {
+        params[i].struct_size = sizeof *params;
+        params[i].dtype = o->dtype;
+        params[i].engine_owned = owned;
+    }
+    const int result = plan_params(config, o->ranks, NULL, params, o->shape_count + (rest > 0), info);
+    free(params);
     return result;
 }
 
@@ -234,9 +302,9 @@ static int plan(const plan_options *o, zoff_config *config)
         return library_error();
     const bool owned = device && strcmp(device, "none") != 0;
     set_log(false);
-    const zoff_param_desc desc = {
-        .struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model", .engine_owned = owned};
-    int result = plan_param(config, o->ranks, NULL, &desc, &info);
+    int result = check_matrices(o, optimizer);
+    if (result == EXIT_DONE)
+        result = plan_model(o, config, owned, &info);
     if (result == EXIT_DONE)
         result = print_plan(o, config, &info, stage, optimizer, owned);
     set_log(true);
@@ -271,8 +339,51 @@ static int read_number(const char *option, const char *text, double most, double
     return EXIT_DONE;
 }
 
+static int wrong_matrices(const char *text)
+{
+    return usage_error("--matrices needs shapes as in 768x2304*12,768x768, not \"%s\"", text);
+}
+
+/* Read a number from 1 on, and what follows it. */
+static bool read_count(const char **text, size_t *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)**text))
+        return false;
+    errno = 0;
+    const unsigned long long number = strtoull(*text, &end, 10);
+    *text = end;
+    *out = (size_t)number;
+    return !errno && number >= 1 && number <= 1u << 30;
+}
+
+/* Read --matrices: "RxC" or "RxC*N", with commas between them. */
+static int read_matrices(plan_options *o, const char *text)
+{
+    const char *at = text;
+    free(o->matrices);
+    o->matrices = calloc(strlen(text) + 1, sizeof *o->matrices);
+    if (!o->matrices)
+        return failed("out of memory for the shapes of matrices");
+    for (o->shape_count = 0; o->shape_count == 0 || *at++ == ',';) {
+        plan_matrices *shape = &o->matrices[o->shape_count++];
+        shape->count = 1;
+        if (!read_count(&at, &shape->dims[0]) || *at++ != 'x' || !read_count(&at, &shape->dims[1]))
+            return wrong_matrices(text);
+        if (*at == '*' && (at++, !read_count(&at, &shape->count)))
+            return wrong_matrices(text);
+        if (*at && *at != ',')
+            return wrong_matrices(text);
+        if (!*at)
+            break;
+    }
+    return EXIT_DONE;
+}
+
 static int read_option(plan_options *o, const char *option, char *value)
 {
+    if (strcmp(option, "--matrices") == 0)
+        return read_matrices(o, value);
     if (strcmp(option, "--elements") == 0)
         return read_number(option, value, 1e15, &o->elements);
     if (strcmp(option, "--tbw") == 0)
@@ -292,26 +403,35 @@ static int read_option(plan_options *o, const char *option, char *value)
     return usage_error("plan: there is no option \"%s\"", option);
 }
 
-int verb_plan(int argc, char **argv)
+static int read_and_run(plan_options *o, int argc, char **argv)
 {
-    plan_options o = {.dtype = ZOFF_BF16, .ranks = 1, .sets = argv};
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--measure") == 0) {
-            o.measures = true;
+            o->measures = true;
         } else if (argv[i][0] == '-' && argv[i][1]) {
             if (i + 1 == argc)
                 return usage_error("%s needs a value", argv[i]);
-            int result = read_option(&o, argv[i], argv[i + 1]);
+            int result = read_option(o, argv[i], argv[i + 1]);
             if (result != EXIT_DONE)
                 return result;
             i++;
-        } else if (o.path) {
-            return usage_error("plan takes one file, not both \"%s\" and \"%s\"", o.path, argv[i]);
+        } else if (o->path) {
+            return usage_error("plan takes one file, not both \"%s\" and \"%s\"", o->path, argv[i]);
         } else {
-            o.path = argv[i];
+            o->path = argv[i];
         }
     }
-    if (!o.path)
+    if (!o->path)
         return usage_error("plan needs a file");
-    return o.elements >= 1 ? run(&o) : usage_error("plan needs --elements N, the number of parameters");
+    if (o->elements < 1)
+        o->elements = matrix_elements(o);
+    return o->elements >= 1 ? run(o) : usage_error("plan needs --elements N, the number of parameters");
+}
+
+int verb_plan(int argc, char **argv)
+{
+    plan_options o = {.dtype = ZOFF_BF16, .ranks = 1, .sets = argv};
+    const int result = read_and_run(&o, argc, argv);
+    free(o.matrices);
+    return result;
 }

@@ -56,10 +56,14 @@ int open_config(const char *path, char **sets, int set_count, zoff_config **out)
 /* Read the value of --ranks.  @return the exit status */
 int read_ranks(const char *text, unsigned *out);
 
-/* plan.c: plan one parameter with an engine that is never sealed, so nothing is allocated and no folder is touched. The engine
+/* plan.c: plan parameters with an engine that is never sealed, so nothing is allocated and no folder is touched. The engine
  * is rank 0 of `ranks`, at most MOST_RANKS. `device` may be NULL.  @return the exit status */
 enum { MOST_RANKS = 1024 };
-int plan_param(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *desc, zoff_plan_info *info);
+int plan_params(zoff_config *config, unsigned ranks, zoff_accel *device, const zoff_param_desc *params, size_t count,
+                zoff_plan_info *info);
+
+/* Remove the names of matrices from a configuration, because an engine of other parameters refuses them. */
+bool drop_matrix_names(zoff_config *config);
 
 /* scratch.c: make a folder in `in`; NULL: in TMPDIR, or /tmp.  @return the exit status */
 enum { SCRATCH_BYTES = 4096 };

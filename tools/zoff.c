@@ -16,10 +16,11 @@ static const struct {
     {"api", verb_api, "[--json]",
      "print the calls of the C API, a line each. Option --json prints its description for generators of bindings: structs\n"
      "      with offsets, enums, calls and their comments"},
-    {"check", verb_check, "FILE [--changed] [--ranks N] [--device NAME] [--set KEY=VALUE]...",
+    {"check", verb_check, "FILE [--changed] [--ranks N] [--device NAME] [--model MODEL] [--set KEY=VALUE]...",
      "read a configuration and print its effective values, each with its source; with --changed without the defaults.\n"
      "      An error is what an engine would refuse. Its folders are not looked at. NAME is the device that the trainer\n"
-     "      opens, such as cuda; without it the host"},
+     "      opens, such as cuda; without it the host. With --model, print instead which tensors of MODEL, a safetensors file\n"
+     "      or a folder of them, have matrices for optimizer.type Muon, and how many of which shape"},
     {"checkpoint", verb_checkpoint, "verify|pin|unpin FOLDER [--label L], or diff FOLDER FOLDER [--label L]",
      "Verify compares every byte with its checksum. Diff prints what differs between two checkpoints, and exits with 1 if\n"
      "      anything does. Pin lets saves that keep only the newest checkpoints keep this one, too. FOLDER is a checkpoint, "
@@ -74,10 +75,13 @@ static const struct {
      "makes\n"
      "      parameters the slices of one: PATTERN is their name with {} for 0, 1, 2. Option --name names the checkpoint"},
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
-    {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
+    {"plan", verb_plan,
+     "FILE --elements N [--matrices RxC[*N],...] [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure]\n"
+     "      [--set KEY=VALUE]...",
      "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"
      "      it. Also print the time of a step, from a short measurement of the update. With --measure, measure the folder,\n"
-     "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts"},
+     "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts. Option\n"
+     "      --matrices says which of the elements are matrices for optimizer.type Muon: N of R rows and C columns"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
     {"schema", verb_schema, "", "print a JSON Schema of the configuration, for editors"},
     {"selftest", verb_selftest, "[FOLDER]",

@@ -311,7 +311,7 @@ program layout
       104, int(c_sizeof(the_engine_opts%progress_ctx)), 8)
    call compare("zoff_engine_opts%norm_comm", away(c_loc(the_engine_opts%norm_comm), c_loc(the_engine_opts)), 112, &
       int(c_sizeof(the_engine_opts%norm_comm)), 8)
-   call compare("zoff_param_desc", 0, 0, int(c_sizeof(the_param_desc)), 120)
+   call compare("zoff_param_desc", 0, 0, int(c_sizeof(the_param_desc)), 136)
    call compare("zoff_param_desc%struct_size", away(c_loc(the_param_desc%struct_size), c_loc(the_param_desc)), 0, &
       int(c_sizeof(the_param_desc%struct_size)), 8)
    call compare("zoff_param_desc%value", away(c_loc(the_param_desc%value), c_loc(the_param_desc)), 8, &
@@ -348,6 +348,10 @@ program layout
       c_loc(the_param_desc)), 112, int(c_sizeof(the_param_desc%norm_replicated)), 1)
    call compare("zoff_param_desc%reduced", away(c_loc(the_param_desc%reduced), c_loc(the_param_desc)), 113, &
       int(c_sizeof(the_param_desc%reduced)), 1)
+   call compare("zoff_param_desc%matrix_rows", away(c_loc(the_param_desc%matrix_rows), c_loc(the_param_desc)), 120, &
+      int(c_sizeof(the_param_desc%matrix_rows)), 8)
+   call compare("zoff_param_desc%matrix_row_count", away(c_loc(the_param_desc%matrix_row_count), &
+      c_loc(the_param_desc)), 128, int(c_sizeof(the_param_desc%matrix_row_count)), 8)
    call compare("zoff_plan_info", 0, 0, int(c_sizeof(the_plan_info)), 192)
    call compare("zoff_plan_info%struct_size", away(c_loc(the_plan_info%struct_size), c_loc(the_plan_info)), 0, &
       int(c_sizeof(the_plan_info%struct_size)), 8)

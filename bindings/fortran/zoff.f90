@@ -540,7 +540,7 @@ module zoff
 
    !> A parameter: `slices` arrays of `count` elements each, `value_stride` apart, as C trainers stack their layers.
    type, bind(c) :: zoff_param_desc
-      integer(c_size_t) :: struct_size = 120
+      integer(c_size_t) :: struct_size = 136
          !< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0
       type(c_ptr) :: value = c_null_ptr
          !< weights; read at seal, written by each step. May be NULL when count is 0
@@ -588,6 +588,12 @@ module zoff
          !  inf and nan, and the update. Steps compare the bits of all copies: 16 blocks of 1,024 elements of each
          !  slice, and other blocks in the next step. A difference is ERR_INVALID on all ranks, names the parameter, and
          !  changes nothing. Not for several ranks whose communicator reaches the memory of the device
+      type(c_ptr) :: matrix_rows = c_null_ptr
+         !< for Muon: a slice is read as dims[0] rows, which are cut into matrices of so many rows, in this order, again
+         !  and again: {4096, 1024, 1024} for a fused QKV. Their sum divides dims[0]. Copied. NULL: zoff.muon_rows or
+         !  dims decide
+      integer(c_size_t) :: matrix_row_count = 0
+         !< numbers in `matrix_rows`; 0 where it is NULL
    end type zoff_param_desc
 
    !> Memory and files of an engine on this rank, by tier. The engine allocates by the same numbers.
@@ -1933,7 +1939,7 @@ contains
       integer(c_size_t), value :: count
       type(c_ptr), intent(out) :: out
       integer(c_int) :: its_result
-      its_result = zoff_engine_open_sized(opts, params, 120_c_size_t, count, out)
+      its_result = zoff_engine_open_sized(opts, params, 136_c_size_t, count, out)
    end function
 
    !> zoff_optimizer_hyper_init_sized() with the size of the structure.

@@ -102,6 +102,10 @@ typedef struct zoff_param_desc {
                      inf and nan, and the update. Steps compare the bits of all copies: 16 blocks of 1,024 elements of each
                      slice, and other blocks in the next step. A difference is ERR_INVALID on all ranks, names the parameter,
                      and changes nothing. Not for several ranks whose communicator reaches the memory of the device */
+    const size_t *matrix_rows; /**< for Muon: a slice is read as dims[0] rows, which are cut into matrices of so many rows, in
+                                  this order, again and again: {4096, 1024, 1024} for a fused QKV. Their sum divides dims[0].
+                                  Copied. NULL: zoff.muon_rows or dims decide */
+    size_t matrix_row_count;   /**< numbers in `matrix_rows`; 0 where it is NULL */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 
@@ -198,15 +202,16 @@ ZOFF_API zoff_status zoff_engine_find_param(const zoff_engine *e, const char *na
 ZOFF_API const char *zoff_engine_error(const zoff_engine *e);
 
 /** Set the learning rate of a group, as a trainer with a schedule of its own does before each step. A scheduler of the
- *  configuration that scales the group's rate goes on from this one. Legal as zoff_engine_set_group(), of which it is a short
- *  form. With zoff.speculation_memory call it before the first zoff_grad_ready() of a step, or buckets are updated again.
+ *  configuration that scales the group's rate goes on from this one. With Muon it is that of matrices; zoff_engine_set_group()
+ *  sets adam_lr. Legal as zoff_engine_set_group(), of which it is a short form. With zoff.speculation_memory call it before the
+ * first zoff_grad_ready() of a step, or buckets are updated again.
  *  @return ERR_INVALID for a number out of range, or for a scheduler that computes the rate without that of the group;
  * ERR_STATE while a step is open */
 ZOFF_API zoff_status zoff_engine_set_lr(zoff_engine *e, unsigned group, double lr);
 
 /** Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is. A learning-rate
- *  schedule still acts on lr, and OneCycle on the betas. Legal between steps, on every rank before the same step; groups may
- *  have different optimizers.
+ *  schedule still acts on lr and adam_lr, and OneCycle on the betas. Legal between steps, on every rank before the same step;
+ * groups may have different optimizers.
  *  @return ERR_INVALID for a number out of range; ERR_STATE when seal has laid out the states of another optimizer, or of SGD
  *  without the momentum that is asked for now */
 ZOFF_API zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_optimizer_hyper *hyper);

@@ -147,6 +147,9 @@ static void add_param(const zoff_model_param *p, size_t i, zoff_fields *out)
     /* Checkpoints contain shape and slice_name, so every rank must write the same. */
     zoff_model_params_print_shape(p, shape, sizeof shape);
     add_field(out, p, i, "dims", shape, 0);
+    /* The states of a matrix are fewer. */
+    add_field(out, p, i, "matrix_rows (as a checksum)", NULL,
+              zoff_offload_layout(p->shape.matrices.rows, p->shape.matrices.row_count * sizeof *p->shape.matrices.rows));
     add_field(out, p, i, "slice_name", p->slice_name ? p->slice_name : "NULL", 0);
     add_field(out, p, i, "count", NULL, p->count);
     add_field(out, p, i, "slices", NULL, p->slices);

@@ -83,6 +83,9 @@ typedef struct zoff_config_values {
     unsigned moments;              /* zoff.moments, a zoff_moments */
     zoff_patterns fp32_moments;    /* zoff.fp32_moments */
     zoff_patterns no_decay;        /* zoff.no_decay */
+    zoff_patterns muon_params;     /* zoff.muon_params */
+    zoff_patterns adam_params;     /* zoff.adam_params */
+    zoff_patterns muon_rows;       /* zoff.muon_rows: each is a pattern, "=" and rows; see zoff_config_optimizer_rows() */
     bool whole_masters;            /* zoff.master is "fp32" */
     bool split_asked;              /* zoff.master is "split" */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */
@@ -130,6 +133,10 @@ typedef struct zoff_config_values {
 /* Resolve the configuration for `world_size` ranks and write its values. They are valid until the configuration is changed,
  * resolved again or closed. An NVMe tier without a folder is no error here, because zoff_engine_opts may name one. */
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out);
+
+/* Read the rows of an entry of zoff.muon_rows, "*qkv.weight=4096,1024,1024", which resolving has checked. `out` may be NULL.
+ * @return the number of rows; 0: the entry has another form */
+size_t zoff_config_optimizer_rows(const char *entry, size_t *out);
 
 /* List every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
  * configuration must have been resolved by zoff_config_values_get().  @owns caller; zoff_base_mem_free() */

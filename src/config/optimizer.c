@@ -15,13 +15,18 @@ static const struct {
     const char *path, *types;
     bool zero_is_nothing; /* a value of 0 or false has no effect, so every optimizer takes it */
 } USES[] = {
-    {PARAMS "betas", "Adam|AdamW|Lion", false},
-    {PARAMS "eps", "Adam|AdamW|Adagrad", false},
+    {PARAMS "betas", "Adam|AdamW|Lion|Muon", false},
+    {PARAMS "eps", "Adam|AdamW|Adagrad|Muon", false},
     {PARAMS "adam_w_mode", "Adam|AdamW", false},
     {PARAMS "bias_correction", "Adam|AdamW", false},
-    {PARAMS "momentum", "SGD", true},
+    {PARAMS "momentum", "SGD|Muon", true},
     {PARAMS "dampening", "SGD", true},
-    {PARAMS "nesterov", "SGD", true},
+    {PARAMS "nesterov", "SGD|Muon", true},
+    {PARAMS "muon_lr", "Muon", false},
+    {PARAMS "adam_lr", "Muon", false},
+    {PARAMS "ns_method", "Muon", false},
+    {PARAMS "ns_steps", "Muon", false},
+    {PARAMS "adjust_lr_fn", "Muon", false},
     {PARAMS "lr_decay", "Adagrad", true},
     {PARAMS "initial_accumulator_value", "Adagrad", true},
 };
@@ -36,7 +41,10 @@ zoff_optimizer zoff_config_optimizer_type(const zoff_config *config)
     static const struct {
         const char *type;
         zoff_optimizer optimizer;
-    } NAMES[] = {{"Adagrad", ZOFF_OPTIMIZER_ADAGRAD}, {"Lion", ZOFF_OPTIMIZER_LION}, {"SGD", ZOFF_OPTIMIZER_SGD}};
+    } NAMES[] = {{"Adagrad", ZOFF_OPTIMIZER_ADAGRAD},
+                 {"Lion", ZOFF_OPTIMIZER_LION},
+                 {"SGD", ZOFF_OPTIMIZER_SGD},
+                 {"Muon", ZOFF_OPTIMIZER_MUON}};
     for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
         if (strcmp(type_of(config), NAMES[i].type) == 0)
             return NAMES[i].optimizer;
@@ -65,8 +73,22 @@ static zoff_config_cell *open_cell(const zoff_config *config, const char *path)
 static void set_default(const zoff_config *config, const char *path, double number)
 {
     zoff_config_cell *cell = open_cell(config, path);
-    if (cell)
-        cell->number = number;
+    if (!cell)
+        return;
+    cell->kind = ZOFF_CELL_VALUE;
+    cell->number = number;
+    cell->integer = (int64_t)number;
+}
+
+/* Both rates of Muon default to lr, if that is given. */
+static void set_muon_defaults(const zoff_config *config, const zoff_optimizer_hyper *hyper)
+{
+    const bool has_lr = !open_cell(config, PARAMS "lr");
+    const double lr = zoff_config_value_find(config, PARAMS "lr")->number;
+    set_default(config, PARAMS "muon_lr", has_lr ? lr : hyper->lr);
+    set_default(config, PARAMS "adam_lr", has_lr ? lr : hyper->adam_lr);
+    set_default(config, PARAMS "momentum", hyper->momentum);
+    set_default(config, PARAMS "nesterov", hyper->nesterov);
 }
 
 /* Set DeepSpeed's defaults. They equal those of zoff_optimizer_hyper_init(), except for Lion: DeepSpeed gives Lion the lr and
@@ -84,6 +106,8 @@ static void set_defaults(const zoff_config *config)
     }
     set_default(config, PARAMS "lr", hyper.lr);
     set_default(config, PARAMS "eps", hyper.eps);
+    if (type == ZOFF_OPTIMIZER_MUON)
+        set_muon_defaults(config, &hyper);
     zoff_config_cell *betas = open_cell(config, PARAMS "betas");
     if (betas) {
         betas->numbers[0] = hyper.beta1;
@@ -115,6 +139,8 @@ static zoff_status check_uses(const zoff_config *config)
 static zoff_status check_sizes(const zoff_config *config)
 {
     static const char *const PATHS[] = {PARAMS "lr",
+                                        PARAMS "muon_lr",
+                                        PARAMS "adam_lr",
                                         PARAMS "eps",
                                         PARAMS "weight_decay",
                                         PARAMS "momentum",
@@ -135,8 +161,53 @@ static zoff_status check_sizes(const zoff_config *config)
     return ZOFF_OK;
 }
 
+/* The moment of Muon is a mean, so that 1 - momentum of a gradient is part of it. */
+static zoff_status check_momentum(const zoff_config *config)
+{
+    const zoff_config_cell *momentum = zoff_config_value_find(config, PARAMS "momentum");
+    ZOFF_FAIL_IF(zoff_config_optimizer_type(config) == ZOFF_OPTIMIZER_MUON && !(momentum->number < 1), ZOFF_ERR_INVALID,
+                 "%s: " PARAMS "momentum is %.17g; expected a number from 0 to below 1 with optimizer.type Muon",
+                 zoff_config_value_source(momentum), momentum->number);
+    return ZOFF_OK;
+}
+
+size_t zoff_config_optimizer_rows(const char *entry, size_t *out)
+{
+    const size_t most = (size_t)1 << 53; /* of all rows together, so that their sum fits */
+    const char *at = strrchr(entry, '=');
+    size_t count = 0, row, sum = 0;
+    if (!at || at == entry)
+        return 0;
+    do {
+        row = 0;
+        for (at++; *at >= '0' && *at <= '9' && row < most; at++)
+            row = row * 10 + (size_t)(*at - '0');
+        sum += row;
+        if (row == 0 || row >= most || sum >= most || (*at && *at != ','))
+            return 0;
+        if (out)
+            out[count] = row;
+        count++;
+    } while (*at);
+    return count;
+}
+
+/* Entries of zoff.muon_rows have a form of their own. */
+static zoff_status check_rows(const zoff_config *config)
+{
+    const zoff_config_cell *rows = zoff_config_value_find(config, "zoff.muon_rows");
+    for (size_t i = 0; i < rows->count; i++)
+        ZOFF_FAIL_IF(!zoff_config_optimizer_rows(rows->texts[i], NULL), ZOFF_ERR_INVALID,
+                     "%s: zoff.muon_rows: \"%s\" is no list of rows; expected PATTERN=ROWS,ROWS,... with numbers from 1 on, as "
+                     "in \"*qkv.weight=4096,1024,1024\"",
+                     zoff_config_value_source(rows), rows->texts[i]);
+    return ZOFF_OK;
+}
+
 static zoff_status check_nesterov(const zoff_config *config)
 {
+    if (zoff_config_optimizer_type(config) == ZOFF_OPTIMIZER_MUON)
+        return ZOFF_OK;
     const zoff_config_cell *nesterov = zoff_config_value_find(config, PARAMS "nesterov");
     const double momentum = zoff_config_value_find(config, PARAMS "momentum")->number;
     const double dampening = zoff_config_value_find(config, PARAMS "dampening")->number;
@@ -160,6 +231,8 @@ zoff_status zoff_config_optimizer_settle(zoff_config *config)
     ZOFF_TRY(check_uses(config));
     ZOFF_TRY(check_sizes(config));
     ZOFF_TRY(check_nesterov(config));
+    ZOFF_TRY(check_momentum(config));
+    ZOFF_TRY(check_rows(config));
     set_defaults(config);
     if (!config->has_warned)
         warn_decay_mode(config);

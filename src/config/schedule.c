@@ -117,10 +117,12 @@ static void warn_long_warmup(const zoff_config *config, const char *type)
 static void warn_momentum(const zoff_config *config, const char *type)
 {
     const zoff_config_cell *momentum = zoff_config_value_find(config, PARAMS "cycle_momentum");
-    if (is_in("OneCycle", type) && momentum->integer && !zoff_config_optimizer_has(config, "optimizer.params.betas"))
+    const bool has_betas = zoff_config_optimizer_has(config, "optimizer.params.betas") &&
+                           zoff_config_optimizer_type(config) != ZOFF_OPTIMIZER_MUON;
+    if (is_in("OneCycle", type) && momentum->integer && !has_betas)
         ZOFF_WARN(
-            "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, which has no betas; set it to false "
-            "to avoid this warning",
+            "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, whose betas no cycle moves; set it to "
+            "false to avoid this warning",
             zoff_config_value_source(momentum), zoff_config_value_find(config, "optimizer.type")->texts[0]);
 }
 

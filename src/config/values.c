@@ -56,6 +56,30 @@ static bool is_text(const zoff_config *config, const char *path, const char *wan
 
 #define BIAS_CORRECTION "optimizer.params.bias_correction"
 
+/* The place of a key's value in the list of words of its row. */
+static unsigned place_of(const zoff_config *config, const char *path)
+{
+    const char *word = text(config, path), *list = zoff_config_schema_find(path)->choices, *at;
+    size_t bytes;
+    unsigned place = 0;
+    (void)zoff_config_schema_in_list(list, word, &at, &bytes);
+    for (; list < at; list++)
+        place += *list == '|';
+    return place;
+}
+
+/* The words stand in the order of the enumerations. */
+static void fill_muon(const zoff_config *config, zoff_optimizer_hyper *out)
+{
+    const char *scale = text(config, "zoff.muon_scale") ? "zoff.muon_scale" : "optimizer.params.adjust_lr_fn";
+    out->lr = number(config, "optimizer.params.muon_lr");
+    out->adam_lr = number(config, "optimizer.params.adam_lr");
+    out->ns_steps = (unsigned)integer(config, "optimizer.params.ns_steps");
+    out->ns_method = (zoff_muon_method)place_of(config, "optimizer.params.ns_method");
+    out->scale = (zoff_muon_scale)place_of(config, scale);
+    out->coefficients = (zoff_muon_coefficients)place_of(config, "zoff.muon_coefficients");
+}
+
 static void fill_hyper(const zoff_config *config, zoff_optimizer_hyper *out)
 {
     const zoff_config_cell *betas = zoff_config_value_find(config, "optimizer.params.betas");
@@ -71,6 +95,8 @@ static void fill_hyper(const zoff_config *config, zoff_optimizer_hyper *out)
     out->dampening = number(config, "optimizer.params.dampening");
     out->nesterov = integer(config, "optimizer.params.nesterov") != 0;
     out->lr_decay = number(config, "optimizer.params.lr_decay");
+    if (out->optimizer == ZOFF_OPTIMIZER_MUON)
+        fill_muon(config, out);
     if (zoff_config_optimizer_has(config, BIAS_CORRECTION) && !integer(config, BIAS_CORRECTION))
         out->flags |= ZOFF_HYPER_NO_BIAS_CORRECTION;
 }
@@ -174,16 +200,6 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
     };
 }
 
-/* The value of zoff.moments as a zoff_moments: its index in the list of words. */
-static unsigned moments_of(const zoff_config *config)
-{
-    static const char *const NAMES[] = {"fp32", "bf16", "m8v16", "q8"};
-    unsigned moments = 0;
-    while (moments + 1 < sizeof NAMES / sizeof NAMES[0] && !is_text(config, "zoff.moments", NAMES[moments]))
-        moments++;
-    return moments;
-}
-
 static zoff_dtype fill_wire(const zoff_config *config)
 {
     const char *key = "communication_data_type";
@@ -197,6 +213,15 @@ static zoff_patterns patterns(const zoff_config *config, const char *path)
 {
     const zoff_config_cell *cell = zoff_config_value_find(config, path);
     return (zoff_patterns){(const char *const *)cell->texts, cell->count};
+}
+
+static void fill_patterns(const zoff_config *config, zoff_config_values *out)
+{
+    out->fp32_moments = patterns(config, "zoff.fp32_moments");
+    out->no_decay = patterns(config, "zoff.no_decay");
+    out->muon_params = patterns(config, "zoff.muon_params");
+    out->adam_params = patterns(config, "zoff.adam_params");
+    out->muon_rows = patterns(config, "zoff.muon_rows");
 }
 
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
@@ -245,15 +270,14 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .power_safe = is_text(config, "zoff.durability", "power"),
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
-        .moments = moments_of(config),
-        .fp32_moments = patterns(config, "zoff.fp32_moments"),
-        .no_decay = patterns(config, "zoff.no_decay"),
+        .moments = place_of(config, "zoff.moments"),
         .whole_masters = is_text(config, "zoff.master", "fp32"),
         .split_asked = is_text(config, "zoff.master", "split"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),
         .wants_bf16 = integer(config, "bf16.enabled") != 0,
         .fp16 = fp16_of(config),
     };
+    fill_patterns(config, &values);
     fill_hyper(config, &values.hyper);
     fill_schedule(config, &values.schedule);
     fill_weights(config, &values.weights);

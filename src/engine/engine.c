@@ -124,6 +124,10 @@ destroy:
 static zoff_status find_ties(zoff_engine *e)
 {
     ZOFF_TRY(zoff_model_ties_find(&e->model));
+    const zoff_status status = zoff_model_matrices_find(&e->model, !e->agreement.norm.ranks.comm);
+    if (status < 0)
+        zoff_model_ties_dissolve(&e->model);
+    ZOFF_TRY(status);
     zoff_transfer_wire_measure(&e->transfer);
     return ZOFF_OK;
 }
@@ -140,6 +144,7 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
     const zoff_planning planning = zoff_engine_planning(e);
     const zoff_status status = zoff_planning_budget_plan(&planning, &plan, &info);
+    zoff_model_matrices_tell(&own->model, true);
     if (is_building)
         zoff_model_ties_dissolve(&own->model);
     ZOFF_TRY(status);
@@ -327,9 +332,20 @@ static void choose_team(zoff_engine *e)
     e->threads.holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
 }
 
+static zoff_status refuse_matrices(const zoff_engine *e)
+{
+    for (size_t i = 0; i < e->model.group_count; i++)
+        ZOFF_FAIL_IF(e->model.groups[i].used && zoff_model_matrices_has_group(&e->model, i), ZOFF_ERR_UNSUPPORTED,
+                     "zoff_engine_seal: the optimizer of group %zu is Muon, and no engine takes its step yet; use another "
+                     "optimizer.type",
+                     i);
+    return ZOFF_OK;
+}
+
 static zoff_status prepare_plan(zoff_engine *e)
 {
     ZOFF_TRY(check_values(e));
+    ZOFF_TRY(refuse_matrices(e));
     ZOFF_TRY(zoff_model_params_check_names(&e->model));
     ZOFF_TRY(find_ties(e));
     return zoff_transfer_route_check(&e->transfer);

@@ -166,7 +166,7 @@ typedef struct zoff_settings {
     zoff_config_values values; /* values without texts and paths, because the configuration owns those */
     zoff_tier tier;
     zoff_text_list paths, weight_paths;
-    zoff_text_list named[2]; /* patterns of zoff.fp32_moments and zoff.no_decay */
+    zoff_text_list named[ZOFF_NAMED_KEYS]; /* patterns of names, which the values refer to */
     char *aio_backend;
     char *agreed_keys; /* with several ranks, the keys that they compare: zoff_config_dump_agreed() */
     size_t agreed_bytes;

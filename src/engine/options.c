@@ -41,10 +41,14 @@ static zoff_status copy_texts(const char *const *texts, size_t count, zoff_text_
     return ZOFF_OK;
 }
 
-static zoff_status copy_patterns(zoff_patterns *patterns, zoff_text_list *out)
+static zoff_status copy_patterns(zoff_settings *s)
 {
-    ZOFF_TRY(copy_texts(patterns->texts, patterns->count, out));
-    patterns->texts = (const char *const *)out->texts;
+    zoff_config_values *v = &s->values;
+    zoff_patterns *lists[ZOFF_NAMED_KEYS] = {&v->fp32_moments, &v->no_decay, &v->muon_params, &v->adam_params, &v->muon_rows};
+    for (size_t i = 0; i < ZOFF_NAMED_KEYS; i++) {
+        ZOFF_TRY(copy_texts(lists[i]->texts, lists[i]->count, &s->named[i]));
+        lists[i]->texts = (const char *const *)s->named[i].texts;
+    }
     return ZOFF_OK;
 }
 
@@ -160,8 +164,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     /* Ranks of a host may share a default queue depth; 0 says so. */
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
-    ZOFF_TRY(copy_patterns(&s->values.fp32_moments, &s->named[0]));
-    ZOFF_TRY(copy_patterns(&s->values.no_decay, &s->named[1]));
+    ZOFF_TRY(copy_patterns(s));
     s->values.nvme_paths = NULL;
     s->values.weights.paths = NULL;
     s->values.aio_backend = NULL;
@@ -208,8 +211,8 @@ void zoff_engine_options_free(zoff_engine *e)
         zoff_accel_close(e->accel);
     if (e->settings.owns_comm)
         zoff_comm_close(e->comm);
-    free_texts(&s->named[0]);
-    free_texts(&s->named[1]);
+    for (size_t i = 0; i < ZOFF_NAMED_KEYS; i++)
+        free_texts(&s->named[i]);
     free_texts(&s->paths);
     free_texts(&s->weight_paths);
     zoff_base_mem_free(s->aio_backend);

@@ -76,7 +76,7 @@ static zoff_status check_state(zoff_engine *e, const state_range *w, const char 
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
                  "%s: kind %d is not a zoff_state_kind", call, (int)w->kind);
     ZOFF_FAIL_IF(p->frozen, ZOFF_ERR_INVALID, "%s: %s is frozen and has no states", call, p->name);
-    const zoff_adam_states states = zoff_model_groups_states(&e->model, p->group);
+    const zoff_adam_states states = zoff_model_params_states(&e->model, p);
     const bool has = w->kind == ZOFF_STATE_MASTER || (w->kind == ZOFF_STATE_M ? states.m : states.v);
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),

@@ -241,6 +241,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     log_surroundings();
     warn_types(e);
     zoff_model_params_warn(&e->model);
+    zoff_model_matrices_tell(&e->model, false);
 }
 
 /* Bytes written to the drive so far. With persistent files, all runs count, because all of them wear the drive. */

@@ -81,14 +81,6 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
     return "Adam";
 }
 
-static zoff_status check_hyper(const zoff_optimizer_hyper *h, int64_t t)
-{
-    ZOFF_FAIL_IF(
-        h->optimizer == ZOFF_OPTIMIZER_MUON, ZOFF_ERR_UNSUPPORTED,
-        "optimizer is ZOFF_OPTIMIZER_MUON, which an engine does not have yet; use another one, or zoff_optimizer_step()");
-    return zoff_adam_hyper_check(h, t);
-}
-
 /* Check that a sealed group has the states that these hyper-parameters would change. */
 static zoff_status check_states(const zoff_model *m, const char *call, size_t group, const zoff_optimizer_hyper *h)
 {
@@ -113,7 +105,7 @@ zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_opti
     const zoff_optimizer_hyper *own = group < m->group_count ? zoff_model_groups_own(m, group) : &m->values->hyper;
     zoff_status status = zoff_adam_hyper_keep(own, hyper, &known);
     if (status == ZOFF_OK)
-        status = check_hyper(&known, 1);
+        status = zoff_adam_hyper_check(&known, 1);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: group %u: ", call, group);
     if (m->is_sealed)
@@ -166,7 +158,7 @@ zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args 
     const bool is_given = args->hyper && m->groups[group].used;
     if (is_given)
         ZOFF_TRY(take_given(args, group, &h));
-    zoff_status status = check_hyper(&h, t);
+    zoff_status status = zoff_adam_hyper_check(&h, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,
                                        is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", values of the scheduler");

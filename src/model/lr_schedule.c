@@ -55,16 +55,24 @@ static double decay(const zoff_cycle_values *c, double rate, int64_t i)
     return c->decay_step == 0 ? 1.0 : 1.0 + rate * (((double)i - (c->first + c->second) + 1.0) / c->decay_step);
 }
 
-static void cycle(const zoff_cycle_values *c, int64_t i, zoff_optimizer_hyper *h)
+static bool is_over(const zoff_cycle_values *c, int64_t i)
 {
-    const bool is_over = (double)i >= c->first + c->second;
-    const double up = is_over ? 0.0 : height(c, i);
-    h->lr = is_over ? c->min_lr / decay(c, c->lr_rate, i) : c->min_lr + (c->max_lr - c->min_lr) * up;
+    return (double)i >= c->first + c->second;
+}
+
+static double cycle(const zoff_cycle_values *c, int64_t i)
+{
+    return is_over(c, i) ? c->min_lr / decay(c, c->lr_rate, i) : c->min_lr + (c->max_lr - c->min_lr) * height(c, i);
+}
+
+/* DeepSpeed's Muon hides its betas from schedules, so no cycle moves them. */
+static void cycle_betas(const zoff_cycle_values *c, int64_t i, zoff_optimizer_hyper *h)
+{
     if (!c->moves_momentum || (h->optimizer != ZOFF_OPTIMIZER_ADAM && h->optimizer != ZOFF_OPTIMIZER_LION))
         return;
-    h->beta1 = i < 0     ? c->min_momentum
-               : is_over ? c->max_momentum * decay(c, c->momentum_rate, i)
-                         : c->max_momentum - (c->max_momentum - c->min_momentum) * up;
+    h->beta1 = i < 0           ? c->min_momentum
+               : is_over(c, i) ? c->max_momentum * decay(c, c->momentum_rate, i)
+                               : c->max_momentum - (c->max_momentum - c->min_momentum) * height(c, i);
     h->beta2 = 0.99;
 }
 
@@ -81,24 +89,31 @@ bool zoff_model_lr_schedule_uses_lr(const zoff_schedule_values *schedule)
            (warms_up && schedule->max_lr < 0);
 }
 
-void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h)
+/* The rate at iteration i, where the group's own is `lr`. */
+static double rate(const zoff_schedule_values *schedule, double lr, int64_t i)
 {
-    const int64_t i = t - 2;
     switch (schedule->type) {
     case ZOFF_SCHEDULE_WARMUP:
     case ZOFF_SCHEDULE_WARMUP_DECAY:
-        h->lr = warmup(schedule, h->lr, i);
-        break;
+        return warmup(schedule, lr, i);
     case ZOFF_SCHEDULE_WARMUP_COSINE:
-        h->lr = cosine(schedule, h->lr, i);
-        break;
+        return cosine(schedule, lr, i);
     case ZOFF_SCHEDULE_ONE_CYCLE:
-        cycle(&schedule->cycle, i, h);
-        break;
+        return cycle(&schedule->cycle, i);
     case ZOFF_SCHEDULE_RANGE_TEST:
-        h->lr = range_test(&schedule->range_test, i);
-        break;
+        return range_test(&schedule->range_test, i);
     case ZOFF_SCHEDULE_NONE:
         break;
     }
+    return lr;
+}
+
+void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h)
+{
+    const int64_t i = t - 2;
+    h->lr = rate(schedule, h->lr, i);
+    if (h->optimizer == ZOFF_OPTIMIZER_MUON)
+        h->adam_lr = rate(schedule, h->adam_lr, i);
+    if (schedule->type == ZOFF_SCHEDULE_ONE_CYCLE)
+        cycle_betas(&schedule->cycle, i, h);
 }

@@ -56,6 +56,32 @@ static zoff_status check_shape(const zoff_param_desc *d, const char *name)
     return ZOFF_OK;
 }
 
+static zoff_status check_matrix_rows(const zoff_param_desc *d, const char *name)
+{
+    size_t sum = 0;
+    ZOFF_FAIL_IF(!d->matrix_rows != !d->matrix_row_count, ZOFF_ERR_INVALID,
+                 "%s: zoff_param_desc.matrix_rows is %s, but matrix_row_count is %zu; set both or none", name,
+                 d->matrix_rows ? "given" : "NULL", d->matrix_row_count);
+    if (!d->matrix_rows)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(!d->dims || d->dim_count < 2, ZOFF_ERR_INVALID,
+                 "%s: zoff_param_desc.matrix_rows cuts the first of several dimensions, but dims %s; give the shape of a slice",
+                 name, d->dims ? "has only one" : "is NULL");
+    for (size_t i = 0; i < d->matrix_row_count; i++) {
+        ZOFF_FAIL_IF(d->matrix_rows[i] == 0 || d->matrix_rows[i] > d->dims[0] - sum, ZOFF_ERR_INVALID,
+                     "%s: number %zu of zoff_param_desc.matrix_rows is %zu, after %zu rows of the %zu in dims[0]; each is at "
+                     "least 1, and together they are at most all",
+                     name, i, d->matrix_rows[i], sum, d->dims[0]);
+        sum += d->matrix_rows[i];
+    }
+    ZOFF_FAIL_IF(
+        d->dims[0] % sum, ZOFF_ERR_INVALID,
+        "%s: zoff_param_desc.matrix_rows add up to %zu, which does not divide the %zu rows in dims[0]; their sum, once "
+        "or repeated, must be all rows",
+        name, sum, d->dims[0]);
+    return ZOFF_OK;
+}
+
 /* Longer names fit no checkpoint. */
 static zoff_status check_names(const char *slice_name, const char *name)
 {
@@ -116,31 +142,49 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     ZOFF_FAIL_IF(!zoff_base_bits_mul(d->count, slices, &all) || all > ZOFF_MODEL_ELEMENTS_MOST, ZOFF_ERR_INVALID,
                  "%s: %zu slices of %zu elements are more than the 2^58 that a parameter may have", name, slices, d->count);
     ZOFF_TRY(check_shape(d, name));
+    ZOFF_TRY(check_matrix_rows(d, name));
     return check_dims_place(d, slices, dtype, grad_dtype, name);
 }
 
 /* ---- the names of the configuration ---- */
 
-static bool is_named(const zoff_patterns *patterns, const char *name)
+const char *zoff_model_params_match(const zoff_patterns *patterns, char end, const char *name)
 {
-    bool found = false;
-    for (size_t i = 0; i < patterns->count && !found; i++)
-        found = zoff_base_words_match(patterns->texts[i], strlen(patterns->texts[i]), name);
-    return found;
+    for (size_t i = 0; i < patterns->count; i++) {
+        const char *text = patterns->texts[i], *stop = end ? strrchr(text, end) : NULL;
+        if (zoff_base_words_match(text, stop ? (size_t)(stop - text) : strlen(text), name))
+            return text;
+    }
+    return NULL;
 }
 
-static void warn_of_unused(const zoff_model *m, const char *key, const zoff_patterns *patterns)
+/* The keys that name a parameter; copy_texts() adds zoff.muon_rows. */
+static unsigned named_by(const zoff_config_values *v, const char *name)
 {
-    const char *first = NULL;
+    return (zoff_model_params_match(&v->fp32_moments, 0, name) ? ZOFF_NAMED_FP32_MOMENTS : 0u) |
+           (zoff_model_params_match(&v->no_decay, 0, name) ? ZOFF_NAMED_NO_DECAY : 0u) |
+           (zoff_model_params_match(&v->muon_params, 0, name) ? ZOFF_NAMED_MUON : 0u) |
+           (zoff_model_params_match(&v->adam_params, 0, name) ? ZOFF_NAMED_ADAM : 0u);
+}
+
+size_t zoff_model_params_unused(const zoff_model *m, const zoff_patterns *patterns, char end, const char **out_first)
+{
     size_t count = 0;
     for (size_t i = 0; i < patterns->count; i++) {
         const zoff_patterns one = {patterns->texts + i, 1};
         bool found = false;
         for (size_t k = 0; k < m->param_count && !found; k++)
-            found = is_named(&one, m->params[k].name);
-        first = first || found ? first : one.texts[0];
+            found = zoff_model_params_match(&one, end, m->params[k].name) != NULL;
+        *out_first = count || found ? *out_first : one.texts[0];
         count += !found;
     }
+    return count;
+}
+
+static void warn_of_unused(const zoff_model *m, const char *key, const zoff_patterns *patterns, char end)
+{
+    const char *first = NULL;
+    const size_t count = zoff_model_params_unused(m, patterns, end, &first);
     if (count)
         ZOFF_WARN("%s: %zu of %zu patterns match no parameter of rank 0; the first of them is \"%s\"", key, count,
                   patterns->count, first);
@@ -148,8 +192,11 @@ static void warn_of_unused(const zoff_model *m, const char *key, const zoff_patt
 
 void zoff_model_params_warn(const zoff_model *m)
 {
-    warn_of_unused(m, "zoff.fp32_moments", &m->values->fp32_moments);
-    warn_of_unused(m, "zoff.no_decay", &m->values->no_decay);
+    warn_of_unused(m, "zoff.fp32_moments", &m->values->fp32_moments, 0);
+    warn_of_unused(m, "zoff.no_decay", &m->values->no_decay, 0);
+    warn_of_unused(m, "zoff.muon_params", &m->values->muon_params, 0);
+    warn_of_unused(m, "zoff.adam_params", &m->values->adam_params, 0);
+    warn_of_unused(m, "zoff.muon_rows", &m->values->muon_rows, '=');
 }
 
 /* ---- the parameter of a name ---- */
@@ -206,14 +253,26 @@ static void free_texts(zoff_model_param *p)
 {
     zoff_base_mem_free(p->name);
     zoff_base_mem_free(p->shape.dims);
+    zoff_base_mem_free(p->shape.matrices.rows);
     zoff_base_mem_free(p->slice_name);
 }
 
 /* Copy what the program may free after the call. */
-static zoff_status copy_texts(const zoff_param_desc *d, const char *name, zoff_model_param *p)
+static zoff_status copy_texts(const zoff_model *m, const zoff_param_desc *d, const char *name, zoff_model_param *p)
 {
+    const char *entry = d->matrix_rows ? NULL : zoff_model_params_match(&m->values->muon_rows, '=', name);
+    p->shape.matrices.row_count = entry ? zoff_config_optimizer_rows(entry, NULL) : d->matrix_row_count;
+    if (p->shape.matrices.row_count)
+        ZOFF_TRY(zoff_base_mem_alloc(p->shape.matrices.row_count, sizeof *p->shape.matrices.rows, "rows of matrices",
+                                     &p->shape.matrices.rows));
+    if (entry)
+        zoff_config_optimizer_rows(entry, p->shape.matrices.rows);
+    else if (d->matrix_rows)
+        memcpy(p->shape.matrices.rows, d->matrix_rows, p->shape.matrices.row_count * sizeof *p->shape.matrices.rows);
+    p->named |= entry ? ZOFF_NAMED_ROWS : 0;
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p->name));
     p->shape.count = d->dims ? d->dim_count : 1;
+    p->shape.is_given = d->dims != NULL;
     ZOFF_TRY(zoff_base_mem_alloc(p->shape.count, sizeof *p->shape.dims, "the shape of a parameter", &p->shape.dims));
     memcpy(p->shape.dims, d->dims ? d->dims : &d->count, p->shape.count * sizeof *p->shape.dims);
     return d->slice_name ? zoff_base_mem_copy_text(d->slice_name, &p->slice_name) : ZOFF_OK;
@@ -242,15 +301,14 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
                           .group = d->group,
                           .frozen = d->frozen,
                           .engine_owned = d->engine_owned,
-                          .named = (is_named(&m->values->fp32_moments, name) ? ZOFF_NAMED_FP32_MOMENTS : 0u) |
-                                   (is_named(&m->values->no_decay, name) ? ZOFF_NAMED_NO_DECAY : 0u),
+                          .named = named_by(m->values, name),
                           .norm_replicated = d->norm_replicated,
                           .reduced = d->reduced,
                           .first_flag = m->slice_count};
     p.grad_dtype = d->grad_dtype ? d->grad_dtype : p.dtype;
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
-    zoff_status status = copy_texts(d, name, &p);
+    zoff_status status = copy_texts(m, d, name, &p);
     if (status == ZOFF_OK)
         status = note_name(m, p.name);
     if (status == ZOFF_OK) {
@@ -389,9 +447,15 @@ static void add_moment(zoff_moments moments, unsigned stream, zoff_plan_tensor *
     tensor->headers[stream] = one - tensor->bytes[stream];
 }
 
-zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_param *p)
+zoff_adam_states zoff_model_params_states(const zoff_model *m, const zoff_model_param *p)
 {
     const zoff_adam_states states = zoff_model_groups_states(m, p->group);
+    return (zoff_adam_states){.m = states.m, .v = states.v && !zoff_model_matrices_count(m, p)};
+}
+
+zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_param *p)
+{
+    const zoff_adam_states states = zoff_model_params_states(m, p);
     zoff_plan_tensor tensor = {.count = p->count,
                                .slices = p->slices,
                                .frozen = p->frozen,

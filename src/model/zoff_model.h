@@ -26,15 +26,29 @@ typedef struct zoff_slice_buckets {
     uint32_t first, last; /* UINT32_MAX: the slice has no elements in the plan */
 } zoff_slice_buckets;
 
+/* How a slice is cut into matrices, for an optimizer that has some. */
+typedef struct zoff_matrix_cut {
+    size_t *rows; /* rows of one matrix after the other, repeated: zoff_param_desc.matrix_rows, else zoff.muon_rows; NULL: the
+                     shape decides */
+    size_t row_count;
+    size_t count; /* set at seal: matrices in a slice; 0: the parameter has an element rule */
+} zoff_matrix_cut;
+
 typedef struct zoff_shape {
     size_t *dims;
-    size_t count; /* number of dimensions, at least 1 */
+    size_t count;  /* number of dimensions, at least 1 */
+    bool is_given; /* the program has given them */
+    zoff_matrix_cut matrices;
 } zoff_shape;
 
 /* Keys of the configuration that name a parameter. */
 enum {
     ZOFF_NAMED_FP32_MOMENTS = 1, /* zoff.fp32_moments */
-    ZOFF_NAMED_NO_DECAY = 2      /* zoff.no_decay */
+    ZOFF_NAMED_NO_DECAY = 2,     /* zoff.no_decay */
+    ZOFF_NAMED_MUON = 4,         /* zoff.muon_params */
+    ZOFF_NAMED_ADAM = 8,         /* zoff.adam_params */
+    ZOFF_NAMED_ROWS = 16,        /* zoff.muon_rows */
+    ZOFF_NAMED_KEYS = 5          /* the number of these keys */
 };
 
 typedef struct zoff_model_param {
@@ -150,6 +164,10 @@ static inline unsigned zoff_model_params_named(const zoff_model *m, const zoff_m
         named |= m->params[m->ties.members[tie->first + i]].named;
     return named;
 }
+/* Whether a name matches one of the patterns, which end at `end`; 0: at the end of the text.  @return the pattern */
+const char *zoff_model_params_match(const zoff_patterns *patterns, char end, const char *name);
+/* The number of patterns that match no name, and the first of them. */
+size_t zoff_model_params_unused(const zoff_model *m, const zoff_patterns *patterns, char end, const char **out_first);
 /* Warn of patterns that match no name; rank 0 calls it. */
 void zoff_model_params_warn(const zoff_model *m);
 /* Whether any parameter is engine-owned. */
@@ -172,6 +190,8 @@ static inline uint8_t *zoff_model_params_flag(const zoff_model *m, const zoff_pl
 
 /* Describe a parameter for the plan. */
 zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_param *p);
+/* The states of a parameter that is trained: those of its group, but a matrix has no second moment. */
+zoff_adam_states zoff_model_params_states(const zoff_model *m, const zoff_model_param *p);
 /* The parameter that owns the states of `p`: the owner of its tie, or `p` itself. */
 zoff_param zoff_model_params_owner(const zoff_model *m, zoff_param p);
 /* The gradient buffer as the program passed it, also for the owner of a tie, whose `grad` is a sum. */
@@ -187,6 +207,28 @@ void zoff_model_params_reuse(zoff_model *m, zoff_param p, size_t slice);
 /* The buffer whose gradient the end of a step clears: that of a parameter whose gradient was handed over, or of one that shares
  * the buffer with it.  @return NULL: there is none */
 char *zoff_model_params_grad_to_clear(const zoff_model *m, zoff_param p, size_t slice, size_t *out_bytes);
+
+/* matrices.c: what an optimizer of matrices works on */
+/* A matrix of a slice: its elements follow each other, row by row. */
+typedef struct zoff_matrix {
+    size_t first, rows, cols; /* `first`: an element of the slice */
+} zoff_matrix;
+
+/* Whether the optimizer of a group is one of matrices. */
+bool zoff_model_matrices_has_group(const zoff_model *m, size_t group);
+/* Before planning, after ties: find which parameters are matrices. `whole`: no other engine trains a part of the model, so
+ * each pattern of the configuration has to match a parameter.  @return ERR_INVALID with the parameter or the pattern */
+zoff_status zoff_model_matrices_find(zoff_model *m, bool whole);
+/* The matrices in a slice of a parameter; 0: it has an element rule. */
+static inline size_t zoff_model_matrices_count(const zoff_model *m, const zoff_model_param *p)
+{
+    (void)m;
+    return p->shape.matrices.count;
+}
+zoff_matrix zoff_model_matrices_at(const zoff_model *m, const zoff_model_param *p, size_t i);
+/* Log how many parameters have matrices, if the optimizer of a group is one of matrices, and for debugging each of them.
+ * `planned`: nothing is sealed, so all of it is for debugging. */
+void zoff_model_matrices_tell(const zoff_model *m, bool planned);
 
 /* masters.c */
 /* Where the fp32 master of a parameter is. */

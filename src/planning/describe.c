@@ -25,7 +25,7 @@ unsigned zoff_planning_describe_states(const zoff_model *m, size_t param, bool s
         return 0;
     if (p->frozen)
         return skip_frozen ? 0 : 1u << ZOFF_STATE_WEIGHTS;
-    const zoff_adam_states states = zoff_model_groups_states(m, p->group);
+    const zoff_adam_states states = zoff_model_params_states(m, p);
     return 1u << ZOFF_STATE_MASTER | (states.m ? 1u << ZOFF_STATE_M : 0) | (states.v ? 1u << ZOFF_STATE_V : 0);
 }
 

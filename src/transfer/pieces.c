@@ -43,7 +43,7 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
                                                const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
-    const zoff_adam_states states = zoff_model_groups_states(t->model, p->group);
+    const zoff_adam_states states = zoff_model_params_states(t->model, p);
     const zoff_master_form *form = zoff_model_masters_of(t->model, p);
     char *value = t->route.link->weights(t, piece, memory.weights);
     char *base = memory.states;

@@ -36,7 +36,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_plugin_host, 32, warn);
     SIZE_OF(zoff_plugin, 24, built_in);
     SIZE_OF(zoff_engine_opts, 120, norm_comm);
-    SIZE_OF(zoff_param_desc, 120, reduced);
+    SIZE_OF(zoff_param_desc, 136, matrix_row_count);
     SIZE_OF(zoff_step_args, 72, norm_sum);
     SIZE_OF(zoff_handover, 48, native_stream);
     SIZE_OF(zoff_step_info, 400, buckets);

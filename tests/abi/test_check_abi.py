@@ -23,7 +23,7 @@ CHANGES = (
     (False, LATER, APPENDED),
     (True, LATER, APPENDED, ("engine.h", "void *progress_ctx;", "int64_t progress_ctx;")),
     (True, LATER, ("engine.h", "const char *ranks;", "uint64_t more; const char *ranks;")),
-    (True, LATER, ("engine.h", "} zoff_param_desc;", "bool in_padding; } zoff_param_desc;")),
+    (True, LATER, ("checkpoint.h", "} zoff_checkpoint_info;", "bool in_padding; } zoff_checkpoint_info;")),
     (False, LATER, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_NVME = 2, ZOFF_TIER_TAPE = 3")),
     (True, LATER, ("types.h", "ZOFF_TIER_NVME = 2", "ZOFF_TIER_TAPE = 2, ZOFF_TIER_NVME = 3")),
 )

@@ -22,8 +22,11 @@ std::vector<std::string> bases(const std::string &folder)
         return std::string("{\"optimizer\": {") + optimizer + "}, \"zero_optimization\": {\"stage\": 2, " + places + device +
                "\"}, \"offload_param\": {\"nvme_path\": \"" + folder + "\"}}" + more + "}";
     };
-    return {with("\"type\": \"AdamW\"", "cpu", ""), with("\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}", "cpu", ""),
-            with("\"type\": \"Adagrad\"", "cpu", ""), with("\"type\": \"AdamW\"", "nvme", ""),
+    return {with("\"type\": \"AdamW\"", "cpu", ""),
+            with("\"type\": \"SGD\", \"params\": {\"momentum\": 0.9}", "cpu", ""),
+            with("\"type\": \"Adagrad\"", "cpu", ""),
+            with("\"type\": \"Muon\"", "cpu", ""),
+            with("\"type\": \"AdamW\"", "nvme", ""),
             "{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"nvme_path\": \"" + folder + "\"}}}"};
 }
 
@@ -59,7 +62,7 @@ std::vector<std::string> candidates(const zoff_config_key &row, const std::strin
         }
         return all;
     case ZOFF_KEY_TEXTS:
-        return {folder};
+        return {folder, "name=1"};
     case ZOFF_KEY_SECTION:
     case ZOFF_KEY_ANY:
         break;

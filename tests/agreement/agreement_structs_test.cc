@@ -177,6 +177,8 @@ TEST(Agreement, EveryFieldOfAParameter)
         refused(FIELD(zoff_param_desc, slice_name), [](saying &s) { s.params[1].slice_name = "half.{}"; }),
         refused(FIELD(zoff_param_desc, norm_replicated), [](saying &s) { s.params[0].norm_replicated = true; }),
         refused(FIELD(zoff_param_desc, reduced), [](saying &s) { s.params[0].reduced = true; }),
+        harmless(FIELD(zoff_param_desc, matrix_rows), nullptr), // below, because it needs a shape
+        harmless(FIELD(zoff_param_desc, matrix_row_count), nullptr),
     };
     expect_covered(list, sizeof(zoff_param_desc));
     size_t count = 0;
@@ -197,6 +199,18 @@ TEST(Agreement, EveryFieldOfAParameter)
         EXPECT_EQ(ZOFF_OK, got[1].status) << got[1].message;
         EXPECT_TRUE(want[0].weights == got[0].weights);
     }
+    static const size_t rows[] = {20, 10}, turned[] = {10, 20};
+    const auto give = [](saying &s, const size_t *numbers) {
+        s.params[0].dims = dims;
+        s.params[0].dim_count = 2;
+        s.params[0].matrix_rows = numbers;
+        s.params[0].matrix_row_count = numbers ? 2 : 0;
+    };
+    const std::vector<mutation> cut = {
+        refused(FIELD(zoff_param_desc, matrix_rows), [&](saying &s) { give(s, turned); }),
+        refused(
+            FIELD(zoff_param_desc, matrix_row_count), [&](saying &s) { give(s, nullptr); }, "zoff_param_desc.matrix_rows")};
+    count += try_all(cut, BASE, [&](saying &s) { give(s, rows); });
     report("zoff_param_desc", count);
 }
 

@@ -111,6 +111,16 @@ TEST_F(Calls, Arguments)
     d.value_stride = 1;
     SAY_WITH("value_stride 1", zoff_engine_add_param(made, &d, nullptr));
     d.value_stride = 0;
+    d.matrix_row_count = 1;
+    SAY_WITH("matrix_row_count 1", zoff_engine_add_param(made, &d, nullptr));
+    const size_t rows[] = {2}, dims[] = {3, 1};
+    d.matrix_rows = rows;
+    SAY_WITH("matrix_rows {2}", zoff_engine_add_param(made, &d, nullptr));
+    d.dims = dims;
+    d.dim_count = 2;
+    SAY_WITH("dims {3, 1} and matrix_rows {2}", zoff_engine_add_param(made, &d, nullptr));
+    d.matrix_rows = d.dims = nullptr;
+    d.matrix_row_count = d.dim_count = 0;
     ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
     SAY_WITH("a name that is there", zoff_engine_add_param(made, &d, nullptr));
     SAY(zoff_engine_find_param(made, "another", &p));

@@ -341,6 +341,8 @@ class zoff_param_desc(Struct):
         ("slice_name", c_char_p),
         ("norm_replicated", c_bool),
         ("reduced", c_bool),
+        ("matrix_rows", c_void_p),
+        ("matrix_row_count", c_size_t),
     ]
 
 

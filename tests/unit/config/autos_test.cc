@@ -71,7 +71,8 @@ TEST(config_autos, every_key_that_decides_is_named)
             continue;
         SCOPED_TRACE(path);
         bool of_another = false; // the key belongs to another optimizer than AdamW
-        for (const char *word : {"momentum", "dampening", "nesterov", "lr_decay", "initial_accumulator_value"})
+        for (const char *word : {"momentum", "dampening", "nesterov", "lr_decay", "initial_accumulator_value", "muon_lr",
+                                 "adam_lr", "ns_method", "ns_steps", "adjust_lr_fn"})
             of_another = of_another || path == "optimizer.params." + std::string(word);
         zoff_test::log_catcher log;
         auto config = parse(base);

@@ -2,6 +2,8 @@
 // optimizer_test.cc: the parameters of each optimizer.type, and their defaults.
 #include "config_helpers.h"
 
+#include <functional>
+
 extern "C" {
 #include "config_priv.h"
 }
@@ -85,26 +87,138 @@ TEST(config_optimizer, defaults_are_those_of_the_optimizer)
     EXPECT_EQ(0.5, values(config).hyper.lr);
 }
 
+// The keys of DeepSpeed and PyTorch with their defaults, and those of zoff.
+TEST(config_optimizer, keys_of_muon)
+{
+    zoff_optimizer_hyper defaults;
+    zoff_optimizer_hyper_init(&defaults, ZOFF_OPTIMIZER_MUON);
+    struct {
+        const char *params, *own; // optimizer.params, and the section zoff
+        std::function<void(zoff_optimizer_hyper &)> change;
+    } cases[] = {
+        {"", "", [](auto &) {}},
+        {"\"lr\": \"auto\", \"muon_lr\": null, \"nesterov\": null", "", [](auto &) {}},
+        {"\"lr\": 0.5", "", [](auto &h) { h.lr = h.adam_lr = 0.5; }},
+        {"\"lr\": 0.5, \"muon_lr\": 0.25", "", [](auto &h) { h.lr = 0.25, h.adam_lr = 0.5; }},
+        {"\"lr\": 0.5, \"adam_lr\": 0.25", "", [](auto &h) { h.lr = 0.5, h.adam_lr = 0.25; }},
+        {"\"muon_lr\": 0.5", "", [](auto &h) { h.lr = 0.5; }},
+        {"\"adam_lr\": 0", "", [](auto &h) { h.adam_lr = 0; }},
+        {"\"momentum\": 0, \"weight_decay\": 0.125, \"nesterov\": false", "",
+         [](auto &h) { h.momentum = 0, h.weight_decay = 0.125, h.nesterov = false; }},
+        {"\"betas\": [0.5, 0.75], \"eps\": 0.25, \"ns_steps\": 7", "",
+         [](auto &h) { h.beta1 = 0.5, h.beta2 = 0.75, h.eps = 0.25, h.ns_steps = 7; }},
+        {"\"ns_method\": \"Standard\", \"adjust_lr_fn\": \"match_rms_adamw\"", "",
+         [](auto &h) { h.ns_method = ZOFF_MUON_STANDARD, h.scale = ZOFF_MUON_SCALE_MATCH_RMS_ADAMW; }},
+        {"\"adjust_lr_fn\": \"match_rms_adamw\"", "\"muon_scale\": \"original\"", [](auto &) {}},
+        {"", "\"muon_scale\": \"match_rms_adamw\"", [](auto &h) { h.scale = ZOFF_MUON_SCALE_MATCH_RMS_ADAMW; }},
+        {"", "\"muon_scale\": \"spectral\"", [](auto &h) { h.scale = ZOFF_MUON_SCALE_SPECTRAL; }},
+        {"", "\"muon_scale\": \"unit_rms_norm\"", [](auto &h) { h.scale = ZOFF_MUON_SCALE_UNIT_RMS_NORM; }},
+        {"", "\"muon_coefficients\": \"quintic\"", [](auto &h) { h.coefficients = ZOFF_MUON_QUINTIC; }},
+        {"", "\"muon_coefficients\": \"polar_express\"", [](auto &h) { h.coefficients = ZOFF_MUON_POLAR_EXPRESS; }},
+        {"", "\"muon_coefficients\": \"cans\"", [](auto &h) { h.coefficients = ZOFF_MUON_CANS; }},
+        {"", "\"muon_coefficients\": \"deepseekv4\"", [](auto &h) { h.coefficients = ZOFF_MUON_DEEPSEEKV4; }},
+    };
+    for (const auto &c : cases) {
+        SCOPED_TRACE(std::string(c.params) + c.own);
+        auto config = parse("{\"optimizer\": {\"type\": \"muon\", \"params\": {" + std::string(c.params) + "}}, \"zoff\": {" +
+                            c.own + "}}");
+        zoff_optimizer_hyper want = defaults;
+        c.change(want);
+        const zoff_optimizer_hyper have = values(config).hyper;
+        EXPECT_EQ(want.optimizer, have.optimizer);
+        EXPECT_EQ(want.lr, have.lr);
+        EXPECT_EQ(want.adam_lr, have.adam_lr);
+        EXPECT_EQ(want.beta1, have.beta1);
+        EXPECT_EQ(want.beta2, have.beta2);
+        EXPECT_EQ(want.eps, have.eps);
+        EXPECT_EQ(want.weight_decay, have.weight_decay);
+        EXPECT_EQ(ZOFF_DECAY_DECOUPLED, have.decay);
+        EXPECT_EQ(want.momentum, have.momentum);
+        EXPECT_EQ(want.nesterov, have.nesterov);
+        EXPECT_EQ(want.ns_steps, have.ns_steps);
+        EXPECT_EQ(want.ns_method, have.ns_method);
+        EXPECT_EQ(want.scale, have.scale);
+        EXPECT_EQ(want.coefficients, have.coefficients);
+    }
+    const std::string shown = dump(resolved("{\"optimizer\": {\"type\": \"Muon\"}}"));
+    for (const char *line : {"lr = 0.02 ", "muon_lr = 0.02 ", "adam_lr = 0.0003 ", "momentum = 0.95 ", "nesterov = true ",
+                             "betas = [0.9, 0.95] ", "eps = 1e-10 ", "ns_steps = 5 "})
+        EXPECT_NE(std::string::npos, shown.find("optimizer.params." + std::string(line))) << line << "\n" << shown;
+}
+
+TEST(config_optimizer, values_that_muon_refuses)
+{
+    struct {
+        const char *text, *words;
+    } cases[] = {
+        {"\"params\": {\"momentum\": 1}}}",
+         "ds.json:2:12: optimizer.params.momentum is 1; expected a number from 0 to below 1 with optimizer.type Muon"},
+        {"\"params\": {\"adam_lr\": 1e39}}}", "ds.json:2:12: optimizer.params.adam_lr: 1e+39 is beyond fp32"},
+        {"\"params\": {\"muon_lr\": 1e39}}}", "ds.json:2:12: optimizer.params.muon_lr: 1e+39 is beyond fp32"},
+    };
+    for (const auto &c : cases) {
+        auto config = parse("{\"optimizer\": {\"type\": \"Muon\",\n" + std::string(c.text));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, zoff_config_resolve(config.get(), 1));
+    }
+    EXPECT_EQ(1, values(parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 1}}}")).hyper.momentum);
+}
+
+// An entry is a pattern, the last "=", and rows.
+TEST(config_optimizer, rows_of_matrices)
+{
+    size_t rows[3] = {};
+    EXPECT_EQ(3u, zoff_config_optimizer_rows("*qkv*=4096,1024,17", rows));
+    EXPECT_EQ((std::vector<size_t>{4096, 1024, 17}), std::vector<size_t>(rows, rows + 3));
+    EXPECT_EQ(1u, zoff_config_optimizer_rows("a=b=9007199254740991", rows));
+    EXPECT_EQ(9007199254740991u, rows[0]);
+    zoff_test::log_catcher log;
+    for (const std::string text :
+         {"qkv", "=4", "qkv=", "qkv=0", "qkv=4,", "qkv=,4", "qkv=4,,4", "qkv=4 ", "qkv= 4", "qkv=-4", "qkv=4x", "qkv=1e3",
+          "qkv=9007199254740992", "qkv=9007199254740991,1", "qkv=99999999999999999999999999"}) {
+        EXPECT_EQ(0u, zoff_config_optimizer_rows(text.c_str(), nullptr)) << text;
+        auto config = parse("{\"zoff\": {\"muon_rows\": [\"ok=1\",\n\"" + text + "\"]}}");
+        const std::string words = "ds.json:1:11: zoff.muon_rows: \"" + text +
+                                  "\" is no list of rows; expected PATTERN=ROWS,ROWS,... "
+                                  "with numbers from 1 on, as in \"*qkv.weight=4096,1024,1024\"";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+        ASSERT_ZOFF_OK(zoff_config_set(config.get(), "zoff.muon_rows", "ok=1,2"));
+        EXPECT_EQ(1u, values(config).muon_rows.count);
+    }
+    const auto config = parse("{\"zoff\": {\"muon_params\": \"a\", \"adam_params\": [\"b\", \"c\"]}}");
+    const zoff_config_values v = values(config);
+    EXPECT_STREQ("a", v.muon_params.texts[0]);
+    EXPECT_EQ(2u, v.adam_params.count);
+}
+
 // A parameter that would change another optimizer's training is not silently ignored. One whose value turns it off is accepted.
 TEST(config_optimizer, parameters_of_another_optimizer)
 {
     struct {
         const char *type, *param, *value, *owners; // NULL: it is accepted
     } cases[] = {
-        {"SGD", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
-        {"Adagrad", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
-        {"Lion", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
-        {"SGD", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
+        {"SGD", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\", \"Lion\" or \"Muon\""},
+        {"Adagrad", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\", \"Lion\" or \"Muon\""},
+        {"Lion", "eps", "1e-8", "\"Adam\", \"AdamW\", \"Adagrad\" or \"Muon\""},
+        {"SGD", "eps", "1e-8", "\"Adam\", \"AdamW\", \"Adagrad\" or \"Muon\""},
         {"Lion", "adam_w_mode", "true", "\"Adam\" or \"AdamW\""},
         {"SGD", "bias_correction", "true", "\"Adam\" or \"AdamW\""},
-        {"AdamW", "momentum", "0.9", "\"SGD\""},
+        {"AdamW", "momentum", "0.9", "\"SGD\" or \"Muon\""},
         {"AdamW", "momentum", "0", nullptr},
         {"Lion", "dampening", "0.1", "\"SGD\""},
-        {"Adam", "nesterov", "true", "\"SGD\""},
+        {"Adam", "nesterov", "true", "\"SGD\" or \"Muon\""},
         {"Adam", "nesterov", "false", nullptr},
         {"Adam", "lr_decay", "0.1", "\"Adagrad\""},
         {"SGD", "lr_decay", "0.0", nullptr},
         {"SGD", "initial_accumulator_value", "0.1", "\"Adagrad\""},
+        {"AdamW", "muon_lr", "0.1", "\"Muon\""},
+        {"Adam", "adam_lr", "0", "\"Muon\""},
+        {"SGD", "ns_method", "\"gram\"", "\"Muon\""},
+        {"Lion", "ns_steps", "5", "\"Muon\""},
+        {"AdamW", "adjust_lr_fn", "\"original\"", "\"Muon\""},
+        {"Muon", "adam_w_mode", "true", "\"Adam\" or \"AdamW\""},
+        {"Muon", "bias_correction", "true", "\"Adam\" or \"AdamW\""},
+        {"Muon", "dampening", "0.1", "\"SGD\""},
+        {"Muon", "dampening", "0", nullptr},
         {"SGD", "eps", "null", nullptr},
         {"SGD", "betas", "\"auto\"", nullptr},
         {"Lion", "weight_decay", "0.1", nullptr},

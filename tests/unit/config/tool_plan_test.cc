@@ -66,6 +66,34 @@ TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
     EXPECT_EQ(12000000000u, figure(run(file() + " --elements 1e9 --dtype fp32 --set zoff.persist=true").output, "states"));
 }
 
+// A matrix has no second moment; all other elements are AdamW's.
+TEST_F(plan_tool, MatricesHaveOneMoment)
+{
+    const std::string muon = file() + " --set optimizer.type=Muon --set zero_optimization.offload_optimizer.device=cpu";
+    auto r = run(muon + " --elements 1e6 --matrices 100x200*10,50x60 --set zoff.muon_rows=qkv=3");
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(203000u * 6 + 797000u * 10, figure(r.output, "states"));
+    EXPECT_NE(std::string::npos,
+              r.output.find("\nmatrices                                     11  of 203000 elements together\n"))
+        << r.output;
+    r = run(muon + " --matrices 100x200");
+    EXPECT_EQ(20000u * 6, figure(r.output, "states")) << "they are all elements, unless more are given";
+    EXPECT_EQ(10000000u, figure(run(muon + " --elements 1e6").output, "states"));
+    EXPECT_EQ(80000u, figure(run(muon + " --matrices 100x200 --dtype fp32").output, "states")) << "weights are the masters";
+    EXPECT_EQ(1, (r = run(muon + " --elements 100 --matrices 20x20")).status);
+    EXPECT_NE(std::string::npos,
+              r.output.find("error: --matrices have 400 elements, and --elements is 100, which counts them"));
+    EXPECT_EQ(1, (r = run(file() + " --matrices 20x20")).status);
+    EXPECT_NE(std::string::npos, r.output.find("error: --matrices is for optimizer.type Muon, and it is AdamW")) << r.output;
+    for (const char *bad : {"20", "20x", "x20", "20x20*", "20x20,", ",20x20", "20x20;20x20", "0x20", "20x20*0", "-1x20",
+                            "20x20x2", "2e3x20", "99999999999x20", "20x20*2*3", "''"}) {
+        r = run(muon + " --elements 1e6 --matrices " + (strchr(bad, ';') ? "'20x20;20x20'" : bad));
+        EXPECT_EQ(2, r.status) << bad;
+        EXPECT_NE(std::string::npos, r.output.find("zoff: --matrices needs shapes as in 768x2304*12,768x768, not \""))
+            << r.output;
+    }
+}
+
 // The command has no ranks and no GPU: it plans configurations that only seal would refuse.
 TEST_F(plan_tool, KnowsNoCommunicator)
 {

@@ -67,6 +67,51 @@ TEST_F(tool, check_prints_values_with_their_sources)
     EXPECT_EQ(result.out, run("check --set optimizer.params.lr=3e-4 --ranks 2 " + path + " --set zoff.nvme_paths=/a=b").out);
 }
 
+// With the tensors of a model: no value is read, so the file has none but zeros.
+TEST_F(tool, check_lists_the_matrices_of_a_model)
+{
+    const std::string names[][2] = {{"wte.weight", "[6,4]"},     {"h.0.qkv.weight", "[6,4]"}, {"h.0.qkv.bias", "[6]"},
+                                    {"h.1.qkv.weight", "[6,4]"}, {"experts", "[3,2,4]"},      {"conv", "[6,2,2,1]"},
+                                    {"router.weight", "[4,6]"}};
+    std::string header = "{\"__metadata__\":{\"lm_head.weight\":\"wte.weight\"}";
+    size_t bytes = 0;
+    for (const auto &name : names) {
+        const size_t more = name[1] == "[6]" ? 24 : 96;
+        header += ",\"" + name[0] + "\":{\"dtype\":\"F32\",\"shape\":" + name[1] + ",\"data_offsets\":[" +
+                  std::to_string(bytes) + "," + std::to_string(bytes + more) + "]}";
+        bytes += more;
+    }
+    header += "}";
+    const uint64_t length = header.size();
+    const std::string model =
+        write("model.safetensors", std::string((const char *)&length, 8) + header + std::string(bytes, 0));
+    const std::string path =
+        write("muon.json", "{\"optimizer\": {\"type\": \"Muon\"}, \"zoff\": {\"adam_params\": [\"router*\"], "
+                           "\"muon_rows\": [\"*.qkv.weight=2,1\"]}}");
+    outcome result = run("check " + path + " --model " + model);
+    EXPECT_EQ(0, result.exit) << result.err;
+    EXPECT_EQ("h.0.qkv.weight: 4 matrices of 2 or 1 x 4\n"
+              "h.1.qkv.weight: 4 matrices of 2 or 1 x 4\n"
+              "experts: 3 matrices of 2 x 4\n"
+              "conv: 1 matrix of 6 x 4\n"
+              "Muon updates 12 matrices in 4 parameters (9.6e-05 M elements), AdamW 3 other parameters (5.4e-05 M elements)\n",
+              result.out);
+    EXPECT_EQ("", result.err);
+    result = run("check " + path + " --model " + model + " --set zoff.muon_params=wte.weight,lm_head.weight");
+    EXPECT_EQ(1, result.exit);
+    EXPECT_EQ("", result.out);
+    EXPECT_HAS(result.err, "zoff.muon_params: \"wte.weight,lm_head.weight\" matches the name of no parameter");
+    result = run("check " + path + " --model " + model + " --set 'zoff.muon_params=[\"wte.weight\",\"lm_head.weight\"]'");
+    EXPECT_HAS(result.out, "wte.weight: 1 matrix of 6 x 4\n");
+    result = run("check " + path + " --model " + model + " --set optimizer.type=AdamW");
+    EXPECT_EQ(1, result.exit);
+    EXPECT_EQ("error: --model lists the matrices of a model, which only optimizer.type Muon has; use --set "
+              "optimizer.type=Muon to see them\n",
+              result.err);
+    EXPECT_EQ(1, run("check " + path + " --model " + path).exit);
+    EXPECT_EQ(2, run("check " + path + " --model").exit);
+}
+
 TEST_F(tool, check_puts_the_error_on_stderr_and_ends_with_1)
 {
     std::string path = write("bad.json", "{\n  \"gradient_clipp1ng\": 1\n}");

@@ -47,6 +47,36 @@ class Optimizers : public testing::TestWithParam<bool>
 INSTANTIATE_TEST_SUITE_P(Tiers, Optimizers, testing::Bool(),
                          [](const auto &p) { return std::string(p.param ? "nvme" : "host"); });
 
+// The patterns outlive the configuration, which is closed when parameters are added.
+TEST(Muon, AMatrixHasOneMoment)
+{
+    log_catcher log;
+    const size_t dims[] = {20, 30};
+    std::vector<float> weights(3 * 600);
+    const zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+    engine e =
+        make_engine("{\"optimizer\": {\"type\": \"Muon\"}, \"zoff\": {\"adam_params\": [\"b\"], \"muon_params\": [\"wte\"], "
+                    "\"muon_rows\": [\"a=15,5\"]}}",
+                    opts);
+    zoff_param_desc d = ZOFF_PARAM_DESC_INIT;
+    d.count = 600;
+    d.dims = dims;
+    d.dim_count = 2;
+    const char *names[] = {"a", "b", "wte"};
+    for (size_t i = 0; i < 3; i++) {
+        d.name = names[i];
+        d.value = &weights[600 * i];
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    }
+    zoff_plan_info plan = ZOFF_PLAN_INFO_INIT;
+    ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
+    EXPECT_EQ(600u * (4 + 8 + 4), plan.state_bytes) << "fp32 weights are their own masters";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
+                      "zoff_engine_seal: the optimizer of group 0 is Muon, and no engine takes its step yet; use another "
+                      "optimizer.type",
+                      zoff_engine_seal(e.get()));
+}
+
 TEST_P(Optimizers, StatesTakeWhatTheOptimizerKeeps)
 {
     struct {

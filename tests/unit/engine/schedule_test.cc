@@ -165,7 +165,7 @@ TEST(Schedule, OneCycleMovesBetas)
             const bool has_betas = optimizer == ZOFF_OPTIMIZER_ADAM || optimizer == ZOFF_OPTIMIZER_LION;
             if (moves && !has_betas)
                 log.expect("scheduler.params.cycle_momentum has no effect with optimizer.type " + std::string(type) +
-                           ", which has no betas");
+                           ", whose betas no cycle moves");
             engine e = seal_engine(
                 t, "{\"optimizer\": {\"type\": \"" + std::string(type) + "\"" +
                        (h.momentum != 0 ? ", \"params\": {\"momentum\": 0.625}" : "") +

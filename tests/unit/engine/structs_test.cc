@@ -222,7 +222,7 @@ TEST(ParamDesc, ZeroIsTheDefaultOfEachField)
 {
     log_catcher log;
     using desc = zoff_param_desc;
-    static const size_t DIMS[] = {3000};
+    static const size_t DIMS[] = {3000}, ROWS[] = {1000};
     const std::function<void(desc &)> GIVEN[] = {
         [](desc &) {},
         [](desc &d) { d.slices = 2; },
@@ -238,6 +238,8 @@ TEST(ParamDesc, ZeroIsTheDefaultOfEachField)
         [](desc &d) { d.slice_name = "h.{}"; },
         [](desc &d) { d.norm_replicated = true; },
         [](desc &d) { d.reduced = true; },
+        [](desc &d) { d.matrix_rows = ROWS; },
+        [](desc &d) { d.matrix_row_count = 1; },
     };
     for (const auto &given : GIVEN) {
         const std::string plain = trained(given), spelled = trained([&](desc &d) {

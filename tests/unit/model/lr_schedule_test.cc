@@ -206,6 +206,36 @@ TEST(LrSchedule, OneCycleMomentumStaysWithoutDecay)
     }
 }
 
+// Each schedule treats both rates of Muon in the same way, from where each begins.
+TEST(LrSchedule, BothRatesOfMuonFollowIt)
+{
+    log_catcher log;
+    zoff_optimizer_hyper own;
+    zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_MUON);
+    own.lr = 0.5;
+    own.adam_lr = 0.125;
+    for (const char *scheduler :
+         {"null", "{\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": null, \"warmup_num_steps\": 5}}",
+          "{\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 2, \"warmup_num_steps\": 5}}",
+          "{\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_max_lr\": null, \"total_num_steps\": 20, \"warmup_num_steps\": "
+          "5}}",
+          "{\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 20, \"warmup_num_steps\": 5}}",
+          "{\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.25, \"cycle_max_lr\": 2, \"cycle_first_step_size\": 5}}",
+          "{\"type\": \"LRRangeTest\"}"}) {
+        SCOPED_TRACE(scheduler);
+        zoff_optimizer_hyper other = own;
+        other.lr = own.adam_lr;
+        const auto both = scheduled(scheduler, first_updates(24), own), one = scheduled(scheduler, first_updates(24), other);
+        for (size_t i = 0; i < both.size(); i++) {
+            EXPECT_EQ(one[i].lr, both[i].adam_lr) << "update " << i + 1;
+            EXPECT_EQ(own.beta1, both[i].beta1) << "as in DeepSpeed, whose Muon hides its betas";
+        }
+        zoff_optimizer_hyper_init(&other, ZOFF_OPTIMIZER_ADAM);
+        for (const zoff_optimizer_hyper &h : scheduled(scheduler, first_updates(24), other))
+            EXPECT_EQ(other.adam_lr, h.adam_lr) << "it has no second rate";
+    }
+}
+
 // SGD and Adagrad have no betas, and keep those of their struct.
 TEST(LrSchedule, OneCycleMovesBetasOfOptimizersThatHaveThem)
 {

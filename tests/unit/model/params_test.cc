@@ -19,6 +19,15 @@ void shape(zoff_param_desc &d, const std::vector<size_t> &dims)
     d.dim_count = dims.size();
 }
 
+// The same for rows of matrices.
+void rows(zoff_param_desc &d, const std::vector<size_t> &numbers)
+{
+    static std::vector<size_t> all;
+    all = numbers;
+    d.matrix_rows = all.data();
+    d.matrix_row_count = numbers.size();
+}
+
 class Params : public testing::Test
 {
   protected:
@@ -261,6 +270,32 @@ TEST_F(Params, OverflowsAreRefusedAndAddNothing)
         {"bad: zoff_param_desc.dim_count is 65; a parameter has at most 64 dimensions",
          [](auto &d) { shape(d, std::vector<size_t>(65, 1)); }},
         {"bad: zoff_param_desc.dim_count is 2, but dims is NULL", [](auto &d) { d.dim_count = 2; }},
+        {"bad: zoff_param_desc.matrix_rows is NULL, but matrix_row_count is 2; set both or none",
+         [](auto &d) { d.matrix_row_count = 2; }},
+        {"bad: zoff_param_desc.matrix_rows is given, but matrix_row_count is 0",
+         [](auto &d) { d.matrix_rows = &d.matrix_row_count; }},
+        {"bad: zoff_param_desc.matrix_rows cuts the first of several dimensions, but dims is NULL",
+         [](auto &d) { rows(d, {10}); }},
+        {"bad: zoff_param_desc.matrix_rows cuts the first of several dimensions, but dims has only one",
+         [](auto &d) {
+             shape(d, {10});
+             rows(d, {10});
+         }},
+        {"bad: number 1 of zoff_param_desc.matrix_rows is 3, after 3 rows of the 5 in dims[0]",
+         [](auto &d) {
+             shape(d, {5, 2});
+             rows(d, {3, 3});
+         }},
+        {"bad: number 1 of zoff_param_desc.matrix_rows is 0, after 2 rows of the 5 in dims[0]",
+         [](auto &d) {
+             shape(d, {5, 2});
+             rows(d, {2, 0, 3});
+         }},
+        {"bad: zoff_param_desc.matrix_rows add up to 2, which does not divide the 5 rows in dims[0]",
+         [](auto &d) {
+             shape(d, {5, 2});
+             rows(d, {1, 1});
+         }},
         {"bad: zoff_param_desc.slice_name is \"layer\"; it must contain \"{}\" once", [](auto &d) { d.slice_name = "layer"; }},
         {"bad: zoff_param_desc.slice_name is \"\"; it must", [](auto &d) { d.slice_name = ""; }},
         {"bad: zoff_param_desc.slice_name is \"a{}.{}\"; it must", [](auto &d) { d.slice_name = "a{}.{}"; }},
@@ -307,6 +342,8 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
         zoff_param_desc d = describe("p", 5, 2);
         d.group = 3;
         d.slice_name = "p{}";
+        shape(d, {5, 1});
+        rows(d, {2, 3});
         zoff_param out = 77;
         const zoff_status status = zoff_model_params_add(&own.m, &d, &out);
         EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
@@ -322,7 +359,7 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
         EXPECT_EQ(4u, own.m.group_count);
         EXPECT_EQ(2u, own.m.slice_count);
     });
-    EXPECT_EQ(6, failures) << "the list, the groups, the name and where it is found, the shape, the pattern";
+    EXPECT_EQ(7, failures) << "the list, the groups, the name and where it is found, the shape, the pattern, the rows";
 }
 
 TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)

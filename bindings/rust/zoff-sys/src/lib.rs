@@ -733,6 +733,10 @@ pub struct zoff_param_desc {
     pub norm_replicated: bool,
     /// every rank of the engine hands over the same gradient, which the trainer has reduced itself: the engine neither exchanges nor averages it. The owner of an element reads its own copy, for the norm, the check for inf and nan, and the update. Steps compare the bits of all copies: 16 blocks of 1,024 elements of each slice, and other blocks in the next step. A difference is ERR_INVALID on all ranks, names the parameter, and changes nothing. Not for several ranks whose communicator reaches the memory of the device
     pub reduced: bool,
+    /// for Muon: a slice is read as dims[0] rows, which are cut into matrices of so many rows, in this order, again and again: {4096, 1024, 1024} for a fused QKV. Their sum divides dims[0]. Copied. NULL: zoff.muon_rows or dims decide
+    pub matrix_rows: *const usize,
+    /// numbers in `matrix_rows`; 0 where it is NULL
+    pub matrix_row_count: usize,
 }
 impl Default for zoff_param_desc {
     fn default() -> Self {
@@ -1592,11 +1596,11 @@ extern "C" {
     ///
     /// Owns: the engine; valid until the next call with it, also from another thread. "" before any failure
     pub fn zoff_engine_error(e: *const zoff_engine) -> *const c_char;
-    /// Set the learning rate of a group, as a trainer with a schedule of its own does before each step. A scheduler of the configuration that scales the group's rate goes on from this one. Legal as zoff_engine_set_group(), of which it is a short form. With zoff.speculation_memory call it before the first zoff_grad_ready() of a step, or buckets are updated again.
+    /// Set the learning rate of a group, as a trainer with a schedule of its own does before each step. A scheduler of the configuration that scales the group's rate goes on from this one. With Muon it is that of matrices; zoff_engine_set_group() sets adam_lr. Legal as zoff_engine_set_group(), of which it is a short form. With zoff.speculation_memory call it before the first zoff_grad_ready() of a step, or buckets are updated again.
     ///
     /// Return: ERR_INVALID for a number out of range, or for a scheduler that computes the rate without that of the group; ERR_STATE while a step is open
     pub fn zoff_engine_set_lr(e: *mut zoff_engine, group: c_uint, lr: f64) -> zoff_status;
-    /// Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is. A learning-rate schedule still acts on lr, and OneCycle on the betas. Legal between steps, on every rank before the same step; groups may have different optimizers.
+    /// Set the hyper-parameters of a group that differ from the configuration; ZOFF_KEEP leaves a number as it is. A learning-rate schedule still acts on lr and adam_lr, and OneCycle on the betas. Legal between steps, on every rank before the same step; groups may have different optimizers.
     ///
     /// Return: ERR_INVALID for a number out of range; ERR_STATE when seal has laid out the states of another optimizer, or of SGD without the momentum that is asked for now
     pub fn zoff_engine_set_group(e: *mut zoff_engine, group: c_uint, hyper: *const zoff_optimizer_hyper) -> zoff_status;
