@@ -54,6 +54,13 @@ typedef struct zoff_adam_consts {
     uint32_t dither;      /* random number of the step; see dither.h */
 } zoff_adam_consts;
 
+/* How a matrix of Muon is orthogonalized. */
+typedef struct zoff_muon_consts {
+    zoff_muon_coefficients coefficients;
+    unsigned steps;
+    bool gram; /* over its Gram matrix */
+} zoff_muon_consts;
+
 enum { ZOFF_MUON_STEPS_MOST = 99 };
 
 /* ERR_INVALID for a value out of range, or t < 1. */
@@ -75,6 +82,8 @@ void zoff_adam_hyper_matrix_consts(const zoff_optimizer_hyper *hyper, size_t row
                                    zoff_adam_consts *before, zoff_adam_consts *after);
 /* The number by which the states of a block are rounded. `first`: an element of the slice, a multiple of ZOFF_NORM_BLOCK. */
 uint64_t zoff_adam_dither_key(const char *name, size_t slice, size_t first);
+/* How a matrix is orthogonalized between them. */
+void zoff_adam_hyper_muon_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, zoff_muon_consts *out);
 /* The states that a rule, or a step with these hyper-parameters, reads and writes; with Muon a tensor that is no matrix. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
@@ -154,6 +163,28 @@ void zoff_adam_update_apart_run(unsigned threads, const zoff_adam_apart *pieces,
 /* Write the first values of the states, whose memory is zero. A master comes from the 16-bit weights at copy_out if there are
  * any; m and v stay zero. Each page is touched first by the thread that zoff_adam_update_run() gives the same elements. */
 void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count);
+
+/* A matrix that is orthogonalized. The caller fills the first fields; the others are zero at the beginning, and say where the
+ * next call continues. */
+typedef struct zoff_orthogonal {
+    size_t rows, cols;
+    float *x;      /* before: what a MUON rule has written; after: the orthogonalized matrix */
+    void *scratch; /* aligned to 64 bytes */
+    zoff_muon_consts consts;
+    unsigned iteration, stage;
+    size_t part, part_rows, part_cols;
+    double sum;
+    bool swapped;
+} zoff_orthogonal;
+
+/* Bytes of its scratch for calls with up to `threads` threads: 8 n^2 for n rows or columns, whichever are fewer, 16 n^2 with
+ * gram, and some 3 MiB for each thread. */
+size_t zoff_adam_orthogonal_scratch(size_t rows, size_t cols, bool gram, unsigned threads);
+/* Orthogonalize. After each part of thread 0, of some milliseconds, between() is called, and stops(), which may be NULL; the
+ * work stops once that says so. The bits do not depend on threads and stops.
+ * @return ZOFF_PENDING: the work has stopped; call again, with as many threads as there is scratch for */
+zoff_status zoff_adam_orthogonal_run(unsigned threads, zoff_orthogonal *o, zoff_adam_between between, bool (*stops)(void *ctx),
+                                     void *ctx);
 
 typedef struct zoff_norm_piece {
     size_t count;

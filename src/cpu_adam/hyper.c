@@ -397,6 +397,15 @@ bool zoff_adam_hyper_has_matrices(const zoff_optimizer_hyper *hyper)
     return complete(hyper, &copy)->optimizer == ZOFF_OPTIMIZER_MUON;
 }
 
+void zoff_adam_hyper_muon_consts(const zoff_optimizer_hyper *hyper, size_t rows, size_t cols, zoff_muon_consts *out)
+{
+    zoff_optimizer_hyper copy;
+    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    const size_t n = zoff_base_bits_min(rows, cols), m = zoff_base_bits_max(rows, cols);
+    *out = (zoff_muon_consts){
+        .coefficients = h->coefficients, .steps = h->ns_steps, .gram = h->ns_method == ZOFF_MUON_GRAM && m / 2 >= n};
+}
+
 /* The factor of Muon's learning rate. */
 static double scale_of(zoff_muon_scale scale, double rows, double cols)
 {

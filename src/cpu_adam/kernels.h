@@ -8,13 +8,48 @@
 
 #include "cpu_adam.h"
 
+/* A product of matrices in fp32; body_product.h has the order of each sum. The output is
+ *     product(A, B)                               without `add`
+ *     fma(add_by, add, product(A, B))             where product_by is 1
+ *     fma(product_by, product(A, B), add_by * add)
+ * It is computed in parts of part_rows rows and part_cols columns, numbered down the columns. Parts may be computed in any
+ * order, and on any threads. `add` may be the output. A may be the output where a part has whole rows, and B where it has whole
+ * columns. */
+typedef struct zoff_product {
+    size_t rows, cols, depth;              /* A has rows x depth elements, B depth x cols */
+    size_t a_stride, b_stride, out_stride; /* elements from one row of the memory to the next; out_stride also of `add` */
+    const float *a, *b, *add;
+    bool a_turned, b_turned; /* the memory has the transpose */
+    bool lower;              /* the output is symmetric: its lower triangle is computed and mirrored */
+    float add_by, product_by;
+    float *out;
+    size_t part_rows, part_cols; /* multiples of ZOFF_PRODUCT_ROWS and ZOFF_PRODUCT_COLS, or all */
+    float *scratch;              /* zoff_adam_product_scratch() elements, aligned to 64 bytes; another one on each thread */
+} zoff_product;
+
+enum {
+    PRODUCT_BLOCK = 256,    /* k of a block */
+    PRODUCT_GROUP = 144,    /* rows of A that are copied at a time, so that they stay in the second cache */
+    ZOFF_PRODUCT_ROWS = 12, /* whole tiles of each table */
+    ZOFF_PRODUCT_COLS = 128,
+};
+
+/* Elements of the scratch of a part. */
+static inline size_t zoff_adam_product_scratch(size_t part_rows, size_t part_cols)
+{
+    const size_t rows = (part_rows + ZOFF_PRODUCT_ROWS - 1) / ZOFF_PRODUCT_ROWS * ZOFF_PRODUCT_ROWS;
+    const size_t cols = (part_cols + ZOFF_PRODUCT_COLS - 1) / ZOFF_PRODUCT_COLS * ZOFF_PRODUCT_COLS;
+    return rows * cols + PRODUCT_BLOCK * cols + PRODUCT_BLOCK * PRODUCT_GROUP;
+}
+
 /* clang-format off */
 #define ZOFF_KERNEL_LIST(K) /* name   piece                      what it does */                                           \
     K(update,     zoff_adam_piece)       /* a step by any rule on weights and gradients of any type */                     \
     K(update_apart, zoff_adam_apart)     /* a step to another place; `begin` is a multiple of ZOFF_NORM_BLOCK */            \
     K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
     K(cast,       zoff_cast_piece)       /* any element type to any other */                                               \
-    K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */
+    K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */                        \
+    K(product,    zoff_product)          /* parts [begin, begin + count) of a product */
 /* clang-format on */
 
 struct zoff_kernels {

@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-KERNELS = ("kernel_update_apart", "kernel_accumulate", "cast_any", "kernel_square_sum")
+KERNELS = ("kernel_update_apart", "kernel_accumulate", "cast_any", "kernel_square_sum", "product_tile")
 PARTS = ("avx2_pairs", "avx512_pairs")  # steps only: other kernels are in the object of the instruction set
 
 # Loops of steps, update_<TYPES>_<RULE>_<FORMAT>. Each of 7 rules with states, of which rules with decay are parts, but for Adam,

@@ -331,6 +331,64 @@ static void run_team(bits_data *data)
     }
 }
 
+/* Products of finite and of any numbers. A kind has any two factors, or a symmetric output. */
+static void run_product(bits_data *data, const struct zoff_kernels *table, size_t n, unsigned kind)
+{
+    enum { MOST = 300, PART_ROWS = 2 * ZOFF_PRODUCT_ROWS };
+    static _Alignas(64) float scratch[(PART_ROWS + PRODUCT_BLOCK) * ZOFF_PRODUCT_COLS * 3 + PRODUCT_BLOCK * PRODUCT_GROUP];
+    const size_t rows = n, cols = kind & 1 ? n : n * 7 % MOST + 1, depth = n * 13 % MOST + 1;
+    zoff_product p = {
+        .rows = rows, .cols = cols, .depth = depth, .out_stride = cols, .a_turned = kind & 2, .b_turned = kind & 4};
+    p.a_stride = p.a_turned ? rows : depth;
+    p.b_stride = p.b_turned ? depth : cols;
+    p.lower = kind & 1;
+    p.a = bits_fill(data, 0, ZOFF_F32, rows * depth);
+    p.b = bits_fill_finite(data, 1, ZOFF_F32, depth * cols);
+    p.add = kind == 3 ? NULL : bits_fill_finite(data, 2, ZOFF_F32, rows * cols);
+    p.out = bits_place(data, 3, rows * cols * sizeof *p.out);
+    p.add_by = -0x1.3333p+2f;
+    p.product_by = kind & 2 ? 1 : 0x1.81062p+1f;
+    p.part_rows = PART_ROWS;
+    p.part_cols = ZOFF_PRODUCT_COLS;
+    p.scratch = scratch;
+    table->product(&p, 0, (rows + p.part_rows - 1) / p.part_rows * ((cols + p.part_cols - 1) / p.part_cols));
+    char label[128];
+    snprintf(label, sizeof label, "product, kind %u, n %zu", kind, n);
+    bits_write(data, label, "out", ZOFF_F32, p.out, rows * cols);
+    bits_check(data, label);
+}
+
+/* The same orthogonalization with teams of several sizes. */
+static void run_orthogonal(bits_data *data, size_t rows, size_t cols, bool gram)
+{
+    static const unsigned threads[] = {1, 2, 7};
+    enum { MOST = 8 };
+    float *x = malloc(rows * cols * sizeof *x);
+    void *scratch = aligned_alloc(64, (zoff_adam_orthogonal_scratch(rows, cols, gram, MOST) + 63) / 64 * 64);
+    if (!x || !scratch)
+        bits_fail("no memory");
+    const float *numbers = bits_fill_finite(data, 0, ZOFF_F32, rows * cols);
+    char label[128];
+    snprintf(label, sizeof label, "orthogonal, %zu x %zu, gram %d", rows, cols, gram);
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        zoff_orthogonal o = {.rows = rows,
+                             .cols = cols,
+                             .x = x,
+                             .scratch = scratch,
+                             .consts = {.coefficients = ZOFF_MUON_QUINTIC, .steps = 5, .gram = gram}};
+        const long before = bits_tell(data);
+        memcpy(x, numbers, rows * cols * sizeof *x);
+        if (zoff_adam_orthogonal_run(threads[t], &o, NULL, NULL, NULL) != ZOFF_OK)
+            bits_fail("%s: not done", label);
+        bits_write(data, label, "x", ZOFF_F32, x, rows * cols);
+        if (t && !bits_repeats(data, before))
+            bits_fail("%s: a team of %u computes other bits than a team of 1", label, threads[t]);
+    }
+    bits_check(data, label);
+    free(x);
+    free(scratch);
+}
+
 /* The vectors must have the requested length, otherwise the run does not test it. */
 static void check_vector_length(unsigned long wanted)
 {
@@ -377,6 +435,15 @@ int main(int argc, char **argv)
         run_size(data, table, n, 1);
     run_size(data, table, LARGE, each);
     run_team(data);
+    for (size_t n = 1; n <= 70; n++)
+        run_product(data, table, n, (unsigned)n % 8);
+    for (unsigned kind = 0; kind < 8; kind++)
+        run_product(data, table, 257 + kind, kind);
+    for (size_t n = 5; n < 100; n += 31) {
+        run_orthogonal(data, n, n, false);
+        run_orthogonal(data, 2 * n + 1, n, true);
+        run_orthogonal(data, n, 300, n % 2);
+    }
     zoff_base_cpu_float_leave(saved);
     printf("%s kernels: %ld bytes of results\n", zoff_isa(), bits_tell(data));
     bits_close(data);

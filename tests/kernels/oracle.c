@@ -3,6 +3,7 @@
 #include "oracle.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static float float_of(uint32_t bits)
@@ -293,6 +294,99 @@ void oracle_muon_pass(const zoff_optimizer_hyper *h, int is_after, double grad_s
         if (tensor->copy_out)
             oracle_store(tensor->copy_out, copy_dtype, i, p);
     }
+}
+
+float oracle_product(oracle_matrix a, oracle_matrix b, size_t i, size_t j, size_t depth)
+{
+    float total = 0;
+    for (size_t begin = 0; begin < depth; begin += 256) {
+        float s = 0;
+        for (size_t k = begin; k < depth && k < begin + 256; k++)
+            s = fmaf(a.at[i * a.down + k * a.across], b.at[k * b.down + j * b.across], s);
+        total = begin ? total + s : s;
+    }
+    return total;
+}
+
+/* out = product_by x product(a, b) + add_by x add for symmetric n x n matrices, by the lower triangle. */
+static void multiply_symmetric(size_t n, size_t depth, oracle_matrix a, oracle_matrix b, float product_by, float add_by,
+                               const float *add, float *out)
+{
+    float *sums = malloc(n * n * sizeof *sums);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j <= i; j++) {
+            float x = oracle_product(a, b, i, j, depth);
+            if (add && product_by == 1)
+                x = fmaf(add_by, add[i * n + j], x);
+            else if (add)
+                x = fmaf(product_by, x, add_by * add[i * n + j]);
+            sums[i * n + j] = sums[j * n + i] = x;
+        }
+    }
+    memcpy(out, sums, n * n * sizeof *sums);
+    free(sums);
+}
+
+/* X = left x X, or X x left; with `add_by` times X itself if that is not 0. */
+static void apply(size_t rows, size_t cols, float *x, const float *factor, float add_by)
+{
+    const int wide = rows <= cols;
+    const size_t n = wide ? rows : cols;
+    const oracle_matrix of_x = {x, cols, 1}, of_factor = {factor, n, 1};
+    float *out = malloc(rows * cols * sizeof *out);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            const float p = wide ? oracle_product(of_factor, of_x, i, j, n) : oracle_product(of_x, of_factor, i, j, n);
+            out[i * cols + j] = add_by != 0 ? fmaf(add_by, x[i * cols + j], p) : p;
+        }
+    }
+    memcpy(x, out, rows * cols * sizeof *out);
+    free(out);
+}
+
+void oracle_orthogonal(size_t rows, size_t cols, float *x, const float polynomials[][3], unsigned steps, int gram)
+{
+    const int wide = rows <= cols;
+    const size_t n = wide ? rows : cols, m = wide ? cols : rows, bytes = n * n * sizeof(float);
+    const oracle_matrix left = wide ? (oracle_matrix){x, cols, 1} : (oracle_matrix){x, 1, cols};
+    const oracle_matrix right = wide ? (oracle_matrix){x, 1, cols} : (oracle_matrix){x, cols, 1};
+    float *r = malloc(bytes), *z = malloc(bytes), *q = malloc(bytes), *t = malloc(bytes);
+    const oracle_matrix of_r = {r, n, 1}, of_z = {z, n, 1}, of_q = {q, n, 1}, of_t = {t, n, 1};
+    double f = 0;
+    for (size_t begin = 0; begin < rows * cols; begin += 1024)
+        f += oracle_square_sum(x, ZOFF_F32, begin, rows * cols - begin < 1024 ? rows * cols - begin : 1024);
+    for (size_t i = 0; i < rows * cols; i++)
+        x[i] = (float)((double)x[i] * (1 / (sqrt(f) + 1e-7)));
+    for (unsigned step = 0; step < steps; step++) {
+        const float a = polynomials[step][0], b = polynomials[step][1], c = polynomials[step][2];
+        const int begins = !gram || step == 0 || step % 3 == 2, ends = step + 1 == steps;
+        if (gram && step % 3 == 2)
+            apply(rows, cols, x, q, 0);
+        if (begins)
+            multiply_symmetric(n, m, left, right, 1, 0, NULL, r);
+        multiply_symmetric(n, n, of_r, of_r, c, b, r, z);
+        if (!gram) {
+            apply(rows, cols, x, z, a);
+            continue;
+        }
+        if (begins) {
+            memcpy(q, z, bytes);
+            for (size_t i = 0; i < n; i++)
+                q[i * n + i] += a;
+        } else {
+            multiply_symmetric(n, n, of_z, of_q, 1, a, q, q);
+        }
+        if (!ends && (step + 1) % 3 != 2) {
+            multiply_symmetric(n, n, of_z, of_r, 1, a, r, t);
+            multiply_symmetric(n, n, of_z, of_t, 1, a, t, r);
+        }
+        if (ends)
+            apply(rows, cols, x, q, 0);
+    }
+    free(r);
+    free(z);
+    free(q);
+    free(t);
 }
 
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count)

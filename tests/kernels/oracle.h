@@ -39,6 +39,18 @@ void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale
  * with the result in `grad`. */
 void oracle_muon_pass(const zoff_optimizer_hyper *hyper, int is_after, double grad_scale, const zoff_optimizer_tensor *tensor);
 
+/* A matrix in memory: element (i, k) is at[i * down + k * across]. */
+typedef struct oracle_matrix {
+    const float *at;
+    size_t down, across;
+} oracle_matrix;
+
+/* Element (i, j) of the product of two matrices, by chains of 256 and their sum. */
+float oracle_product(oracle_matrix a, oracle_matrix b, size_t i, size_t j, size_t depth);
+
+/* Orthogonalize a matrix in place by `steps` polynomials (a, b, c), over its Gram matrix or over itself. */
+void oracle_orthogonal(size_t rows, size_t cols, float *x, const float polynomials[][3], unsigned steps, int gram);
+
 /* The sum of squares of a block of at most 1024 elements, from element `begin` on. */
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);
 

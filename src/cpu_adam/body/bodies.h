@@ -15,6 +15,7 @@
 #include "body_accumulate.h"
 #include "body_cast.h"
 #include "body_norm.h"
+#include "body_product.h"
 #include "body_q8.h"
 #include "body_span.h"
 

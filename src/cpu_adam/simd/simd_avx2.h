@@ -18,6 +18,11 @@ ZOFF_KERNEL_INLINE size_t v_lanes(void)
     return 8;
 }
 
+ZOFF_KERNEL_INLINE size_t v_registers(void)
+{
+    return 16;
+}
+
 ZOFF_KERNEL_INLINE v_f v_set1(float x)
 {
     return _mm256_set1_ps(x);

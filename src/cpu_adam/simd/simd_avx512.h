@@ -17,6 +17,11 @@ ZOFF_KERNEL_INLINE size_t v_lanes(void)
     return 16;
 }
 
+ZOFF_KERNEL_INLINE size_t v_registers(void)
+{
+    return 32;
+}
+
 ZOFF_KERNEL_INLINE v_f v_set1(float x)
 {
     return _mm512_set1_ps(x);

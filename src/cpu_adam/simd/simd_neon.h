@@ -15,6 +15,11 @@ ZOFF_KERNEL_INLINE size_t v_lanes(void)
     return QUAD_LANES;
 }
 
+ZOFF_KERNEL_INLINE size_t v_registers(void)
+{
+    return 32;
+}
+
 ZOFF_KERNEL_INLINE v_f v_set1(float x)
 {
     return vdupq_n_f32(x);

@@ -18,6 +18,12 @@ ZOFF_KERNEL_INLINE size_t v_lanes(void)
     return 1;
 }
 
+/* Registers of vectors; loops with sums of their own use all. */
+ZOFF_KERNEL_INLINE size_t v_registers(void)
+{
+    return 16;
+}
+
 ZOFF_KERNEL_INLINE v_f v_set1(float x)
 {
     return x;

@@ -19,6 +19,11 @@ ZOFF_KERNEL_INLINE size_t v_lanes(void)
     return svcntw();
 }
 
+ZOFF_KERNEL_INLINE size_t v_registers(void)
+{
+    return 32;
+}
+
 /* The first `left` lanes. */
 ZOFF_KERNEL_INLINE svbool_t v_mask(size_t left)
 {
