@@ -20,14 +20,20 @@ _Static_assert(sizeof(zoff_optimizer_tensor) == 88, "a new field: read it where 
 /* Bytes of the hyper-parameters in their first release; no array of them has a smaller stride. */
 enum { FIRST_HYPER_BYTES = offsetof(zoff_optimizer_hyper, momentum) };
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
 /* A list of tensors, "tensor" or "tensors[7]" in messages, and the constants of each. */
 typedef struct step_list {
     const zoff_optimizer_tensor *tensors;
     size_t stride, count;
     const char *name; /* name of the call */
+    const zoff_optimizer_hyper *hyper;
+    size_t hyper_stride; /* bytes; 0: all share the first */
     const zoff_adam_consts *consts;
     size_t consts_step; /* distance from one tensor's constants to the next one's: 0 or 1 */
     bool stream;
+    bool has_matrices;
+    size_t elements, scratch_bytes; /* of the largest matrix, and of its orthogonalization */
 } step_list;
 
 static const zoff_optimizer_tensor *tensor_at(const step_list *list, size_t index)
@@ -35,9 +41,26 @@ static const zoff_optimizer_tensor *tensor_at(const step_list *list, size_t inde
     return (const void *)((const char *)list->tensors + index * list->stride);
 }
 
+static const zoff_optimizer_hyper *hyper_at(const step_list *list, size_t index)
+{
+    return (const void *)((const char *)list->hyper + index * list->hyper_stride);
+}
+
 static size_t index_of(const step_list *list, const void *tensor)
 {
     return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
+}
+
+/* Whether it is orthogonalized. A struct of an older caller ends before its shape. */
+static bool is_matrix(const zoff_optimizer_tensor *tensor, const zoff_optimizer_hyper *hyper)
+{
+    return tensor->struct_size >= sizeof *tensor && (tensor->rows || tensor->cols) && zoff_adam_hyper_has_matrices(hyper);
+}
+
+/* The same after the checks. Most lists have no matrices, and then nothing is read. */
+static inline bool is_matrix_of(const step_list *list, const zoff_optimizer_tensor *tensor)
+{
+    return list->has_matrices && is_matrix(tensor, hyper_at(list, index_of(list, tensor)));
 }
 
 /* Fill the piece field by field, because a struct that is built elsewhere and copied in larger parts waits for its own stores,
@@ -70,6 +93,8 @@ static const zoff_adam_consts *consts_of(const step_list *list, const zoff_optim
 static size_t cost_of(const void *ctx, const void *pointer)
 {
     const zoff_optimizer_tensor *tensor = pointer;
+    if (is_matrix_of(ctx, tensor))
+        return 0;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
     return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, ZOFF_MOMENTS_F32, states, tensor->copy_out, false);
 }
@@ -78,6 +103,8 @@ static void update_piece(const struct zoff_kernels *kernels, const void *ctx, co
 {
     const step_list *list = ctx;
     zoff_adam_piece piece;
+    if (is_matrix_of(list, tensor))
+        return;
     make_piece(tensor, consts_of(list, tensor), &piece);
     piece.stream = list->stream;
     kernels->update(&piece, begin, count);
@@ -117,9 +144,33 @@ static zoff_status refuse_overlap(const step_list *list, size_t index, const cha
                                  which, index, bytes, stride);
 }
 
-static zoff_status check_tensor(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper)
+static zoff_status check_shape(step_list *list, size_t index)
 {
-    const zoff_adam_states states = zoff_adam_hyper_states(hyper);
+    const zoff_optimizer_tensor *tensor = tensor_at(list, index);
+    const size_t rows = tensor->rows, cols = tensor->cols;
+    size_t elements;
+    ZOFF_FAIL_IF(!rows || !cols, ZOFF_ERR_INVALID, "%s.rows is %zu and cols %zu; set both, or none for AdamW",
+                 name_tensor(list, index).text, rows, cols);
+    ZOFF_FAIL_IF(!zoff_base_bits_mul(rows, cols, &elements) || tensor->count % elements, ZOFF_ERR_INVALID,
+                 "%s.count is %zu, which is no multiple of a matrix of %zu x %zu", name_tensor(list, index).text, tensor->count,
+                 rows, cols);
+    ZOFF_FAIL_IF(elements > (size_t)PTRDIFF_MAX / 64, ZOFF_ERR_INVALID,
+                 "%s is a matrix of %zu x %zu: more elements than memory can hold", name_tensor(list, index).text, rows, cols);
+    if (tensor->count) {
+        zoff_muon_consts muon;
+        zoff_adam_hyper_muon_consts(hyper_at(list, index), rows, cols, &muon);
+        const size_t bytes = zoff_adam_orthogonal_scratch(rows, cols, muon.gram, zoff_adam_dispatch_threads());
+        list->has_matrices = true;
+        list->elements = zoff_base_bits_max(list->elements, elements);
+        list->scratch_bytes = zoff_base_bits_max(list->scratch_bytes, bytes);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_tensor(step_list *list, size_t index)
+{
+    const zoff_optimizer_hyper *hyper = hyper_at(list, index);
+    zoff_adam_states states = zoff_adam_hyper_states(hyper);
     const zoff_optimizer_tensor *tensor = tensor_at(list, index);
     ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
                  "%s.struct_size is %zu; start from ZOFF_OPTIMIZER_TENSOR_INIT, which sets it to sizeof(zoff_optimizer_tensor)",
@@ -129,10 +180,10 @@ static zoff_status check_tensor(const step_list *list, size_t index, const zoff_
     zoff_status status = zoff_base_structs_check("zoff_optimizer_tensor", "ZOFF_OPTIMIZER_TENSOR_INIT", tensor, sizeof *tensor);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: ", name_tensor(list, index).text);
-    const bool has_shape = tensor->struct_size >= sizeof *tensor && (tensor->rows || tensor->cols);
-    ZOFF_FAIL_IF(has_shape && zoff_adam_hyper_has_matrices(hyper), ZOFF_ERR_UNSUPPORTED,
-                 "%s has %zu rows and %zu columns, but this version does not orthogonalize yet; leave both 0 for AdamW",
-                 name_tensor(list, index).text, tensor->rows, tensor->cols);
+    if (is_matrix(tensor, hyper)) {
+        ZOFF_TRY(check_shape(list, index));
+        states = (zoff_adam_states){.m = true};
+    }
     const struct {
         const char *name;
         const void *array;
@@ -165,6 +216,48 @@ static zoff_status check_scale(double grad_scale)
     return ZOFF_OK;
 }
 
+/* One step of one matrix of a tensor: momentum, orthogonalization, addition. */
+static void step_matrix(const zoff_optimizer_tensor *tensor, size_t first, const zoff_adam_consts *before,
+                        const zoff_adam_consts *after, zoff_orthogonal o)
+{
+    const unsigned threads = zoff_adam_dispatch_threads();
+    zoff_adam_piece from, to;
+    make_piece(tensor, before, &from);
+    make_piece(tensor, after, &to);
+    from.count = to.count = o.rows * o.cols;
+    from.grad = (const char *)from.grad + first * zoff_adam_update_width(from.grad_dtype);
+    from.m = (float *)from.m + first;
+    from.master = o.x;
+    from.master_dtype = ZOFF_F32;
+    from.copy_out = NULL;
+    zoff_adam_update_run(threads, &from, 1, NULL, NULL);
+    (void)zoff_adam_orthogonal_run(threads, &o, NULL, NULL, NULL); /* nothing stops it */
+    to.grad = o.x;
+    to.grad_dtype = ZOFF_F32;
+    to.master = (char *)to.master + first * zoff_adam_update_width(to.master_dtype);
+    if (to.copy_out)
+        to.copy_out = (uint16_t *)to.copy_out + first;
+    zoff_adam_update_run(threads, &to, 1, NULL, NULL);
+}
+
+/* The matrices of a list, one after the other, because each has the whole team. */
+static void step_matrices(const step_list *list, int64_t t, double grad_scale, void *workspace)
+{
+    const size_t x_bytes = zoff_base_bits_align(list->elements * sizeof(float), LINE);
+    char *x = (char *)zoff_base_bits_align((uintptr_t)workspace, LINE);
+    for (size_t i = 0; i < list->count; i++) {
+        const zoff_optimizer_tensor *tensor = tensor_at(list, i);
+        if (!is_matrix_of(list, tensor))
+            continue;
+        zoff_adam_consts before, after;
+        zoff_orthogonal o = {.rows = tensor->rows, .cols = tensor->cols, .x = (float *)(void *)x, .scratch = x + x_bytes};
+        zoff_adam_hyper_matrix_consts(hyper_at(list, i), o.rows, o.cols, t, grad_scale, &before, &after);
+        zoff_adam_hyper_muon_consts(hyper_at(list, i), o.rows, o.cols, &o.consts);
+        for (size_t first = 0; first < tensor->count; first += o.rows * o.cols)
+            step_matrix(tensor, first, &before, &after, o);
+    }
+}
+
 static void run(step_list *list)
 {
     zoff_adam_walk walk = {.pieces = list->tensors,
@@ -179,17 +272,31 @@ static void run(step_list *list)
     zoff_adam_walk_run(zoff_adam_dispatch_threads(), &walk);
 }
 
+/* The step of a list that was checked. The memory for matrices comes first, because nothing may change without it. */
+static zoff_status run_all(step_list *list, int64_t t, double grad_scale)
+{
+    void *workspace = NULL;
+    const size_t x_bytes = zoff_base_bits_align(list->elements * sizeof(float), LINE);
+    if (list->has_matrices)
+        ZOFF_TRY(
+            zoff_base_mem_alloc(1, x_bytes + list->scratch_bytes + LINE, "a matrix and its orthogonalization", &workspace));
+    run(list);
+    if (list->has_matrices)
+        step_matrices(list, t, grad_scale, workspace);
+    zoff_base_mem_free(workspace);
+    return ZOFF_OK;
+}
+
 /* One set of hyper-parameters for all tensors. */
-static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale)
+static zoff_status step_alike(step_list *list, int64_t t, double grad_scale)
 {
     zoff_adam_consts consts;
-    ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
+    ZOFF_TRY(zoff_adam_hyper_check(list->hyper, t));
     for (size_t i = 0; i < list->count; i++)
-        ZOFF_TRY(check_tensor(list, i, hyper));
-    zoff_adam_hyper_consts(hyper, t, grad_scale, &consts);
+        ZOFF_TRY(check_tensor(list, i));
+    zoff_adam_hyper_consts(list->hyper, t, grad_scale, &consts);
     list->consts = &consts;
-    run(list);
-    return ZOFF_OK;
+    return run_all(list, t, grad_scale);
 }
 
 /* Whether two structs give the same constants, as far as this library's fields show. */
@@ -200,7 +307,7 @@ static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper 
 
 /* Check one tensor's hyper-parameters and compute its constants. Reuse the constants of the tensor before it if they are the
  * same, because a power is expensive. */
-static zoff_status make_consts(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper,
+static zoff_status make_consts(step_list *list, size_t index, const zoff_optimizer_hyper *hyper,
                                const zoff_optimizer_hyper *before, int64_t t, double grad_scale, zoff_adam_consts *consts)
 {
     if (before && are_alike(hyper, before)) {
@@ -211,28 +318,27 @@ static zoff_status make_consts(const step_list *list, size_t index, const zoff_o
             return zoff_base_status_prefix(status, "%s: hyper-parameters of tensors[%zu]: ", list->name, index);
         zoff_adam_hyper_consts(hyper, t, grad_scale, &consts[index]);
     }
-    return check_tensor(list, index, hyper);
+    return check_tensor(list, index);
 }
 
 /* Each tensor has its own hyper-parameters. */
-static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper, size_t hyper_stride, int64_t t,
-                             double grad_scale)
+static zoff_status step_each(step_list *list, int64_t t, double grad_scale)
 {
     zoff_status status = ZOFF_OK;
     zoff_adam_consts *consts;
     ZOFF_TRY(zoff_base_mem_alloc(list->count, sizeof *consts, "the constants of a list of tensors", &consts));
     const zoff_optimizer_hyper *before = NULL;
     for (size_t i = 0; i < list->count && status == ZOFF_OK; i++) {
-        const zoff_optimizer_hyper *own = (const void *)((const char *)hyper + i * hyper_stride);
-        status = own->struct_size > hyper_stride
-                     ? refuse_overlap(list, i, "hyper-parameters of ", own->struct_size, hyper_stride)
+        const zoff_optimizer_hyper *own = hyper_at(list, i);
+        status = own->struct_size > list->hyper_stride
+                     ? refuse_overlap(list, i, "hyper-parameters of ", own->struct_size, list->hyper_stride)
                      : make_consts(list, i, own, before, t, grad_scale, consts);
         before = own;
     }
     list->consts = consts;
     list->consts_step = 1;
     if (status == ZOFF_OK)
-        run(list);
+        status = run_all(list, t, grad_scale);
     zoff_base_mem_free(consts);
     return status;
 }
@@ -262,15 +368,19 @@ static void run_share(void *ctx, unsigned thread, unsigned threads)
 zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
                                 const zoff_optimizer_tensor *tensor)
 {
-    const step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_optimizer_step"};
+    step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_optimizer_step", .hyper = hyper};
     lone_step step;
     ZOFF_TRY(check_scale(grad_scale));
     ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_optimizer_step: tensor is NULL");
     ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
-    ZOFF_TRY(check_tensor(&list, 0, hyper));
+    ZOFF_TRY(check_tensor(&list, 0));
     if (!tensor->count)
         return ZOFF_OK;
     zoff_adam_hyper_consts(hyper, t, grad_scale, &step.consts);
+    if (list.has_matrices) {
+        list.consts = &step.consts;
+        return run_all(&list, t, grad_scale);
+    }
     make_piece(tensor, &step.consts, &step.piece);
     step.piece.stream = zoff_adam_update_streams(tensor->count * zoff_adam_update_cost(&step.piece));
     const unsigned threads = zoff_adam_dispatch_threads();
@@ -281,7 +391,12 @@ zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, do
 zoff_status zoff_optimizer_step_list(const zoff_optimizer_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,
                                      const zoff_optimizer_tensor *tensors, size_t tensor_stride, size_t count)
 {
-    step_list list = {.tensors = tensors, .stride = tensor_stride, .count = count, .name = "zoff_optimizer_step_list"};
+    step_list list = {.tensors = tensors,
+                      .stride = tensor_stride,
+                      .count = count,
+                      .name = "zoff_optimizer_step_list",
+                      .hyper = hyper,
+                      .hyper_stride = hyper_stride};
     ZOFF_TRY(check_scale(grad_scale));
     ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "zoff_optimizer_step_list: hyper is NULL");
     ZOFF_FAIL_IF(!tensors && count, ZOFF_ERR_INVALID, "zoff_optimizer_step_list: tensors is NULL, but count is %zu", count);
@@ -291,5 +406,5 @@ zoff_status zoff_optimizer_step_list(const zoff_optimizer_hyper *hyper, size_t h
         hyper_stride && (hyper_stride < FIRST_HYPER_BYTES || hyper_stride % _Alignof(zoff_optimizer_hyper)), ZOFF_ERR_INVALID,
         "zoff_optimizer_step_list: hyper_stride is %zu; pass sizeof(zoff_optimizer_hyper), or 0 where all tensors share one",
         hyper_stride);
-    return hyper_stride ? step_each(&list, hyper, hyper_stride, t, grad_scale) : step_alike(&list, hyper, t, grad_scale);
+    return hyper_stride ? step_each(&list, t, grad_scale) : step_alike(&list, t, grad_scale);
 }

@@ -163,7 +163,7 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     if (c.rule->rule < ZOFF_RULE_MUON_MOMENTUM)
         oracle_step(&hyper, t, scale, &expected);
     else
-        oracle_muon_pass(&hyper, c.rule->rule >= ZOFF_RULE_ADD, scale, &expected);
+        oracle_muon_pass(&hyper, c.rule->rule >= ZOFF_RULE_ADD, 2, scale, &expected);
     if (c.weights.split) {
         a.p16_2.resize(n + 1);
         a.copy_2.resize(n + 1);

@@ -276,10 +276,11 @@ void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale
     }
 }
 
-void oracle_muon_pass(const zoff_optimizer_hyper *h, int is_after, double grad_scale, const zoff_optimizer_tensor *tensor)
+void oracle_muon_pass(const zoff_optimizer_hyper *h, int is_after, double scale, double grad_scale,
+                      const zoff_optimizer_tensor *tensor)
 {
     const float keep = (float)h->momentum, rest = (float)(1 - h->momentum);
-    const float rate = (float)(-h->lr * 2), shrink = (float)(-h->lr * h->weight_decay); /* sqrt(12 / 3) is 2 */
+    const float rate = (float)(-h->lr * scale), shrink = (float)(-h->lr * h->weight_decay);
     const zoff_dtype copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16;
     for (size_t i = 0; i < tensor->count; i++) {
         const float g = oracle_load(tensor->grad, tensor->grad_dtype, i) * (is_after ? 1 : (float)grad_scale);
@@ -344,7 +345,68 @@ static void apply(size_t rows, size_t cols, float *x, const float *factor, float
     free(out);
 }
 
-void oracle_orthogonal(size_t rows, size_t cols, float *x, const float polynomials[][3], unsigned steps, int gram)
+void oracle_polynomial(zoff_muon_coefficients set, unsigned i, double out[3])
+{
+    static const double QUINTIC[][3] = {{4.0848, -6.8946, 2.9270},
+                                        {3.9505, -6.3029, 2.6377},
+                                        {3.7418, -5.5913, 2.3037},
+                                        {2.8769, -3.1427, 1.2046},
+                                        {2.8366, -3.0525, 1.2012}};
+    static const double POLAR[][3] = {{8.2051, -22.9019, 16.4607}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.5250},
+                                      {3.2856, -2.4153, 0.4853},   {2.2779, -1.6198, 0.3985}, {1.8726, -1.2307, 0.3585},
+                                      {1.8564, -1.2132, 0.3568},   {1.8750, -1.2500, 0.3750}};
+    static const double CANS[][3] = {{8.4703, -25.1081, 18.6293},
+                                     {4.1828, -3.1087, 0.5806},
+                                     {3.9619, -2.9541, 0.5630},
+                                     {3.2866, -2.4647, 0.5074},
+                                     {2.2737, -1.6447, 0.4162}};
+    static const double SIMPLE[3] = {3.4445, -4.7750, 2.0315}, LAST[3] = {2, -1.5, 0.5};
+    const double *found = set == ZOFF_MUON_QUINTIC         ? QUINTIC[i % 5]
+                          : set == ZOFF_MUON_POLAR_EXPRESS ? POLAR[i < 8 ? i : 7]
+                          : set == ZOFF_MUON_CANS          ? CANS[i < 5 ? i : 4]
+                          : set == ZOFF_MUON_DEEPSEEKV4    ? (i < 8 ? SIMPLE : LAST)
+                                                           : SIMPLE;
+    memcpy(out, found, 3 * sizeof *out);
+}
+
+/* out = a b, or with `turned` a b^T */
+static void multiply_exact(size_t rows, size_t cols, size_t depth, const double *a, const double *b, int turned, double *out)
+{
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            double s = 0;
+            for (size_t k = 0; k < depth; k++)
+                s += a[i * depth + k] * (turned ? b[j * depth + k] : b[k * cols + j]);
+            out[i * cols + j] = s;
+        }
+    }
+}
+
+void oracle_orthogonal_exact(size_t rows, size_t cols, double *x, zoff_muon_coefficients set, unsigned steps)
+{
+    double *s = malloc(rows * rows * sizeof *s), *s2 = malloc(rows * rows * sizeof *s), *y = malloc(rows * cols * sizeof *y);
+    double f = 0;
+    for (size_t i = 0; i < rows * cols; i++)
+        f += x[i] * x[i];
+    for (size_t i = 0; i < rows * cols; i++)
+        x[i] /= sqrt(f) + 1e-7;
+    for (unsigned step = 0; step < steps; step++) {
+        double k[3];
+        oracle_polynomial(set, step, k);
+        multiply_exact(rows, rows, cols, x, x, 1, s);
+        multiply_exact(rows, rows, rows, s, s, 0, s2);
+        for (size_t i = 0; i < rows * rows; i++)
+            s[i] = k[1] * s[i] + k[2] * s2[i];
+        multiply_exact(rows, cols, rows, s, x, 0, y);
+        for (size_t i = 0; i < rows * cols; i++)
+            x[i] = k[0] * x[i] + y[i];
+    }
+    free(s);
+    free(s2);
+    free(y);
+}
+
+void oracle_orthogonal(size_t rows, size_t cols, float *x, zoff_muon_coefficients set, unsigned steps, int gram)
 {
     const int wide = rows <= cols;
     const size_t n = wide ? rows : cols, m = wide ? cols : rows, bytes = n * n * sizeof(float);
@@ -358,7 +420,9 @@ void oracle_orthogonal(size_t rows, size_t cols, float *x, const float polynomia
     for (size_t i = 0; i < rows * cols; i++)
         x[i] = (float)((double)x[i] * (1 / (sqrt(f) + 1e-7)));
     for (unsigned step = 0; step < steps; step++) {
-        const float a = polynomials[step][0], b = polynomials[step][1], c = polynomials[step][2];
+        double k[3];
+        oracle_polynomial(set, step, k);
+        const float a = (float)k[0], b = (float)k[1], c = (float)k[2];
         const int begins = !gram || step == 0 || step % 3 == 2, ends = step + 1 == steps;
         if (gram && step % 3 == 2)
             apply(rows, cols, x, q, 0);

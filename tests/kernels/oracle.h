@@ -35,9 +35,10 @@ void oracle_store(void *array, zoff_dtype dtype, size_t i, float x);
 /* Step `t` of any optimizer on one tensor, as zoff_optimizer_step() documents it. */
 void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, const zoff_optimizer_tensor *tensor);
 
-/* A pass of Muon over a matrix of 12 rows and 3 columns, before its orthogonalization, which is in `master` then, or after it,
- * with the result in `grad`. */
-void oracle_muon_pass(const zoff_optimizer_hyper *hyper, int is_after, double grad_scale, const zoff_optimizer_tensor *tensor);
+/* A pass of Muon over a matrix, before its orthogonalization, which is in `master` then, or after it, with the result in
+ * `grad`. `scale`: the factor of the learning rate. */
+void oracle_muon_pass(const zoff_optimizer_hyper *hyper, int is_after, double scale, double grad_scale,
+                      const zoff_optimizer_tensor *tensor);
 
 /* A matrix in memory: element (i, k) is at[i * down + k * across]. */
 typedef struct oracle_matrix {
@@ -48,8 +49,13 @@ typedef struct oracle_matrix {
 /* Element (i, j) of the product of two matrices, by chains of 256 and their sum. */
 float oracle_product(oracle_matrix a, oracle_matrix b, size_t i, size_t j, size_t depth);
 
-/* Orthogonalize a matrix in place by `steps` polynomials (a, b, c), over its Gram matrix or over itself. */
-void oracle_orthogonal(size_t rows, size_t cols, float *x, const float polynomials[][3], unsigned steps, int gram);
+/* The numbers a, b and c of an iteration, as they were published. */
+void oracle_polynomial(zoff_muon_coefficients set, unsigned iteration, double out[3]);
+
+/* Orthogonalize a matrix in place, over its Gram matrix or over itself. */
+void oracle_orthogonal(size_t rows, size_t cols, float *x, zoff_muon_coefficients set, unsigned steps, int gram);
+/* The same function in fp64, as the papers write it. */
+void oracle_orthogonal_exact(size_t rows, size_t cols, double *x, zoff_muon_coefficients set, unsigned steps);
 
 /* The sum of squares of a block of at most 1024 elements, from element `begin` on. */
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);

@@ -14,40 +14,6 @@ extern "C" {
 
 namespace
 {
-// The published polynomials, written down once more.
-std::vector<std::array<float, 3>> polynomials(zoff_muon_coefficients set, unsigned steps)
-{
-    static const std::vector<std::vector<std::array<float, 3>>> SETS = {{{3.4445f, -4.7750f, 2.0315f}},
-                                                                        {{4.0848f, -6.8946f, 2.9270f},
-                                                                         {3.9505f, -6.3029f, 2.6377f},
-                                                                         {3.7418f, -5.5913f, 2.3037f},
-                                                                         {2.8769f, -3.1427f, 1.2046f},
-                                                                         {2.8366f, -3.0525f, 1.2012f}},
-                                                                        {{8.2051f, -22.9019f, 16.4607f},
-                                                                         {4.0664f, -2.8612f, 0.5184f},
-                                                                         {3.9096f, -2.8234f, 0.5250f},
-                                                                         {3.2856f, -2.4153f, 0.4853f},
-                                                                         {2.2779f, -1.6198f, 0.3985f},
-                                                                         {1.8726f, -1.2307f, 0.3585f},
-                                                                         {1.8564f, -1.2132f, 0.3568f},
-                                                                         {1.8750f, -1.2500f, 0.3750f}},
-                                                                        {{8.4703f, -25.1081f, 18.6293f},
-                                                                         {4.1828f, -3.1087f, 0.5806f},
-                                                                         {3.9619f, -2.9541f, 0.5630f},
-                                                                         {3.2866f, -2.4647f, 0.5074f},
-                                                                         {2.2737f, -1.6447f, 0.4162f}},
-                                                                        {{3.4445f, -4.7750f, 2.0315f}, {2.0f, -1.5f, 0.5f}}};
-    const auto &list = SETS[set];
-    std::vector<std::array<float, 3>> all;
-    for (unsigned i = 0; i < steps; i++) {
-        const bool repeats_all = set == ZOFF_MUON_SIMPLE || set == ZOFF_MUON_QUINTIC;
-        all.push_back(set == ZOFF_MUON_DEEPSEEKV4 ? list[i >= 8]
-                      : repeats_all               ? list[i % list.size()]
-                                                  : list[std::min<size_t>(i, list.size() - 1)]);
-    }
-    return all;
-}
-
 std::vector<float> drawn(size_t count, uint64_t seed)
 {
     kernel_data::random_source random(seed);
@@ -108,8 +74,7 @@ void check(size_t rows, size_t cols, zoff_muon_consts consts, const std::vector<
                                       << " steps, " << (consts.gram ? "gram" : "standard"));
     const std::vector<float> given = drawn(rows * cols, rows * 1000 + cols);
     std::vector<float> expected = given;
-    const auto list = polynomials(consts.coefficients, consts.steps);
-    oracle_orthogonal(rows, cols, expected.data(), reinterpret_cast<const float(*)[3]>(list.data()), consts.steps, consts.gram);
+    oracle_orthogonal(rows, cols, expected.data(), consts.coefficients, consts.steps, consts.gram);
     for (const auto &team : teams) {
         std::vector<float> x = given;
         run(rows, cols, &x, consts, team, stops);

@@ -185,20 +185,6 @@ TEST(step, each_error_names_its_cause)
     expect_same(before, f);
 }
 
-TEST(step, a_matrix_is_refused_yet)
-{
-    owned_tensor f = adamw(12), before = f;
-    zoff_optimizer_tensor tensor = f.tensor();
-    tensor.rows = 3;
-    tensor.cols = 4;
-    zoff_optimizer_hyper hyper;
-    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_MUON);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "tensor has 3 rows and 4 columns, but this version does not orthogonalize yet",
-                      zoff_optimizer_step(&hyper, 1, 1, &tensor));
-    expect_same(before, f);
-    EXPECT_ZOFF_OK(zoff_optimizer_step(&f.rule.hyper, 1, 1, &tensor)) << "other optimizers ignore the shape";
-}
-
 // Only the rule's own states are required.
 TEST(step, each_rule_asks_for_its_own_states)
 {

@@ -1685,17 +1685,36 @@ extern "C" {
     ///     m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
     ///     p  = fma(-lr, u, p)                           without momentum: u = g
     ///
-    /// Muon (Jordan et al. 2024). A tensor without rows and columns takes AdamW's step, with lr = adam_lr.
+    /// Muon (Jordan et al. 2024), for each matrix X of a tensor with rows r and columns c. Other tensors take AdamW's step, with lr = adam_lr. The factor scale(r, c) is that of zoff_muon_scale:
+    ///
+    ///     m  = fma(1 - momentum, g, momentum * m)       u = m, or with nesterov u = fma(1 - momentum, g, momentum * m)
+    ///     X  = U / (|U| + 1e-7)                         in double, rounded once
+    ///     X  = (a + b S + c S^2) X, S = X X^T           ns_steps times, each with its own a, b and c; see below
+    ///     p  = fma(-lr * scale(r, c), x, p)             or with weight_decay
+    ///     p  = p + fma(-lr * scale(r, c), x, (-lr * weight_decay) * p)
+    ///
+    /// |U| is the root of the sum of squares: of the sums of blocks of 1,024 elements, added in order in double. An element of a product A B is a sum over k, in blocks of 256. In each block s = 0, then s = fma(A[i][k], B[k][j], s) with ascending k, and the sums of blocks are added in order. Symmetric matrices are computed in their lower triangle and mirrored. With ZOFF_MUON_STANDARD each iteration is, with X^T X and X B in place of X X^T and B X where r > c:
+    ///
+    ///     A  = X X^T                                    B = fma(c, A A, b * A)
+    ///     X  = fma(a, X, B X)
+    ///
+    /// With ZOFF_MUON_GRAM, where one side is at least twice the other, iterations work on R, the A of the first one, and Q:
+    ///
+    ///     Z  = fma(c, R R, b * R)
+    ///     Q  = Z + a I in the first iteration, else fma(a, Q, Z Q)
+    ///     T  = fma(a, R, Z R)                           R = fma(a, T, Z T)
+    ///
+    /// In the end X = Q X. The same is done before the third iteration and each third one after it: then R is the A of the new X, and this iteration is a first one.
     ///
     /// Constants are computed in double and rounded to fp32 once. With a weight_decay of 0 its terms are left out. Subnormals are honoured, also in a process that flushes them. A NaN stays a NaN; in 16 bits it is 0x7fc0 (bf16) or 0x7e00 (fp16).
     ///
-    /// The bits of the result do not depend on the instruction set or on the number of threads, except for the sign and payload of an fp32 NaN.
+    /// The bits of the result do not depend on the instruction set or on the number of threads, except for the sign and payload of an fp32 NaN. A matrix that has a NaN or an infinite number becomes NaN as a whole.
     ///
     /// Threads: any, on disjoint memory; uses the library's threads
     ///
     /// Blocks: until done
     ///
-    /// Return: ERR_INVALID for a NULL array, an unknown type, or a number out of range; nothing has changed then
+    /// Return: ERR_INVALID for a NULL array, an unknown type, or a number out of range. ERR_NO_MEMORY for a matrix: it needs 4 r c bytes, 8 (16 with ZOFF_MUON_GRAM) times the square of its smaller side, and some 3 MiB for each thread. Nothing has changed then
     pub fn zoff_optimizer_step(hyper: *const zoff_optimizer_hyper, t: i64, grad_scale: f64, tensor: *const zoff_optimizer_tensor) -> zoff_status;
     /// Take one step on `count` tensors in one call. The threads are woken once and get equal shares in bytes, however many or small the tensors are.
     ///
@@ -1703,7 +1722,7 @@ extern "C" {
     ///
     /// Blocks: until done
     ///
-    /// Return: as zoff_optimizer_step(), with the index of the tensor in the message; all tensors are checked before any is changed. ERR_NO_MEMORY only with a hyper_stride
+    /// Return: as zoff_optimizer_step(), with the index of the tensor in the message; all tensors are checked before any is changed. ERR_NO_MEMORY only with a hyper_stride, or for the largest matrix
     pub fn zoff_optimizer_step_list(hyper: *const zoff_optimizer_hyper, hyper_stride: usize, t: i64, grad_scale: f64, tensors: *const zoff_optimizer_tensor, tensor_stride: usize, count: usize) -> zoff_status;
     /// Return the instruction set of the kernels in use: "scalar", "avx2", "avx512", "neon" or "sve". The environment variable ZOFF_ISA selects one; a warning follows when a faster one would work.
     ///
