@@ -15,13 +15,21 @@ enum {
     STEP = 3     /* from the page number of one stream to that of the next, modulo 8 */
 };
 
+/* Parameters without matrices, or one round: a part of the list of blocks, which is cut into buckets of its own. */
+typedef struct segment {
+    size_t first_block, blocks, first_bucket, buckets;
+} segment;
+
 /* The state of the loop over all elements: where the next piece goes. */
 typedef struct walk {
     const zoff_plan_opts *opts;
     zoff_plan *plan;       /* counts are always updated; pieces, runs and chunks only with `fill` */
     zoff_plan_chunk chunk; /* the chunk that is being filled */
     bool fill;
-    size_t block; /* index of the next block in the list of all parameters */
+    size_t block;    /* index of the next block in the list of all parameters */
+    segment segment; /* several ranks: the present segment */
+    size_t most;     /* several ranks: most blocks of a bucket */
+    size_t round;    /* number of the present round, from 1; 0: none */
 } walk;
 
 /* The next page at or after `byte` whose number is `place` modulo CLASSES. */
@@ -107,6 +115,7 @@ static void close_chunk(walk *w)
 {
     zoff_plan_chunk *c = &w->chunk;
     lay_out(c);
+    c->round = w->round;
     zoff_plan *plan = w->plan;
     if (w->fill)
         plan->chunks[plan->chunk_count] = *c;
@@ -173,23 +182,25 @@ static bool is_kept(const zoff_plan_tensor *tensor)
     return (!tensor->frozen || tensor->weight_bytes) && tensor->count;
 }
 
-/* Count the blocks of all parameters into plan->blocks. Returns the number of buckets for them. */
-static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size_t count)
+static bool has_matrices(const zoff_plan_tensor *tensor)
+{
+    return tensor->matrix_ends && is_kept(tensor);
+}
+
+/* The most blocks of a bucket of several ranks. */
+static size_t most_blocks(const walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     size_t streams = 0, bytes = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_kept(&tensors[i]))
             continue;
-        w->plan->blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
         streams = zoff_base_bits_max(streams, zoff_zero_plan_streams(&tensors[i]));
         bytes = zoff_base_bits_max(bytes, zoff_zero_plan_state_bytes(&tensors[i], w->opts->unit));
     }
     size_t most = blocks_of_chunk(w->opts, streams, bytes);
     if (!w->plan->replicated && __builtin_mul_overflow(most, (size_t)w->plan->ranks, &most))
         most = SIZE_MAX;
-    if (w->opts->max_bucket_units)
-        most = zoff_base_bits_min(most, w->opts->max_bucket_units);
-    return zoff_base_bits_ceil_div(w->plan->blocks, most);
+    return w->opts->max_bucket_units ? zoff_base_bits_min(most, w->opts->max_bucket_units) : most;
 }
 
 /* The first block of a bucket. All buckets have the same number of blocks; the first ones get one more each, if the division
@@ -239,13 +250,16 @@ static void add_own(walk *w, const zoff_plan_piece *run, size_t run_end, size_t 
     }
 }
 
-static void add_slice_of_several(walk *w, size_t buckets, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
+/* The elements [first, stop) of a slice. */
+static void add_to_several(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor, size_t first, size_t stop)
 {
     zoff_plan *plan = w->plan;
-    for (size_t first = 0; first < tensor->count;) {
-        const size_t start = bucket_start(plan->blocks, buckets, plan->chunk_count);
-        const size_t end = bucket_start(plan->blocks, buckets, plan->chunk_count + 1);
-        const size_t count = zoff_base_bits_min(tensor->count - first, (end - w->block) * w->opts->unit);
+    const segment *s = &w->segment;
+    while (first < stop) {
+        const size_t number = plan->chunk_count - s->first_bucket;
+        const size_t start = s->first_block + bucket_start(s->blocks, s->buckets, number);
+        const size_t end = s->first_block + bucket_start(s->blocks, s->buckets, number + 1);
+        const size_t count = zoff_base_bits_min(stop - first, (end - w->block) * w->opts->unit);
         const zoff_plan_piece run = make_piece(w, param, slice, first, count);
         if (w->fill)
             plan->runs[plan->run_count] = run;
@@ -273,10 +287,10 @@ static void close_alone(walk *w)
     w->chunk = (zoff_plan_chunk){.first_piece = w->plan->piece_count, .first_run = w->plan->piece_count};
 }
 
-static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
+static void add_alone(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor, size_t first, size_t stop)
 {
-    for (size_t first = 0; first < tensor->count;) {
-        size_t left = tensor->count - first;
+    while (first < stop) {
+        size_t left = stop - first;
         size_t count = room(w, left, tensor);
         if (count == 0 && w->chunk.piece_count) {
             close_alone(w);
@@ -289,20 +303,135 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
     }
 }
 
+/* ---- segments ---- */
+
+static void begin_segment(walk *w, size_t blocks)
+{
+    const zoff_plan *plan = w->plan;
+    if (plan->ranks > 1)
+        w->segment = (segment){w->block, blocks, plan->chunk_count, zoff_base_bits_ceil_div(blocks, w->most)};
+}
+
+static void add_elements(walk *w, size_t param, size_t slice, const zoff_plan_tensor *tensor, size_t first, size_t stop)
+{
+    if (w->plan->ranks == 1)
+        add_alone(w, (uint32_t)param, slice, tensor, first, stop);
+    else
+        add_to_several(w, (uint32_t)param, slice, tensor, first, stop);
+}
+
+static void end_segment(walk *w)
+{
+    if (w->plan->ranks == 1)
+        close_alone(w);
+    else
+        w->plan->blocks = w->block;
+}
+
+static void add_plain(walk *w, const zoff_plan_tensor *tensors, size_t count)
+{
+    size_t blocks = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_kept(&tensors[i]) && !has_matrices(&tensors[i]))
+            blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
+    }
+    begin_segment(w, blocks);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t slice = 0; is_kept(&tensors[i]) && !has_matrices(&tensors[i]) && slice < tensors[i].slices; slice++)
+            add_elements(w, i, slice, &tensors[i], 0, tensors[i].count);
+    }
+    end_segment(w);
+}
+
+/* ---- rounds ---- */
+
+/* The next matrix of a list of tensors, and its first element. */
+typedef struct matrix_place {
+    size_t param, slice, matrix, first;
+} matrix_place;
+
+/* Go to the next matrix, from a place that may be behind the last one of a slice.  @return false: there are no more */
+static bool find_matrix(const zoff_plan_tensor *tensors, size_t count, matrix_place *at)
+{
+    while (at->param < count) {
+        const zoff_plan_tensor *t = &tensors[at->param];
+        if (has_matrices(t) && at->slice < t->slices && at->matrix < t->matrices)
+            return true;
+        const bool is_last = !has_matrices(t) || at->slice + 1 >= t->slices;
+        *at = is_last ? (matrix_place){.param = at->param + 1} : (matrix_place){.param = at->param, .slice = at->slice + 1};
+    }
+    return false;
+}
+
+/* Take the matrices of one slice that are in a round.  @return the element behind them; 0: there are no more matrices */
+static size_t take_part(const walk *w, const zoff_plan_tensor *tensors, matrix_place *at, size_t *matrices, size_t *elements,
+                        bool *is_full)
+{
+    const zoff_plan_tensor *t = &tensors[at->param];
+    size_t end = at->first;
+    while (at->matrix < t->matrices && !*is_full) {
+        *elements += t->matrix_ends[at->matrix] - end;
+        end = t->matrix_ends[at->matrix++];
+        *is_full = ++*matrices >= w->plan->ranks && *elements >= w->opts->round_elements &&
+                   (end % w->opts->unit == 0 || end == t->count);
+    }
+    at->first = end;
+    return end;
+}
+
+/* Go over the matrices of a round from `at` on, and count their blocks, or add them. */
+static zoff_plan_round scan_round(walk *w, const zoff_plan_tensor *tensors, size_t count, matrix_place *at, bool adds,
+                                  size_t *blocks)
+{
+    zoff_plan_round round = {.first_chunk = w->plan->chunk_count};
+    size_t matrices = 0;
+    bool is_full = false;
+    while (!is_full && find_matrix(tensors, count, at)) {
+        const matrix_place from = *at;
+        const size_t end = take_part(w, tensors, at, &matrices, &round.elements, &is_full);
+        *blocks += zoff_base_bits_ceil_div(end - from.first, w->opts->unit);
+        if (adds)
+            add_elements(w, from.param, from.slice, &tensors[from.param], from.first, end);
+    }
+    return round;
+}
+
+static void add_rounds(walk *w, const zoff_plan_tensor *tensors, size_t count)
+{
+    zoff_plan *plan = w->plan;
+    for (matrix_place at = {.param = 0}, from = at; find_matrix(tensors, count, &at); from = at) {
+        size_t blocks = 0, again = 0;
+        from = at;
+        (void)scan_round(w, tensors, count, &from, false, &blocks);
+        w->round = plan->round_count + 1;
+        begin_segment(w, blocks);
+        zoff_plan_round round = scan_round(w, tensors, count, &at, true, &again);
+        end_segment(w);
+        round.chunk_count = plan->chunk_count - round.first_chunk;
+        if (w->fill)
+            plan->rounds[plan->round_count] = round;
+        plan->round_count++;
+    }
+    w->round = 0;
+}
+
 static void run_walk(walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
-    const bool alone = w->plan->ranks == 1;
-    const size_t buckets = alone ? 0 : count_buckets(w, tensors, count);
-    for (size_t i = 0; i < count; i++) {
-        for (size_t slice = 0; is_kept(&tensors[i]) && slice < tensors[i].slices; slice++) {
-            if (alone)
-                add_slice(w, (uint32_t)i, slice, &tensors[i]);
-            else
-                add_slice_of_several(w, buckets, (uint32_t)i, slice, &tensors[i]);
-        }
-    }
-    if (alone)
-        close_alone(w);
+    if (w->plan->ranks > 1)
+        w->most = most_blocks(w, tensors, count);
+    add_plain(w, tensors, count);
+    add_rounds(w, tensors, count);
+}
+
+/* Note which parameters have matrices, for lookups. */
+static zoff_status note_matrices(zoff_plan *plan, const zoff_plan_tensor *tensors, size_t count)
+{
+    if (!plan->round_count)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *plan->has_matrices, "the plan", &plan->has_matrices));
+    for (size_t i = 0; i < count; i++)
+        plan->has_matrices[i] = has_matrices(&tensors[i]);
+    return ZOFF_OK;
 }
 
 /* Limit the total to 2^58 elements, so that with padding and three streams of floats all sizes stay far below 2^64 bytes. */
@@ -335,8 +464,10 @@ zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, c
     if (plan.ranks > 1)
         ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.run_count, sizeof *plan.runs, "the plan's runs", &plan.runs));
     ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
+    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.round_count, sizeof *plan.rounds, "the plan's rounds", &plan.rounds));
     w = (walk){.opts = opts, .plan = &plan, .fill = true};
     run_walk(&w, tensors, count);
+    ZOFF_TRY_OR(free_plan, note_matrices(&plan, tensors, count));
     if (plan.ranks == 1)
         plan.run_count = plan.piece_count;
     plan.max_chunk_elements = opts->max_chunk_elements;
@@ -354,14 +485,18 @@ void zoff_zero_plan_free(zoff_plan *plan)
         zoff_base_mem_free(plan->runs);
     zoff_base_mem_free(plan->pieces);
     zoff_base_mem_free(plan->chunks);
+    zoff_base_mem_free(plan->rounds);
+    zoff_base_mem_free(plan->has_matrices);
     *plan = (zoff_plan){0};
 }
 
 /* ---- lookup ---- */
 
 /* -1, 0 or 1 if the piece lies before the element, contains it, or lies after it. */
-static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, size_t first)
+static int compare(const bool *later, const zoff_plan_piece *piece, uint32_t param, size_t slice, size_t first)
 {
+    if (piece->param != param && later && later[piece->param] != later[param])
+        return later[param] ? -1 : 1;
     if (piece->param != param)
         return piece->param < param ? -1 : 1;
     if (piece->slice != slice)
@@ -371,12 +506,12 @@ static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, s
     return first - piece->first >= piece->count ? -1 : 0;
 }
 
-static size_t find(const zoff_plan_piece *pieces, size_t count, uint32_t param, size_t slice, size_t first)
+static size_t find(const bool *later, const zoff_plan_piece *pieces, size_t count, uint32_t param, size_t slice, size_t first)
 {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int where = compare(&pieces[middle], param, slice, first);
+        int where = compare(later, &pieces[middle], param, slice, first);
         if (where == 0)
             return middle;
         if (where < 0)
@@ -389,12 +524,12 @@ static size_t find(const zoff_plan_piece *pieces, size_t count, uint32_t param, 
 
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
 {
-    return find(plan->pieces, plan->piece_count, param, slice, first);
+    return find(plan->has_matrices, plan->pieces, plan->piece_count, param, slice, first);
 }
 
 size_t zoff_zero_plan_find_run(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
 {
-    return find(plan->runs, plan->run_count, param, slice, first);
+    return find(plan->has_matrices, plan->runs, plan->run_count, param, slice, first);
 }
 
 static size_t blocks_of(const zoff_plan *plan, const zoff_plan_piece *piece)

@@ -19,6 +19,8 @@ typedef struct zoff_plan_tensor {
     size_t weight_bytes;               /* bytes of one weight if the engine stores it; 0: weights are in the caller's memory */
     size_t block;                      /* elements that share a header; it divides the plan's unit */
     size_t headers[ZOFF_STREAM_COUNT]; /* bytes of the header before each block, in each stream; 0: there are none */
+    const size_t *matrix_ends;         /* where each matrix of a slice ends, the last one at `count`; NULL: there are none */
+    size_t matrices;                   /* number of them */
 } zoff_plan_tensor;
 
 /* Bytes of the first `count` elements of a slice in a stream, from a multiple of the plan's unit on. Such a multiple is also
@@ -58,6 +60,7 @@ typedef struct zoff_plan_piece {
 typedef struct zoff_plan_chunk {
     size_t first_piece, piece_count;   /* pieces of the chunk, in plan.pieces */
     size_t first_run, run_count;       /* runs of the bucket, in plan.runs */
+    size_t round;                      /* number of its round, from 1; 0: the chunk has no matrices */
     size_t elements;                   /* elements without padding, including frozen ones */
     size_t blocks;                     /* number of units; a shorter tail counts as one */
     size_t lengths[ZOFF_STREAM_COUNT]; /* bytes of each stream, with padding; 0: absent */
@@ -70,6 +73,12 @@ typedef struct zoff_plan_chunk {
 typedef struct zoff_plan_span {
     size_t first_piece, piece_count;
 } zoff_plan_span;
+
+/* Matrices that are stepped together, and their buckets. */
+typedef struct zoff_plan_round {
+    size_t first_chunk, chunk_count;
+    size_t elements; /* of all ranks */
+} zoff_plan_round;
 
 typedef struct zoff_plan zoff_plan;
 
@@ -89,6 +98,7 @@ typedef struct zoff_plan_opts {
     unsigned rank, ranks;      /* ranks 0 means 1 */
     bool replicated;           /* each rank owns all of every bucket */
     size_t max_bucket_units;   /* most units of a bucket, for several ranks only; 0: no limit */
+    size_t round_elements;     /* fewest elements of a round, as far as there are matrices */
 } zoff_plan_opts;
 
 /* The maximum of each quantity over all chunks. */
@@ -108,13 +118,20 @@ typedef struct zoff_plan_most {
  * single rank fills its chunks as far as the limits allow. The parts of several ranks differ by at most one block, in each
  * bucket and in total. A part may be empty.
  *
+ * Matrices come behind all other parameters, because an optimizer needs a whole matrix before it can update any part of it.
+ * Consecutive matrices form a round: at least one for each rank, and so many that they fill a bucket. A round ends where a
+ * matrix ends at a unit or with its slice, and a bucket lies in one round. So only the buckets of a round wait for each other.
+ *
  * A plan stores the pieces that this rank owns, and the runs of slices in each bucket. The parts of other ranks are computed
  * from numbers of blocks. So the plan does not grow with the number of ranks (docs/adr/0005-plan.md#0030). */
 struct zoff_plan {
-    zoff_plan_piece *pieces; /* pieces of this rank, ordered by parameter, slice, first; cut where a rank's part begins */
+    zoff_plan_piece *pieces; /* pieces of this rank, ordered by parameter, slice, first, those of matrices behind the others;
+                                cut where a rank's part begins */
     zoff_plan_piece *runs;   /* runs of all ranks in the same order, cut where a bucket begins. With a single rank: `pieces` */
     zoff_plan_chunk *chunks; /* chunks of this rank, one for each bucket */
-    size_t piece_count, run_count, chunk_count;
+    zoff_plan_round *rounds;
+    bool *has_matrices; /* by parameter; NULL: there are no matrices */
+    size_t piece_count, run_count, chunk_count, round_count;
     size_t unit, blocks; /* elements of a unit; blocks in the list, set only with several ranks */
     unsigned rank, ranks;
     bool replicated;

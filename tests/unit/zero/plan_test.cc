@@ -4,6 +4,8 @@
 #include "zoff_test.h"
 
 #include <algorithm>
+#include <list>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -37,10 +39,65 @@ bool has_states(const zoff_plan_tensor &t)
     return zoff_zero_plan_streams(&t) > 0;
 }
 
+bool has_matrices(const zoff_plan_tensor &t)
+{
+    return t.matrix_ends && (!t.frozen || t.weight_bytes) && t.count;
+}
+
+// The order of a plan: parameters with matrices come behind the others.
+std::vector<size_t> order_of(const std::vector<zoff_plan_tensor> &tensors)
+{
+    std::vector<size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !has_matrices(tensors[i]); });
+    return order;
+}
+
+// Each matrix lies in one round, each bucket in one round or in none, and a round is no larger than it has to be.
+void check_rounds(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
+{
+    const size_t ranks = opts.ranks ? opts.ranks : 1;
+    size_t chunk = 0, before = 0, elements = 0, matrices = 0, ended = 0;
+    while (chunk < plan.chunk_count && !plan.chunks[chunk].round)
+        chunk++;
+    for (size_t r = 0; r < plan.round_count; r++) {
+        ASSERT_EQ(chunk, plan.rounds[r].first_chunk);
+        ASSERT_GT(plan.rounds[r].chunk_count, 0u);
+        for (size_t end = chunk + plan.rounds[r].chunk_count; chunk < end; chunk++)
+            ASSERT_EQ(r + 1, plan.chunks[chunk].round);
+    }
+    ASSERT_EQ(plan.chunk_count, chunk);
+    for (const size_t i : order_of(tensors)) {
+        const zoff_plan_tensor &t = tensors[i];
+        for (size_t slice = 0; has_matrices(t) && slice < t.slices; slice++) {
+            for (size_t m = 0, first = 0; m < t.matrices; first = t.matrix_ends[m++]) {
+                const size_t end = t.matrix_ends[m];
+                const size_t run = zoff_zero_plan_find_run(&plan, (uint32_t)i, slice, first);
+                const size_t last = zoff_zero_plan_find_run(&plan, (uint32_t)i, slice, end - 1);
+                const size_t round = plan.chunks[plan.runs[run].bucket].round;
+                ASSERT_EQ(round, plan.chunks[plan.runs[last].bucket].round);
+                ASSERT_TRUE(round == before || round == before + 1);
+                const bool may_end = ended % opts.unit == 0 || first == 0;
+                if (round != before && before) {
+                    ASSERT_TRUE(may_end && matrices >= ranks && elements >= opts.round_elements);
+                    ASSERT_EQ(elements, plan.rounds[before - 1].elements);
+                } else if (before) {
+                    ASSERT_FALSE(may_end && matrices >= ranks && elements >= opts.round_elements);
+                }
+                matrices = round == before ? matrices + 1 : 1;
+                elements = (round == before ? elements : 0) + end - first;
+                before = round;
+                ended = end;
+            }
+        }
+    }
+    ASSERT_EQ(before, plan.round_count);
+}
+
 void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
 {
     size_t piece = 0, elements = 0, state_bytes = 0, weight_bytes = 0, owned = 0;
-    for (size_t i = 0; i < tensors.size(); i++) {
+    for (const size_t i : order_of(tensors)) {
         const bool is_kept = !tensors[i].frozen || tensors[i].weight_bytes;
         for (size_t slice = 0; is_kept && slice < tensors[i].slices; slice++) {
             for (size_t first = 0; first < tensors[i].count; piece++) {
@@ -129,9 +186,23 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
     EXPECT_EQ(plan.piece_count, next);
 }
 
-std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random)
+// Cut a slice into matrices of random sizes, of which some end at units.
+void add_matrices(std::mt19937 &random, zoff_plan_tensor &t, std::list<std::vector<size_t>> &ends)
+{
+    std::vector<size_t> own;
+    for (size_t at = 0; at < t.count; own.push_back(at)) {
+        const size_t rest = t.count - at, most = random() % 4 ? 3000 : 30000;
+        at += random() % 3 ? std::min(rest, (size_t)1024 << random() % 3) : 1 + random() % std::min(rest, most);
+    }
+    ends.push_back(own);
+    t.matrix_ends = ends.back().data();
+    t.matrices = own.size();
+}
+
+std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random, std::list<std::vector<size_t>> &ends)
 {
     std::vector<zoff_plan_tensor> tensors(random() % 12);
+    const bool with_matrices = random() % 2;
     for (auto &t : tensors) {
         static const size_t SIZES[] = {0, 1, 15, 16, 17, 1023, 1024, 1025, 5000, 100000};
         t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
@@ -145,6 +216,8 @@ std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random)
         for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
             t.headers[s] = t.bytes[s] && random() % 3 == 0 ? 1 + random() % 64 : 0;
         t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
+        if (with_matrices && random() % 2)
+            add_matrices(random, t, ends);
     }
     return tensors;
 }
@@ -155,6 +228,7 @@ zoff_plan_opts random_opts(std::mt19937 &random)
     opts.unit = random() % 2 ? 1024 : 16;
     opts.max_chunk_elements = random() % 3 ? 1 + random() % 20000 : SIZE_MAX;
     opts.max_chunk_bytes = random() % 3 ? 1 + random() % 300000 : SIZE_MAX;
+    opts.round_elements = random() % 3 ? random() % 20000 : 0;
     return opts;
 }
 
@@ -162,11 +236,13 @@ TEST(Plan, PropertiesOverRandomLists)
 {
     std::mt19937 random(1);
     for (int round = 0; round < 3000; round++) {
-        const std::vector<zoff_plan_tensor> tensors = random_tensors(random);
+        std::list<std::vector<size_t>> ends;
+        const std::vector<zoff_plan_tensor> tensors = random_tensors(random, ends);
         const zoff_plan_opts opts = random_opts(random);
         owned_plan made;
         ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &made.plan));
         ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan)) << "round " << round;
+        ASSERT_NO_FATAL_FAILURE(check_rounds(tensors, opts, made.plan)) << "round " << round;
         if (testing::Test::HasFailure())
             FAIL() << "round " << round;
     }
@@ -236,7 +312,7 @@ void check_ranks(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_o
     ASSERT_LE(*std::max_element(blocks.begin(), blocks.end()) - *std::min_element(blocks.begin(), blocks.end()), 1u);
 
     size_t piece = 0, run = 0, block = 0;
-    for (size_t i = 0; i < tensors.size(); i++) {
+    for (const size_t i : order_of(tensors)) {
         const bool is_kept = !tensors[i].frozen || tensors[i].weight_bytes;
         for (size_t slice = 0; is_kept && slice < tensors[i].slices; slice++) {
             for (size_t from = 0; from < tensors[i].count; piece++) {
@@ -301,7 +377,8 @@ TEST(Plan, RanksShareOnePartition)
 {
     std::mt19937 random(2);
     for (int round = 0; round < 1000; round++) {
-        const std::vector<zoff_plan_tensor> tensors = random_tensors(random);
+        std::list<std::vector<size_t>> ends;
+        const std::vector<zoff_plan_tensor> tensors = random_tensors(random, ends);
         zoff_plan_opts opts = random_opts(random);
         opts.ranks = 2 + random() % 8;
         opts.replicated = random() % 4 == 0;
@@ -310,6 +387,7 @@ TEST(Plan, RanksShareOnePartition)
         for (opts.rank = 0; opts.rank < opts.ranks; opts.rank++)
             ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &all[opts.rank].plan));
         ASSERT_NO_FATAL_FAILURE(check_ranks(tensors, opts, all)) << "round " << round;
+        ASSERT_NO_FATAL_FAILURE(check_rounds(tensors, opts, all[0].plan)) << "round " << round;
     }
 }
 
